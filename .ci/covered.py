@@ -1,10 +1,10 @@
-"""Which stages have to run in full: those whose code is not what it was when they last passed in full.
+"""Finds the stages that must run in full: those whose code has changed since they last passed in full.
 
-    covered.py changed            what changed since then: a stage and a path on each line
-    covered.py record STAGE...    these stages passed in full, of the files as they are: writes .ci/passed, to be committed
+    covered.py changed            lists the changes since then: a stage and a path on each line
+    covered.py record STAGE...    records that these stages passed in full with the current files: writes .ci/passed, to be committed
 
-.ci/stages.toml lists for each stage its crates and other paths. What its crates depend on belongs to them; Cargo.toml and
-Cargo.lock belong to every stage. .ci/passed has git's ids of these files and folders. A path that is not in the repository
+.ci/stages.toml lists the crates and other paths of each stage. The crates' dependencies are included; Cargo.toml and
+Cargo.lock belong to every stage. .ci/passed has the git ids of these files and folders. A path that is not in the repository
 counts as changed, so that a stage whose code moved runs in full until its list is corrected.
 """
 
@@ -29,7 +29,7 @@ STAGES = load(os.path.join(HERE, "stages.toml"))
 
 
 def with_dependencies(crates):
-    """The sources of these crates and of all crates of ours that they are built from."""
+    """The sources of these crates and of all their dependencies in this workspace."""
     found, todo = set(), list(crates)
     while todo:
         crate = todo.pop()
@@ -48,7 +48,7 @@ def git(*words, **environment):
 
 
 def ids_of_stages(stages):
-    """For each stage its paths with git's id of each, of the files as they are, committed or not."""
+    """For each stage, its paths with their git ids, from the working tree, committed or not."""
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
         git("read-tree", "HEAD", **index)
@@ -67,7 +67,7 @@ def paths_of(stage):
 
 
 def passed():
-    """By stage and path."""
+    """The recorded ids by stage and path."""
     try:
         with open(PASSED) as file:
             return {(stage, path): known for stage, path, known in (line.split() for line in file if line[0] != "#")}

@@ -1,11 +1,11 @@
-"""Passes on what `cargo test` prints, and writes two files: the slowest tests (seconds, test, executable), and the tests
-that failed (one name a line).
+"""Passes on the output of `cargo test`, and writes two files: the slowest tests (seconds, test, executable), and the failed
+tests (one name per line).
 
     cargo test ... 2>&1 | python3 .ci/times.py SLOWEST FAILED
 
-The harness of stable Rust tells no times, but it starts tests in the order of their names, as many at a time as there are
-threads, and prints a line when one ends. So the first ones start at once, and each of the others when one has ended. A test
-that waits for another one (`support::alone`) has its waiting time counted.
+Stable Rust's test harness reports no times, but it starts tests in the order of their names, as many at a time as there are
+threads, and prints a line when one ends. So the first tests start at once, and each of the others when one has ended. The
+time that a test waits for another one (`support::alone`) is included.
 """
 
 import os
@@ -18,7 +18,7 @@ END = re.compile(r"test (.+?)(?: - should panic(?:.*?))? \.\.\. (ok|FAILED|ignor
 
 
 def durations(begin, ends, threads):
-    """Seconds of each test of an executable, of the times at which they ended."""
+    """Seconds of each test of an executable, from the times at which the tests ended."""
     waiting = sorted(ends)
     started = {name: begin for name in waiting[:threads]}
     for at, name in zip(sorted(ends.values()), waiting[threads:]):

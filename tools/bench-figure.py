@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures of docs/ from what benchmarks printed with --json:
+"""Draws the figures of docs/ from the --json output of benchmarks:
 
     brunt-bench iscsi --json > bench.json && tools/bench-figure.py bench.json > docs/bench-iscsi.svg
     brunt-bench actors --json > actors.json && tools/bench-figure.py actors.json > docs/bench-actors.svg
@@ -11,7 +11,7 @@ import json
 import math
 import sys
 
-# Who is drawn, in this order, under which name and in which colour (legible on light and dark).
+# The contestants drawn, in this order, with their names and colours (legible on light and dark backgrounds).
 WHO = [
     ("tgt tuned, our initiator, null", "tgt tuned, diskless", "#9a9a9a"),
     ("ours, memory", "Brunt, memory", "#4aa3c7"),
@@ -23,7 +23,7 @@ BAR, GAP, LEFT, WIDTH = 14, 3, 150, 760
 
 
 def panel(out, y, title, rows, value, unit):
-    """One group of bars for each row; returns where the panel ends."""
+    """Draws one group of bars per row; returns the y position below the panel."""
     largest = max(value(row, c) for row in rows for c in row["contestants"] if c["who"] in dict((w[0], 1) for w in WHO))
     scale = (WIDTH - LEFT - 110) / largest
     out.append(f'<text x="10" y="{y}" class="t">{title}</text>')
@@ -59,7 +59,7 @@ def iscsi(bench):
 
 
 def axis(out, left, right, top, height, most, unit):
-    """Lines and labels of an axis from zero; returns what places a value."""
+    """Draws the lines and labels of an axis from zero; returns a function from values to positions."""
     step = 10 ** math.floor(math.log10(most)) if most > 0 else 1
     step = next(step * part for part in (0.2, 0.25, 0.5, 1, 2, 2.5) if most / (step * part) <= 4)
     place = lambda value: top + height - value / (most * 1.06) * height
@@ -70,7 +70,7 @@ def axis(out, left, right, top, height, most, unit):
     return place
 
 
-# Who exchanges messages, under which name and in which colour.
+# The actor runtimes drawn, with their names and colours.
 ACTORS = [
     ("brunt_pinned", "Brunt, pinned", "#1f77b4"), ("brunt", "Brunt", "#4aa3c7"),
     ("go", "Go", "#d98b2b"), ("erlang", "Erlang", "#8253b6"),
@@ -78,7 +78,7 @@ ACTORS = [
 
 
 def actors(bench):
-    """Messages a second over scheduler threads, a panel for each pattern; dashed beside a competing thread."""
+    """Messages per second over scheduler threads, one panel per pattern; dashed lines: with a competing thread."""
     out, width, height, left = [], WIDTH, 200, 56
     each = (width - 20) / 2
     for nth, pattern in enumerate(("ring", "all-to-all")):
@@ -116,7 +116,7 @@ def actors(bench):
 
 
 def loss(bench):
-    """Rate, operations and backlog over time of the first capture, while packets are lost in turns."""
+    """Rate, operations and backlog over time of the first capture, with alternating periods of packet loss."""
     capture = bench["captures"][0]
     figures = capture["over_time"]
     out, left, right, height = [], 64, WIDTH - 12, 110
@@ -138,7 +138,7 @@ def loss(bench):
             if turn["lost_share"] > 0:
                 begin, end = across(turn["from_s"]), across(turn["to_s"])
                 out.append(f'<rect x="{begin:.1f}" y="{top}" width="{end - begin:.1f}" height="{height}" fill="#d6604d" fill-opacity="0.16"/>')
-                # Once, where the first panel's line is far from zero.
+                # Only once, where the first panel's line is far from zero.
                 if title == panels[0][0]:
                     out.append(f'<text x="{begin + 4:.1f}" y="{top + height - 7}" class="f">{turn["lost_share"] * 100:g} % lost</text>')
         place = axis(out, left, right, top, height, max(max(values), 1e-3), "")
@@ -152,12 +152,12 @@ def loss(bench):
     return out, WIDTH, top - 6, "Rate, operations and backlog over time while packets are lost"
 
 
-# How writes went to the disk, under which name and in which colour.
+# Ways of writing to the disk, with their names and colours.
 WAYS = [("page-cache", "through the page cache", "#d98b2b"), ("below-it", "below it", "#1f77b4")]
 
 
 def over_time(bench):
-    """Requests a second over time, each run a line."""
+    """Requests per second over time, one line per run."""
     out, left, right, top, height = [], 64, WIDTH - 12, 40, 200
     runs = bench["runs"]
     seconds = max(run["seconds"][-1] for run in runs)

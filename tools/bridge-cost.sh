@@ -1,15 +1,15 @@
 #!/bin/bash
-# What does a bridge of Brunt's add and carry, beside the kernel's own bridge? Two hosts in network namespaces, their wires
-# (veth) bridged here by each contestant in turn, round by round. Needs root, iproute2, iputils-ping, iperf3.
+# What does Brunt's bridge cost and carry, compared with the kernel's own bridge? Two hosts in network namespaces, whose links
+# (veth) are bridged here by each contestant in turn, round by round. Needs root, iproute2, iputils-ping, iperf3.
 #
 #   bridge-cost.sh [ROUNDS [BRUNT...]]      default: 6 rounds of $BRUNT (default: brunt) and the kernel's bridge;
 #                                         $BENCH sends (default: brunt-bench next to the first program)
 #
-# A line for each contestant, medians of its rounds: microseconds that a lone ping takes there and back (400 of them, 5 ms
-# apart: whoever forwards has gone to sleep), half of them and 99 in 100; frames of 60 and of 1514 bytes a second that arrive
-# when more are sent (from raw frames that no stack takes), and nanoseconds of CPU time that each took of the bridge's
-# thread (- for the kernel's, which works on the sender's account); and Gb/s of one TCP connection, segmentation offload on.
-# The ratios beside them are to the kernel's of the same round.
+# Prints a line for each contestant with medians over its rounds: the round trip in microseconds of a lone ping, median and
+# p99 (400 pings, 5 ms apart, so that the forwarding thread has gone to sleep); frames of 60 and of 1514 bytes per second that
+# arrive when more are sent (as raw frames that no stack processes), and nanoseconds of CPU time per frame of the bridge's
+# thread (- for the kernel's, which works on the sender's account); and Gb/s of one TCP connection, with segmentation offload.
+# The ratios next to them are relative to the kernel's in the same round.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 if [ "${BRIDGE_COST_INSIDE:-}" != 1 ]; then
@@ -33,7 +33,7 @@ for host in a b; do
 done
 B iperf3 -s -D >/dev/null
 
-# One frame of so many bytes, of a type that no stack knows, 64 times in a pcap file.
+# A pcap file with 64 frames of this size, of a type that no stack knows.
 frame() {
   printf '\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\x00\x00\x04\x00\x01\0\0\0'
   for _ in $(seq 64); do
@@ -60,7 +60,7 @@ ended() {
 }
 busy() { [ "$1" = kernel ] && echo 0 || cut -d' ' -f1 "$thread/schedstat"; }
 
-# A line of figures of a contestant.
+# Measures a contestant; prints its figures as a line.
 measure() {
   local before after nanos figures
   for _ in $(seq 50); do A ping -c 1 -W 1 10.9.0.2 >/dev/null && break; done

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Records what fio does to a LUN over iSCSI, live on a lab's link, and replays the record on another target.
+# Records fio's requests to a LUN over iSCSI, live on a lab's link, and replays the record on another target.
 # docs/capture-replay.md walks through the steps. No root needed.
 #
-#   capture-replay.sh [SECONDS [FOLDER [OPTION...]]]     fio runs that long (default 10); the record, fio's own figures and
+#   capture-replay.sh [SECONDS [FOLDER [OPTION...]]]     runs fio for SECONDS (default 10); the record, fio's own figures and
 #                                                        the output of each step go to FOLDER (default: a new one in
 #                                                        /tmp); options are those of `brunt replay`
 #
@@ -23,12 +23,12 @@ until_true() { for _ in $(seq 200); do "$@" && return; sleep .1; done; echo "gav
 "$BRUNT" lab up examples/record.toml --name "$lab" >"$out/lab.txt"
 trap '"$BRUNT" lab down "$lab" >>"$out/lab.txt" 2>&1 || true' EXIT
 
-# 1. Record. A link carries packets over one of two devices (docs/lab.md); both are captured.
+# 1. Record. A link carries packets over one of two devices (docs/lab.md); capture on both.
 on server "$BRUNT" capture -i link0 -i straight0 --for $((seconds + 8))s --out "$out/trace" >"$out/capture.txt" 2>&1 &
 capture=$!
 until_true grep -q "capturing on" "$out/capture.txt"
 
-# 2. What is recorded: fio on the array's LUN. QEMU's initiator logs in and passes requests on, one for one.
+# 2. The load to record: fio on the array's LUN. QEMU's initiator logs in and passes requests on one by one.
 socket=$(mktemp -u)
 on client sh -c 'exec qemu-nbd --format raw --cache none --persistent --socket "$0" "$BRUNT_TARGET_ARRAY"' "$socket" \
   >"$out/nbd.txt" 2>&1 &

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How often `brunt compare` sees a change that is there, and one that is not, on real runs.
+"""Measures how often `brunt compare` detects a change, and how often it reports one that isn't there, on real runs.
 
     tools/compare-power.py BRUNT [--pairs 40] [--same 200] [--runs 8] [--time 200ms]
 
 Measures pairs of small experiments on `null:` devices with a service time (`delay=`): the second of a pair is slower by
-10 %, by 5 %, or not at all. Prints, for each figure, in how many pairs the verdict was "worse" (power), and in how many
-pairs without a change any of the four figures was called better or worse. An example of synthetic pairs is quicker:
-`cargo run -p brunt-result --example power`. Says nothing on standard output but the table; takes some minutes.
+10 %, by 5 %, or not at all. Prints for each figure in how many pairs the verdict was "worse" (power), and in how many pairs
+without a change any of the four figures was called better or worse. An example with synthetic pairs is quicker:
+`cargo run -p brunt-result --example power`. Standard output has only the table. Takes some minutes.
 """
 import argparse
 import json

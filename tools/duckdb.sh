@@ -1,17 +1,17 @@
 #!/bin/bash
-# DuckDB as PyPI ships it, module and program, in an environment of its own: what the queries of docs/results.md and
-# docs/trace.md and `brunt sql` are tested with.
+# Installs DuckDB from PyPI, module and program, in its own environment, to test the queries of docs/results.md and
+# docs/trace.md and `brunt sql`.
 #
 #   duckdb.sh --prepare    fetch it (network)
 #   duckdb.sh --ready      exit 0 when prepared
 #   duckdb.sh --where      print the folder with its programs, `duckdb` and the `python` that has the module
-#   duckdb.sh FOLDER       in FOLDER, run the statements on standard input, a JSON list of texts;
-#                          the answer is a JSON list, for each statement its rows as objects
+#   duckdb.sh FOLDER       in FOLDER, run the statements on standard input, a JSON list of strings;
+#                          the answer is a JSON list with each statement's rows as objects
 set -euo pipefail
 cd "$(dirname "$0")/.."
 DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/duckdb")
 VERSION=2.0.0
-# The program comes from another package, which has no 2.0 yet.
+# The program comes from another package, which doesn't have 2.0 yet.
 PROGRAM_VERSION=1.5.6
 
 ready() { [ -e "$DIR/version-$VERSION-$PROGRAM_VERSION" ]; }

@@ -1,13 +1,13 @@
 #!/bin/bash
 # Figures 12 and 13 of "A Performance Analysis of the iSCSI Protocol": sequential writes and reads of files on
-# a file system that Linux' own initiator keeps on our target, as the network's delay grows. Debian's kernel
-# and open-iscsi run in QEMU on the lab's client; TCP crosses the lab's link. Emulated, so its processor is a
-# slow one: the first figure of each column, without any delay, says what that leaves.
+# a file system that Linux's own initiator has on our target, with increasing network delay. Debian's kernel and
+# open-iscsi run in QEMU on the lab's client; TCP crosses the lab's link. The processor is emulated and slow:
+# the first figure of each column, without any delay, shows the effect.
 #
-#   file-system-over-wan.sh [DELAY...]     each way, as "5ms"; default: 0ms 5ms 20ms. No root needed.
+#   file-system-over-wan.sh [DELAY...]     one-way delays, such as "5ms"; default: 0ms 5ms 20ms. No root needed.
 #
-# MEGABYTES (of each file, default "16 64"), BRUNT (the program), and kernel-initiator.sh's variables count.
-# Prints one line for each delay and file. Before: tools/kernel-initiator.sh --prepare
+# Variables: MEGABYTES (size of each file, default "16 64"), BRUNT (the program), and those of kernel-initiator.sh.
+# Prints one line for each delay and file. Run tools/kernel-initiator.sh --prepare first.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ BRUNT=$(realpath "${BRUNT:-target/release/brunt}")
 tools/kernel-initiator.sh --ready || { echo "run tools/kernel-initiator.sh --prepare first" >&2; exit 125; }
 
 script=$(mktemp); trap 'rm -f "$script"' EXIT
-# What runs in the guest. Reads begin with an empty page cache; a write ends when its data is on the disk.
+# The guest's script. Reads begin with an empty page cache; a write ends when its data is on the disk.
 cat >"$script.guest" <<'GUEST'
 set -e
 ip route add default via 10.0.2.2
@@ -49,7 +49,7 @@ printf '%8s %6s %14s %14s %10s %12s %10s %12s\n' delay MB 'written MB/s' 'on dis
   'raw MB/s' 'small files/s'
 for delay in "${@:-0ms 5ms 20ms}"; do
   for delay in $delay; do
-    # On the lab's client: where the target listens goes into the guest's script.
+    # Runs on the lab's client: puts the target's address into the guest's script.
     "$BRUNT" lab examples/iscsi-figure-12.toml --delay "$delay" -- bash -c '
       url=${BRUNT_TARGET_DISK#*://}; portal=${url%%/*}; url=${url#*/}
       { printf "NAME=%s PORTAL=%s DELAY=%s MEGABYTES=\"%s\"\n" "${url%%/*}" "$portal" "$2" "$3"; cat "$1.guest"; } >"$1"

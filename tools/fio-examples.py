@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Which of a folder's fio job files `brunt import-fio` imports, and for which option it refuses the others.
+"""Reports which fio job files of a folder `brunt import-fio` imports, and because of which option it refuses the others.
 
     tools/fio-examples.py BRUNT FOLDER [--fio FIO] [--json]
 
 FOLDER: for example `examples` of fio's sources. Prints a line for each file: `imports`, or `refused`, the option that is
-to blame, and why. At the end: how many, by option. With --fio also whether that fio takes the file itself
-(`fio --parse-only`), and if not, what it says. Changes no file and sends no request. Variables that fio's own examples
-take from the environment have the values of their comments, unless they are set already.
+the cause, and the reason. At the end: totals by option. With --fio, also whether that fio accepts the file (`fio
+--parse-only`), and if not, its message. Changes no file and sends no request. Variables that fio's own examples take from
+the environment have the values given in their comments, unless they are already set.
 """
 import argparse
 import collections
@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-# Job files that are templates: `bs=${FIO_BS}`.
+# Variables of job files that are templates: `bs=${FIO_BS}`.
 VARIABLES = {"FIO_BS": "4096", "FIO_RW": "randread", "FIO_IODEPTH": "1", "uri": "nbd://localhost"}
 
 
@@ -26,7 +26,7 @@ def environment():
 
 
 def imported(brunt, path):
-    """The answer of brunt: outcome, option, reason."""
+    """Brunt's answer: outcome, option, reason."""
     done = subprocess.run([brunt, "import-fio", path.name], cwd=path.parent, env=environment(),
                           capture_output=True, text=True)
     if done.returncode == 0:
@@ -40,7 +40,7 @@ def imported(brunt, path):
 
 
 def taken(fio, path):
-    """Why fio refuses the file; nothing if it does not."""
+    """Why fio refuses the file; empty if it doesn't."""
     done = subprocess.run([fio, "--parse-only", path.name], cwd=path.parent, env=environment(),
                           capture_output=True, text=True)
     if done.returncode == 0:

@@ -1,20 +1,20 @@
 #!/bin/bash
-# The machine of examples/stores/guest.toml: an unmodified Debian kernel and an initramfs that formats and mounts its disks
-# and runs Brunt's agent, to be booted by QEMU. No root.
+# Builds the machine of examples/stores/guest.toml, to be booted by QEMU: an unmodified Debian kernel and an initramfs that
+# formats and mounts its disks and runs Brunt's agent. No root.
 #
-#   guest.sh --prepare              nothing: no stage of CI has guests
-#   guest.sh --build [FOLDER]       fetch the kernel, build the initramfs (network), and find out whether KVM runs them here
+#   guest.sh --prepare              nothing: no stage of CI uses guests
+#   guest.sh --build [FOLDER]       fetch the kernel, build the initramfs (network), and find out whether KVM works here
 #   guest.sh --ready [FOLDER]       exit 0 when built
 #
-# FOLDER is what BRUNT_GUEST has to name when an experiment with guests is run; default: that variable, or target/tools/guest.
-# Its file accel says how guests run: kvm, or tcg (emulated) where /dev/kvm is missing or does not run this kernel.
+# To run an experiment with guests, set BRUNT_GUEST to FOLDER. Default: BRUNT_GUEST, or target/tools/guest.
+# The file accel in it says how guests run: kvm, or tcg (emulated) if /dev/kvm is missing or can't run this kernel.
 # Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/lib/guest-kernel.sh
 DIR=$(realpath -m "${2:-${BRUNT_GUEST:-${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/guest}}")
 MODULES="virtio_pci virtio_blk virtio_console virtio_rng ext4 crc32c_generic crc32c_intel"
-# Older files than this are of another layout.
+# Files with an older layout are rebuilt.
 LAYOUT=1
 
 build() {
@@ -27,7 +27,7 @@ build() {
   # shellcheck disable=SC2086
   install_modules "$work" "$root" $MODULES
   install_busybox "$root"
-  # The image of programs has them with the libraries that they need.
+  # The image with the programs also has their libraries.
   ln -s /program/lib64 "$root/lib64"
   echo 'root:x:0:0::/:/bin/sh' >"$root/etc/passwd"
   cat >"$root/init" <<INIT
@@ -41,7 +41,7 @@ INIT
 end() { echo "guest: $1"; echo o >/proc/sysrq-trigger; sleep 30; }
 if grep -q brunt.try /proc/cmdline; then end "it boots"; fi
 mount -t ext4 -o ro /dev/vda /program || end "no programs on /dev/vda"
-# Nothing is left for the kernel to format later, in the middle of a measurement.
+# Leave nothing for the kernel to format later, in the middle of a measurement.
 for disk in vdb:direct vdc:cached; do
   device=/dev/${disk%:*} folder=/${disk#*:}
   [ -b $device ] || continue
@@ -54,7 +54,7 @@ for port in /sys/class/virtio-ports/*; do
 done
 [ -n "$agent" ] || end "no serial port called agent"
 echo "guest: ready, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-)"
-# An agent for each conversation, from when somebody is at the other end.
+# Start an agent for each conversation, when the other end has connected.
 while true; do
   until grep -q 'host_connected: 1' /sys/kernel/debug/virtio-ports/$agent; do sleep .1; done
   brunt agent --stdio <>/dev/$agent >&0 2>/dev/console
@@ -65,7 +65,7 @@ INIT
   chmod +x "$root/init"
   (cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) >"$DIR/initrd.new"
   mv "$DIR/vmlinux.new" "$DIR/vmlinux"; mv "$DIR/initrd.new" "$DIR/initrd"
-  # A /dev/kvm that can be opened does not always run a kernel (nested hosts).
+  # A /dev/kvm that can be opened can't always run a kernel (nested hosts).
   if boots kvm; then echo kvm >"$DIR/accel"; else boots tcg || { echo "it boots neither by KVM nor emulated" >&2; exit 125; }
     echo tcg >"$DIR/accel"; fi
   echo $LAYOUT >"$DIR/layout"
@@ -87,5 +87,5 @@ case ${1:-} in
   --prepare) ;;
   --build) ready || build ;;
   --ready) ready ;;
-  *) sed -n '2,12p' "$0"; exit 2 ;;
+  *) sed -n '2,11p' "$0"; exit 2 ;;
 esac

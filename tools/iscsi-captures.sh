@@ -1,17 +1,17 @@
 #!/bin/bash
-# Captures iSCSI sessions between programs that others wrote and ours, packet by packet, as dumpcap sees them on the
-# loopback of a network namespace made for it: what the iSCSI dissector is held against tshark with, and where the
-# captures in testdata/ came from.
+# Captures iSCSI sessions between independent programs and ours, packet by packet, as dumpcap sees them on the loopback
+# interface of a new network namespace. They are used to compare the iSCSI dissector with tshark; the captures in
+# testdata/ were made this way.
 #
 #   iscsi-captures.sh --list               names of the sessions
-#   iscsi-captures.sh --missing NAME       what NAME needs and this machine lacks; nothing when it can be captured
+#   iscsi-captures.sh --missing NAME       what NAME needs and this machine lacks; nothing if it can be captured
 #   iscsi-captures.sh [--small] NAME FILE  capture session NAME into FILE (pcapng); --small: a few dozen commands
 #
-# NAME is TARGET-INITIATOR: tgt, lio (the kernel's) or brunt, and libiscsi, qemu, brunt or kernel; or connections, which is ours with
-# several in a session; or tasks, which is the kernel's with resets; or aborts, which is libiscsi's and the kernel's with
-# commands that are aborted. BRUNT is the program (default: target/debug/brunt).
-# The kernel's target and initiator are those of kernel-initiator.sh. Without root, where user namespaces are allowed. Packets are as long as an MTU of 1500 allows,
-# so that most PDUs span several.
+# NAME is TARGET-INITIATOR: tgt, lio (the kernel's) or brunt, and libiscsi, qemu, brunt or kernel; or connections: ours, with several
+# per session; or tasks: the kernel's, with resets; or aborts: libiscsi's and the kernel's, with aborted commands.
+# BRUNT is the program (default: target/debug/brunt). The kernel's target and initiator are those of kernel-initiator.sh.
+# Needs no root where user namespaces are allowed. Packets are as long as an MTU of 1500 allows, so that most PDUs span
+# several.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 TOOLS=$(cd "$(dirname "$0")" && pwd)
@@ -43,10 +43,10 @@ programs() {
   esac
 }
 
-# As root a user namespace would only take rights away.
+# For root, a user namespace would only remove privileges.
 if [ "$(id -u)" = 0 ]; then NAMESPACES=(-n); else NAMESPACES=(-r -n); fi
 
-# Starts a target on port 3260, whose LUN $LUN has 16 MiB and can be unmapped.
+# Starts a target on port 3260 whose LUN $LUN has 16 MiB and supports UNMAP.
 start_tgt() {
   export TGT_IPC_SOCKET=$WORK/tgtd
   truncate -s 16M "$WORK/disk"
@@ -59,7 +59,7 @@ start_tgt() {
   $admin --op bind --mode target --tid 1 -I ALL
   LUN=1
 }
-# The kernel's, in a guest that ends when somebody comes to port 3261.
+# The kernel's target, in a guest that ends when port 3261 is connected to.
 start_lio() {
   cat >"$WORK/lio" <<GUEST
 for module in /*.ko; do insmod \$module 2>/dev/null; done
@@ -71,7 +71,7 @@ mkdir -p core/fileio_0/disk
 echo fd_dev_name=/tmp/disk,fd_dev_size=16777216 >core/fileio_0/disk/control
 echo 1 >core/fileio_0/disk/enable
 for unmap in tpu tpws; do echo 1 >core/fileio_0/disk/attrib/emulate_\$unmap; done
-# The kernel's initiator unmaps with WRITE SAME, and a disk at once.
+# The kernel's initiator unmaps with WRITE SAME, and a whole disk at once.
 echo 65535 >core/fileio_0/disk/attrib/max_write_same_len
 mkdir iscsi; mkdir iscsi/$NAME; mkdir iscsi/$NAME/tpgt_1
 cd iscsi/$NAME/tpgt_1
@@ -98,7 +98,7 @@ start_brunt() {
 }
 
 # What initiators do. libiscsi: reads, writes, COMPARE AND WRITE, UNMAP, WRITE SAME, residuals, task management, and the
-# errors that each of these is tried with; a target may fail some of its tests.
+# errors tested with each of these; a target may fail some of its tests.
 run_libiscsi() {
   local tests="Read10.Simple CompareAndWrite.Miscompare Unmap.ZeroBlocks WriteSame10.InvalidDataOutSize
     iSCSIResiduals.Read10Residuals iSCSIResiduals.Write10Residuals iSCSITMF.AbortTaskSimpleAsync"
@@ -109,7 +109,7 @@ run_libiscsi() {
     timeout 300 iscsi-test-cu -d -n -t "ALL.$test" "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
   done
 }
-# Header digests with tgt, none with others, which libiscsi offers either way.
+# Header digests with tgt; none with the others, to which libiscsi offers both.
 run_qemu() {
   local digest=none; [ "$TARGET" = tgt ] && digest=crc32c
   local image="driver=iscsi,transport=tcp,portal=$PORTAL,target=$NAME,lun=$LUN,header-digest=$digest"
@@ -119,8 +119,8 @@ run_qemu() {
   qemu-io "${commands[@]}" --image-opts "$image" >"$WORK/log" 2>&1
   [ -n "$SMALL" ] || qemu-img bench -c 2000 -d 32 -s 4096 --image-opts "$image" >"$WORK/log" 2>&1
 }
-# Two connections side by side, each a session; digests of both kinds, and data only when it is asked for. LIO sends
-# headers and data apart, of which tshark 4.0 loses track where digests follow them: none.
+# Two parallel connections, each a session; both kinds of digests, and only solicited data. LIO sends headers and data
+# separately; tshark 4.0 loses track of that if digests follow, so it gets none.
 run_brunt() {
   local url="iscsi://$PORTAL/$NAME/$LUN" count=200 digests="header_digest=crc32c&data_digest=crc32c&"
   [ "$TARGET" != lio ] || digests=
@@ -138,7 +138,7 @@ run_brunt() {
   io write "$url?data_digest=crc32c" --bs 9k --depth 8 --count $((count / 10)) --pattern ones
   io read "$url?header_digest=crc32c" --bs 12k --depth 8 --count $((count / 10))
 }
-# The kernel's: digests with ours; with others none, and data only when it is asked for.
+# The kernel's initiator: digests with ours; no digests and only solicited data with others.
 run_kernel() {
   local keys="node.conn[0].iscsi.HeaderDigest=CRC32C node.conn[0].iscsi.DataDigest=CRC32C"
   [ "$TARGET" = brunt ] || keys="node.session.iscsi.InitialR2T=Yes node.session.iscsi.ImmediateData=No"
@@ -163,8 +163,8 @@ GUEST
   "$TOOLS/kernel-initiator.sh" "$WORK/guest" >"$WORK/log" 2>&1
 }
 
-# Several connections in a session, which libiscsi, the kernel and tgt do not have: commands take turns on them, and
-# data goes where its command went.
+# Several connections per session, which libiscsi, the kernel and tgt do not support: commands alternate between them, and
+# data follows its command.
 run_connections() {
   local url="iscsi://$PORTAL/$NAME/$LUN?connections" count=160
   [ -z "$SMALL" ] || count=12
@@ -173,7 +173,7 @@ run_connections() {
   io read "$url=3" --bs 16k --depth 8 --random --count $count
 }
 
-# Resets without anything under way, then of a unit and of a target that work on a READ.
+# Resets of an idle unit, then of a unit and of a target with an outstanding READ.
 run_tasks() {
   cat >"$WORK/guest" <<GUEST
 iscsid
@@ -191,8 +191,8 @@ GUEST
   "$TOOLS/kernel-initiator.sh" "$WORK/guest" "$(command -v sg_reset)" >"$WORK/log" 2>&1
 }
 
-# Commands that take longer than somebody waits for: libiscsi's test suite aborts a WRITE, the kernel a READ and a WRITE.
-# The suite leaves without an answer after 6 s. The kernel, which looks every 5 s, has its own target, still slower.
+# Commands that take longer than their timeout: libiscsi's test suite aborts a WRITE, the kernel a READ and a WRITE. The
+# suite gives up after 6 s without a response. The kernel, which checks every 5 s, has its own target, which is even slower.
 run_aborts() {
   timeout 300 iscsi-test-cu -d -n -t ALL.iSCSITMF.AbortTaskSimpleAsync "iscsi://$PORTAL/$NAME/$LUN" >"$WORK/log" 2>&1 || true
   kill -KILL "${STARTED[0]}"; wait "${STARTED[0]}" || true
@@ -201,7 +201,7 @@ run_aborts() {
 iscsid
 session() { iscsiadm -m node -T $NAME -p 10.0.2.2:3260 "\$@"; }
 session -o new >/dev/null
-# As long as it pings a target, the kernel aborts nothing.
+# As long as it pings a target, the kernel doesn't abort anything.
 for ping in interval timeout; do session -o update -n "node.conn[0].timeo.noop_out_\$ping" -v 0; done
 session --login || exit 1
 for i in \$(seq 1200); do [ -b /dev/sda ] && break; sleep .1; done
@@ -216,15 +216,15 @@ GUEST
   "$TOOLS/kernel-initiator.sh" "$WORK/guest" >"$WORK/log" 2>&1
 }
 
-# In the namespace.
+# Runs in the namespace.
 capture() {
   local session=$1 file=$2
-  # tgtd does not end on SIGTERM.
+  # tgtd doesn't exit on SIGTERM.
   WORK=$(mktemp -d) STARTED=() TARGET=${session%-*} PORTAL=127.0.0.1:3260
   trap 'kill -KILL "${STARTED[@]}" 2>/dev/null || true; echo 2>/dev/null >/dev/tcp/127.0.0.1/3261 || true
     wait 2>/dev/null; rm -rf "$WORK"' EXIT
   ip link set lo mtu 1500 gso_max_segs 1 up
-  # What takes so long can be ended.
+  # Slow commands, which can be aborted.
   case $session in
     *-tasks) DEVICE="memory:16MiB?delay=const:3s" ;;
     *-aborts) DEVICE="memory:16MiB?delay=const:2s" ;;
@@ -235,7 +235,7 @@ capture() {
   STARTED+=($dumpcap)
   until grep -qs ^File: "$WORK/dumpcap"; do kill -0 $dumpcap || { cat "$WORK/dumpcap"; exit 1; }; sleep .1; done
   "run_${session#*-}" || { cat "$WORK/log"; echo "${session#*-} failed"; exit 1; } >&2
-  # What is under way comes to its file within this.
+  # Packets that dumpcap still holds reach the file in this time.
   local before=-1 now=0
   until [ "$before" = "$now" ]; do before=$now; sleep 1; now=$(stat -c %s "$file"); done
   kill -INT $dumpcap; wait $dumpcap || true
@@ -252,6 +252,6 @@ case ${1:-} in
 esac
 case " $SESSIONS " in *" $1 "*) ;; *) echo "no session '$1'; there are: $SESSIONS" >&2; exit 2 ;; esac
 export BRUNT=$(realpath "${BRUNT:-$TOOLS/../target/debug/brunt}")
-# Two processors send segments of one connection out of order on a loopback.
+# With two processors, segments of one connection can be out of order on the loopback interface.
 cpu=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
 exec taskset -c "$cpu" unshare "${NAMESPACES[@]}" "$TOOLS/iscsi-captures.sh" --captured "$1" "$(realpath -m "$2")" "$SMALL"

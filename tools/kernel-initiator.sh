@@ -1,29 +1,29 @@
 #!/bin/bash
 # Boots an unmodified Debian kernel with open-iscsi in QEMU and runs a script there: the Linux
-# initiator as a test subject. No root. Emulated, because a /dev/kvm that can be opened does not
-# always run a kernel (nested hosts); BRUNT_GUEST_KVM=1 asks for KVM.
+# initiator as a test subject. No root. Emulated, because a /dev/kvm that can be opened can't
+# always run a kernel (nested hosts); BRUNT_GUEST_KVM=1 uses KVM.
 #
 #   kernel-initiator.sh --prepare          fetch kernel and programs, build the initramfs (network)
 #   kernel-initiator.sh --ready            exit 0 when prepared
-#   kernel-initiator.sh --lio              modules of the kernel's own target, as FILEs of a script that loads them in
-#                                          their order; exit 1 when not prepared
-#   kernel-initiator.sh --netem            the same of the kernel's link emulator
-#   kernel-initiator.sh SCRIPT [FILE...]   run SCRIPT under sh in the guest; FILEs land in /
+#   kernel-initiator.sh --lio              modules of the kernel's own target, as FILEs for a script that loads them in
+#                                          this order; exit 1 when not prepared
+#   kernel-initiator.sh --netem            the same for the kernel's network emulator
+#   kernel-initiator.sh SCRIPT [FILE...]   run SCRIPT under sh in the guest; FILEs are copied to /
 #
-# Standard output is the script's; so is the exit status (124 after
-# BRUNT_GUEST_SECONDS, 125 when the guest never reported). In the guest 10.0.2.2 is the host's
-# loopback; ports in BRUNT_GUEST_PORTS lead from there into the guest. Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils
+# Standard output and exit status are the script's (124 after BRUNT_GUEST_SECONDS, 125 if the guest never reported).
+# In the guest, 10.0.2.2 is the host's loopback; ports in BRUNT_GUEST_PORTS are forwarded from there into the guest.
+# Host packages: qemu-system-x86 seabios cpio e2fsprogs kmod busybox-static xz-utils
 # dmsetup sg3-utils.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/lib/guest-kernel.sh
 DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/kernel-initiator")
 MODULES="virtio_pci virtio_net virtio_rng sd_mod iscsi_tcp ext4 crc32c_generic crc32c_intel"
-# For more than one path; a script loads them.
+# For multipath; loaded by scripts.
 MODULES+=" dm_multipath dm_service_time scsi_dh_alua sg"
-# Of the target (LIO); not in the image.
+# For the kernel's target (LIO); not in the image.
 LIO_MODULES="configfs target_core_mod target_core_file iscsi_target_mod"
-# Of the kernel's link emulator; not in the image either.
+# For the kernel's network emulator; not in the image either.
 NETEM_MODULES="sch_netem"
 
 prepare() {
@@ -83,7 +83,7 @@ INIT
   echo "prepared $kernel: vmlinux $(du -m "$DIR/vmlinux" | cut -f1) MiB, initrd $(du -m "$DIR/initrd" | cut -f1) MiB"
 }
 
-# An image with other modules is an old one.
+# An image with other modules is outdated.
 ready() { [ -s "$DIR/vmlinux" ] && [ -s "$DIR/initrd" ] && [ "$(cat "$DIR/modules" 2>&1)" = "$MODULES" ]; }
 
 case ${1:-} in
@@ -91,7 +91,7 @@ case ${1:-} in
   --ready) ready; exit ;;
   --lio) [ -d "$DIR/lio" ] && printf '%s\n' "$DIR"/lio/*; exit ;;
   --netem) [ -d "$DIR/netem" ] && printf '%s\n' "$DIR"/netem/*; exit ;;
-  "") sed -n '2,18p' "$0"; exit 2 ;;
+  "") sed -n '2,16p' "$0"; exit 2 ;;
 esac
 ready || { echo "run $0 --prepare first" >&2; exit 125; }
 
@@ -100,12 +100,12 @@ mkdir "$run/add"; cp "$1" "$run/add/guest-script"; shift
 for file; do cp -L "$file" "$run/add/"; done
 { cat "$DIR/initrd"; (cd "$run/add" && find . | cpio -o -H newc -R 0:0 --quiet); } >"$run/initrd"
 
-# Without "rep movsb" emulation copies in words instead of bytes.
+# With "rep movsb", emulation would copy bytes instead of words.
 accel=(-accel tcg,thread=multi -cpu max,-erms,-fsrm)
 if [ -n "${BRUNT_GUEST_KVM:-}" ]; then accel=(-accel kvm -cpu host); fi
 status=0 forward=
 for port in ${BRUNT_GUEST_PORTS:-}; do forward+=",hostfwd=tcp:127.0.0.1:$port-:$port"; done
-# no_timer_check: on a busy machine the guest's timer is late when the kernel tries it, which it takes for broken.
+# no_timer_check: on a busy machine the guest's timer is late when the kernel tests it, so the kernel would consider it broken.
 timeout --foreground "${BRUNT_GUEST_SECONDS:-300}" qemu-system-x86_64 "${accel[@]}" -m 512 -smp 2 \
   -nodefaults -display none -no-reboot -kernel "$DIR/vmlinux" -initrd "$run/initrd" \
   -netdev "user,id=net$forward" -device virtio-net-pci,netdev=net,romfile= -device virtio-rng-pci \

@@ -1,11 +1,11 @@
 #!/bin/bash
-# The schema of the Kubernetes API as PyPI's kubernetes-validate ships it, in an environment of its own: what the manifests
-# of examples/clusters are tested with.
+# Installs the schema of the Kubernetes API from PyPI's kubernetes-validate in its own environment, to test the manifests
+# of examples/clusters.
 #
 #   kubernetes.sh --prepare     fetch it (network)
 #   kubernetes.sh --ready       exit 0 when prepared
-#   kubernetes.sh VERSION FILE  validate all objects of FILE against the API of that version (1.29), unknown fields
-#                               refused; print them as a JSON list
+#   kubernetes.sh VERSION FILE  validate all objects of FILE against the API of that version (1.29), without unknown
+#                               fields; print them as a JSON list
 set -euo pipefail
 cd "$(dirname "$0")/.."
 DIR=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/kubernetes")
@@ -24,7 +24,7 @@ prepare() {
 case ${1:-} in
   --prepare) ready || prepare ;;
   --ready) ready ;;
-  "") sed -n '2,9p' "$0"; exit 2 ;;
+  "") sed -n '2,8p' "$0"; exit 2 ;;
   *)
     exec "$DIR/bin/python" -c '
 import json, sys, yaml, kubernetes_validate

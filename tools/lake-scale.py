@@ -1,10 +1,10 @@
-"""How long an engine takes for questions to lakes of several sizes, for tools/lake-scale.sh.
+"""Measures the time that an engine takes for queries on lakes of several sizes, for tools/lake-scale.sh.
 
-    lake-scale.py ENGINE FILE FROM_NS LAKE…   duckdb, spark or sail; one line of JSON for each lake and question
+    lake-scale.py ENGINE FILE FROM_NS LAKE…   duckdb, spark or sail; one line of JSON for each lake and query
 
-The pruned question is about one file in ten seconds; the scan reads two columns of every operation. Each is asked three
-times: the first time says what is not in the page cache yet. `answer` is a digest of the rows, the same for all engines;
-`bytes` are those that this process read, so those of engines that run in it: DuckDB and Sail, not Spark's executors.
+The pruned query is for one file in ten seconds; the scan reads two columns of every operation. Each runs three times: the
+first includes reading what isn't in the page cache yet. `answer` is a digest of the rows, the same for all engines; `bytes`
+are those read by this process, so they include engines that run in it: DuckDB and Sail, not Spark's executors.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ QUESTIONS = {
 
 
 def bytes_read():
-    """What this process has read with system calls: engines that run in it keep no count of their own that can be trusted."""
+    """Bytes that this process has read with system calls: engines that run in it have no reliable count of their own."""
     with open("/proc/self/io") as io:
         return int(io.readline().split()[1])
 

@@ -1,15 +1,15 @@
 #!/bin/bash
-# What questions cost as a lake grows 1, 10 and 100 times: docs/scale.md has the results. Not part of CI: it takes up to 17 GB
+# The cost of queries as a lake grows 1, 10 and 100 times: docs/scale.md has the results. Not part of CI: it takes up to 17 GB
 # and tens of minutes.
 #
 #   lake-scale.sh CAPTURE FOLDER [ROWS]   a packet file, a folder for the lakes (removed at the end), and the rows of the
 #                                         largest lake (default 2000000000)
 #
-# BRUNT is the program (target/release/brunt); first: tools/table-formats.sh --prepare.
+# BRUNT is the program (target/release/brunt). Run tools/table-formats.sh --prepare first.
 set -euo pipefail
-# What it needs is prepared by tools/table-formats.sh.
+# tools/table-formats.sh prepares what this needs.
 [ "${1:-}" != --prepare ] || exit 0
-[ $# -ge 2 ] || { sed -n '2,9p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,8p' "$0"; exit 2; }
 capture=$(realpath "$1"); mkdir -p "$2"; folder=$(realpath "$2"); rows=${3:-2000000000}
 cd "$(dirname "$0")/.."
 bash tools/table-formats.sh --ready || { echo "first: tools/table-formats.sh --prepare"; exit 2; }
@@ -30,7 +30,7 @@ for size in $((rows / 100)) $((rows / 10)) "$rows"; do
   du -sh "$lake"
 done
 
-# The file with the most operations, and the middle of the smallest lake, which all of them have.
+# The file with the most operations, and the middle of the smallest lake, which all lakes have.
 answer() { python3 -c 'import json, sys; print(list(json.load(sys.stdin)["rows"][0].values())[0])'; }
 file=$("$BRUNT" sql --json "$folder/trace" \
   'SELECT file FROM operations WHERE file IS NOT NULL GROUP BY file ORDER BY count(*) DESC, file LIMIT 1' | answer)
@@ -42,7 +42,7 @@ ask() { "$2" tools/lake-scale.py "$1" "$file" "$from" "${lakes[@]}" 2>"$folder/l
 echo "== duckdb"; ask duckdb "$DIR/duckdb/bin/python"
 echo "== sail, in one process"; ask sail "$DIR/spark/bin/python"
 for executors in 1 2; do
-  # With fewer slots than a stage has tasks, Sail waits for ever.
+  # With fewer slots than a stage has tasks, Sail waits forever.
   echo "== sail, $executors workers"
   SAIL_MODE=local-cluster SAIL_CLUSTER__WORKER_INITIAL_COUNT=$executors SAIL_CLUSTER__WORKER_MAX_COUNT=$executors \
     SAIL_CLUSTER__WORKER_TASK_SLOTS=32 ask sail "$DIR/spark/bin/python"

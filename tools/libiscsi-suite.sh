@@ -1,6 +1,6 @@
 #!/bin/bash
 # The newer release of libiscsi's conformance suite (1.20: more iSCSI-level tests than the 1.19 of
-# Debian 12), as Debian 13 ships it, run with Debian 13's own C library beside this system's.
+# Debian 12), from Debian 13, run with Debian 13's own C library alongside this system's.
 #
 #   libiscsi-suite.sh --prepare    fetch and unpack (network)
 #   libiscsi-suite.sh --ready      exit 0 when prepared
@@ -17,7 +17,7 @@ PACKAGES="libiscsi-bin libiscsi7 libcunit1 libibverbs1 librdmacm1t64 libnl-3-200
 ready() { [ -x "$DIR/root/usr/bin/iscsi-test-cu" ]; }
 
 prepare() {
-  # The mirror this system uses, with that release's lists kept apart from the system's.
+  # The mirror of this system, with the other release's lists kept separate.
   local site apt=$DIR/apt
   site=$(apt-get indextargets --format '$(SITE)' 'Codename: bookworm' | grep -m1 -v security)
   rm -rf "$DIR"; mkdir -p "$apt"/{lists/partial,cache/archives/partial} "$DIR"/{debs,root.new}

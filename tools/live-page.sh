@@ -1,5 +1,5 @@
 #!/bin/bash
-# The live page's committed files are what its source makes, and small: tests and builds web/ in a copy, and compares each byte.
+# Checks that the live page's committed files match their source, and are small: tests and builds web/ in a copy, and compares.
 #
 #   tools/live-page.sh --prepare   installs what the build needs (Node from Debian, packages of web/package-lock.json)
 #   tools/live-page.sh             tests, builds and compares
@@ -30,7 +30,7 @@ npm run --silent build
 cd - >/dev/null
 diff -rq "$WORK/crates/brunt-web/assets" crates/brunt-web/assets || {
   echo "crates/brunt-web/assets is not what web/ makes: cd web && npm ci && npm run build, and commit it"; exit 1; }
-# The editor (compose.js) is loaded when it is opened: it is counted apart.
+# The editor (compose.js) is loaded when it is opened, so it is counted separately.
 editor=$(gzip -9c crates/brunt-web/assets/compose.js | wc -c)
 bytes=$(cat crates/brunt-web/assets/{index.html,app.js,app.css} | gzip -9c | wc -c)
 [ "$bytes" -le "$BYTES_MAX" ] || { echo "the page has $bytes bytes compressed, more than $BYTES_MAX"; exit 1; }

@@ -1,12 +1,11 @@
 #!/bin/bash
-# How fast packets may come before a live capture drops some, by AF_PACKET and by AF_XDP: a capture file is
-# sent over a pair of virtual interfaces in a network namespace of its own. Needs root (for AF_XDP).
+# The packet rate at which a live capture starts to drop packets, with AF_PACKET and with AF_XDP: a capture file is
+# sent over a pair of virtual interfaces in a separate network namespace. Needs root (for AF_XDP).
 #
 #   live-rates.sh FILE [ROUNDS [GBIT...]]   default: 20 rounds as fast as the sender can
 #
-# Prints for each rate and source what was sent, seen and dropped; the sources take turns. Fails when packets
-# are unaccounted for. BRUNT names the program (default: brunt), BENCH
-# the sender (default: brunt-bench next to it).
+# Prints the sent, seen and dropped packets for each rate and source; the sources take turns. Fails if packets are
+# unaccounted for. BRUNT is the program (default: brunt), BENCH the sender (default: brunt-bench next to it).
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 FILE=${1:?a capture file} ROUNDS=${2:-20}

@@ -1,10 +1,10 @@
 #!/bin/bash
-# The notebook of examples/notebooks, on traces and on results that are made for it, of two settings and of one; fails where
-# a cell does, and cells compare their figures with the report of `brunt analyze`.
+# Runs the notebook of examples/notebooks on traces and results made for it, with two settings and with one; fails if a
+# cell does. Cells compare their figures with the report of `brunt analyze`.
 #
-#   notebook.sh --prepare      fetch what that needs (network)
+#   notebook.sh --prepare      fetch what it needs (network)
 #   notebook.sh --ready        exit 0 when prepared
-#   notebook.sh [BRUNT] [DIR]  do it with this program (default: target/debug/brunt), half a minute; the executed
+#   notebook.sh [BRUNT] [DIR]  run it with this program (default: target/debug/brunt), half a minute; the executed
 #                              notebooks are left in DIR as pages
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ case ${1:-} in
       "nbconvert==$NBCONVERT" "ipykernel==$IPYKERNEL" "matplotlib==$MATPLOTLIB" "pyarrow==$PYARROW"
     touch "$MARK"; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,9p' "$0"; exit 2 ;;
+  -*) sed -n '2,8p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/notebook.sh --prepare"; exit 2; }
 BRUNT=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/debug/brunt}")
@@ -47,7 +47,7 @@ stop = { requests = 1000 }
 [sweep]
 queue_depth = [1, 4]
 TOML
-# One setting, one run, with a fault and every request.
+# One setting, one run, with a fault and a record of every request.
 cat > "$work/stall.toml" <<'TOML'
 name = "stall"
 repetitions = 1

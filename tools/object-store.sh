@@ -1,22 +1,22 @@
 #!/bin/bash
-# Parts of traces to an S3 server and back, for real (docs/object-stores.md): `capture --to`, `lake push` and `lake pull` while
-# links are cut, servers fall silent and processes are killed; the objects are then held against the local parts by boto3 and
-# DuckDB (tools/lib/object-store.py), which also reads lakes in the store as they are, and for `brunt sql s3://…`. Builds brunt
-# with the feature s3.
+# Moves parts of traces to a real S3 server and back (docs/object-stores.md): `capture --to`, `lake push` and `lake pull` while
+# connections are cut, servers stop answering and processes are killed; boto3 and DuckDB then compare the objects with the local
+# parts (tools/lib/object-store.py). DuckDB also reads lakes directly in the store, and for `brunt sql s3://…`. Builds brunt with
+# the feature s3.
 #
 #   object-store.sh --prepare    fetch moto, boto3 and DuckDB with two extensions (network)
 #   object-store.sh --ready      exit 0 when prepared
-#   object-store.sh              with moto, which keeps objects in memory, so that it is stopped but not killed
-#   object-store.sh versitygw    with Versity's gateway over files, which is killed too; fetched and built by `go install` at
-#                                the first time (Go 1.25 or newer, network, two minutes)
+#   object-store.sh              with moto, which keeps objects in memory, so it is stopped but not killed
+#   object-store.sh versitygw    with Versity's gateway over files, which is also killed; the first time, it is fetched and
+#                                built by `go install` (Go 1.25 or newer, network, two minutes)
 #
-# BRUNT is a program with the feature, which is then not built. BRUNT_STEPS=short takes the first of the steps and two that
-# are quick.
+# BRUNT is an existing program with the feature, instead of building one. BRUNT_STEPS=short runs only the first step and two
+# quick ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-target}
 DIR=$(realpath -m "${BRUNT_TOOLS:-$TARGET/tools}/object-store")
-# DuckDB's extensions come from PyPI for HTTPFS's version at most.
+# PyPI has DuckDB's extensions only up to version $HTTPFS.
 MOTO=5.2.5 BOTO3=1.44.8 DUCKDB=2.0.0 HTTPFS=1.5.5 VERSITYGW=v1.8.0
 MARK=$DIR/versions-$MOTO-$BOTO3-$DUCKDB-$HTTPFS
 
@@ -43,13 +43,13 @@ case ${1:-} in
       GOBIN=$DIR/go go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW"
       mv "$DIR/go/versitygw" "$server"
     fi ;;
-  *) sed -n '2,16p' "$0"; exit 2 ;;
+  *) sed -n '2,14p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/object-store.sh --prepare"; exit 2; }
 
 if [ -z "${BRUNT:-}" ]; then
   cargo build -p brunt --features s3
-  # The next build without the feature takes the place of this one.
+  # Copied, because the next build without the feature would overwrite it.
   BRUNT=$DIR/brunt
   cp "$TARGET/debug/brunt" "$BRUNT"
 fi

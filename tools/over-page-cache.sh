@@ -1,17 +1,17 @@
 #!/bin/bash
-# Figure 3 of the SPEK paper: random writes of 16 KiB over time, through the page cache (as IoMeter's were) and below it
-# (as SPEK's), to a disk that is slow enough for the cache to matter. Linux runs in QEMU (tools/kernel-initiator.sh) with
-# half a gigabyte of memory; its disk is a LUN of ours with the service time of the paper's (15,000 turns a minute, seeks
-# of 4.2 ms on average); `brunt run` puts the load on it, in the guest. Emulated, but at some hundred writes a second it is the disk
-# that is waited for.
+# Figure 3 of the SPEK paper: random writes of 16 KiB over time, through the page cache (like IoMeter's) and past it (like
+# SPEK's), to a disk that is slow enough for the cache to matter. Linux runs in QEMU (tools/kernel-initiator.sh) with half a
+# gigabyte of memory; its disk is one of our LUNs with the service time of the paper's disk (15,000 rpm, average seek 4.2 ms);
+# `brunt run` generates the load, in the guest. The guest is emulated, but at some hundred writes per second it is waiting for
+# the disk.
 #
 #   over-page-cache.sh OUT [RUNS [SECONDS]]     writes OUT/over-time.json; default: 3 runs of 40 s each way, 6 minutes
 #
-# Each run begins with ten seconds that do not count, in which the cache fills. BRUNT (the program, dynamic or static)
-# and kernel-initiator.sh's variables count. Before: tools/kernel-initiator.sh --prepare
+# Each run begins with ten seconds that do not count, in which the cache fills. Variables: BRUNT (the program, dynamic or
+# static), and those of kernel-initiator.sh. Run tools/kernel-initiator.sh --prepare first.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
-[ $# -gt 0 ] || { sed -n '2,14p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,11p' "$0"; exit 2; }
 cd "$(dirname "$0")/.."
 BRUNT=$(realpath "${BRUNT:-target/release/brunt}")
 OUT=$(realpath -m "$1") RUNS=${2:-3} SECONDS_EACH=${3:-40}
@@ -28,7 +28,7 @@ for _ in $(seq 100); do [ -s "$work/target" ] && break; sleep .1; done
 port=$(head -1 "$work/target"); port=${port##*:}
 [ -n "$port" ] || { cat "$work/target.err" >&2; exit 1; }
 
-# The program without symbols, for the guest unpacks it into half of its memory, and of its libraries those that the guest
+# The program without symbols, because the guest unpacks it into half of its memory, and those of its libraries that the guest
 # may lack.
 strip -o "$work/brunt" "$BRUNT"
 files=("$work/brunt")
@@ -45,7 +45,7 @@ iscsid
 iscsiadm -m node -T "$NAME" -p "10.0.2.2:$PORT" -o new >/dev/null
 iscsiadm -m node -T "$NAME" -p "10.0.2.2:$PORT" --login >/dev/null
 for i in $(seq 300); do [ -b /dev/sda ] && break; sleep .1; done
-# force: for a moment after a run, the kernel still has what its ring had open.
+# force: for a moment after a run, the kernel still holds what its ring had open.
 experiment() {
   cat <<TOML
 name = "random writes over time"
@@ -69,7 +69,7 @@ experiment below-it '' >/tmp/below-it.toml
 for run in $(seq "$RUNS"); do
   for how in page-cache below-it; do
     /brunt run /tmp/$how.toml --out /tmp/$how.$run >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
-    # What the cache still has is not left to the next run.
+    # Don't leave data in the cache for the next run.
     sync
     echo "report $how $run"
     gzip -c /tmp/$how.$run/report.html | base64

@@ -1,15 +1,15 @@
 #!/bin/bash
 # Builds Brunt's packages for x86-64 and tries each in a bare root: a static binary, a .deb, a container image.
 #
-#   packages.sh --prepare                       a bare root of Debian (debootstrap; network), kept packed
+#   packages.sh --prepare                       a bare root of Debian (debootstrap; network), kept as a tar archive
 #   packages.sh --ready                         exit 0 when prepared
 #   packages.sh build [--profile NAME] [OUT]    build them into OUT (default: target/packages, profile release)
-#   packages.sh try [OUT]                       try what is in OUT; needs root and --prepare
-#   packages.sh deb PROGRAM [OUT]               the .deb alone, of a program that is built, tried where it is unpacked
+#   packages.sh try [OUT]                       try the packages in OUT; needs root and --prepare
+#   packages.sh deb PROGRAM [OUT]               only the .deb, of an existing program, tried where it is unpacked
 #
-# Needs dpkg-dev and python3; trying needs debootstrap, skopeo, umoci, podman, runc, uidmap and lintian. The image is written
-# as an OCI archive by lib/oci.py, without root and without a daemon. Dates are those of the last commit, so that the same
-# commit gives the same packages.
+# Needs dpkg-dev and python3; trying needs debootstrap, skopeo, umoci, podman, runc, uidmap and lintian. lib/oci.py writes the
+# image as an OCI archive, without root and without a daemon. Dates are those of the last commit, so that the same commit
+# gives the same packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-target}
@@ -26,7 +26,7 @@ umask 022
 
 ready() { [ -e "$ROOT_TAR" ]; }
 
-# The mirror is the one that this machine's own packages come from.
+# The mirror is the one used for this machine's own packages.
 prepare() {
   local mirror work
   command -v debootstrap >/dev/null || { echo "packages.sh: needs the Debian package debootstrap" >&2; exit 1; }
@@ -39,13 +39,13 @@ prepare() {
   mv "$ROOT_TAR.new" "$ROOT_TAR"; rm -rf "$work"
 }
 
-# tarball FILE FOLDER NAME...: the same bytes for the same contents.
+# tarball FILE FOLDER NAME...: writes the same bytes for the same contents.
 tarball() {
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$2" -cf - "${@:3}" |
     gzip -9n >"$1"
 }
 
-# documents FOLDER: what comes with every package besides the program.
+# documents FOLDER: copies what every package contains in addition to the program.
 documents() {
   mkdir -p "$1/docs"
   cp README.md ARCHITECTURE.md "$1/"
@@ -64,13 +64,12 @@ build() {
   "${CARGO:-cargo}" fetch --quiet --locked
   flags=$(portable_flags)
   RUSTFLAGS=$flags "${CARGO:-cargo}" build --quiet --locked --profile "$profile" -p brunt
-  # With a target, flags are for that alone: build scripts and procedural macros stay as they are, which need shared
-  # libraries.
+  # With --target, these flags don't apply to build scripts and procedural macros, which need shared libraries.
   RUSTFLAGS="$flags -C target-feature=+crt-static" \
     "${CARGO:-cargo}" build --quiet --locked --profile "$profile" --target "$TRIPLE" -p brunt
   dynamic=$TARGET/$folder/brunt static=$TARGET/$TRIPLE/$folder/brunt
   work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-  # Of debugging information nothing is left but function names, for backtraces.
+  # Keep only function names of the debugging information, for backtraces.
   strip --strip-debug -o "$work/dynamic" "$dynamic"
   strip --strip-debug -o "$work/static" "$static"
   names_no_path "$work/dynamic" "$work/static"
@@ -82,7 +81,7 @@ build() {
   ls -l "$OUT"
 }
 
-# deb PROGRAM [OUT]: unlike `try`, with this machine's libraries, and in no need of root.
+# deb PROGRAM [OUT]: unlike `try`, uses this machine's libraries and needs no root.
 deb() {
   local tree XZ_LEVEL=0 # a minute less than the usual level
   OUT=$(realpath -m "${2:-$TARGET/packages}")
@@ -100,7 +99,7 @@ deb() {
   echo "deb: its program, pages and completions are there; lintian finds no error"
 }
 
-# names_no_path PROGRAM...: nothing in a package says where it was built.
+# names_no_path PROGRAM...: checks that a program doesn't contain the paths of its build.
 names_no_path() {
   local place
   for place in "${CARGO_HOME:-$HOME/.cargo}" "$PWD" "$(realpath "$TARGET")"; do
@@ -178,7 +177,7 @@ END
   dpkg-deb --root-owner-group -Zxz "-z${XZ_LEVEL:-6}" --build "$tree" "$OUT/brunt_${VERSION}_amd64.deb" >/dev/null
 }
 
-# in_root ROOT COMMAND...: with /proc and /dev, and nothing else of this machine.
+# in_root ROOT COMMAND...: runs a command with /proc and /dev, and nothing else of this machine.
 in_root() {
   unshare --mount --pid --fork -- bash -ec '
     root=$1; shift
@@ -191,7 +190,7 @@ short_experiment() {
   sed -e 's/^repetitions = .*/repetitions = 1/' -e 's/^stop = .*/stop = { time = "200ms" }/' examples/quick.toml
 }
 
-# ran OUTPUT: the three points of the experiment have figures.
+# ran OUTPUT: checks that the three points of the experiment have figures.
 ran() {
   [ "$(grep -cE 'queue_depth=(1|4|16): [1-9][0-9]* requests/s' "$1")" = 3 ] || { cat "$1"; echo "not three points"; exit 1; }
 }
@@ -206,7 +205,7 @@ try() {
   echo "each package works in a bare root ($((SECONDS - started)) s)"
 }
 
-# In a root with no library at all.
+# In a root without any library.
 try_static() {
   local root=$work/static
   mkdir -p "$root"/{proc,dev,tmp,etc}
@@ -217,11 +216,11 @@ try_static() {
   short_experiment >"$root/quick.toml"
   in_root "$root" /brunt run /quick.toml --out /tmp/results >"$work/static.out" 2>&1; ran "$work/static.out"
   [ -s "$root/tmp/results/report.html" ]
-  # Names are found without a library: by /etc/hosts (and by DNS, which has nobody to ask here).
+  # Names are resolved without a library: through /etc/hosts (and through DNS, which has no server here).
   echo "127.0.0.1 storage.example" >"$root/etc/hosts"
   in_root "$root" /brunt io read iscsi://storage.example:1/iqn.x:y/0 >"$work/name.out" 2>&1 && exit 1
   grep -qi 'refused' "$work/name.out" || { cat "$work/name.out"; echo "a name was not found"; exit 1; }
-  # What it cannot do, it says.
+  # It reports what it can't do.
   in_root "$root" /brunt doctor >"$work/doctor.out" 2>&1 || :
   grep -q 'shared librar' "$work/doctor.out" || { cat "$work/doctor.out"; echo "doctor does not say what is missing"; exit 1; }
   in_root "$root" /brunt lake pull s3://lake/x /x >"$work/s3.out" 2>&1 && exit 1
@@ -245,7 +244,7 @@ try_deb() {
   short_experiment >"$root/tmp/quick.toml"
   in_root "$root" brunt run /tmp/quick.toml --out /tmp/results >"$work/deb.out" 2>&1; ran "$work/deb.out"
   in_root "$root" brunt run /usr/share/doc/brunt/examples/quick.toml --check >/dev/null
-  # Every command has its page.
+  # Every command has its manual page.
   in_root "$root" bash -ec '
     for page in brunt brunt-run brunt-target brunt-capture brunt-lake-add; do
       zcat "/usr/share/man/man1/$page.1.gz" | grep -q "^\.TH"
@@ -278,8 +277,8 @@ import json, sys; print(json.load(sys.stdin)["config"]["User"])')" = 65532:65532
   echo "image: skopeo and umoci read it, and podman runs it as user 65532, started by root and by a user without privileges"
 }
 
-# As users do, but with storage of its own and no network. runc, because Debian's crun does not start where both versions of
-# cgroups are mounted; the limits, because podman otherwise raises them, which needs a privilege.
+# As users run it, but with its own storage and no network. With runc, because Debian's crun doesn't start if both versions of
+# cgroups are mounted; with limits, because podman would otherwise raise them, which needs a privilege.
 try_container() {
   local podman=(podman --runtime runc --root "$work/podman" --runroot "$work/podman.run" --tmpdir "$work/podman.tmp"
     --storage-driver vfs --cgroup-manager cgroupfs --events-backend none)
@@ -292,9 +291,9 @@ try_container() {
   umount "$work/podman/vfs" "$work/podman" 2>/dev/null || :
 }
 
-# Podman as a user without any privilege has it: a user that this machine does not have, for the files of /etc that name it
-# and its range of subordinate ids are seen by these commands alone. Its files belong to the image's user in its own
-# namespace, and to an id of the range outside.
+# Podman as an unprivileged user runs it. The user doesn't exist on this machine: only these commands see the files of /etc
+# that define it and its range of subordinate ids. Its files belong to the image's user in its own namespace, and to an id of
+# the range outside.
 try_rootless() {
   local id=61234 first=300000 file
   mkdir -p "$work/rootless"/{home,run,results}
@@ -323,12 +322,12 @@ try_rootless() {
           localhost/brunt:$3 run quick.toml"' try_rootless "$work/rootless" "$id" "$VERSION" \
     >"$work/rootless.out" 2>&1 || { cat "$work/rootless.out"; echo "podman without root does not run it"; exit 1; }
   ran "$work/rootless.out"
-  # User 65532 of the container is the 65,532nd id of the range, its first one being the container's user 1.
+  # User 65532 of the container is the 65,532nd id of the range, because the first id is the container's user 1.
   [ "$(stat -c %u "$work/rootless/results/quick.results/report.html")" = $((first + 65531)) ] ||
     { stat "$work/rootless/results/quick.results/report.html"; echo "another user wrote the results"; exit 1; }
 }
 
-# as_root ARGUMENT...: this script again, where it needs to be root (debootstrap, chroot).
+# as_root ARGUMENT...: restarts this script as root if needed (debootstrap, chroot).
 as_root() { [ "$(id -u)" = 0 ] || exec sudo -E bash tools/packages.sh "$@"; }
 
 case ${1:-} in

@@ -1,11 +1,11 @@
-// What does a frame that a bridge forwards cost, by recvmsg(2) and by packet rings (packet(7))? Behind the table in
+// What does it cost a bridge to forward a frame, with recvmsg(2) and with packet rings (packet(7))? Source of the table in
 // docs/bridge.md. Run it as root, on a machine with `ip`:
 //
 //     cc -O2 -o packet-rings tools/packet-rings.c -lpthread && unshare -n ./packet-rings 64 6 && unshare -n ./packet-rings 1500 6
 //
-// A thread sends frames of this size into one veth pair; the main thread forwards them into another, in a different way each
-// 0.8 s, so many rounds. A line for each: way, bytes, frames a second, and nanoseconds of CPU time that a frame took, of the
-// thread that forwards and of the one that sends (which runs the kernel's receive path, with the copy into a ring).
+// A thread sends frames of this size into one veth pair; the main thread forwards them to another one, in each way for 0.8 s,
+// for this many rounds. Prints a line for each: way, bytes, frames per second, and nanoseconds of CPU time per frame, of the
+// forwarding thread and of the sending thread (which runs the kernel's receive path, including the copy into a ring).
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
@@ -65,7 +65,7 @@ static void wait_for(int s) {
     struct pollfd p = { s, POLLIN, 0 };
     poll(&p, 1, 10);
 }
-// Sends so many messages; how many went.
+// Sends these messages; returns how many were sent.
 static int send_all(int s, struct mmsghdr *m, int count) {
     int done = 0, n;
     while (done < count && (n = sendmmsg(s, m + done, count - done, 0)) > 0) done += n;
@@ -96,7 +96,7 @@ static void *send_frames(void *unused) {
     return NULL;
 }
 
-// As `brunt bridge` does: recvmsg and writev for each frame, with time stamp and VLAN tag.
+// Like `brunt bridge`: recvmsg and writev for each frame, with timestamp and VLAN tag.
 static uint64_t by_recvmsg(double end) {
     static char frame[LONGEST];
     char header[VNET];
@@ -122,7 +122,7 @@ static uint64_t by_recvmsg(double end) {
     return frames;
 }
 
-// The same, many at a time.
+// The same in batches.
 static uint64_t by_recvmmsg(double end) {
     static char frame[BATCH][2100];
     static uint64_t control[BATCH][16];
@@ -154,7 +154,7 @@ static uint64_t by_recvmmsg(double end) {
     return frames;
 }
 
-// A ring of blocks (TPACKET_V3), sent from where frames lie. A block is handed over when it is full, or after a millisecond.
+// A ring of blocks (TPACKET_V3), sent without copying. A block is handed over when it is full, or after a millisecond.
 static uint64_t by_blocks(double end) {
     struct tpacket_req3 ring = { .tp_block_size = BLOCK, .tp_block_nr = BLOCKS, .tp_frame_size = 2048,
                                  .tp_frame_nr = BLOCK / 2048 * BLOCKS, .tp_retire_blk_tov = 1 };
@@ -192,7 +192,7 @@ static uint64_t by_blocks(double end) {
 }
 
 // A ring of slots (TPACKET_V2), each long enough for a train of segments; handed over at once, copied, and sent one by one or
-// many at a time.
+// in batches.
 static uint64_t by_slots(double end, int batch) {
     static char copy[BATCH][LONGEST];
     struct tpacket_req ring = { .tp_block_size = SLOT, .tp_block_nr = SLOTS, .tp_frame_size = SLOT, .tp_frame_nr = SLOTS };
@@ -224,8 +224,8 @@ static uint64_t by_slots(double end, int batch) {
     munmap(map, (size_t)SLOT * SLOTS); close(in); close(out);
     return frames;
 }
-// A ring of small slots (TPACKET_V2): longer frames lie in the socket's queue, whole (PACKET_COPY_THRESH; none here). Frames are
-// sent from where they lie, many at a time, with their virtio-net headers or, as a second socket can, without.
+// A ring of small slots (TPACKET_V2): longer frames stay complete in the socket's queue (PACKET_COPY_THRESH; none here). Frames
+// are sent without copying, in batches, with their virtio-net headers or, as a second socket could, without.
 static uint64_t by_small_slots(double end, int vnet) {
     struct tpacket_req ring = { .tp_block_size = BLOCK, .tp_block_nr = small_bytes / BLOCK, .tp_frame_size = SMALL,
                                 .tp_frame_nr = small_bytes / SMALL };

@@ -1,9 +1,9 @@
 #!/bin/bash
 # The Python package of python/: builds its wheel, checks its types, and runs its tests with the wheel installed.
 #
-#   python-package.sh --prepare      fetch what that needs (network)
+#   python-package.sh --prepare      fetch what it needs (network)
 #   python-package.sh --ready        exit 0 when prepared
-#   python-package.sh [BRUNT] [DIR]  do it with this program (default: target/debug/brunt), ten seconds; the wheel is
+#   python-package.sh [BRUNT] [DIR]  run it with this program (default: target/debug/brunt), ten seconds; the wheel is
 #                                    left in DIR
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,16 +22,16 @@ case ${1:-} in
       "setuptools==$SETUPTOOLS" "pyarrow==$PYARROW" "mypy==$MYPY" "datasketches==$DATASKETCHES"
     touch "$MARK"; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,8p' "$0"; exit 2 ;;
+  -*) sed -n '2,7p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/python-package.sh --prepare"; exit 2; }
 BRUNT=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/debug/brunt}"); export BRUNT
 TESTDATA=$PWD/testdata; export TESTDATA
-# Where DuckDB is prepared, its answers are held against the others.
+# If DuckDB is prepared, its answers are compared with the others.
 if tools/duckdb.sh --ready; then BRUNT_PYTHON=$(tools/duckdb.sh --where)/python; export BRUNT_PYTHON; fi
 
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-# Building leaves files in the sources.
+# Building leaves files in the source folder.
 cp -r python "$work/python"
 "$DIR/bin/pip" wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --no-index \
   --wheel-dir "$work/wheel" "$work/python"

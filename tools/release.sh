@@ -1,16 +1,16 @@
 #!/bin/bash
-# Makes what is uploaded for a release into target/release-VERSION: static tarball, .deb, image, release notes and checksums.
+# Builds the files of a release in target/release-VERSION: static tarball, .deb, image, release notes and checksums.
 # docs/release.md has the steps before and after.
 #
-#   release.sh --prepare    nothing: tools/packages.sh has what is downloaded
-#   release.sh check        says what of this commit isn't ready to be released; builds nothing
+#   release.sh --prepare    nothing: tools/packages.sh prepares the downloads
+#   release.sh check        reports what isn't ready for a release of this commit; builds nothing
 #   release.sh build        checks, builds and tries the packages; needs root, and tools/packages.sh --prepare
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-target}
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 
-# The changes of this version, without their heading.
+# This version's section of the changelog, without its heading.
 notes() { awk -v heading="## $VERSION " 'index($0, "## ") == 1 { on = index($0, heading) == 1; next } on' CHANGELOG.md; }
 
 check() {

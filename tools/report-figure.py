@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the two charts over time of a report with a fault in it, for README: the report's own data as one SVG.
+"""Draws the two charts over time of a report with a fault, for README: the report's own data as one SVG.
 
     brunt run examples/far-away.toml --out far-away && tools/report-figure.py far-away/report.html > docs/report.svg
 """
@@ -31,7 +31,7 @@ def ticks(low, high, log):
 
 
 def stroke(one):
-    """How a series is drawn, by its role on the page."""
+    """The style of a series, by its role on the page."""
     if "reference" in one["role"]:
         return f'stroke="{REFERENCE}" stroke-width="1.4" stroke-dasharray="5 4"'
     return f'stroke="{COLOURS[one["role"]["run"] % len(COLOURS)]}" stroke-width="1.3"'

@@ -1,12 +1,11 @@
 #!/bin/bash
-# Captures live for a long time over a pair of virtual interfaces in a network namespace of its own,
-# while a capture file is sent again and again, and watches the capture's memory. Needs no root.
+# Captures live for a long time over a pair of virtual interfaces in a separate network namespace, while a capture file
+# is sent repeatedly, and monitors the capture's memory. Needs no root.
 #
 #   soak-capture.sh FILE [MINUTES [GBIT]]   default: 10 minutes at 2 Gb/s
 #
-# Prints memory and backlog every ten seconds. Fails when packets are unaccounted for, or when memory
-# after the first minute grows by more than a tenth. BRUNT names the program (default: brunt), BENCH
-# the sender (default: brunt-bench next to it).
+# Prints memory and backlog every ten seconds. Fails if packets are unaccounted for, or if memory grows by more than a
+# tenth after the first minute. BRUNT is the program (default: brunt), BENCH the sender (default: brunt-bench next to it).
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 FILE=${1:?a capture file} MINUTES=${2:-10} GBIT=${3:-2}

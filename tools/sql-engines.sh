@@ -1,20 +1,20 @@
 #!/bin/bash
-# Every analysis of `brunt sql` in DuckDB, Sail in one process, Sail as a cluster of two workers, and Spark as a cluster of two
-# executors; and sketches, which Sail and Spark merge.
-# DuckDB is held against `brunt analyze`, the others against DuckDB, byte for byte (crates/brunt/tests/it/sql).
+# Runs every analysis of `brunt sql` in DuckDB, in Sail in one process, in Sail as a cluster of two workers, and in Spark as a
+# cluster of two executors; also sketches, which Sail and Spark merge. DuckDB is compared with `brunt analyze`, the others with
+# DuckDB, byte for byte (crates/brunt/tests/it/sql).
 #
 #   sql-engines.sh --prepare   fetch Sail, Spark and their clients (network; some 600 MB, a minute or two)
 #   sql-engines.sh --ready     exit 0 when prepared
 #   sql-engines.sh             start the servers, run the tests, stop the servers: four to ten minutes on two cores
-#   sql-engines.sh COMMAND…    the same with another command; BRUNT_SQL_SERVERS tells it ADDRESS=PYTHON of each server
-#   sql-engines.sh --sail …    all of this with Sail in one process only, without Spark
+#   sql-engines.sh COMMAND…    the same with another command; BRUNT_SQL_SERVERS has ADDRESS=PYTHON of each server
+#   sql-engines.sh --sail …    any of these with Sail in one process only, without Spark
 #
-# Spark needs a Java of version 17 or later (Debian: default-jre-headless).
+# Spark needs Java 17 or later (Debian: default-jre-headless).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TOOLS=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}")
 DIR=$TOOLS/sql-engines
-# Sail speaks with clients of 4.1; this Spark with its own.
+# Sail works with clients of version 4.1; this Spark with its own.
 SAIL=0.7.2 SAIL_CLIENT=4.1.1 SPARK=4.3.0
 with_spark=1
 if [ "${1:-}" = --sail ]; then with_spark=; shift; fi
@@ -22,7 +22,7 @@ MARK=$DIR/sail/versions-$SAIL-$SAIL_CLIENT SPARK_MARK=$DIR/spark/version-$SPARK
 
 ready() { [ -e "$MARK" ] && { [ -z "$with_spark" ] || [ -e "$SPARK_MARK" ]; }; }
 
-# environment FOLDER MARK PACKAGE...: unless it is there.
+# environment FOLDER MARK PACKAGE...: creates it unless it exists.
 environment() {
   [ ! -e "$2" ] || return 0
   rm -rf "$1"; mkdir -p "$DIR"
@@ -39,13 +39,13 @@ prepare() {
 case ${1:-} in
   --prepare) prepare; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,13p' "$0"; exit 2 ;;
+  -*) sed -n '2,12p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/sql-engines.sh --prepare"; exit 2; }
 [ -z "$with_spark" ] || java -version 2>/dev/null || { echo "Spark needs Java (Debian: default-jre-headless)"; exit 2; }
 
 work=$(mktemp -d); servers=()
-# Each server has a process group of its own, with whatever it starts.
+# Each server has its own process group, including everything that it starts.
 end() { for server in "${servers[@]}"; do kill -- "-$server" 2>/dev/null || :; done; wait || :; rm -rf "$work"; }
 trap end EXIT
 
@@ -66,7 +66,7 @@ start() {
 sail_port=$(free_port)
 start sail "$sail_port" "$DIR/sail/bin/sail" spark server --port "$sail_port"
 if [ -n "$with_spark" ]; then
-  # Its workers listen and are connected to like those on other machines.
+  # Its workers listen and accept connections like those on other machines.
   cluster_port=$(free_port)
   start cluster "$cluster_port" env SAIL_MODE=local-cluster SAIL_CLUSTER__WORKER_INITIAL_COUNT=2 \
     SAIL_CLUSTER__WORKER_MAX_COUNT=2 SAIL_CLUSTER__WORKER_TASK_SLOTS=32 \
@@ -74,7 +74,7 @@ if [ -n "$with_spark" ]; then
   spark_port=$(free_port)
   home=$("$DIR/spark/bin/python" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')
   mkdir "$work/spark"
-  # Two executors of one core and 1 GiB each, as processes of their own.
+  # Two executors of one core and 1 GiB each, as separate processes.
   start spark "$spark_port" env SPARK_HOME="$home" SPARK_NO_DAEMONIZE=1 SPARK_LOCAL_IP=127.0.0.1 \
     SPARK_LOG_DIR="$work/spark" SPARK_PID_DIR="$work/spark" SPARK_WORKER_DIR="$work/spark" SPARK_LOCAL_DIRS="$work/spark" \
     PYSPARK_PYTHON="$DIR/spark/bin/python" bash "$home/sbin/start-connect-server.sh" \

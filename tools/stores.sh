@@ -1,17 +1,17 @@
 #!/bin/bash
-# Distributed stores for real, each by its recipe on hosts of a lab of this machine: runs the examples in which one loses a
-# daemon under a load that checks its data, and checks what their summaries say. Of guests, on GlusterFS: that each of Bonnie's
-# phases in them comes to its end.
+# Real distributed stores, each set up by its recipe on hosts of a lab on this machine: runs the examples in which a store loses
+# a daemon under a load that checks its data, and checks their summaries. With guests, on GlusterFS: checks that each of
+# Bonnie's phases in them completes.
 #
 #   stores.sh --prepare         nothing: the stores are the system's packages
 #   stores.sh --ready           exit 0 when Ceph and GlusterFS can run here
 #   stores.sh [STORE...]        run them: ceph, gluster, cephfs, moosefs, sheepdog, xtreemfs, ganesha, guests; default: ceph gluster
 #
-# On two cores with other work beside it, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; what the
-# stores write is in TMPDIR, up to 3 GiB. Guests take 10 minutes and 1.2 GiB where they are emulated, and need what
-# tools/guest.sh --build makes. Exit status 1 where a summary says that something is wrong, 125 where a store cannot run.
+# On two cores with other work in parallel, Ceph takes 1:15 and 620 MiB of memory, GlusterFS 2:10 and 230 MiB; the stores write
+# to TMPDIR, up to 3 GiB. Guests take 10 minutes and 1.2 GiB if they are emulated, and need tools/guest.sh --build first.
+# Exit status 1 if a summary shows that something is wrong, 125 if a store can't run.
 #
-# Needs root. Packages of Debian are named in the heads of the examples. BRUNT is the program [target/release/brunt]; KEEP a
+# Needs root. The examples list the Debian packages in their headers. BRUNT is the program [target/release/brunt]; KEEP a
 # folder for the results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,7 +41,7 @@ missing() {
 case ${1:-} in
   --prepare) exit 0 ;;
   --ready) [ -z "$(missing ceph)$(missing gluster)" ]; exit ;;
-  -*) sed -n '2,16p' "$0"; exit 2 ;;
+  -*) sed -n '2,15p' "$0"; exit 2 ;;
 esac
 
 [ $# -gt 0 ] || set -- ceph gluster
@@ -60,7 +60,7 @@ for store; do
     export BRUNT_GUEST=${BRUNT_GUEST:-$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}/guest")}
     tools/guest.sh --ready || { echo "guests need a machine: run tools/guest.sh --build" >&2; exit 125; }
     echo "== guests, run by $(cat "$BRUNT_GUEST/accel"): examples/indexes-guests.toml, once"
-    # With all that it includes.
+    # With everything that it includes.
     cp -r examples "$out/once"
     sed -i 's/^repetitions = .*/repetitions = 1/' "$out/once/indexes-guests.toml"
     python3 tools/lib/stores.py "$BRUNT" "$out/once/indexes-guests.toml" "$out/$store" without-faults

@@ -1,9 +1,9 @@
-"""Reads the Delta Lake logs of a lake in one engine, for tools/table-formats.sh; and the parts that its catalog lists, without
-a log, which must give the same.
+"""Queries the Delta Lake logs of a lake with one engine, for tools/table-formats.sh; and the parts listed in its catalog,
+without a log, which must give the same answers.
 
-    table-formats.py ENGINE LAKE      duckdb, spark or sail; prints one line of JSON for each question
+    table-formats.py ENGINE LAKE      duckdb, spark or sail; prints one line of JSON for each query
 
-The answers must be the same, byte for byte, in each engine, so they are integers and texts only.
+The answers must be the same, byte for byte, in each engine, so they are only integers and strings.
 """
 
 import json
@@ -27,11 +27,11 @@ QUESTIONS = {
 
 def main():
     ask = rows_of(sys.argv[1], sys.argv[2])
-    # Halfway in time.
+    # The middle of the time range.
     [(middle,)] = ask("SELECT CAST(min(request_first_ns) / 2 + max(request_first_ns) / 2 AS BIGINT) FROM operations")
     middle = middle // 1_000_000 * 1_000_000
     answers = {name: ask(question.format(middle=middle)) for name, question in QUESTIONS.items()}
-    # With views of the same names.
+    # The same with views on the parts.
     ask = rows_of_parts(sys.argv[1], sys.argv[2])
     for name, question in QUESTIONS.items():
         rows = ask(question.format(middle=middle))

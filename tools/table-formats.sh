@@ -1,21 +1,21 @@
 #!/bin/bash
-# Delta Lake logs that `brunt lake manifest` wrote, read by DuckDB, Spark and Sail: all answer the same, which is what
-# `brunt sql` answers without the logs, and what the engines answer with the catalog's list of parts. Once after a first
-# version, and again after parts came and went, from a checkpoint: the versions before it are deleted, as Delta's own cleanup
-# does.
+# Checks that DuckDB, Spark and Sail read the Delta Lake logs written by `brunt lake manifest`: all give the same answers, which
+# are also those of `brunt sql` without the logs, and of the engines with the catalog's list of parts. Once after a first
+# version, and again after parts were added and removed, from a checkpoint: the versions before it are deleted, as by Delta's own
+# cleanup.
 #
 #   table-formats.sh --prepare   fetch DuckDB with its extension, Spark with Delta's jars, and Sail (network; some 700 MB)
 #   table-formats.sh --ready     exit 0 when prepared
-#   table-formats.sh             build the lakes and ask: a minute or two on two cores
-#   table-formats.sh --duckdb …  all of this with DuckDB and brunt sql only
+#   table-formats.sh             build the lakes and query them: a minute or two on two cores
+#   table-formats.sh --duckdb …  any of these with DuckDB and brunt sql only
 #
-# BRUNT is the program (target/debug/brunt). Spark needs a Java of version 17 or later (Debian: default-jre-headless), and
-# preparing needs Maven (Debian: maven).
+# BRUNT is the program (target/debug/brunt). Spark needs Java 17 or later (Debian: default-jre-headless), and preparing needs
+# Maven (Debian: maven).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TOOLS=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}")
 DIR=$TOOLS/table-formats
-# DuckDB's extensions come from PyPI for this version at most. Delta 4.1 is for Spark 4.1, whose clients Sail speaks with, too.
+# PyPI has DuckDB's extensions only up to this version. Delta 4.1 is for Spark 4.1, whose clients also work with Sail.
 DUCKDB=1.5.5 SPARK=4.1.1 DELTA=4.1.0 SAIL=0.7.2
 with_spark=1
 if [ "${1:-}" = --duckdb ]; then with_spark=; shift; fi
@@ -81,7 +81,7 @@ if [ -n "$with_spark" ]; then
 fi
 export SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_DIRS=$work/local PYTHONWARNINGS=ignore
 
-# ask ENGINE PYTHON LAKE: its answers in a file of its name.
+# ask ENGINE PYTHON LAKE: writes the engine's answers to a file with its name.
 ask() {
   (cd "$work" && "$2" "$OLDPWD/tools/table-formats.py" "$1" "$3") >"$work/$1" 2>"$work/$1.log" ||
     { echo "$1 does not answer"; tail -20 "$work/$1.log"; exit 1; }

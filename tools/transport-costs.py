@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""What a transport costs: throughput and processor time for each byte, by block size (Figure 2 of "A Performance
+"""Measures what a transport costs: throughput and processor time per byte, by block size (Figure 2 of "A Performance
 Analysis of the iSCSI Protocol").
 
     transport-costs.py BRUNT [OUT]     runs examples/iscsi-figure-2.toml into OUT (default: a new folder in /tmp), then
-                                       the initiator of Linux' kernel on our target; prints a table of each
-    transport-costs.py OUT             prints the table of results that are there
+                                       the Linux kernel's initiator on our target; prints a table for each
+    transport-costs.py OUT             prints the table for existing results
 
-Processor time is seconds for a gigabyte of payload: that of the worker with the initiator, that of the target's process,
-and that of the whole machine, which has the kernel's threads and interrupts as well as anything else that runs. On
-loopback the kernel does much of the receiver's work in the sender's time. Our ends poll for up to 50 us before they
-sleep, and that is in it.
+Processor time is in seconds per gigabyte of payload: of the worker with the initiator, of the target's process, and of the
+whole machine, which includes the kernel's threads and interrupts and anything else that runs. On loopback, the kernel does
+much of the receiver's work in the sender's time. Our ends poll for up to 50 us before they sleep, which is included.
 
-The kernel's initiator runs in QEMU (tools/kernel-initiator.sh --prepare), where the processor is emulated: its
-throughput and its processor time are those of the emulation, and only the target's are real. Left out, with a word,
-where that is not prepared. GUEST_SECONDS is how long each of its measurements takes (default 2).
+The kernel's initiator runs in QEMU (tools/kernel-initiator.sh --prepare), where the processor is emulated: its throughput
+and its processor time are those of the emulation, and only the target's are real. If that isn't prepared, it is left out,
+with a message. GUEST_SECONDS is the duration of each of its measurements (default 2).
 """
 import json
 import math
@@ -28,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Student's t for 95 %, by degrees of freedom.
 STUDENT = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 WORKLOADS = ["sequential-read", "sequential-write", "half-random"]
-# What eight readers or writers in the guest do: each has a stretch of the disk for itself.
+# The script of eight readers or writers in the guest, each with its own range of the disk.
 GUEST = """set -e
 iscsid
 iscsiadm -m node -T "$NAME" -p 10.0.2.2:$PORT -o new >/dev/null
@@ -61,7 +60,7 @@ iscsiadm -m node -T "$NAME" -p 10.0.2.2:$PORT --logout >/dev/null
 
 
 def interval(values):
-    """Their mean, and half of its 95 % interval."""
+    """The mean, and half of its 95 % interval."""
     mean = sum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan
@@ -70,7 +69,7 @@ def interval(values):
 
 
 def shown(values):
-    """Mean and interval with as many digits as help."""
+    """Mean and interval with as many digits as are useful."""
     values = [value for value in values if value is not None]
     if not values:
         return "-"
@@ -80,7 +79,7 @@ def shown(values):
 
 
 def table(title, rows):
-    """Rows of a name, a workload, a size, and lists of values by run."""
+    """Prints rows of a name, a workload, a size, and lists of values by run."""
     print(f"\n{title}\n")
     print("| transport | requests | block | MB/s | initiator, CPU s/GB | target | machine |")
     print("|---|---|---|---:|---:|---:|---:|")
@@ -89,7 +88,7 @@ def table(title, rows):
 
 
 def results(folder):
-    """The table of an experiment's results."""
+    """Prints the table for an experiment's results; returns the block sizes."""
     summary = json.loads((folder / "summary.json").read_text())
     cores = os.cpu_count() or 1
     rows = []
@@ -100,7 +99,7 @@ def results(folder):
         each = lambda value: [value(run, host) for run, host in zip(runs, hosts)]
 
         def share(key, times=1):
-            """Cores that were busy, over gigabytes a second; nothing where nobody counted."""
+            """Busy cores per gigabyte per second; `None` if they weren't sampled."""
             of = lambda run, host: host[key] * times / run["bytes_per_second"] * 1e9 if key in host else None
             return each(of)
 
@@ -118,7 +117,7 @@ def results(folder):
 
 
 def spent(pid):
-    """Nanoseconds on a processor of all threads of a process (proc(5), schedstat)."""
+    """Processor time in nanoseconds of all threads of a process (proc(5), schedstat)."""
     total = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -129,7 +128,7 @@ def spent(pid):
 
 
 def guest(brunt, runs=4):
-    """The same of Linux' own initiator."""
+    """Measures the Linux kernel's initiator in the same way."""
     tool = ROOT / "tools/kernel-initiator.sh"
     if subprocess.run(["bash", tool, "--ready"]).returncode != 0:
         print("\nleft out: the kernel's initiator (tools/kernel-initiator.sh --prepare)")

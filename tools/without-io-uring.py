@@ -2,7 +2,7 @@
 """without-io-uring.py ERRNO|kill PROGRAM [ARGUMENT...]
 
 Runs a program under a seccomp filter that refuses io_uring_setup: with an errno (1: EPERM, as kernel.io_uring_disabled and
-Docker's profile do; 38: ENOSYS, as Podman's does), or by killing the process that calls it. Tests start it.
+Docker's profile do; 38: ENOSYS, as Podman's does), or by killing the process that calls it. Used by tests.
 """
 
 import ctypes

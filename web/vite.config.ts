@@ -1,5 +1,5 @@
-// The page is built into the crate that embeds it, under fixed names: what is committed there is compared with what this
-// makes, byte for byte.
+// The page is built into the crate that embeds it, under fixed names: CI compares the committed files with this build's
+// output, byte for byte.
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig } from 'vite';
 
@@ -16,7 +16,7 @@ export default defineConfig({
       output: {
         entryFileNames: 'app.js',
         assetFileNames: 'app.[ext]',
-        // The editor, which is loaded when it is opened: the only part that is apart.
+        // The editor, the only separate part: it is loaded when it is opened.
         chunkFileNames: 'compose.js',
       },
     },

@@ -1,8 +1,8 @@
 //! An initiator's session with arbitrary target responses: no data is written outside a task's buffer, and every
 //! request completes exactly once, even if the connection breaks.
 //!
-//! So that responses reach a task at all, a tag or StatSN that starts with 0xfe stands for an
-//! outstanding or expected one.
+//! So that responses reach a task at all, a tag or StatSN that starts with 0xfe is replaced by an outstanding or
+//! expected one.
 #![no_main]
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! An NBD client with arbitrary server data: handshakes end, no data is written outside a request's buffer, and every
 //! request completes exactly once, even if the connection breaks.
 //!
-//! So that replies reach a request at all, a cookie whose first byte is 0xfe stands for an outstanding one.
+//! So that replies reach a request at all, a cookie whose first byte is 0xfe is replaced by an outstanding one.
 #![no_main]
 
 use std::time::Duration;

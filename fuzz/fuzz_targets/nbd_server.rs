@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
         bytes = later;
         answer.clear();
         match offer.on_bytes(now, &mut answer) {
-            // The following bytes stand for decrypted data.
+            // Treat the following bytes as decrypted data.
             Ok(NbdOfferStep::More | NbdOfferStep::StartTls) => {}
             Ok(NbdOfferStep::Serve(agreement)) => break agreement,
             Ok(NbdOfferStep::Close) | Err(_) => return,

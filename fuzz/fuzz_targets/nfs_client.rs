@@ -1,8 +1,8 @@
 //! An NFS client with arbitrary server data: memory is bounded, no data is written outside a request's buffer, and
-//! every request completes exactly once, even if the connection breaks. Results of every procedure are parsed, and what
-//! is parsed is encoded to the same bytes.
+//! every request completes exactly once, even if the connection breaks. Results of every procedure are parsed, and
+//! parsed results are encoded to the same bytes.
 //!
-//! So that replies reach a request at all, an xid whose first byte is 0xfe stands for an outstanding one.
+//! So that replies reach a request at all, an xid whose first byte is 0xfe is replaced by an outstanding one.
 #![no_main]
 
 use std::sync::Arc;

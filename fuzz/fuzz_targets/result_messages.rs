@@ -22,7 +22,7 @@ fn feed<M: Serialize + DeserializeOwned>(step: usize, bytes: &[u8]) {
 
 fn again<M: Serialize + DeserializeOwned>(message: &M) {
     let (mut first, mut second) = (Vec::new(), Vec::new());
-    // A message that was short as text may be longer when we encode it: numbers are written out.
+    // A message that was short as text may be longer once encoded: numbers are written out.
     if encode(message, &mut first).is_err() {
         return;
     }

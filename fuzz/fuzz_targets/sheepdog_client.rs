@@ -1,7 +1,7 @@
 //! A Sheepdog client with arbitrary server data: an inode is accepted as a disk or refused, no data is written outside
 //! a request's buffer, and every request completes exactly once, even if the connection breaks.
 //!
-//! So that responses reach a request at all, an id whose first byte is 0xfe stands for an outstanding one.
+//! So that responses reach a request at all, an id whose first byte is 0xfe is replaced by an outstanding one.
 #![no_main]
 
 use std::sync::Arc;
@@ -21,8 +21,7 @@ const BLOCK: u64 = 512;
 /// Larger disks would make every input slow.
 const OBJECTS_MAX: u32 = 64;
 
-// Eight bytes choose the requests, and the next one whether there is a cache; then follow an inode,
-// its map, and responses.
+// Eight bytes choose the requests, and the next one whether there is a cache; an inode, its map, and responses follow.
 fuzz_target!(|input: &[u8]| {
     let Some((choices, bytes)) = input.split_first_chunk::<9>() else {
         return;

@@ -24,7 +24,7 @@ use brunt_wire::iscsi::pdu::{
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 use libfuzzer_sys::fuzz_target;
 
-/// One write may announce 256 MiB; the fuzzer's memory limit is for finding leaks, so use less.
+/// One write may announce 256 MiB; the fuzzer's memory limit is for finding leaks, so accept less.
 const WANT_BYTES_MAX: u32 = 256 << 10;
 
 #[derive(Default)]
@@ -33,9 +33,9 @@ struct World {
     moods: [u8; 16],
     mood_index: usize,
     running: Vec<u64>,
-    /// Those of the running commands whose outcome must report an abort.
+    /// Running commands whose outcome must report an abort.
     aborted: HashSet<u64>,
-    /// Whether task management is complete: no aborted command is running any more.
+    /// Whether task management is complete: no aborted command is still running.
     is_managed: Rc<Cell<bool>>,
     wanted: HashMap<u64, u32>,
     expected: HashMap<u32, u32>,

@@ -1,5 +1,5 @@
-//! iSCSI's encodings: headers, additional headers, text. Text that is parsed and encoded again parses
-//! to the same pairs.
+//! iSCSI's encodings: headers, additional headers, text. Text that is parsed and encoded again parses to the same
+//! pairs.
 #![no_main]
 
 use brunt_wire::iscsi::ahs::Ahs;

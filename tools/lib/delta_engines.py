@@ -1,9 +1,8 @@
 """Engines that read the Delta Lake logs of a lake (`brunt lake manifest`), for tools/table-formats.py and tools/lake-scale.py.
 
-`rows_of(ENGINE, LAKE)` opens one of duckdb, spark and sail, with the lake's tables as views, and returns a function that
-answers a question with rows. `rows_of_parts` does the same without a log, by the list in the lake's catalog. Spark gets its
-jars from $DELTA_JARS and its master from $SPARK_MASTER; Sail starts in this process, as a cluster of workers if SAIL_MODE says
-so.
+`rows_of(ENGINE, LAKE)` opens duckdb, spark or sail, with the lake's tables as views, and returns a function from queries to
+rows. `rows_of_parts` does the same without a log, from the list in the lake's catalog. Spark gets its jars from $DELTA_JARS
+and its master from $SPARK_MASTER; Sail starts in this process, as a cluster of workers if SAIL_MODE says so.
 """
 
 import glob
@@ -34,7 +33,7 @@ def spark_rows(lake, session):
 
 
 def parts_of(lake, table):
-    """The parts of a table in the newest version of a lake's catalog."""
+    """A table's parts in the newest version of a lake's catalog."""
     newest = max(glob.glob(f"{glob.escape(lake)}/_catalog/v*.json"))
     with open(newest) as catalog:
         return [f"{lake}/{part['path']}" for part in json.load(catalog)["parts"][table]]
@@ -51,7 +50,7 @@ def rows_of_parts(engine, lake):
             connection.read_parquet(parts_of(lake, table), hive_partitioning=False).create_view(table)
         return lambda question: connection.execute(question).fetchall()
     session = {"spark": open_spark, "sail": open_sail}[engine]()
-    # Spark has no type for nanoseconds: their twins are numbers in any case.
+    # Spark has no type for nanoseconds; their twin columns are integers anyway.
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     for table in TABLES:
         session.read.parquet(*parts_of(lake, table)).createOrReplaceTempView(table)
@@ -65,7 +64,7 @@ def open_spark():
         SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[2]"))
         .config("spark.jars", os.environ["DELTA_JARS"])
         .config("spark.ui.enabled", "false")
-        # The state of a small log needs no more.
+        # Enough for the state of a small log.
         .config("spark.databricks.delta.snapshotPartitions", "2")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -80,7 +79,7 @@ def open_sail():
     from pyspark.sql import SparkSession
 
     server = SparkConnectServer()
-    # It ends when nobody refers to it.
+    # It ends when it is no longer referenced.
     SERVERS.append(server)
     server.start()
     _, port = server.listening_address

@@ -1,8 +1,7 @@
-# Compiler flags of programs that go into packages, for tools/packages.sh and CI (sourced): messages of crates name
-# "/crates/NAME-VERSION/…" instead of where this machine's Cargo keeps its sources. Sources have to be there already
-# (cargo fetch).
+# Compiler flags for programs that go into packages, for tools/packages.sh and CI (sourced): messages of crates show
+# "/crates/NAME-VERSION/…" instead of the path of this machine's Cargo sources. Those must already be there (cargo fetch).
 
-# What RUSTFLAGS has to be: what it is, and these. The same when it has them.
+# The value for RUSTFLAGS: the current one plus these flags, unless it already has them.
 portable_flags() {
   local flags=${RUSTFLAGS:-} folder
   case $flags in

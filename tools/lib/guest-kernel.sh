@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Debian's kernel for a guest in QEMU; sourced by scripts that boot one. $tree is the folder for unpacked packages.
+# Debian's kernel for a guest in QEMU; sourced by scripts that boot a guest. $tree is the folder for unpacked packages.
 
-# The newest kernel, unpacked into $tree, and further packages with it; its image goes to FILE. Sets $kernel and $version.
+# Unpacks the newest kernel and further packages into $tree, and its image into FILE. Sets $kernel and $version.
 #   unpack_kernel WORK FILE [PACKAGE...]
 unpack_kernel() {
   local work=$1 file=$2 deb image at
@@ -12,7 +12,7 @@ unpack_kernel() {
   (cd "$work/debs" && apt-get download -q "$kernel" "$@") >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 125; }
   for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$tree"; done
 
-  # Emulation boots an uncompressed vmlinux ten seconds sooner: the payload is one xz stream.
+  # Under emulation, an uncompressed vmlinux boots ten seconds faster: the payload is one xz stream.
   image=$tree/boot/vmlinuz-$version
   at=$(LC_ALL=C grep -aboP -m1 '\xfd7zXZ\x00' "$image" | head -1 | cut -d: -f1)
   tail -c +$((at + 1)) "$image" | xz -dc --single-stream >"$file" 2>/dev/null || [ -s "$file" ]
@@ -21,7 +21,7 @@ unpack_kernel() {
   "$work/depmod" -b "$tree" "$version"
 }
 
-# Modules with all that they need, in the order in which they are loaded.
+# The files of modules and their dependencies, in loading order.
 #   module_files WORK MODULE...
 module_files() {
   local work=$1 module
@@ -30,7 +30,7 @@ module_files() {
     awk '$1 == "insmod" && !seen[$2]++ { print $2 }'
 }
 
-# The same into the root of an initramfs.
+# Installs modules and their dependencies in the root of an initramfs.
 #   install_modules WORK ROOT MODULE...
 install_modules() {
   local work=$1 root=$2 file
@@ -40,7 +40,7 @@ install_modules() {
   "$work/depmod" -b "$root" "$version"
 }
 
-# busybox with the names of its applets that the root does not have yet.
+# Installs busybox, with links for its applets that the root doesn't have yet.
 install_busybox() {
   local root=$1 applet
   cp "$(command -v busybox)" "$root/bin/busybox"

@@ -1,6 +1,6 @@
-"""Moves parts of traces to an S3 server and back while things break, and compares: tools/object-store.sh starts it.
+"""Moves parts of traces to an S3 server and back under failures, and compares them. Started by tools/object-store.sh.
 
-What is in the store is read by boto3, and rows are compared by DuckDB: by nothing of Brunt's.
+The store is read with boto3, and rows are compared by DuckDB: independently of Brunt.
 
     object-store.py BRUNT SERVER PYTHON      SERVER is the program moto_server or versitygw; PYTHON has DuckDB's extensions
 """
@@ -41,7 +41,7 @@ def free_port():
 
 
 class Server:
-    """An S3 server of this machine."""
+    """An S3 server on this machine."""
 
     def __init__(self, folder):
         self.folder, self.port, self.process = folder, free_port(), None
@@ -78,7 +78,7 @@ class Server:
 
 
 class Link:
-    """A way to the server that can be cut and slowed down."""
+    """A connection to the server that can be cut and slowed down."""
 
     def __init__(self, port):
         self.to, self.is_cut, self.pause_s, self.sockets, self.refused = port, False, 0.0, set(), 0
@@ -144,7 +144,7 @@ ENVIRONMENT.pop("BRUNT_DUCKDB", None)
 
 
 def brunt(*words, expect=0, **environment):
-    """Runs brunt; its JSON, with what it said beside."""
+    """Runs brunt; returns its JSON, and its messages."""
     done = subprocess.run([BRUNT, "--json", *map(str, words)], env=ENVIRONMENT | environment, capture_output=True, text=True)
     said = f"brunt {' '.join(map(str, words))}: {done.returncode}\n{done.stderr}\n{done.stdout[:2000]}"
     assert done.returncode == expect, said
@@ -152,7 +152,7 @@ def brunt(*words, expect=0, **environment):
 
 
 def write_capture():
-    """A capture large enough for many parts: the small one again and again, ten seconds later each time, of other hosts."""
+    """Writes a capture large enough for many parts: the small one repeated, each time ten seconds later and for other hosts."""
     small = work / "small.pcap"
     brunt("capture", "-r", SMALL_CAPTURE, "--pcap", small)
     content, at, records = small.read_bytes(), 24, []
@@ -176,7 +176,7 @@ def start(*words, **pipes):
 
 
 def objects(prefix):
-    """What is in the store: bytes by path below the prefix, without the mark."""
+    """The contents of the store: bytes by path below the prefix, without the mark."""
     found = {}
     for page in direct.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/"):
         for entry in page.get("Contents", []):
@@ -186,7 +186,7 @@ def objects(prefix):
 
 
 def parts(folder):
-    """The same of a folder."""
+    """The same for a folder."""
     files = [path for path in folder.rglob("*.parquet") if path.parent != folder]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -203,17 +203,17 @@ def one(question):
 
 
 def same_rows(a, b):
-    """Compares all tables of two folders, row by row, with as many of each."""
+    """Compares all tables of two folders, row by row, including the number of equal rows."""
     tables = sorted(path.name for path in a.iterdir() if path.is_dir())
     assert tables == sorted(path.name for path in b.iterdir() if path.is_dir())
     rows = 0
     for table in tables:
         count = one(f"select count(*) from '{a}/{table}/*.parquet'")
-        # Those of a lake have twins for times as well.
+        # Tables of a lake also have integer twins of times.
         names = [row[0] for row in duckdb.connect().execute(f"describe from '{a}/{table}/*.parquet'").fetchall()]
         columns = ", ".join(f'"{name}"' for name in names)
         for left, right in [(a, b), (b, a)]:
-            # Some rows are of spans between two batches of packets, and those depend on how fast these come.
+            # Some rows cover the span between two batches of packets, which depends on how fast those arrive.
             summed = ", ".join(f'"{name}"' for name in names if name != "count")
             rows_of = {"latency_histograms": f'select {summed}, sum("count") from {{}} group by all',
                        "statistics": "select * exclude (tap) from (select " + columns
@@ -230,7 +230,7 @@ def report(what, since):
 
 
 def feed(process, content, pieces, between):
-    """Writes a capture to a process piece by piece, and calls `between` with the number of each."""
+    """Writes a capture to a process in pieces, and calls `between` with the number of each."""
     size = -(-len(content) // pieces)
     for number in range(pieces):
         process.stdin.write(content[number * size:(number + 1) * size])
@@ -257,7 +257,7 @@ def capture_moves_while_the_link_comes_and_goes(reference):
     out = work / "live"
     process = start("capture", "-r", "-", "--out", out, "--to", f"s3://{BUCKET}/live", *SMALL, stdin=subprocess.PIPE)
     feed(process, PACKETS, 12, between)
-    # All packets were read without a link. The parts are here, and the capture waits for the link alone.
+    # All packets were read without a connection. The parts are here, and the capture waits only for the connection.
     for _ in range(600):
         if link.refused > 1:
             break
@@ -273,7 +273,7 @@ def capture_moves_while_the_link_comes_and_goes(reference):
     assert moved["parts_moved"] + moved["parts_found"] == len(there), (moved, len(there))
     assert not parts(out), "all are gone from here"
     rows = same_rows(reference, write(there, work / "live-objects"))
-    # Another capture into the same folder, or to the same place, would mix two traces.
+    # Another capture to the same folder, or to the same address, would mix two traces.
     brunt("capture", "-r", CAPTURE, "--out", out, "--to", f"s3://{BUCKET}/other", expect=2)
     _, said = brunt("capture", "-r", CAPTURE, "--out", work / "other", "--to", f"s3://{BUCKET}/live", expect=2)
     assert "has the parts of another trace" in said, said
@@ -345,7 +345,7 @@ def a_silent_server(reference):
     server.pause() if server.is_moto else server.kill()
     _, said = brunt("lake", "push", folder, f"s3://{BUCKET}/silent", "--wait", "2s", expect=1, AWS_TIMEOUT="1s")
     assert "brunt lake push" in said and parts(folder) == want, said
-    # A capture begins and ends all the same.
+    # A capture starts and ends anyway.
     out = work / "silent-capture"
     answer, said = brunt("capture", "-r", CAPTURE, "--out", out, "--to", f"s3://{BUCKET}/silent-capture", "--to-wait", "2s",
                          *SMALL, expect=1, AWS_TIMEOUT="1s")
@@ -389,7 +389,7 @@ def other_content_is_refused(reference):
     answer, said = brunt("lake", "push", folder, f"s3://{BUCKET}/conflict", expect=1)
     assert answer["moved"]["parts_refused"] == 1 and f"s3://{BUCKET}/conflict/{name}" in said, said
     assert list(parts(folder)) == [name] and objects("conflict")[name] == bytes(other)
-    # Nor is a local file replaced.
+    # A local file isn't replaced either.
     _, said = brunt("lake", "pull", f"s3://{BUCKET}/conflict", folder, expect=1)
     assert name in said and parts(folder)[name] != bytes(other)
     return "an object with one other bit: refused by name both ways, neither end changed"
@@ -416,7 +416,7 @@ def large_parts_go_in_pieces():
     assert objects("large") == want and moved["bytes_read_back"] == 0, moved
     etag = direct.head_object(Bucket=BUCKET, Key="large/t/part-000000.parquet")["ETag"]
     assert etag.endswith(f"-{-(-size // (8 << 20))}\""), etag
-    # One in other pieces: its tag says nothing, so it is read back.
+    # The same object in other pieces: its ETag can't be compared, so it is read back.
     write(want, folder)
     half = size // 2
     key = {"Bucket": BUCKET, "Key": "large/t/part-000000.parquet"}
@@ -448,15 +448,15 @@ def fetched_traces_are_analyzed(reference):
     brunt("lake", "pull", f"s3://{BUCKET}/pushed", folder)
     assert parts(folder) == parts(reference)
     assert brunt("analyze", folder)[0] == brunt("analyze", reference)[0]
-    # Back again: it is the same lake, and all of it is there.
+    # Push it back: it is the same lake, and all of it is there.
     answer, _ = brunt("lake", "push", folder, f"s3://{BUCKET}/pushed")
     assert answer["moved"]["parts_found"] == len(parts(reference)) and not parts(folder), answer
     return f"a trace fetched with {kills} kills: the same parts, and the same analysis"
 
 
 def live(files):
-    """The newest version of a lake among these files, with what was captured since: its number, and paths by table. All of
-    them are there."""
+    """The newest version of a lake among these files, including what was captured since: its number, and paths by table.
+    Asserts that all of them exist."""
     versions = sorted(name for name in files if re.fullmatch(r"_catalog/v\d+\.json", name))
     if not versions:
         return None
@@ -480,7 +480,7 @@ def lake_files(folder):
 
 
 def same_lakes(folder, there):
-    """A lake here and what the store has of it: the same version, and the same bytes."""
+    """Asserts that a lake here and its copy in the store have the same version and the same bytes."""
     here = lake_files(folder)
     assert live(here) == live(there), (live(here)[0], live(there) and live(there)[0])
     for names in live(here)[1].values():
@@ -490,7 +490,7 @@ def same_lakes(folder, there):
 
 
 def rows_of_lake(folder):
-    """All rows of the newest version, in the form of same_rows: a folder with a folder of links for each table."""
+    """All rows of the newest version, in the form that same_rows expects: a folder of links for each table."""
     plain = Path(tempfile.mkdtemp(dir=work))
     for table, names in live(lake_files(folder))[1].items():
         if table != "taps":
@@ -501,7 +501,7 @@ def rows_of_lake(folder):
 
 
 def push_with_kills(folder, to, kills_max, look):
-    """Pushes until it comes to its end, and looks at the store after each kill."""
+    """Pushes until that completes, and calls `look` after each kill."""
     kills = 0
     link.pause_s = 0.002
     while kills < kills_max:
@@ -520,7 +520,7 @@ def push_with_kills(folder, to, kills_max, look):
 
 
 def asked_of_the_store(prefix, table):
-    """Counts the rows of a table by its Delta Lake log, which DuckDB reads from the store itself."""
+    """Counts the rows of a table through its Delta Lake log, which DuckDB reads directly from the store."""
     script = """
 import duckdb, glob, os, sys, duckdb_extension_delta, duckdb_extension_httpfs
 connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
@@ -543,7 +543,7 @@ def a_lake_is_copied_version_by_version(reference):
     taps = [["--tap", "one", "--part-size", "64KiB"], ["--tap", "two", "--part-size", "64KiB"]]
 
     def look():
-        # A version, with all its parts, or none yet.
+        # Either a version with all its parts, or none yet.
         looks.append((live(objects("lake")) or [0])[0])
 
     kills = sent = 0
@@ -553,11 +553,11 @@ def a_lake_is_copied_version_by_version(reference):
         answer, more = push_with_kills(lake, to, 5, look)
         kills += more
         version, tables = same_lakes(lake, objects("lake"))
-    # What the store has is not sent again, nor read again here.
+    # What the store already has is neither sent again nor read again here.
     answer, _ = brunt("lake", "push", lake, to)
     assert answer["moved"]["parts_moved"] == answer["moved"]["parts_found"] == answer["log_files_sent"] == 0, answer
     assert answer["parts_known"] == sum(map(len, tables.values())), answer
-    # A compaction, of which the log does not know yet: what it names stays there. Another one, and it names what never came.
+    # After a compaction unknown to the log, the parts that the log names stay. After a second one, it names parts never pushed.
     brunt("lake", "compact", lake, "--part-size", "1MiB", "--keep-old", "0s")
     answer, _ = brunt("lake", "push", lake, to)
     assert not answer["logs_left"] and asked_of_the_store("lake", "operations")
@@ -569,12 +569,12 @@ def a_lake_is_copied_version_by_version(reference):
     row, = brunt("sql", lake, question)[0]["rows"]
     by_log = asked_of_the_store("lake", "operations")
     assert by_log == str((row["n"], row["s"])), (by_log, row)
-    # Asked of the store, an analysis answers as it does here.
+    # Queried in the store, an analysis gives the same answer as here.
     for name in ["mix", "files", "ledger"]:
         assert brunt("sql", to, name)[0]["rows"] == brunt("sql", lake, name)[0]["rows"], name
     _, said = brunt("sql", to, "select nothing from operations", expect=2)
     assert "nothing" in said, said
-    # Old versions go when that is wanted, and the newest stays whole.
+    # Old versions are deleted on request, and the newest stays complete.
     before = objects("lake")
     answer, _ = brunt("lake", "push", lake, to, "--delete-old", "1h")
     assert answer["objects_deleted"] == 0 and objects("lake").keys() == before.keys(), answer
@@ -584,7 +584,7 @@ def a_lake_is_copied_version_by_version(reference):
     left = {name for name in after if name.endswith(".parquet") and "_delta_log" not in name}
     assert answer["objects_deleted"] > 0 and left == {name for names in tables.values() for name in names}, answer
     assert asked_of_the_store("lake", "operations") == by_log
-    # And back, with kills: the same lake, which can be gone on with and pushed again.
+    # Pull it back, with kills: the same lake, which can be extended and pushed again.
     back = work / "lake-back"
     link.pause_s = 0.002
     for _ in range(4):
@@ -603,7 +603,7 @@ def a_lake_is_copied_version_by_version(reference):
     brunt("lake", "push", back, to)
     _, said = brunt("lake", "push", lake, to, expect=2)
     assert "lacks what the other has" in said, said
-    # The folder that is behind catches up.
+    # The outdated folder catches up.
     brunt("lake", "pull", to, lake)
     same_lakes(lake, objects("lake"))
     assert max(looks, default=0) <= version, looks
@@ -632,7 +632,7 @@ def a_capture_is_compacted_and_copied_while_it_runs(reference):
     back = work / "running-back"
     brunt("lake", "pull", to, back)
     rows = same_rows(reference, rows_of_lake(back))
-    # Parts of a trace that was moved are not all here: it is not compacted.
+    # Not all parts of a moved trace are here, so it isn't compacted.
     moved = write(parts(reference), work / "moved")
     brunt("lake", "push", moved, f"s3://{BUCKET}/moved")
     _, said = brunt("lake", "compact", moved, expect=2)

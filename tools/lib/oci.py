@@ -1,4 +1,4 @@
-"""An image of one static program as an OCI archive, written without root and without a daemon.
+"""Writes an OCI image archive with one static program, without root and without a daemon.
 
     oci.py PROGRAM THIRD_PARTY VERSION OUT.tar
 

@@ -1,9 +1,9 @@
-"""Rates over time out of reports that a guest printed, for tools/over-page-cache.sh.
+"""Extracts rates over time from reports printed by a guest, for tools/over-page-cache.sh.
 
-    over-time.py SAID OUT.json     SAID has, for each run, "report HOW NUMBER", the page as gzip in base64, and "end"
+    over-time.py SAID OUT.json     SAID has for each run "report HOW NUMBER", the page as base64 of gzip, and "end"
 
-Writes the intervals of each run, and prints what they come to: mean, least and most, and how far an interval is from the
-mean of its run (standard deviation over mean).
+Writes the intervals of each run, and prints their mean, minimum and maximum, and how far an interval is from the mean of its
+run (standard deviation over mean).
 """
 import base64
 import gzip
@@ -17,7 +17,7 @@ STUDENT = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
 
 
 def rates(page):
-    """Requests a second of each interval: the chart's own data."""
+    """Requests per second of each interval, from the chart's own data."""
     text = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)[1]
     chart = next(one for one in json.loads(text.replace("<\\/", "</"))["charts"] if one["title"] == "Throughput")
     series = next(one for one in chart["series"] if "reference" not in one["role"])

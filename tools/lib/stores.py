@@ -2,9 +2,9 @@
 
     stores.py BRUNT EXPERIMENT.toml OUT [without-faults]
 
-Every run has to be whole, with each fault shown and gone, and without an error: a write that was acknowledged and lost is one.
-With `without-faults` it has none.
-Prints what each run came to, the time, and the most memory that the processes held (proportional set size, each second).
+Every run must be complete, with each fault proven and removed, and without errors: a lost acknowledged write is an error.
+With `without-faults`, runs have no faults. Prints the outcome of each run, the time, and the maximum memory of the processes
+(proportional set size, sampled every second).
 """
 import json
 import os
@@ -14,7 +14,7 @@ import time
 
 
 def below(pid):
-    """This process and all below it."""
+    """This process and all its descendants."""
     found = [pid]
     for parent in found:
         try:
@@ -27,7 +27,7 @@ def below(pid):
 
 
 def held(pid):
-    """KiB that a process holds, what it shares divided by those that share it."""
+    """Memory of a process in KiB, with shared memory divided among the processes that share it."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as lines:
             return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
@@ -36,7 +36,7 @@ def held(pid):
 
 
 def watched(command):
-    """Runs it: its status, what it printed, seconds, and the most MiB that all its processes held."""
+    """Runs a command; returns its status, output, duration in seconds, and the maximum memory of all its processes in MiB."""
     begin, most = time.monotonic(), 0
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         while True:
@@ -48,7 +48,7 @@ def watched(command):
 
 
 def mistakes(summary, targets, has_faults):
-    """What is wrong with the results."""
+    """Yields what is wrong with the results."""
     points = summary["points"]
     if len(points) != targets:
         yield f"{len(points)} points instead of {targets}"

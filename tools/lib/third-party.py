@@ -1,9 +1,9 @@
-"""What is linked into brunt besides its own code: each crate's name, version, licence, authors and licence texts.
+"""Lists the third-party code linked into brunt: each crate's name, version, licence, authors and licence texts.
 
     third-party.py TARGET_TRIPLE
 
-Reads `cargo metadata`; crates of this workspace, and those that only build or test it, are left out. Equal texts are
-printed once.
+Reads `cargo metadata`; crates of this workspace, and crates that are only used to build or test it, are left out. Equal
+texts are printed once.
 """
 
 import json
@@ -15,7 +15,7 @@ TEXTS = ("license", "licence", "copying", "copyright", "notice", "unlicense")
 
 
 def linked(metadata):
-    """Packages reached from `brunt` by normal dependencies, without procedural macros."""
+    """Packages that `brunt` reaches through normal dependencies, except procedural macros."""
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     root = next(id for id, package in packages.items() if package["name"] == "brunt")

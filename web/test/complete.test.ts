@@ -1,4 +1,4 @@
-// What is completed where, from a small schema with each form that the schema of experiments has.
+// Completions by position, with a small schema that has each form used by the schema of experiments.
 import { deepEqual, equal, ok } from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CompletionContext } from '@codemirror/autocomplete';
@@ -41,7 +41,7 @@ const schemas = new Schemas({
   },
 });
 
-/** Completes at the `|` of a text; the labels. */
+/** The labels of the completions at the `|` of a text. */
 function at(marked: string): string[] {
   const pos = marked.indexOf('|');
   const text = marked.replace('|', '');

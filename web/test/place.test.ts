@@ -1,4 +1,4 @@
-// What the program says of a place, as a part of the text. Its own side has the same example: `serve::tests` of `brunt`.
+// Converts the program's positions to ranges in the text. The program's side has the same example: `serve::tests` of `brunt`.
 import { equal } from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Problem } from '../src/lib/api';

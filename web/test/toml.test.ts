@@ -1,4 +1,4 @@
-// The places that the scanner finds, against another reader of TOML; and that changes keep all that they are not about.
+// The scanner's positions, compared with another TOML parser; and edits that keep everything else unchanged.
 import { readFileSync, readdirSync } from 'node:fs';
 import { deepEqual, equal, ok } from 'node:assert/strict';
 import { test } from 'node:test';
@@ -10,7 +10,7 @@ import { toPlain, tree, type Path } from '../src/compose/tree';
 const read = (text: string) => toPlain(tree(scan(text)));
 const other = (text: string): unknown => JSON.parse(JSON.stringify(parse(text)));
 
-/** The shipped examples, where the test runner says they are. */
+/** The shipped examples; the test runner passes their folder. */
 const folder = process.env['BRUNT_EXAMPLES'];
 const examples = folder ? readdirSync(folder).filter((name) => name.endsWith('.toml')) : [];
 
@@ -49,7 +49,7 @@ test('no beginning of a text hangs or throws', () => {
   for (let end = 0; end <= text.length; end++) scan(text.slice(0, end));
 });
 
-/** A change leads to what is expected, and leaves each comment. */
+/** Asserts that the edits give the expected text, and that both parsers agree on it. */
 function check(text: string, changes: Change[], expected: string): void {
   const made = apply(text, changes);
   equal(made, expected);

@@ -1,6 +1,6 @@
-//! A pipeline like that of a capture: a source fills buffers from a fixed pool, a parser splits the
-//! batches by connection, workers each handle a share of the connections, and a writer collects the
-//! results. A batch owns its buffer, so nothing is copied on the way.
+//! A pipeline like that of a capture: a source fills buffers from a fixed pool, a parser
+//! distributes batches by connection, workers handle a share of the connections each, and a writer
+//! collects the results. A batch owns its buffer, so nothing is copied along the way.
 //!
 //! `cargo run --release -p brunt-actors --example pipeline`
 
@@ -24,7 +24,7 @@ struct Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // The pool has room for all buffers; it is only gone when the program ends.
+        // The pool has room for all buffers; it is gone only when the program ends.
         match self.pool.try_send(std::mem::take(&mut self.bytes)) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(_)) => unreachable!("more buffers came back than were made"),
@@ -42,7 +42,7 @@ impl Actor for Parser {
 
     fn handle(&mut self, batch: Batch, context: &mut Context<'_, Batch>) {
         let connection = usize::from(batch.bytes[0]);
-        // If the worker is behind, the batch waits here; in the end, so does the source.
+        // If the worker is behind, the batch waits here, and eventually so does the source.
         context.send(&self.workers[connection % WORKERS], batch);
     }
 }
@@ -86,7 +86,7 @@ impl Actor for Writer {
 
 fn main() {
     let system = Builder::default().start();
-    // Spawn sinks before sources, so that a drain goes down the pipeline.
+    // Spawn sinks before sources, so that a drain follows the pipeline's direction.
     let writer = system.spawn(Writer::default(), ActorOptions::named("writer"));
     let workers = (0..WORKERS)
         .map(|index| {

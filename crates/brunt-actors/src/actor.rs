@@ -17,8 +17,8 @@ use crate::timers::{TimerId, TimerQueue};
 /// An actor owns its state, runs on one thread at a time, and finishes handling each message before
 /// it starts the next.
 pub trait Actor: Sized + Send + 'static {
-    /// The type of message it handles. Ownership moves with the message: a batch of buffers changes
-    /// hands without a copy.
+    /// The type of message it handles. Ownership moves with the message: a batch of buffers changes hands without a
+    /// copy.
     type Message: Send + 'static;
 
     /// Handles one message. Must not block, because other actors on this scheduler would wait. A
@@ -28,8 +28,8 @@ pub trait Actor: Sized + Send + 'static {
     /// Runs before the first message.
     fn start(&mut self, _context: &mut Context<'_, Self::Message>) {}
 
-    /// Runs after the last message when the system drains: flush pending data and close open
-    /// resources. Messages sent here are still handled by the actors spawned before this one.
+    /// Runs after the last message when the system drains: flush pending data and close open resources. Actors spawned
+    /// before this one still handle messages sent here.
     fn finish(&mut self, _context: &mut Context<'_, Self::Message>) {}
 }
 
@@ -69,8 +69,8 @@ impl ActorOptions {
         }
     }
 
-    /// Sets the capacity of the inbox in messages. Raised to `4 * (schedulers + 1)` if lower: each
-    /// scheduler and the outside need room for messages in transit.
+    /// Sets the capacity of the inbox in messages. Raised to `4 * (schedulers + 1)` if lower: each scheduler and the
+    /// outside need room for messages in transit.
     pub fn capacity(self, messages: u32) -> Self {
         ActorOptions {
             capacity: messages,
@@ -78,7 +78,7 @@ impl ActorOptions {
         }
     }
 
-    /// Makes scheduler `index`, modulo their number, its home.
+    /// Makes scheduler `index` (modulo the number of schedulers) its home.
     pub fn on_scheduler(self, index: usize) -> Self {
         ActorOptions {
             home: Some(Near::Scheduler(index)),
@@ -123,15 +123,15 @@ impl<M: Send + 'static> Context<'_, M> {
         }
     }
 
-    /// Sends a message only if there is room now, and returns it otherwise. For a source that would
-    /// rather drop and count than wait.
+    /// Sends a message only if there is room now, and otherwise returns it. For sources that prefer dropping and
+    /// counting to waiting.
     #[inline]
     pub fn try_send<T: Send + 'static>(
         &mut self,
         to: &Address<T>,
         message: T,
     ) -> Result<(), Refused<T>> {
-        // Must not overtake a message that is already waiting.
+        // Must not overtake a waiting message.
         if !self.stash.is_empty() {
             return Err(Refused::Full(message));
         }
@@ -151,13 +151,13 @@ impl<M: Send + 'static> Context<'_, M> {
         Address::new(self.shared.clone(), self.kind)
     }
 
-    /// Returns the time at which this round of the scheduler began, by the system's clock.
+    /// Returns the time at which the scheduler's current round began, by the system's clock.
     pub fn now(&self) -> Nanos {
         self.outbox.now
     }
 
-    /// Delivers `message` to this actor after at least `delay`. Refused if as many timers are
-    /// pending as the inbox holds messages.
+    /// Delivers `message` to this actor after at least `delay`. Refused if the number of pending timers has reached the
+    /// inbox's capacity.
     pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, Refused<M>> {
         if self.timers.len() >= self.shared.capacity as usize {
             return Err(Refused::Full(message));
@@ -170,7 +170,7 @@ impl<M: Send + 'static> Context<'_, M> {
         self.timers.remove(timer)
     }
 
-    /// Spawns another actor, at the same home unless the options name one.
+    /// Spawns another actor, on the same home unless the options name one.
     pub fn spawn<P: Actor>(&mut self, actor: P, options: ActorOptions) -> Address<P::Message> {
         let near = Near::Scheduler(usize::from(self.outbox.home));
         let options = ActorOptions {

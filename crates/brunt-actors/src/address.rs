@@ -1,4 +1,4 @@
-//! An [`Address`] is a handle to an actor that anyone may clone, keep and send in a message. It
+//! An [`Address`] is a handle to an actor that any code may clone, keep and send in a message. It
 //! carries the actor's message type, so sending the wrong type does not compile.
 //!
 //! Spawning an actor returns its address. The rule: an accepted message is handled or counted as
@@ -19,7 +19,7 @@ use crate::wait::Gate as WaitGate;
 /// Why a message was refused. Each variant returns the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused<M> {
-    /// The inbox has no room at the moment.
+    /// The inbox is full at the moment.
     #[error("the inbox is full")]
     Full(M),
     /// The actor has ended, or the system no longer accepts messages from outside.
@@ -69,7 +69,7 @@ impl Deref for SharedInbox {
 
 /// A handle to an actor that takes messages of type `M`.
 pub struct Address<M> {
-    // All that a send needs besides the gate, copied here to avoid following the pointer.
+    // Everything that a send needs besides the gate, copied here to avoid following the pointer.
     pub(crate) slot: u32,
     pub(crate) generation: u32,
     pub(crate) table_index: u32,
@@ -165,8 +165,8 @@ impl<M: Send + 'static> Address<M> {
         Ok(())
     }
 
-    /// Sends from outside an actor and waits while the inbox is full. Use it for backpressure, such
-    /// as on a thread that reads a file. A thread that must not stall, such as one that reads
+    /// Sends from outside an actor and waits while the inbox is full. Use it for backpressure, for
+    /// example on a thread that reads a file. A thread that must not stall, such as one that reads
     /// packets, uses [`Address::try_send`] and counts what it drops.
     pub fn send(&self, message: M) -> Result<(), Refused<M>> {
         if crate::sync::on_scheduler() {
@@ -178,8 +178,8 @@ impl<M: Send + 'static> Address<M> {
                 Err(Refused::Full(message)) if self.shared.system.threaded => message,
                 result => return result,
             };
-            // The gate wakes us when there is room. A full window reopens when the home's scheduler
-            // has taken in the messages in transit, which happens soon.
+            // The gate wakes us when there is room. A full window reopens soon, once the home's
+            // scheduler has taken in the messages in transit.
             let gate = Arc::new(WaitGate::default());
             let system = &self.shared.system;
             let waits = {

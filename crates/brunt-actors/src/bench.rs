@@ -9,9 +9,9 @@ use crate::{Actor, ActorOptions, Address, Builder, Context, Placement, Shutdown,
 
 /// Number of actors in the ring.
 pub const RING_ACTORS: usize = 1000;
-/// Number of messages that circulate in it at once.
+/// Number of messages that circulate in the ring at once.
 pub const RING_IN_FLIGHT: usize = 100;
-/// Number of actors in all-to-all; each starts with one message.
+/// Number of actors in the all-to-all pattern; each starts with one message.
 pub const MESH_ACTORS: usize = 100;
 
 /// The message pattern to measure.
@@ -77,7 +77,7 @@ impl Actor for Link {
     fn handle(&mut self, message: Hop, context: &mut Context<'_, Hop>) {
         match message {
             Hop::Left(0) => {
-                // The receiver lives until all messages have arrived.
+                // The receiver outlives all messages.
                 let _ = self.done.send(());
             }
             Hop::Left(left) => {

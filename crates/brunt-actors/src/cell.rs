@@ -1,4 +1,4 @@
-//! An actor with its inbox and its timers: the content of a slot's box.
+//! An actor with its inbox and timers: the content of a slot's box.
 //!
 //! Run by a scheduler through [`Runnable`]. The rule: while a send waits, no message is handled.
 
@@ -19,7 +19,7 @@ enum ActorPhase {
     Running,
     /// Finishes once its inbox is empty.
     Finishing,
-    /// Ends once its waiting sends are done.
+    /// Ends once its waiting sends have been delivered.
     Stopping,
 }
 
@@ -48,7 +48,7 @@ impl<P: Actor> ActorCell<P> {
         }
     }
 
-    /// Returns true for a started actor without waiting sends or timers.
+    /// Returns true if the actor has started and has no waiting sends or timers.
     fn is_plain(&self) -> bool {
         self.phase == ActorPhase::Running && self.stash.is_empty() && self.timers.is_empty()
     }

@@ -1,8 +1,8 @@
 //! The actors of one scheduler: their slots, the run queue and the timers, under one lock.
 //!
-//! The lock is taken once per round by the home's own scheduler, and occasionally by another that
-//! steals, but never while an actor runs. An idle scheduler can therefore take over from one that
-//! the kernel has preempted. An actor keeps its home for life; after a theft it is brought back.
+//! The home's own scheduler takes the lock once per round, and another scheduler occasionally takes it to steal, but
+//! the lock is never held while an actor runs. An idle scheduler can therefore take over from one that the kernel has
+//! preempted. An actor keeps its home for life; a stolen actor is returned.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ use crate::stats::{ActorFailure, ActorFailureKind, ActorState, ActorStats, HomeC
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, Padded, lock};
 use crate::wait::Parking;
 
-/// One home. Fields that different threads write lie on different cache lines.
+/// One home. Fields written by different threads are on different cache lines.
 pub(crate) struct Home {
     pub state: Padded<Mutex<HomeState>>,
     pub inbound: Padded<Mutex<Inbound<HomeState>>>,
@@ -32,8 +32,8 @@ pub(crate) struct Home {
     /// Hints for other schedulers: messages waiting in `inbound`, and actors in the run queue.
     pub waiting: Padded<AtomicUsize>,
     pub runnable: Padded<AtomicUsize>,
-    /// Counts the rounds of the home's own scheduler. If it doesn't change, the scheduler is held
-    /// up by the kernel or by a long handler.
+    /// Counts the rounds of the home's own scheduler. If it doesn't advance, the kernel or a long handler is holding up
+    /// the scheduler.
     pub beat: Padded<AtomicU64>,
     /// Its scheduler sleeps, or is about to.
     pub asleep: Padded<AtomicBool>,
@@ -67,8 +67,7 @@ impl Home {
         }
     }
 
-    /// Wakes the scheduler although nothing waits here, because there is work elsewhere or the
-    /// system stops.
+    /// Wakes the scheduler although nothing waits here, because there is work elsewhere or the system is stopping.
     pub fn poke(&self) {
         let mut inbound = lock(&self.inbound);
         inbound.poked = true;
@@ -82,14 +81,13 @@ enum SlotState {
     Idle,
     /// In the run queue.
     Queued,
-    /// Held by a scheduler, running or about to.
+    /// Held by a scheduler, which runs it or is about to.
     Out,
     /// Waiting for room in another inbox.
     Parked,
 }
 
-/// One actor at home. Sized to a cache line, so taking in a message costs one miss here and one in
-/// the actor's box.
+/// An actor at home. Sized to a cache line, so taking in a message costs one miss here and one in the actor's box.
 #[repr(align(64))]
 struct Slot {
     actor: Option<Box<dyn Runnable>>,
@@ -110,9 +108,9 @@ struct Slot {
 
 const _: () = assert!(size_of::<Option<Slot>>() == 64);
 
-/// State that most slots never need.
+/// State that most slots don't need.
 struct Rare {
-    /// The time of the slot's soonest entry in `timers`.
+    /// The time of the slot's earliest entry in `timers`.
     armed: Nanos,
     /// A `VecDeque` of messages that arrived while the actor was out; `late_count` is their number.
     late: Option<Box<dyn Any + Send>>,
@@ -147,7 +145,7 @@ pub(crate) struct HomeState {
     /// Generation for the next actor in a slot; survives the actor.
     generations: Vec<u32>,
     run_queue: VecDeque<u32>,
-    /// Actors just woken by a message. They run first, while the message is in the cache.
+    /// Actors just woken by a message. They run first, while the message is still cached.
     hot: Vec<u32>,
     timers: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
     /// Buffers swapped with the inbound queue's.
@@ -155,7 +153,7 @@ pub(crate) struct HomeState {
     taken_signals: Vec<(u32, u32, Signal)>,
     out: usize,
     pub counters: HomeCounters,
-    /// Ended actors and undelivered messages, to be dropped without holding the lock.
+    /// Ended actors and undelivered messages, to be dropped after the lock is released.
     ended: Vec<Box<dyn Send>>,
 }
 
@@ -316,7 +314,7 @@ impl HomeState {
         self.run_queue.extend(self.hot.drain(..));
     }
 
-    /// Returns the time of the soonest timer here.
+    /// Returns the time of this home's earliest timer.
     pub fn due(&self) -> Nanos {
         self.timers.peek().map_or(Nanos::MAX, |soonest| soonest.0.0)
     }
@@ -348,7 +346,7 @@ impl HomeState {
         self.out += hot + queued;
     }
 
-    /// Puts back an actor that ran, and decides what it does next.
+    /// Returns an actor that ran, and decides what it does next.
     pub fn put_back(&mut self, taken: Taken, system: &Inner) {
         let Taken {
             slot: number,
@@ -452,13 +450,13 @@ impl HomeState {
         }
     }
 
-    /// Returns ended actors and undelivered messages. Drop them without holding the lock: their
-    /// destructors are foreign code.
+    /// Returns ended actors and undelivered messages. Drop them without holding the lock: their destructors run user
+    /// code.
     pub fn ended(&mut self) -> Vec<Box<dyn Send>> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Returns true if nothing runs, is runnable or is in transit. Timers do not count.
+    /// Returns true if no actor is running or runnable and nothing is in transit. Timers do not count.
     pub fn is_quiet(&self, inbound: &Inbound<HomeState>) -> bool {
         self.out == 0 && self.runnable() == 0 && inbound.is_empty()
     }

@@ -1,9 +1,10 @@
-//! The queue of messages and signals in transit to a home, under one short lock, and the bell that
-//! wakes the home's scheduler.
+//! The queue of messages and signals in transit to a home, under a briefly held lock, and the bell
+//! that wakes the home's scheduler.
 //!
-//! There is one queue, not one per sender, because an actor may run on different schedulers in
-//! turn: what it sent first was pushed first, so it is taken in first. Whether the scheduler sleeps
-//! is a field under the same lock, so no wake-up is lost between its last check and its sleep.
+//! There is a single queue, not one per sender, because an actor may run on different schedulers in
+//! turn: messages that it sent first were pushed first, so they are taken in first. The flag that
+//! the scheduler sleeps is under the same lock, so no wake-up is lost between the scheduler's last
+//! check and its sleep.
 
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use crate::sync::{Condvar, Mutex, lock};
 /// A notification to an actor that is not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// The inbox that it waited for has room, or is gone.
+    /// The inbox that it waited for has room, or no longer exists.
     Resume,
-    /// Finish, because the system drains.
+    /// Finish, because the system is draining.
     Finish,
 }
 
@@ -23,10 +24,10 @@ pub(crate) enum Signal {
 pub(crate) struct Inbound<H> {
     pub lanes: Lanes<H>,
     pub signals: Vec<(u32, u32, Signal)>,
-    /// Number of times it has been emptied.
+    /// Number of times the queue has been emptied.
     pub takes: u64,
     pub sleeping: bool,
-    /// Another scheduler has work to share, or the system stops.
+    /// Another scheduler has work to share, or the system is stopping.
     pub poked: bool,
 }
 
@@ -43,7 +44,7 @@ impl<H> Default for Inbound<H> {
 }
 
 impl<H: Accept + 'static> Inbound<H> {
-    /// Returns the number of the take that will include what is pushed now.
+    /// Returns the number of the take that will include messages pushed now.
     pub fn next_take(&self) -> u64 {
         self.takes + 1
     }

@@ -16,18 +16,18 @@ pub(crate) const CLOSED: u8 = 2;
 /// The inbox of one actor, as its senders see it.
 pub(crate) struct Inbox {
     pub id: ActorId,
-    /// Position of this actor in the order of spawning.
+    /// This actor's position in the spawning order.
     pub serial: u64,
     pub name: Arc<str>,
     /// Maximum number of messages it holds.
     pub capacity: u32,
     /// Maximum number of messages that each scheduler, or all outside threads together, may have in
-    /// transit to it: see [`window`].
+    /// transit to the actor: see [`window`].
     pub window: u32,
     /// `OPEN`, `FULL` or `CLOSED`. Changed only under its home's lock.
     gate: AtomicU8,
-    /// Messages in transit from outside, and the home's take that will include the last of them.
-    /// Both change only under the inbound lock.
+    /// Messages in transit from outside, and the number of the home's take that will include the
+    /// last of them. Both change only under the inbound lock.
     pub outside_count: AtomicU32,
     pub outside_ticket: AtomicU64,
 }
@@ -81,8 +81,9 @@ impl Inbox {
 ///
 /// An inbox closes its gate at half its capacity. A sender's window reopens once everything sent
 /// before its last flush has been taken in, so at most two windows are in transit that the gate
-/// does not count yet. With `s` schedulers and the outside that is `s * 2 * window + window <=
-/// capacity / 2` for the value below, so the capacity is never exceeded.
+/// does not count yet. With `s` schedulers and the outside, that is
+/// `s * 2 * window + window <= capacity / 2` for the value below, so the capacity is never
+/// exceeded.
 fn window(capacity: u32, schedulers: usize) -> u32 {
     let window = capacity / (4 * (schedulers as u32 + 1));
     assert!(window > 0, "an inbox has at least capacity_min");

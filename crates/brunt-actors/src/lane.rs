@@ -1,7 +1,7 @@
 //! Batches messages of one type from one scheduler to one home in one buffer.
 //!
-//! A message sent alone across cores costs a few cache line transfers. A lane carries a batch, so
-//! all its messages share that cost. Buffers are swapped, never freed: once they have grown,
+//! Sending a single message across cores costs a few cache line transfers. A lane carries a batch,
+//! so all its messages share that cost. Buffers are swapped, never freed: once they have grown,
 //! sending allocates nothing.
 
 use std::any::Any;
@@ -12,13 +12,13 @@ pub(crate) struct LaneMessage<M> {
     pub message: M,
 }
 
-/// Receives messages of any type: a home, which puts them into its inboxes.
+/// Receives messages of any type: implemented by homes, which put them into inboxes.
 pub(crate) trait Accept {
     /// Puts a message into its inbox.
     fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>);
 }
 
-/// A lane to a home `H`. Only its sender and its receiver know the type of its messages.
+/// A lane to a home `H`. Only its sender and receiver know its message type.
 pub(crate) trait AnyLane<H>: Any + Send {
     fn len(&self) -> usize;
     /// Returns an empty lane of the same type.

@@ -1,5 +1,5 @@
-//! State shared by all schedulers and addresses of a system: the homes, which actor waits for which, the
-//! clock, and failures.
+//! State shared by all schedulers and addresses of a system: the homes, which actor waits for which, the clock, and
+//! failures.
 //!
 //! Every address holds a reference to it. The rule: nothing here changes per message.
 
@@ -73,7 +73,7 @@ impl Inner {
         lock(&self.unpinned).push(index);
     }
 
-    /// Resumes all senders that wait for `to`, which has room or is gone.
+    /// Resumes all senders that wait for `to`, which has room or no longer exists.
     pub fn release(&self, to: &Inbox, gate: u8) {
         lock(&self.graph).release(to, gate, |id| {
             let home = &self.homes[usize::from(id.home)];

@@ -1,8 +1,8 @@
-//! Buffers the messages that one scheduler's actors have sent and that it has not yet handed over.
+//! Buffers messages that a scheduler's actors have sent but that have not been handed over yet.
 //!
 //! Private to the scheduler's thread: a send is a push to a local buffer, with no lock and no
-//! atomic write. The rule: everything here is handed over before an actor that sent it can run
-//! anywhere else, so messages from one sender to one receiver never overtake each other.
+//! atomic write. The rule: everything here is handed over before its sender can run anywhere else,
+//! so messages from one sender to one receiver never overtake each other.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Staged {
         self.window_number = self.window_number.wrapping_add(1);
     }
 
-    /// Opens the window if nothing is staged or in transit: without messages to hand over, nothing
+    /// Opens the window if nothing is staged or in transit: with no messages to hand over, nothing
     /// else would open it.
     #[cold]
     fn reopen(&mut self, admitted: &AtomicU64) -> bool {
@@ -56,7 +56,7 @@ pub(crate) struct Outbox {
     windows: Vec<Window>,
     /// The time of this round.
     pub now: Nanos,
-    /// Messages to actors that had ended.
+    /// Messages whose receiver had ended.
     pub undelivered: u64,
     /// Default home of actors spawned by the running actor.
     pub home: u16,
@@ -67,7 +67,7 @@ impl Outbox {
         let homes = system
             .homes
             .iter()
-            // Window numbers start at 1, so a fresh entry of `windows` belongs to no window.
+            // Window numbers start at 1, so a zeroed entry of `windows` belongs to no window.
             .map(|_| Staged {
                 window_number: 1,
                 ..Staged::default()
@@ -130,7 +130,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Stages a message above the capacity, to break a cycle.
+    /// Stages a message beyond the capacity, to break a cycle.
     pub fn stage_granted<M: Send + 'static>(
         &mut self,
         to: &Address<M>,

@@ -1,7 +1,7 @@
-//! A type-erased actor, as homes and schedulers see it: they run it and inspect the result.
+//! A type-erased actor, as homes and schedulers see it: they run it and check the outcome.
 //!
 //! The holder of the box has exclusive access to the actor, its inbox and its timers. The rule:
-//! homes and schedulers pass the box on and only access its content while they hold it.
+//! homes and schedulers pass the box on, and access its content only while they hold it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct TurnOutcome {
     pub left: u32,
     /// The time of its next timer.
     pub due: Nanos,
-    /// A send is waiting for room.
+    /// A send waits for room.
     pub stashed: bool,
     pub end: ActorEnd,
 }
@@ -33,7 +33,7 @@ pub(crate) enum ActorEnd {
 }
 
 impl Default for TurnOutcome {
-    /// The outcome of an actor that did not return: the number of messages handled is unknown, and
+    /// The outcome for an actor that did not return: the number of messages handled is unknown, and
     /// it is not run again.
     fn default() -> Self {
         TurnOutcome {
@@ -52,7 +52,8 @@ pub(crate) trait Runnable: Send {
     fn run(&mut self, outbox: &mut Outbox, budget: u32) -> TurnOutcome;
     /// Returns its `VecDeque` of messages.
     fn inbox(&mut self) -> &mut dyn Any;
-    /// Adds messages that arrived while the actor was out, a `VecDeque` of its type, to its inbox.
+    /// Moves messages that arrived while the actor was out, in a `VecDeque` of its message type, to
+    /// its inbox.
     fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32;
     /// Returns the number of messages in the inbox plus waiting sends.
     fn pending(&self) -> u64;
@@ -108,7 +109,7 @@ impl<T: Send + 'static> Stashed for Held<T> {
     }
 }
 
-/// Returns a panic's message.
+/// Returns the message of a panic.
 pub(crate) fn panic_words(panic: &(dyn Any + Send)) -> String {
     if let Some(words) = panic.downcast_ref::<&str>() {
         (*words).to_string()

@@ -1,4 +1,5 @@
-//! One thread's loop: take a batch of runnable actors, run them, hand over what they sent.
+//! One thread's loop: take a batch of runnable actors, run them, and hand over the messages they
+//! sent.
 //!
 //! A round is:
 //!
@@ -7,9 +8,9 @@
 //!    what the batch sent to its own home, take the next batch;
 //! 3. without any lock: run the batch.
 //!
-//! The rule: an actor goes back only after everything it sent has been handed over. Its messages
-//! therefore never overtake each other, wherever it runs next, and a home with nothing out, nothing
-//! queued and nothing inbound is truly quiet.
+//! The rule: an actor is put back only after everything it sent has been handed over. Therefore its
+//! messages never overtake each other, wherever it runs next, and a home with nothing out, queued
+//! or inbound is quiet.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,28 +24,28 @@ use crate::machine::Inner;
 use crate::outbox::Outbox;
 use crate::sync::{self, Ordering, drop_all, lock, thread, try_lock};
 
-/// Maximum number of actors in a batch. Larger batches spread the lock's cost over more actors;
-/// smaller ones leave more to steal, and delay fewer actors when the kernel preempts the thread.
+/// Maximum number of actors in a batch. Larger batches amortize the lock over more actors; smaller
+/// ones leave more to steal, and delay fewer actors when the kernel preempts the thread.
 const BATCH_MAX: usize = 16;
-/// A batch that takes longer halves the next one's size: with handlers of 50 µs a batch is one
-/// actor, and idle schedulers find the rest in the run queue.
+/// A batch that takes longer halves the size of the next one: with handlers of 50 µs, a batch is a
+/// single actor, and idle schedulers find the rest in the run queue.
 const ROUND_LONGEST: Duration = Duration::from_micros(40);
 const ROUND_SHORTEST: Duration = Duration::from_micros(10);
-/// How long to wait for messages before stealing. This is several times what a busy neighbour takes
-/// to hand over its next batch. Waiting beats stealing the neighbour's actors, whose caches are
-/// warm there. Halved with each consecutive theft, which shows that nothing else is coming.
+/// How long to wait for messages before stealing: several times what a busy neighbour takes to hand
+/// over its next batch. Waiting beats stealing the neighbour's actors, whose data is cached there.
+/// Halved with each consecutive theft, which shows that no messages are coming.
 const LOOK_BEFORE_STEAL: Duration = Duration::from_micros(20);
-/// How long to look for work in total before sleeping: about the cost of a sleep and a wake-up.
+/// Total time to look for work before sleeping: about the cost of a sleep and a wake-up.
 const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(50);
-/// How often a scheduler yields its core, while it holds no actor. The kernel would preempt it at
-/// the end of a slice of a few milliseconds anyway, but then with actors in hand that all others
-/// have to wait for (a convoy). Costs under 1 µs if no other thread wants the core.
+/// How often a scheduler yields its core while it holds no actor. The kernel would preempt it
+/// anyway at the end of a time slice of a few milliseconds, but then it would hold actors that all
+/// others have to wait for (a convoy). Costs under 1 µs if no other thread wants the core.
 const YIELD_EVERY: Duration = Duration::from_micros(250);
-/// A round this long means that the kernel preempted the scheduler (or that a handler was slow;
-/// then postponing the next yield costs nothing).
+/// A round this long means that the kernel preempted the scheduler, or that a handler was slow; in
+/// that case postponing the next yield costs nothing.
 const PUT_ASIDE: Duration = Duration::from_millis(1);
-/// How long recently woken actors may run ahead of those that wait for their turn. Following a
-/// message while it is in the cache is faster and lets batches build up behind it.
+/// How long recently woken actors may run ahead of queued ones. Following a message while it is
+/// cached is faster and lets batches build up behind it.
 const HOT_LONGEST: Duration = Duration::from_micros(50);
 /// How long to sleep while another home has work that can't be taken yet.
 const NAP: Duration = Duration::from_micros(100);
@@ -56,18 +57,18 @@ pub(crate) struct Scheduler {
     /// The home of the actors in `batch`.
     batch_home: usize,
     batch_count_max: usize,
-    /// The other schedulers, those on the same node first.
+    /// The other schedulers; those on the same node come first.
     others: Vec<usize>,
     steals: u64,
     sleeps: u64,
     yields: u64,
-    /// Real time, for this file's decisions; actors see only the system's clock.
+    /// Real time, for decisions in this file; actors see only the system's clock.
     tick: Nanos,
     yielded_at: Nanos,
     hot_since: Nanos,
     /// The home last stolen from, and its beat at that time.
     robbed: Option<(usize, u64)>,
-    /// The time of its own home's next timer.
+    /// The time of the next timer on its own home.
     due: Nanos,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Scheduler {
 pub(crate) enum Round {
     /// Actors ran.
     Busy,
-    /// Actors ran, but all of them only wait for their messages to be taken in elsewhere.
+    /// Actors ran, but all of them are only waiting for their messages to be taken in elsewhere.
     Stuck,
     /// There was nothing to run.
     Idle,
@@ -154,7 +155,7 @@ impl Scheduler {
         let took = tick.since(self.tick);
         self.tick = tick;
         if took > PUT_ASIDE {
-            // The kernel preempted us, so this is a fresh slice: do not yield it.
+            // The kernel preempted us, so this is a new time slice: don't yield it.
             self.yielded_at = tick;
         }
         if took > ROUND_LONGEST {
@@ -174,8 +175,8 @@ impl Scheduler {
         let budget = self.outbox.system.budget;
         let Scheduler { outbox, batch, .. } = self;
         let (mut begun, mut progress) = (0, false);
-        // One guard around the batch instead of each actor: after a panic the loop continues with
-        // the next actor. The one that panicked keeps the outcome of a failure.
+        // One guard around the batch instead of one per actor: after a panic, the loop continues
+        // with the next actor. The actor that panicked keeps the outcome of a failure.
         while begun < batch.len() {
             let panic = catch_unwind(AssertUnwindSafe(|| {
                 for taken in &mut batch[begun..] {
@@ -192,8 +193,8 @@ impl Scheduler {
         if progress { Round::Busy } else { Round::Stuck }
     }
 
-    /// Hands over what the batch sent, puts its actors back, and takes the next batch of at most
-    /// `count` actors from its own home.
+    /// Hands over messages that the batch sent, puts its actors back, and takes the next batch of
+    /// at most `count` actors from its own home.
     pub fn settle(&mut self, count: usize) {
         let system = self.outbox.system.clone();
         for home in 0..self.outbox.homes.len() {
@@ -218,11 +219,11 @@ impl Scheduler {
         let mut state = lock(&home.state);
         self.put_back(&system, &mut state);
         if self.yields_now() {
-            // No actors are held here, so everything of this home can be stolen.
+            // No actors are held here, so all of this home's actors can be stolen.
             home.runnable.store(state.runnable(), Ordering::SeqCst);
             drop(state);
             thread::yield_now();
-            // Time used by other threads meanwhile must not count as ours.
+            // Time used by other threads in the meantime must not count as ours.
             self.tick = Clock::Monotonic.now();
             self.yielded_at = self.tick;
             state = lock(&home.state);
@@ -253,9 +254,9 @@ impl Scheduler {
         }
     }
 
-    /// Runs under the lock of the batch's home. Actors go first, so that messages delivered next
-    /// find them; then what others sent; then what this batch sent to its own home, which cannot be
-    /// older than any of it.
+    /// Runs under the lock of the batch's home. The actors are put back first, so that messages
+    /// delivered next find them; then come messages from others; then those that this batch sent to
+    /// its own home, which cannot be older than any of the former.
     fn put_back(&mut self, system: &Inner, state: &mut HomeState) {
         for taken in self.batch.drain(..) {
             state.put_back(taken, system);
@@ -300,8 +301,8 @@ impl Scheduler {
         false
     }
 
-    /// Returns true while the scheduler last stolen from has not moved since. It will hand over
-    /// nothing, so there is nothing to wait for before the next theft.
+    /// Returns true while the scheduler last stolen from has made no progress since. It will hand
+    /// over nothing, so the next theft need not wait.
     fn robs_a_stalled(&self) -> bool {
         let homes = &self.outbox.system.homes;
         self.robbed
@@ -321,7 +322,7 @@ impl Scheduler {
                 continue;
             };
             state.take_in(home, self.outbox.now);
-            // Take those that waited longest, not those that are in their scheduler's cache.
+            // Take the actors that waited longest, not those in their scheduler's cache.
             state.cool();
             let count = state.runnable().div_ceil(2).min(self.batch_count_max);
             assert!(self.batch.is_empty(), "who steals has nothing in hand");
@@ -342,7 +343,7 @@ impl Scheduler {
         false
     }
 
-    /// Takes in messages for homes whose own schedulers have not yet done so.
+    /// Takes in messages for homes whose own schedulers haven't done so yet.
     fn help(&mut self) {
         let system = &self.outbox.system;
         for &other in &self.others {
@@ -360,7 +361,7 @@ impl Scheduler {
         }
     }
 
-    /// Wakes `home`'s scheduler, or else another, if it sleeps while there is work.
+    /// Wakes `home`'s scheduler, or else another one, if it sleeps while there is work.
     fn wake_sleeper(&self, home: usize) {
         let homes = &self.outbox.system.homes;
         let candidates = std::iter::once(home).chain(self.others.iter().copied());
@@ -377,7 +378,7 @@ impl Scheduler {
         let system = &self.outbox.system;
         let home = &system.homes[self.index];
         // Announce sleep first, then check for work; a thread that adds work does the reverse. At
-        // least one of the two sees the other (all sequentially consistent).
+        // least one of them sees the other (all accesses are sequentially consistent).
         home.asleep.store(true, Ordering::SeqCst);
         let work = system.homes.iter().any(|home| {
             home.runnable.load(Ordering::SeqCst) > 0 || home.waiting.load(Ordering::SeqCst) > 0
@@ -408,8 +409,8 @@ impl Scheduler {
 /// Checks per call of [`Scheduler::look_out`]: about a microsecond.
 const LOOKS_A_ROUND: u32 = if cfg!(feature = "model-check") { 1 } else { 32 };
 
-/// Returns true if an idle scheduler has looked for work long enough: by time or, under the model,
-/// which has no time, by count.
+/// Returns true if an idle scheduler has looked for work long enough: measured by time, or under
+/// the model checker, which has no time, by count.
 fn patience(time: Duration, since: Nanos, count: u32, looks: u32) -> bool {
     if cfg!(feature = "model-check") {
         looks >= count

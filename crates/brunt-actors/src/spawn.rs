@@ -1,7 +1,7 @@
 //! Spawns an actor: reserves a slot at a home and creates its inbox and address.
 //!
 //! Called from outside and by actors. The rule: `start` runs before the first message, because the
-//! actor is queued before its address is known to anyone.
+//! actor is queued before its address is published.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::sync::{Ordering, lock};
 /// spawned together tend to talk to each other.
 const SPAWN_BLOCK: u64 = 16;
 
-/// Spawns an actor at the home that its options name, or at the next one in turn.
+/// Spawns an actor on the home that its options name, or on the next one in turn.
 pub(crate) fn spawn<P: Actor>(
     system: &Arc<Inner>,
     actor: P,

@@ -1,6 +1,6 @@
-//! Statistics visible from outside: queue lengths, rates, steals, parks and failures. The thread
-//! that does the work also counts it; counts are read under the home's lock, so a snapshot costs
-//! the runtime one short lock per scheduler.
+//! Externally visible statistics: queue lengths, rates, steals, parks and failures. The thread that
+//! does the work also counts it; counters are read under the home's lock, so a snapshot costs the
+//! runtime one short lock per scheduler.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 
 /// Identifies an actor by its home scheduler, its slot there, and the number of actors that used
-/// the slot before.
+/// the slot before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActorId {
     /// Index of the scheduler.
@@ -38,7 +38,7 @@ pub enum ActorState {
     Waiting,
 }
 
-/// The state of one actor at one time.
+/// The state of one actor at a point in time.
 #[derive(Clone, Debug)]
 pub struct ActorStats {
     /// The actor's id.
@@ -74,7 +74,7 @@ pub(crate) struct HomeCounters {
     pub yields: u64,
 }
 
-/// The state of one scheduler at one time; counts are since the start.
+/// The state of one scheduler at a point in time; counts are since the start.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerStats {
     /// Messages handled by actors whose home is here.
@@ -89,9 +89,9 @@ pub struct SchedulerStats {
     pub steals: u64,
     /// Actors that others stole from this home.
     pub stolen: u64,
-    /// Times this scheduler went to sleep for lack of work.
+    /// Times this scheduler slept for lack of work.
     pub sleeps: u64,
-    /// Times this scheduler yielded its core to other threads of the machine.
+    /// Times this scheduler yielded its core to other threads on the machine.
     pub yields: u64,
     /// Actors in the run queue now.
     pub runnable: usize,
@@ -101,7 +101,7 @@ pub struct SchedulerStats {
     pub cpus: Vec<usize>,
 }
 
-/// The state of the whole system at one time.
+/// The state of the whole system at a point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The time of the snapshot, by the system's clock.

@@ -1,5 +1,5 @@
-//! Locks and threads: the standard library's, or shuttle's under model checking. Every other module
-//! imports them from here, so the code that is checked is the code that runs.
+//! Locks and threads: from the standard library, or from shuttle under model checking. All other
+//! modules import them from here, so the code that is checked is the code that runs.
 
 #[cfg(not(feature = "model-check"))]
 pub(crate) use std::sync::{
@@ -21,8 +21,8 @@ use std::cell::Cell;
 use std::sync::{PoisonError, TryLockError};
 
 /// Locks a mutex and ignores poisoning. No actor code runs under any of this crate's locks, so a
-/// poisoned lock means that another thread hit one of our own assertions; the data is still what
-/// the assertion saw.
+/// poisoned lock means that one of our own assertions failed on another thread; the data is in the
+/// state that the assertion saw.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,16 +54,16 @@ pub(crate) fn enter_scheduler() {
     ON_SCHEDULER.with(|inside| inside.set(true));
 }
 
-/// Drops ended actors and messages. Their destructors are foreign code: a panic in one must not
-/// take down the scheduler.
+/// Drops ended actors and messages. Their destructors run user code: a panic in one must not take
+/// down the scheduler.
 pub(crate) fn drop_all(ended: Vec<Box<dyn Send>>) {
     for one in ended {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(one)));
     }
 }
 
-/// Keeps data written by one thread off the cache lines that another reads. Two lines, because
-/// current processors prefetch them in pairs.
+/// Keeps data written by one thread off cache lines that another thread reads. Aligned to two
+/// lines, because current processors prefetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub T);

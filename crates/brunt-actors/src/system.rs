@@ -22,9 +22,9 @@ pub enum Shutdown {
     /// Accept no more messages from outside, handle those already queued, then let actors finish
     /// one at a time, most recently spawned first. The messages that an actor sends while finishing
     /// are handled before the next one finishes, so spawn sinks before sources. Pending timers are
-    /// dropped. Becomes an abort after the given time.
+    /// dropped. After the given time, it becomes an abort.
     Drain(Duration),
-    /// Stop after the messages being handled now. Queued messages count as undelivered.
+    /// Stop after the messages currently being handled. Queued messages count as undelivered.
     Abort,
 }
 
@@ -38,7 +38,7 @@ pub struct Builder {
 }
 
 impl Default for Builder {
-    /// One scheduler per CPU that this thread may use, placed anywhere, on the real clock, 32
+    /// One scheduler per CPU available to this thread, placed anywhere, on the real clock, 32
     /// messages per turn.
     fn default() -> Self {
         let schedulers = topology::nodes().iter().map(Vec::len).sum::<usize>().max(1);
@@ -116,7 +116,7 @@ impl Builder {
         System { inner, threads }
     }
 
-    /// Creates a deterministic system without threads, for tests, which runs only when called. Its
+    /// Creates a deterministic system without threads, for tests. It runs only when called. Its
     /// clock is manual and starts at zero unless a manual clock was given.
     pub fn manual(mut self) -> Manual {
         if matches!(self.clock, Clock::Monotonic) {
@@ -130,7 +130,7 @@ impl Builder {
     }
 }
 
-/// Schedulers on threads, and their actors. Dropping it aborts.
+/// Schedulers on threads, and their actors. Dropping it aborts the system.
 pub struct System {
     inner: Arc<Inner>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -271,13 +271,13 @@ impl Manual {
         busy
     }
 
-    /// Runs until nothing is left to do at the current time. Never returns if actors keep each
-    /// other busy forever.
+    /// Runs until nothing is left to do at the current time. Never returns if actors send each
+    /// other messages forever.
     pub fn run(&mut self) {
         while self.step() || !self.inner.is_quiet() {}
     }
 
-    /// Advances the clock, stopping at each timer on the way to run what it triggers.
+    /// Advances the clock, stopping at each timer to run what it triggers.
     pub fn advance(&mut self, by: Duration) {
         let clock = self.inner.clock.clone();
         let end = clock.now().after(by);

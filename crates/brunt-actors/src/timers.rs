@@ -1,7 +1,7 @@
 //! The timers of one actor.
 //!
-//! Set through the actor's context, fired by its cell before messages. The rule: at most as many timers are
-//! pending as the inbox holds messages; the context enforces this.
+//! Set through the actor's context, fired by its cell before messages. The rule: the number of pending timers never
+//! exceeds the capacity of the inbox; the context enforces this.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use brunt_core::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(u64);
 
-/// An actor's timers, soonest first; equal times fire in the order they were set.
+/// An actor's timers, earliest first; timers set for the same time fire in the order they were set.
 pub(crate) struct TimerQueue<M> {
     queue: BTreeMap<(Nanos, u64), M>,
     next: u64,

@@ -1,5 +1,5 @@
-//! Detects the available CPUs and their NUMA nodes from sysfs and the thread's affinity mask, so
-//! limits set by containers or taskset are respected.
+//! Detects the available CPUs and their NUMA nodes from sysfs and the thread's affinity mask, so limits set by
+//! containers or taskset are respected.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +9,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Where schedulers may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Anywhere. The kernel moves schedulers between CPUs, and they steal from each other
-    /// regardless of nodes. The best choice when the machine also runs other work.
+    /// Anywhere. The kernel moves schedulers between CPUs, and they steal from each other across nodes. The best choice
+    /// on machines that also run other work.
     #[default]
     Anywhere,
     /// Each on the CPUs of one NUMA node, stealing within the node first. Memory stays local, and
@@ -59,7 +59,7 @@ fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
         .collect();
     nodes.sort();
     if nodes.is_empty() {
-        // No NUMA information from this kernel: one node with all CPUs.
+        // This kernel has no NUMA information: one node with all CPUs.
         let count = std::thread::available_parallelism().map_or(1, |count| count.get());
         return vec![
             (0..CpuSet::MAX_CPU)
@@ -83,7 +83,7 @@ fn parse_cpu_list(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Assigns CPUs to each of `count` schedulers, in CPU order: one node is filled before the next.
+/// Assigns CPUs to each of `count` schedulers, in CPU order, filling one node before the next.
 pub(crate) fn cpus_by_scheduler(
     placement: Placement,
     count: usize,
@@ -99,7 +99,7 @@ pub(crate) fn cpus_by_scheduler(
             if placement == Placement::Anywhere || flat.is_empty() {
                 return SchedulerCpus::default();
             }
-            // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: again from 0.
+            // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: start over from the first.
             let (node, cpu) = flat[index % flat.len()];
             let cpus = if placement == Placement::Core {
                 vec![cpu]
@@ -127,9 +127,8 @@ pub(crate) fn pin(cpus: &SchedulerCpus) -> bool {
 mod tests {
     use super::*;
 
-    /// The kernel's CPU lists are parsed, and invalid entries are ignored.
     #[test]
-    fn cpu_lists() {
+    fn cpu_lists_are_parsed_and_invalid_entries_skipped() {
         let check = |text: &str, cpus: &[usize]| assert_eq!(parse_cpu_list(text), cpus, "{text:?}");
         check("0\n", &[0]);
         check("0-3,8,10-11\n", &[0, 1, 2, 3, 8, 10, 11]);
@@ -140,7 +139,7 @@ mod tests {
 
     /// Schedulers are placed on their node's CPUs, and wrap around if they outnumber the CPUs.
     #[test]
-    fn cpus_follow_nodes() {
+    fn schedulers_fill_the_nodes_in_order_and_wrap_around() {
         let nodes = [vec![0, 2], vec![1, 3]];
         let check = |placement, count, expected: &[(&[usize], usize)]| {
             let got = cpus_by_scheduler(placement, count, &nodes);

@@ -1,11 +1,10 @@
 //! Tracks which actor waits for which inbox, and resolves cycles of waiting actors.
 //!
-//! An actor that waits for a full inbox handles no messages, so a cycle of waiting actors would never move.
-//! Each actor waits for exactly one other, so following the edges from an actor about to wait finds a cycle
-//! at once. The send that would close the cycle is allowed to exceed the capacity and is counted; the actor
-//! runs, frees space, and the cycle moves. A cycle in which each message creates several others cannot be
-//! resolved in bounded memory: when an inbox reaches twice its capacity, the sender fails, with the cycle in
-//! the report.
+//! An actor that waits for a full inbox handles no messages, so a cycle of waiting actors would deadlock. Each actor
+//! waits for exactly one other, so following the edges from an actor about to wait finds a cycle at once. The send that
+//! would close the cycle is allowed to exceed the capacity and is counted; the actor runs, frees space, and the cycle
+//! moves. A cycle in which each message creates several others cannot be resolved in bounded memory: when an inbox
+//! reaches twice its capacity, the sender fails, with the cycle in the report.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,16 +13,16 @@ use crate::inbox::{FULL, Inbox};
 use crate::stats::ActorId;
 use crate::sync::{Condvar, Mutex, lock};
 
-/// The answer to an actor that wants to wait.
+/// The response to an actor that wants to wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parking {
     /// There is room now: try again.
     Go,
     /// Wait; a `Resume` signal will follow.
     Parked,
-    /// Waiting would close a cycle: send above the capacity.
+    /// Waiting would close a cycle: send beyond the capacity.
     Granted,
-    /// The inbox is at twice its capacity; lists the names in the cycle.
+    /// The inbox is at twice its capacity; contains the names of the actors in the cycle.
     Circle(String),
 }
 
@@ -37,7 +36,7 @@ pub(crate) struct WaitGraph {
     /// Parked actor → the actor whose inbox it waits for, and that actor's name.
     waits: HashMap<ActorId, (ActorId, Arc<str>)>,
     waiters: HashMap<ActorId, Vec<Waiter>>,
-    /// Messages admitted above the capacity since the gate closed.
+    /// Messages admitted beyond the capacity since the gate closed.
     granted: HashMap<ActorId, u32>,
     pub circles: u64,
 }
@@ -81,7 +80,7 @@ impl WaitGraph {
         }
     }
 
-    /// Returns false if there is no need to wait.
+    /// Returns false if waiting isn't necessary.
     pub fn wait_outside(&mut self, target: &Inbox, gate: &Arc<Gate>) -> bool {
         if target.gate() != FULL {
             return false;
@@ -93,9 +92,8 @@ impl WaitGraph {
         true
     }
 
-    /// The inbox of `target` has room (`OPEN`) or is gone (`CLOSED`): wakes the outside threads
-    /// that waited for it and calls `resume` for each actor that did. Called under the target's
-    /// home lock.
+    /// The inbox of `target` has room (`OPEN`) or no longer exists (`CLOSED`): wakes the outside threads that waited
+    /// for it and calls `resume` for each waiting actor. Called under the target's home lock.
     pub fn release(&mut self, target: &Inbox, gate: u8, mut resume: impl FnMut(ActorId)) {
         target.set_gate(gate);
         self.granted.remove(&target.id);

@@ -1,6 +1,6 @@
-//! Checks the schedulers' protocol with shuttle: locks, wake-ups, parking and stealing in many
-//! interleavings. A lost wake-up shows up as a deadlock, a lost message as a low count. `cargo test
-//! -p brunt-actors --features model-check --test model`
+//! Model-checks the schedulers' protocol with shuttle: locks, wake-ups, parking and stealing in
+//! many interleavings. A lost wake-up shows up as a deadlock, a lost message as a low count.
+//! `cargo test -p brunt-actors --features model-check --test model`
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use brunt_actors::{Actor, ActorOptions, Address, Builder, Context, Shutdown, Sys
 
 fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
-    // Idle schedulers look for work for a while: a long schedule, not a livelock.
+    // Idle schedulers look for work for a while, which makes long schedules; these are not
+    // livelocks.
     config.max_steps = shuttle::MaxSteps::FailAfter(2_000_000);
     config.stack_size = 1 << 20;
     let scenario = std::sync::Arc::new(scenario);
@@ -24,7 +25,7 @@ fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
 }
 
 fn drained(system: System) -> brunt_actors::SystemReport {
-    // Under shuttle, the protocol sees no time pass, so this limit never takes effect.
+    // Under shuttle no time passes, so this limit never takes effect.
     let report = system.shutdown(Shutdown::Drain(Duration::from_secs(3600)));
     assert!(report.drained, "{report:?}");
     assert!(report.failures.is_empty(), "{:?}", report.failures);
@@ -99,7 +100,7 @@ fn a_parked_sender_is_always_resumed() {
     check(200, || pipeline(3, 30, 12, |stage| stage));
 }
 
-/// The same if one scheduler has all the work and the other steals it.
+/// The same with all work on one scheduler while the other steals.
 #[test]
 fn stolen_actors_keep_their_order() {
     check(200, || pipeline(4, 12, 12, |_| 0));
@@ -132,7 +133,7 @@ impl Actor for Both {
 
 /// Two actors on two schedulers that fill each other's inboxes never deadlock.
 #[test]
-fn a_circle_never_stands() {
+fn a_cycle_never_deadlocks() {
     check(150, || {
         let system = Builder::default().schedulers(2).budget(2).start();
         let spawn = |index| {
@@ -152,7 +153,7 @@ fn a_circle_never_stands() {
 
 /// An abort ends the system in any state, and no thread is left waiting.
 #[test]
-fn an_abort_always_ends() {
+fn an_abort_always_ends_the_system() {
     check(200, || {
         let system = Builder::default().schedulers(2).start();
         let (done, _results) = channel();

@@ -1,8 +1,8 @@
-//! `brunt-bench actors`: the message benchmarks of the Chronicle paper (section 7.1), compared with the same
-//! programs in Go and Erlang, with and without a competing load.
+//! `brunt-bench actors`: the message benchmarks of the Chronicle paper (section 7.1), compared with the same programs
+//! in Go and Erlang, with and without a competing load.
 //!
-//! The peers' programs are embedded here and built in a scratch folder. The rule: all contestants take turns,
-//! round by round, so that other load on the machine affects all alike; ratios are of medians.
+//! The peers' programs are embedded here and built in a scratch folder. The rule: all contestants take turns, round by
+//! round, so that other load on the machine affects all of them alike; ratios are ratios of medians.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const GO_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.go");
 const GO_MODULE: &str = include_str!("../../../benches/peers/actors/go.mod");
 const ERLANG_SOURCE: &str = include_str!("../../../benches/peers/actors/actors.erl");
 
-/// Erlang gets a fraction of the messages, as it takes about that many times longer.
+/// Erlang gets a fraction of the messages, because it takes about that many times longer.
 const ERLANG_SHARE: u64 = 4;
 
 /// Messages per second between actors, against Go and Erlang
@@ -154,7 +154,7 @@ fn program_name(pattern: BenchPattern) -> &'static str {
     }
 }
 
-/// The peers' programs, built; `None` for one whose compiler is not installed.
+/// The peers' programs after building; `None` for one whose compiler is not installed.
 struct Peers {
     scratch: Scratch,
     go: Option<PathBuf>,
@@ -284,7 +284,7 @@ fn peer_rate(command: &mut Command, peer: &str) -> Result<f64, BenchError> {
         })
 }
 
-/// Reads `messages N seconds S`.
+/// Parses `messages N seconds S`.
 fn parse_rate(text: &str) -> Option<f64> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let ["messages", messages, "seconds", seconds] = words[..] else {
@@ -294,7 +294,7 @@ fn parse_rate(text: &str) -> Option<f64> {
     (messages > 0.0 && seconds > 0.0).then(|| messages / seconds)
 }
 
-/// A competing load: one thread that computes all the time, not pinned to a core.
+/// A competing load: a thread that computes continuously and is not pinned to a core.
 struct Hog {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -334,7 +334,7 @@ mod tests {
 
     /// A peer's line is parsed, and other lines are refused.
     #[test]
-    fn peers_lines() {
+    fn a_peers_line_is_parsed_and_others_are_refused() {
         let check = |text, rate| assert_eq!(parse_rate(text), rate, "{text:?}");
         check("messages 1000 seconds 0.500000\n", Some(2000.0));
         check("messages 1000 seconds 0\n", None);
@@ -345,7 +345,7 @@ mod tests {
 
     /// The median is the middle value, or the mean of the two middle ones.
     #[test]
-    fn medians() {
+    fn the_median_is_the_middle_value_or_the_mean_of_two() {
         let check =
             |values: &[f64], expected: f64| assert!((median(values) - expected).abs() < 1e-9);
         check(&[3.0], 3.0);

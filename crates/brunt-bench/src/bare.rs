@@ -1,6 +1,6 @@
-//! A bare request/response pair over TCP: what remains of a SAN without protocol and storage. Two threads on loopback
-//! exchange messages of iSCSI's sizes (a 48-byte header and the payload) with plain blocking calls. It is the baseline
-//! of `brunt-bench iscsi`, measured in the same run. [`ask`], its client half, also drives the bare NBD client.
+//! A bare request/response pair over TCP: a SAN stripped of protocol and storage. Two threads on loopback exchange
+//! messages of iSCSI's sizes (a 48-byte header and the payload) with plain blocking calls. This is the baseline of
+//! `brunt-bench iscsi`, measured in the same run. [`ask`], its client half, also drives the bare NBD client.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,7 +24,7 @@ pub enum PayloadDirection {
 /// Keeps `depth` requests of `payload` bytes in flight for `time`.
 ///
 /// # Errors
-/// The sockets'.
+/// Those of the sockets.
 pub fn measure(
     direction: PayloadDirection,
     payload: usize,
@@ -51,7 +51,7 @@ pub fn measure(
     })
 }
 
-/// Answers whole requests until the peer closes; returns its own CPU time.
+/// Answers complete requests until the peer closes the connection; returns its own CPU time.
 fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<Duration> {
     let start = ResourceUsage::of_thread();
     let mut counter = Counter::new(request);
@@ -68,7 +68,7 @@ fn serve(mut socket: TcpStream, request: usize, response: usize) -> io::Result<D
 /// Keeps `depth` copies of a request in flight for `time`, each answered with `response` bytes that are discarded.
 ///
 /// # Errors
-/// Those of the socket, or the peer closes it.
+/// Those of the socket, or the peer closes the connection.
 pub fn ask(
     mut socket: impl Read + Write,
     message: &[u8],
@@ -127,7 +127,7 @@ fn send(socket: &mut impl Write, message: &[u8], count: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Counts whole messages in a byte stream.
+/// Counts complete messages in a byte stream.
 struct Counter {
     message: usize,
     have: usize,

@@ -1,5 +1,5 @@
-//! A bare NBD client: what remains of a client with one connection that ignores its data. Requests are built once and
-//! sent repeatedly; replies are received into one buffer and counted by their length. It is the baseline of
+//! A bare NBD client: a client stripped down to a single connection whose data is ignored. Requests are built once and
+//! sent repeatedly; replies are received into a single buffer and counted by their length. This is the baseline of
 //! `brunt-bench nbd`; nothing else uses it.
 //!
 //! The rule: use it only for servers known to answer without errors, since nothing is checked.
@@ -16,7 +16,7 @@ use brunt_wire::nbd::{NbdCommand, NbdHeaders, NbdRequest};
 use super::bare::{self, PayloadDirection};
 use super::sample::RunSample;
 
-/// Bytes of a simple reply without its data.
+/// Size of a simple reply without its data.
 const REPLY_BYTES: usize = 16;
 
 /// Keeps `depth` requests of `size` bytes in flight for `time`, at the start of an export on a Unix socket.
@@ -57,7 +57,7 @@ pub fn measure(
     )
 }
 
-/// A socket that is polled until it is ready, as our client's ring does: sleeping would cost more.
+/// A socket that is polled until it is ready, as our client's ring does, because sleeping would cost more.
 struct Polling(UnixStream);
 
 impl Polling {

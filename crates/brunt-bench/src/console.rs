@@ -4,13 +4,13 @@ use std::fmt::Display;
 
 use serde_json::Value;
 
-/// Takes a benchmark's output, and reports whether the user wants it to stop.
+/// Receives a benchmark's output, and reports whether the user wants it to stop.
 pub trait Console {
-    /// Prints one line for people.
+    /// Prints a line for people.
     fn print_line(&self, text: &dyn Display);
-    /// Prints one line for the user that is not a result.
+    /// Prints a line for the user that is not a result.
     fn print_note(&self, text: &dyn Display);
-    /// Prints the figures as one JSON object.
+    /// Prints the figures as a single JSON object.
     fn print_object(&self, value: &Value);
     /// Whether the user wants the benchmark to stop.
     fn is_interrupted(&self) -> bool;

@@ -1,5 +1,5 @@
-//! A closed loop over a device: `depth` random requests of one size, for a time. Just enough load to compare targets;
-//! real workloads are in `brunt-load`.
+//! A closed loop over a device: `depth` random requests of one size, for a given time. Just enough load to compare
+//! targets; real workloads are in `brunt-load`.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use super::sample::RunSample;
 /// Keeps `depth` requests of `size` bytes at random offsets in flight for `time`.
 ///
 /// # Errors
-/// The device does not open, or a request fails: a measurement with errors is not valid.
+/// The device can't be opened, or a request fails: a measurement with errors is invalid.
 pub fn measure(
     backend: &Arc<dyn Backend>,
     direction: PayloadDirection,
@@ -81,7 +81,7 @@ pub fn measure(
 /// Writes the whole device once, so that reads access real memory rather than the shared zero page.
 ///
 /// # Errors
-/// As [`measure`].
+/// As for [`measure`].
 pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
     const SIZE: u64 = 256 << 10;
     let ring = Ring::new(RingConfig::default())?;

@@ -1,8 +1,9 @@
-//! Ends an interrupted benchmark whose current step takes too long: a measurement, a capture that is made, a peer that
-//! doesn't answer.
+//! Ends an interrupted benchmark whose current step takes too long: a measurement, a capture being generated, a peer
+//! that doesn't answer.
 //!
-//! Started once by `brunt-bench`. The rule: a benchmark that asks [`crate::Console::is_interrupted`] in time ends by
-//! itself; otherwise the processes that it started are killed and its files removed here, so that nothing is left.
+//! Started once by `brunt-bench`. The rule: a benchmark that checks [`crate::Console::is_interrupted`] in time ends by
+//! itself; otherwise the processes that it started are killed and its files removed here, so that nothing is left
+//! behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,11 +19,11 @@ use rustix::process::{getpid, set_child_subreaper};
 
 /// How long a benchmark may take to end by itself after an interruption.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take once the programs that it waited for are gone.
+/// How long it may take once the programs that it was waiting for are gone.
 const PATIENCE_ALONE: Duration = Duration::from_millis(500);
-/// Interval between looks at the flag.
+/// How often the flag is checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// Rounds of removing: the benchmark may still write.
+/// Maximum number of attempts at removal, because the benchmark may still be writing.
 const ROUNDS_MAX: usize = 20;
 
 /// Files and folders that are removed when the program ends early.
@@ -31,9 +32,9 @@ static OURS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Held for writing once no more programs may be started.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Starts a program that runs next to this one.
+/// Starts a program alongside this one.
 pub(crate) trait Start {
-    /// Like `spawn`, but waits forever once this program is being ended: what is started then would be left.
+    /// Like `spawn`, but blocks forever once this program is being ended: a program started then would be left behind.
     fn start(&mut self) -> io::Result<Child>;
 }
 
@@ -44,12 +45,12 @@ impl Start for Command {
     }
 }
 
-/// A file or folder that is removed on drop, even if the program is ended from here.
+/// A file or folder that is removed on drop, or when the program is ended by this module.
 #[derive(Debug)]
 pub(crate) struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Takes over a path, which may not exist yet.
+    /// Takes charge of a path, which may not exist yet.
     pub fn new(path: PathBuf) -> Temporary {
         ours().insert(path.clone());
         Temporary(path)
@@ -62,7 +63,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // On failure, it is left to the system's cleanup.
+        // If this fails, it is left to the system's cleanup.
         remove(&self.0);
         ours().remove(&self.0);
     }
@@ -79,24 +80,24 @@ fn remove(path: &Path) {
     };
 }
 
-/// Starts the thread that waits for an interruption. If the benchmark hasn't ended a while later, it kills everything
-/// that this process has started, and if that doesn't end the benchmark either, removes its files and calls `end`,
-/// which ends the program.
+/// Starts the thread that waits for an interruption. If the benchmark hasn't ended some time later, the thread kills
+/// everything that this process has started. If that doesn't end the benchmark either, it removes the benchmark's files
+/// and calls `end`, which ends the program.
 ///
 /// # Errors
-/// The system refuses a thread.
+/// The system refuses to create a thread.
 pub fn end_if_interrupted(
     interrupted: std::sync::Arc<AtomicBool>,
     end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    // Processes whose parent has ended, such as daemons, become our children instead of the system's.
+    // Processes whose parent has ended, such as daemons, become our children rather than the system's.
     let _ = set_child_subreaper(Some(getpid()));
     let wait = move || {
         while !interrupted.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
         }
         std::thread::sleep(PATIENCE);
-        // A thread that doesn't expect its programs to be killed would end this one with the status of a bug.
+        // A thread that doesn't expect its programs to be killed would end this one with the status for a bug.
         std::panic::set_hook(Box::new(|_| {
             loop {
                 std::thread::park();
@@ -115,7 +116,7 @@ pub fn end_if_interrupted(
         .map(drop)
 }
 
-/// Removes everything temporary. The benchmark may still write: then once more.
+/// Removes everything temporary; repeatedly, because the benchmark may still be writing.
 fn remove_all() {
     for _ in 0..ROUNDS_MAX {
         let paths: Vec<PathBuf> = ours()
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_temporary_is_removed() {
+    fn temporary_files_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let file = Temporary::new(folder.path().join("file"));
         let inner = Temporary::new(folder.path().join("inner"));

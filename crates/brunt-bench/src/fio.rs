@@ -1,4 +1,5 @@
-//! fio as a contestant: finds its version, and runs it and parses its output. Used by benchmarks that compare with it.
+//! fio as a contestant: finds its version, runs it and parses its output. Used by benchmarks that compare Brunt with
+//! it.
 //!
 //! The rule: jobs are threads. A forked job calls `setsid()`, and if `kernel.sched_autogroup_enabled` is 1, each
 //! session has its own share of the CPU; Brunt shares one with a lab's links.
@@ -33,7 +34,7 @@ pub fn has_engine(name: &str) -> bool {
     })
 }
 
-/// Runs one job and returns its part of fio's output.
+/// Runs a single job and returns its part of fio's output.
 ///
 /// # Errors
 /// fio cannot be run, or its output is not JSON.

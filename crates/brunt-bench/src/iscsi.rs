@@ -37,14 +37,14 @@ struct Row {
     direction: PayloadDirection,
     size: usize,
     depth: u32,
-    /// The figure to compare with, and the ratio to reach, with a null LUN and with memory.
+    /// The figure to compare with, and the ratio to reach, with a null LUN and with a memory LUN.
     goal: Goal,
 }
 
 enum Goal {
-    /// Multiple of the rate of tuned tgt with the same medium.
+    /// Multiple of the rate of a tuned tgt with the same medium.
     TimesTgt(f64),
-    /// Share of raw TCP's throughput: with a null LUN, and with memory if it has a goal.
+    /// Share of raw TCP's throughput, with a null LUN and, if there is a goal for it, with memory.
     OfRawTcp(f64, Option<f64>),
     /// Maximum latency as a multiple of the bare pair's.
     LatencyOfBare(f64),
@@ -75,7 +75,7 @@ struct Contestant {
 enum Kind {
     Bare,
     RawTcp,
-    /// Our initiator, and a target with this process id.
+    /// Our initiator, and a target with this PID.
     Device {
         backend: Arc<dyn Backend>,
         pid: u32,
@@ -202,7 +202,7 @@ impl Contestant {
     }
 }
 
-/// System calls per command, as counted by a target in a separate run.
+/// System calls per command, counted by a target in a separate run.
 fn target_calls(time: Duration) -> io::Result<f64> {
     let mut target = OwnTarget::start(true)?;
     let device = open(&format!("{}/0", target.url)).map_err(io::Error::other)?;
@@ -287,7 +287,7 @@ impl OwnTarget {
             })
             .start()?;
         let mut portal = String::new();
-        // It prints the address first; with --json, on standard error.
+        // It prints the address first; with --json, it does so on standard error.
         match process.stderr.take() {
             Some(stderr) => BufReader::new(stderr).read_line(&mut portal)?,
             None => {
@@ -349,7 +349,7 @@ fn contestants_of_ours(own: &OwnTarget) -> Result<Vec<Contestant>, BenchError> {
     ])
 }
 
-/// Adds the installed peers, and notes the missing ones.
+/// Adds the installed peers, and prints a note for the missing ones.
 fn add_peers(
     contestants: &mut Vec<Contestant>,
     tgts: &mut Vec<Tgt>,
@@ -483,7 +483,7 @@ struct Verdict {
     reached: bool,
 }
 
-/// The row's goals that can be judged. Ratios are taken round by round, because the machine's speed drifts, and their
+/// The row's goals that can be judged. Ratios are computed per round, because the machine's speed drifts, and their
 /// median is judged.
 fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -> Vec<Verdict> {
     let rates = |name: &str| -> Option<Vec<f64>> {
@@ -508,7 +508,7 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
             reached: ratio >= goal,
         })
     };
-    // The bare pair discards payloads, whereas a device copies each to its request's buffer.
+    // The bare pair discards payloads, whereas a device copies each into its request's buffer.
     let network = [
         at_least(DEVICE_TCP, BARE, 0.5),
         at_least(DEVICE_TCP, RAW_TCP, 0.85),

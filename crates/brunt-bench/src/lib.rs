@@ -1,8 +1,8 @@
 //! Benchmarks Brunt against comparable tools in one run: the subjects of the program `brunt-bench`, which parses
 //! arguments into a subject's struct and calls `run`; output goes to its [`Console`].
 //!
-//! The rule: contestants take turns, round by round, because a machine's speed drifts; ratios are taken within a round
-//! or of medians, never against a figure from another day.
+//! The rule: contestants take turns, round by round, because a machine's speed drifts; ratios are computed within a
+//! round or from medians, never against a figure from another day.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout)]
 

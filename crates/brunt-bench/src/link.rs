@@ -1,8 +1,8 @@
-//! `brunt-bench link`: accuracy and speed of the lab's links, compared with a bare veth pair, netem and a
-//! minimal prototype in the same run.
+//! `brunt-bench link`: accuracy and speed of the lab's links, compared with a bare veth pair, netem and a minimal
+//! prototype in the same run.
 //!
-//! Packets are counted on arrival, by sockets on the hosts, not by the link itself. The rule: carriers are
-//! measured in turns, so that other load on the machine affects all alike; ratios are of medians.
+//! Packets are counted on arrival, by sockets on the hosts, not by the link itself. The rule: carriers are measured in
+//! turns, so that other load on the machine affects all of them alike; ratios are ratios of medians.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,18 +23,18 @@ use crate::{BenchError, BenchResult, Console};
 
 /// Configured round trips in milliseconds.
 const ROUND_TRIPS_MS: [u64; 4] = [1, 5, 20, 100];
-/// A measured round trip may differ from the configured one by this time or this share of it.
+/// A measured round trip may differ from the configured one by this time or this share of it, whichever is greater.
 const ROUND_TRIP_SLACK: (Duration, f64) = (Duration::from_micros(100), 0.02);
-/// Maximum packets in flight to a receiver. Its socket must hold them: each takes up to 2 KiB there, and a socket holds
-/// 212992 bytes by default.
+/// Maximum packets in flight to a receiver. They must fit into its socket: each takes up to 2 KiB there, and a socket
+/// holds 212992 bytes by default.
 const WINDOW_PACKETS: u64 = 64;
 /// A packet that has not arrived after this time is lost.
 const GONE_AFTER: Duration = Duration::from_millis(100);
 /// Bytes per write of a TCP sender and per read of a receiver.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Flows through the link with a delay: a single one is limited by its socket's buffers.
+/// Number of flows through the link with a delay: a single one is limited by its socket's buffers.
 const FLOWS: usize = 8;
-/// The baseline of all comparisons.
+/// The baseline for all comparisons.
 const BARE: &str = "bare";
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -149,7 +149,7 @@ impl Pair {
     }
 
     /// Sorted round-trip times of small packets, in seconds. One thread polls both ends and never sleeps: waking a
-    /// sleeping thread takes longer than the link's allowed error, and is not the link's doing.
+    /// sleeping thread takes longer than the link's allowed error, and the link isn't to blame for that.
     fn ping(&self, count: u32) -> io::Result<Vec<f64>> {
         let (first, second) = self.sockets()?;
         first.set_nonblocking(true)?;
@@ -171,16 +171,16 @@ impl Pair {
                 }
             }
             times.push(start.elapsed().as_secs_f64());
-            // Lets the link go to sleep, as between infrequent requests.
+            // Let the link go to sleep, as between infrequent requests.
             std::thread::sleep(Duration::from_micros(300));
         }
-        // The first ones meet cold caches.
+        // The first ones run with cold caches.
         let mut times = times.split_off(3);
         times.sort_by(f64::total_cmp);
         Ok(times)
     }
 
-    /// Sends numbered packets from one host to the other; returns which arrived.
+    /// Sends numbered packets from one host to the other; returns which ones arrived.
     fn flood(&self, packets: u64) -> io::Result<Arrived> {
         let (from, to) = self.sockets()?;
         let (highest, done) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -249,7 +249,7 @@ impl Pair {
     }
 }
 
-/// What happened to the numbered packets.
+/// The outcome of the numbered packets.
 #[derive(Default)]
 struct Arrived {
     missing: BTreeSet<u64>,
@@ -314,7 +314,7 @@ fn receive(
     Ok(arrived)
 }
 
-/// The length of a received packet, if there is one.
+/// The length of a received packet, if one has arrived.
 fn poll(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match socket.recv(buffer) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -539,7 +539,7 @@ impl LinkBench {
     }
 }
 
-/// Runs TCP and pings over a pair once.
+/// Measures TCP and pings over a pair, once.
 fn speed_of(
     pair: &Pair,
     name: &str,
@@ -565,7 +565,7 @@ fn speed_of(
     })
 }
 
-/// The results of the goals that can be judged; missed ones are added to `wrong`.
+/// The results for the goals that can be judged; missed ones are added to `wrong`.
 fn goals(medians: &[(&str, Speed)], output: &dyn Console, wrong: &mut Vec<String>) -> Vec<Value> {
     let mut goals = Vec::new();
     for goal in GOALS {

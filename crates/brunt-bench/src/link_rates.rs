@@ -1,8 +1,8 @@
-//! `brunt-bench link`, rates: TCP throughput over lines of 10 Mb/s to 10 Gb/s, compared with theory, on the idle
+//! The rates of `brunt-bench link`: TCP throughput over lines of 10 Mb/s to 10 Gb/s, compared with theory, on the idle
 //! machine and with every core kept busy by the benchmark's own hogs.
 //!
-//! The rule: a line carries its rate or reports that it does not. A line that does neither fails the benchmark; at 10
-//! Gb/s the sender may be too slow, so that rate is only shown.
+//! The rule: a line either carries its rate or reports that it doesn't. A line that does neither fails the benchmark;
+//! at 10 Gb/s the sender may be too slow, so that rate is only shown.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const RATES: [(u64, bool); 4] = [
     (1_000_000_000, true),
     (10_000_000_000, false),
 ];
-/// TCP payload of a full packet at an MTU of 1500, with time stamps, divided by its size on the wire.
+/// TCP payload of a full packet with timestamps at an MTU of 1500, divided by the packet's size on the wire.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
 /// A line that carries less than this share of the theoretical rate falls short.
 const KEPT: f64 = 0.95;
@@ -62,8 +62,8 @@ impl Drop for Hogs {
     }
 }
 
-/// A queue of 100 ms at the line's rate, at most the usual 1 MiB: at 10 Mb/s, TCP would take longer than a measurement
-/// to recover from overfilling 1 MiB at the start.
+/// A queue of 100 ms at the line's rate, but at most the usual 1 MiB: at 10 Mb/s, TCP would take longer than a
+/// measurement to recover from overfilling 1 MiB at the start.
 fn queue(rate: u64) -> Size {
     Size((rate / 8 / 10).min(1 << 20))
 }
@@ -151,7 +151,7 @@ impl LinkBench {
     }
 }
 
-/// Runs that carried less than [`KEPT`] of the theoretical rate, and how many of them reported it.
+/// Runs that carried less than [`KEPT`] of the theoretical rate, and how many of them reported that.
 struct Shortfalls {
     count: usize,
     said: usize,
@@ -186,7 +186,7 @@ mod tests {
 
     /// A run falls short below 95 % of theory; any message counts as a report.
     #[test]
-    fn shortfalls() {
+    fn a_run_below_95_percent_of_theory_falls_short() {
         let line = |said: &str| {
             if said.is_empty() {
                 Vec::new()

@@ -1,9 +1,9 @@
 //! What does a request cost the load engine, and what does it cost fio? Same job, same file, interleaved in random
-//! order within one run; ratios with their intervals.
+//! order within one run; ratios with their confidence intervals.
 //!
-//! Both sides are measured by rusage, since fio's own CPU figure omits the kernel's workers; the cost of
-//! starting and ending fio is measured with a run of one millisecond and subtracted. Both sides record all
-//! latencies, ours in interval histograms.
+//! Both sides are measured by rusage, since fio's own CPU figure omits the kernel's workers; the cost of starting and
+//! ending fio is measured with a run of one millisecond and subtracted. Both sides record all latencies, ours in
+//! interval histograms.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -116,7 +116,7 @@ impl LoadBench {
         let words = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();
         let mut jobs = vec![Job {
             name: "null device, depth 32".into(),
-            // fio's null engine does not touch the buffer either.
+            // fio's null engine doesn't touch the buffer either.
             url: "null:1GiB?fill=no".into(),
             depth: 32,
             reap_batch: 1,
@@ -211,7 +211,7 @@ impl LoadBench {
     }
 }
 
-/// Writes a file of real data: reads of holes would not reach the medium.
+/// Writes a file of real data, because reads of holes would not reach the medium.
 fn write_file(path: &Path) -> BenchResult {
     let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(failed)?;

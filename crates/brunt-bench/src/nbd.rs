@@ -1,12 +1,12 @@
 //! `brunt-bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
 //! fio's nbd engine, in turns in the same run. All clients use the same server on a Unix socket: nbdkit's null plug-in,
 //! which reads zeros and drops writes. Brunt's own server with a null LUN is measured, too. A client that ignores its
-//! replies is a baseline for nbdkit.
+//! replies is the baseline for nbdkit.
 //!
-//! CPU time of both sides is measured along with the rate: it shows whether a client, its server or the waiting between
-//! them limits a rate, and it depends less on other load on the machine.
+//! The CPU time of both sides is measured along with the rate. It shows whether a client, its server or the waiting
+//! between them limits a rate, and depends less on other load on the machine.
 //!
-//! The rule: the start of a program is not part of its measurement.
+//! The rule: the time that a program takes to start is not part of its measurement.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -47,7 +47,7 @@ struct NbdRow {
     direction: PayloadDirection,
     size: usize,
     depth: u32,
-    /// The ratio of our client's rate to reach, relative to QEMU's and to fio's.
+    /// The ratio that our client's rate has to reach, relative to QEMU's and to fio's.
     of_qemu: Option<f64>,
     of_fio: f64,
 }
@@ -72,7 +72,7 @@ struct Contestant {
     name: &'static str,
     client: Client,
     url: String,
-    /// The process id of its server.
+    /// The PID of its server.
     server: u32,
 }
 
@@ -137,7 +137,7 @@ impl NbdBench {
     }
 }
 
-/// Our client on both servers, and the installed peers; notes the missing ones.
+/// Our client on both servers, and the installed peers; prints a note for the missing ones.
 fn contestants(
     theirs: (&Path, u32),
     own: (&Path, u32),
@@ -277,8 +277,8 @@ fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
     Ok(Guarded::of(child))
 }
 
-/// Whether a server listens at a path; the path exists slightly earlier. A trial connection would make
-/// nbdkit print an error.
+/// Whether a server listens at a path, which exists slightly before that. A trial connection would make nbdkit print an
+/// error.
 fn is_listened_at(socket: &Path) -> bool {
     // __SO_ACCEPTCON in the fourth column (proc(5)).
     let end = format!(" {}", socket.display());
@@ -389,7 +389,7 @@ fn report(
     json!({ "row": row.name, "who": who, "ratios": ratios })
 }
 
-/// CPU time of one side in microseconds per request, for each round where it is known.
+/// CPU time of one side in microseconds per request, for each round in which it is known.
 fn cpu_us(samples: &[RunSample], side: impl Fn(&RunSample) -> Option<Duration>) -> Vec<f64> {
     let each = samples.iter().filter_map(|sample| {
         side(sample).map(|cpu| cpu.as_secs_f64() * 1e6 / sample.requests as f64)
@@ -401,9 +401,9 @@ fn cpu_us(samples: &[RunSample], side: impl Fn(&RunSample) -> Option<Duration>) 
 mod tests {
     use super::*;
 
-    /// Neither a bare path nor a socket that is connected to it counts as listening.
+    /// Neither a mere path nor a socket connected to it counts as listening.
     #[test]
-    fn somebody_listens() {
+    fn only_a_listening_socket_counts_as_listening() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -415,7 +415,7 @@ mod tests {
 
     /// CPU time is divided by the requests of its own round; a round without CPU time yields no value.
     #[test]
-    fn processor_time_of_a_request() {
+    fn cpu_time_is_divided_by_the_requests_of_its_round() {
         let sample = |requests, millis: Option<u64>| RunSample {
             requests,
             elapsed: Duration::from_secs(1),

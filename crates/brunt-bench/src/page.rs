@@ -1,9 +1,9 @@
-//! What do viewers of the live page cost a run? Compares, in turns, the same run without a page, with a
-//! page without viewers, and with several viewers: its rate, and the CPU time of its whole process per
-//! request. Both vary by more than viewers cost, so the CPU time of the page's own threads is also
-//! measured, from the kernel's scheduler statistics.
+//! What do viewers of the live page cost a run? Compares, in turns, the same run without a page, with a page without
+//! viewers, and with several viewers: its rate, and the CPU time of its whole process per request. Both vary by more
+//! than viewers cost, so the CPU time of the page's own threads is measured as well, from the kernel's scheduler
+//! statistics.
 //!
-//! The viewers run on this machine, unlike most real ones: the CPU time that they use affects the rate, but is not
+//! Unlike most real viewers, these run on this machine: the CPU time that they use affects the rate, but is not
 //! included in the CPU time. A run whose page lost frames is marked.
 
 use std::collections::HashMap;
@@ -25,11 +25,11 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// A viewer that gets nothing for this long fails; the page sends something every ten seconds.
+/// A viewer that receives nothing for this long fails; the page sends something every ten seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to check whether a process has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often the CPU times of the page's threads are read. A thread's work after the last reading is not counted.
+/// How often the CPU times of the page's threads are read. What a thread does after the last reading is not counted.
 const READING: Duration = Duration::from_millis(10);
 /// Prefix of the names of the page's threads (brunt-web).
 const PAGE_THREADS: &str = "live ";
@@ -242,7 +242,7 @@ fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
         let (mut lost, mut over) = (0, false);
         for line in BufReader::new(socket).split(b'\n') {
             let line = line.map_err(broken)?;
-            // Only the counted parts are parsed: a browser's work is not part of the measurement.
+            // Only the parts to be counted are parsed: a browser's work is not part of the measurement.
             over |= line.starts_with(b"data: {\"frame\":\"ends\"");
             if let Some(text) = line
                 .strip_prefix(b"data: ")
@@ -289,7 +289,7 @@ impl PageThreads {
     }
 }
 
-/// CPU times by thread id, from `/proc/PID/task/TID/schedstat`, whose first field is nanoseconds on a CPU.
+/// CPU times by thread ID, from `/proc/PID/task/TID/schedstat`, whose first field is nanoseconds on a CPU.
 fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
     for task in fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -310,14 +310,14 @@ fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
     }
 }
 
-/// A running experiment; killed if it is dropped before its end.
+/// A running experiment; killed if dropped before its end.
 struct PageRun(Child);
 
 impl PageRun {
-    /// Waits for its end; returns the CPU time that it took.
+    /// Waits for its end; returns the CPU time that it used.
     fn ended(&mut self) -> Duration {
         let stat = format!("/proc/{}/stat", self.0.id());
-        // A process that has ended but was not reaped yet still has its times (proc(5), state Z).
+        // A process that has ended but not been reaped still has its times (proc(5), state Z).
         loop {
             let text = fs::read_to_string(&stat).unwrap_or_default();
             let state = text

@@ -42,7 +42,7 @@ impl Guarded {
         Guarded(child)
     }
 
-    /// Its process id.
+    /// Its PID.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
@@ -73,7 +73,7 @@ pub enum Medium {
     Memory,
 }
 
-/// A running tgtd with one LUN and its own control port.
+/// A running tgtd with a single LUN and its own control port.
 pub struct Tgt {
     process: Guarded,
     url: String,
@@ -83,10 +83,10 @@ pub struct Tgt {
 const TGT_NAME: &str = "iqn.2026-11.io.brunt:peer";
 
 impl Tgt {
-    /// Starts it (tgtd must run as root: it locks its memory).
+    /// Starts tgtd, which must run as root because it locks its memory.
     ///
     /// # Errors
-    /// It does not start or refuses its configuration; the error contains its message.
+    /// It doesn't start, or refuses its configuration; the error contains its message.
     pub fn start(medium: Medium, tuning: TgtTuning, size_bytes: u64) -> io::Result<Tgt> {
         let port = free_port()?;
         // Control sockets are numbered up to 32,767; a free port gives an unused number.
@@ -168,16 +168,16 @@ impl Tgt {
         &self.url
     }
 
-    /// Its process id.
+    /// Its PID.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 }
 
-/// Raw TCP: `iperf3 -l SIZE`, one stream on loopback, in bytes per second.
+/// Raw TCP: `iperf3 -l SIZE`, a single stream on loopback, in bytes per second.
 ///
 /// # Errors
-/// iperf3 does not run, or prints something other than a report.
+/// iperf3 doesn't run, or its output is not a report.
 pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
     let port = free_port()?.to_string();
     let server = command("iperf3")
@@ -213,10 +213,10 @@ pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
     }
 }
 
-/// libiscsi's client, as used by QEMU: `qemu-img bench` with sequential requests. Requests per second.
+/// libiscsi's client, as used by QEMU: `qemu-img bench` with sequential requests. Returns requests per second.
 ///
 /// # Errors
-/// It does not run, or fails on the target.
+/// It doesn't run, or fails on the target.
 pub fn qemu_img_bench(
     url: &str,
     write: bool,

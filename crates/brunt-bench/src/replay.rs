@@ -2,7 +2,7 @@
 //! Brunt's replay, fio's `read_iolog`, a bare loop that only watches the clock, and replayers that the user names, in
 //! turns. Then replays the same trace as fast as possible, compared with the synthetic load engine.
 //!
-//! The bare loop shows what the machine allows at that moment: where it is late, another program had the core.
+//! The bare loop shows what the machine permits at that moment: where it is late, another program had the core.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -17,11 +17,11 @@ use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
 use crate::{BenchError, BenchResult, Console};
 
-/// How well one run kept its times.
+/// How well a run kept its times.
 pub struct KeptTimes {
     /// Relative error of the time between the first and the last request.
     pub drift: f64,
-    /// Percentiles of issue errors.
+    /// Percentiles of the issue errors.
     pub p50_us: Option<f64>,
     /// See `p50_us`.
     pub p99_us: Option<f64>,
@@ -39,7 +39,7 @@ struct IssuedRequest {
 }
 
 impl KeptTimes {
-    /// For at least two requests in the order of the trace.
+    /// Requires at least two requests, in the order of the trace.
     fn of(requests: &[IssuedRequest]) -> KeptTimes {
         let (first, last) = (requests[0], requests[requests.len() - 1]);
         let mut errors: Vec<i64> = requests.iter().map(|request| request.error_ns).collect();
@@ -75,11 +75,11 @@ pub struct PeerReplayer {
     run: fn(&Turn) -> Result<KeptTimes, BenchError>,
 }
 
-/// One run of a replayer.
+/// A single run of a replayer.
 struct Turn<'a> {
     command: &'a [String],
     trace: &'a Path,
-    /// A sparse file instead of a device.
+    /// A sparse file in place of a device.
     device: &'a Path,
     /// A folder for the program's output files.
     folder: &'a Path,
@@ -141,10 +141,10 @@ impl PeerReplayer {
             .map_err(failed)
     }
 
-    /// Replays the trace once, which has `requests` requests over `span`.
+    /// Replays the trace, which contains `requests` requests over `span`, once.
     ///
     /// # Errors
-    /// The program cannot be run, failed, took too long or did not send every request.
+    /// The program cannot be run, failed, took too long, or did not send every request.
     pub fn turn(
         &self,
         scratch: &Scratch,
@@ -260,19 +260,19 @@ struct Group(Child);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
-            // In most cases, none are left.
+            // Usually, none are left.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let _ = self.0.wait();
     }
 }
 
-/// blkreplay prints a row for each request: its start, and how much later it was sent. It reads the trace from
-/// a pipe: its processes would move each other's position in a file. `--dry-run` omits the system call that
-/// would read or write.
+/// blkreplay prints a row for each request: its start, and how much later it was sent. It reads the trace from a pipe,
+/// because its processes would move each other's position in a file. `--dry-run` omits the system call that would read
+/// or write.
 fn blkreplay(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let device = turn.device.to_string_lossy();
-    // It counts the trace's time from the end of a grace period, in which it starts its processes.
+    // It measures the trace's time from the end of a grace period, in which it starts its processes.
     let lines = turn.run(
         &["--start-grace=3", "--dry-run", "--no-o-direct", &device],
         Some(turn.trace),
@@ -299,7 +299,7 @@ fn blkreplay_row(line: &str) -> Option<IssuedRequest> {
 
 fn nanos(seconds: &str) -> Option<i64> {
     let (whole, nanos) = seconds.split_once('.')?;
-    // Its negative seconds are printed as unsigned: 18446744073709551615 is -1.
+    // It prints negative seconds as unsigned numbers: 18446744073709551615 is -1.
     let whole: u64 = whole.parse().ok()?;
     let nanos = Some(nanos)
         .filter(|nanos| nanos.len() == 9)?
@@ -312,7 +312,7 @@ fn nanos(seconds: &str) -> Option<i64> {
 }
 
 /// hfplayer prints its total time, from 100 ms before the first request. If it was compiled with `DEBUG_TIMING`,
-/// `Timing-Log.csv` has each request's time.
+/// `Timing-Log.csv` contains each request's time.
 fn hfplayer(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let io = |error: io::Error| turn.failed(error);
     let (map, log, padded) = (
@@ -395,9 +395,9 @@ mod tests {
     use super::*;
     use crate::console::Unread;
 
-    /// Rows in the format of both programs.
+    /// Rows in the formats of both programs.
     #[test]
-    fn rows_of_both_programs() {
+    fn rows_of_both_programs_are_parsed() {
         let row = "   6.555258210 ;   43841760 ;  16 ; W ;   0.000204988 ;   0.000011559";
         assert_eq!(
             blkreplay_row(row),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_requests() {
+    fn kept_times_are_computed_from_the_requests() {
         let request = |due_us: i64, error_us: i64| IssuedRequest {
             due_ns: due_us * 1000,
             error_ns: error_us * 1000,
@@ -455,7 +455,7 @@ mod tests {
         assert!((kept.drift - 0.01).abs() < 1e-12, "{}", kept.drift);
     }
 
-    /// A program that ends early, fails or hangs results in an error with its name.
+    /// If a program ends early, fails or hangs, the result is an error with its name.
     #[test]
     fn a_program_that_does_not_send_everything_has_no_times() {
         let folder = tempfile::tempdir().unwrap();

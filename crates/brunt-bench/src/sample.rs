@@ -10,7 +10,7 @@ use brunt_result::statistics::Ratio;
 pub struct RunSample {
     /// Requests completed.
     pub requests: u64,
-    /// The time they took.
+    /// The time that they took.
     pub elapsed: Duration,
     /// CPU time of the client; `None` if unknown.
     pub client_cpu: Option<Duration>,
@@ -59,7 +59,7 @@ fn memory(name: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// A ratio with its interval, to this many decimals; `-` if there is none.
+/// A ratio with its interval, to this many decimals; `-` if there is no ratio.
 pub fn ratio_words(ratio: Option<&Ratio>, decimals: usize) -> String {
     let words = |Ratio {
                      ratio, low, high, ..
@@ -97,14 +97,14 @@ mod tests {
 
     /// The median of odd and even numbers of values.
     #[test]
-    fn medians() {
+    fn medians_of_odd_and_even_counts_are_correct() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
     /// CPU time of a busy process is measured.
     #[test]
-    fn busy_process_has_cpu_time() {
+    fn a_busy_process_has_cpu_time() {
         let used = brunt_core::ResourceUsage::now();
         while brunt_core::ResourceUsage::now().since(used).cpu() < Duration::from_millis(30) {}
         assert!(process_cpu(std::process::id()) >= Duration::from_millis(20));

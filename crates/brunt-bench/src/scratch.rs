@@ -1,4 +1,4 @@
-//! A folder for the files of a measurement, used by every benchmark that writes any.
+//! A folder for the files of a measurement, used by every benchmark that writes files.
 //!
 //! The rule: it is removed on drop, even if the measurement fails or is interrupted.
 
@@ -37,8 +37,8 @@ impl Scratch {
     }
 }
 
-/// Creates a folder of this name, with a number appended if an earlier process with the same id has left one behind: in
-/// a PID namespace, ids start over each time.
+/// Creates a folder with this name. A number is appended if an earlier process with the same PID has left one behind:
+/// in a PID namespace, PIDs start over each time.
 fn unused(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let mut folder = parent.join(name);
     for number in 2.. {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_with_its_owner_and_never_takes_another_ones_folder() {
+    fn a_scratch_folder_is_removed_and_never_shared() {
         let parent = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(Some(parent.path()), "x").unwrap();
         fs::write(scratch.join("file"), "x").unwrap();

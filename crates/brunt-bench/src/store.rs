@@ -1,8 +1,8 @@
-//! `brunt-bench store`: the cost of a request through Brunt's device on a store's own library (librbd, libgfapi),
+//! `brunt-bench store`: the cost of a request through Brunt's device for a store's own library (librbd, libgfapi),
 //! compared with fio's engine for the same library, on the same image, in turns in the same run.
 //!
 //! The rule: both bypass the library's cache, and each opens the image for its measurement and closes it afterwards, so
-//! that neither holds a lock on the image while the other measures.
+//! that neither holds a lock on the image while the other is measured.
 
 use std::fs;
 use std::io;
@@ -58,7 +58,7 @@ struct FioPeer {
     engine: &'static str,
     /// The arguments that select the image and its size.
     arguments: Vec<String>,
-    /// The cluster's configuration, with librbd's cache switched off.
+    /// The cluster's configuration, with librbd's cache disabled.
     ceph_conf: Option<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ impl StoreBench {
     /// Measures and prints the results.
     ///
     /// # Errors
-    /// The settings are wrong, the image does not open, fio lacks the engine, or a request fails.
+    /// The settings are wrong, the image can't be opened, fio lacks the engine, or a request fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let wanted = |row: &&StoreRow| {
             let named = self

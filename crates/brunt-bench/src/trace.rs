@@ -1,6 +1,6 @@
-//! How fast are block traces read? Measures every format in turn: a binary trace against `cat | wc -c` of the same
-//! file, a text trace against the fastest installed awk and, if available, DuckDB on one thread. Then reads long traces
-//! through a pipe, to watch the memory.
+//! How fast are block traces read? Measures each format in turn: a binary trace against `cat | wc -c` on the same file,
+//! a text trace against the fastest installed awk and, if available, DuckDB on one thread. Then reads long traces
+//! through a pipe, to watch memory usage.
 //!
 //! The rule: every contestant reads all rows of the same file, and sums the values so that it has to parse them.
 
@@ -52,7 +52,7 @@ struct Contestant {
     name: &'static str,
     /// Its command; `None` for our own reader.
     command: Option<Vec<String>>,
-    /// How many times as fast our reader must be, at least.
+    /// How many times as fast our reader must be, at a minimum.
     goal: f64,
     /// Seconds that it takes without a trace.
     idle: f64,
@@ -87,7 +87,7 @@ impl Contestant {
 /// Whether a goal was met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoalVerdict {
-    /// The ratio's whole interval is at or above the goal.
+    /// The whole interval of the ratio is at or above the goal.
     Met,
     /// The interval contains the goal.
     Unclear,
@@ -113,7 +113,7 @@ impl GoalVerdict {
     }
 }
 
-/// A format's result for the goal against one contestant.
+/// The result for a format's goal against one contestant.
 struct Judged {
     format: &'static str,
     against: &'static str,
@@ -198,8 +198,8 @@ impl TraceBench {
         all
     }
 
-    /// Reads the trace in turns; returns the seconds of each contestant. A failing peer is left out, so that the other
-    /// figures are still reported.
+    /// Reads the trace in turns; returns the seconds that each contestant took. A peer that fails is left out, so that
+    /// the other figures are still reported.
     fn turns<'a>(
         &self,
         output: &dyn Console,
@@ -308,8 +308,8 @@ impl TraceBench {
         Ok(json!({ "format": name, "repeated": subject.repeated, "contestants": answers }))
     }
 
-    /// Reads a long trace, generated on the fly: measures how fast all figures of `brunt trace info` are computed, and
-    /// the memory used.
+    /// Reads a long trace, generated on the fly. Measures how fast all figures of `brunt trace info` are computed, and
+    /// how much memory is used.
     fn long(&self, output: &dyn Console, format: &'static str) -> Result<Value, BenchError> {
         let rows = self.long_rows;
         let (from, to) = std::io::pipe().map_err(BenchError::failed)?;

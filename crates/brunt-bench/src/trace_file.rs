@@ -1,4 +1,4 @@
-//! Generates traces for a measurement with the product's own writers.
+//! Generates traces for a measurement with Brunt's own writers.
 //!
 //! The rule: a request that the format cannot express is a bug in the benchmark.
 
@@ -15,7 +15,7 @@ pub const VSCSI: &str = "vscsi1";
 /// Requests per write.
 const BATCH: usize = 4096;
 
-/// Writes one device's requests to a file, in the format of this name.
+/// Writes the requests of one device to a file, in the format with this name.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -43,7 +43,7 @@ pub fn write_trace(
 /// It cannot be written.
 ///
 /// # Panics
-/// The format has no writer, or cannot express one of the requests, which is our own mistake.
+/// If the format has no writer, or cannot express one of the requests, which is our own mistake.
 pub fn write_to(
     name: &str,
     out: Box<dyn Write + Send>,

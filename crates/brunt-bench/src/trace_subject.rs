@@ -1,4 +1,4 @@
-//! Generates a trace of every format for a measurement, and the code with which other programs read it: awk programs
+//! Generates a trace in every format for a measurement, and the code with which other programs read it: awk programs
 //! and DuckDB queries that know the positions of the columns. Used by [`crate::TraceBench`].
 //!
 //! The rule: the requests in a file are known before it is measured.
@@ -21,9 +21,9 @@ pub struct TraceSubject {
     pub format: &'static Format,
     pub path: PathBuf,
     pub bytes: u64,
-    /// Requests in it.
+    /// Number of requests in it.
     pub requests: u64,
-    /// Whether it repeats the rows of the format's example, since Brunt cannot write the format.
+    /// Whether it repeats the rows of the format's example, because Brunt cannot write the format.
     pub repeated: bool,
 }
 
@@ -154,7 +154,7 @@ impl TextShape {
         SHAPES.iter().find(|shape| shape.format == format)
     }
 
-    /// An awk program that sums what our reader sums: bytes by operation, addresses and times.
+    /// An awk program that computes the same sums as our reader: bytes by operation, addresses and times.
     pub fn awk(&self) -> String {
         let TextShape {
             separator,
@@ -163,14 +163,14 @@ impl TextShape {
             numbers: [size, address, time],
             ..
         } = self;
-        // awk treats a single blank as any number of them.
+        // awk treats a single blank as any number of blanks.
         format!(
             "BEGIN {{ FS = \"{separator}\" }} {{ if ({op} == \"{read}\") r += {size}; else w += {size}; o += {address}; \
              t += {time} }} END {{ print NR, r, w, o, t }}"
         )
     }
 
-    /// The same as a DuckDB query, if its reader can split the columns.
+    /// The same as a DuckDB query, if DuckDB's reader can split the columns.
     pub fn duckdb(&self, path: &Path) -> Option<String> {
         let (skip, op, [size, address, time]) = self.duckdb?;
         Some(format!(
@@ -192,7 +192,7 @@ pub fn options() -> FormatOptions {
 }
 
 impl TraceSubject {
-    /// Generates a file with about `rows` requests of a format in the scratch folder.
+    /// Generates a file with about `rows` requests in a format, in the scratch folder.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -251,7 +251,7 @@ fn decoded(format: &Format, bytes: &[u8]) -> (usize, usize) {
     (requests.len(), damaged.len())
 }
 
-/// The end of an example's header: everything after it can be repeated.
+/// The end of an example's header; everything after it can be repeated.
 fn head_bytes(format: &Format) -> usize {
     let (example, ends_line) = (format.example, format.example.ends_with(b"\n"));
     let (once, _) = decoded(format, example);
@@ -259,7 +259,7 @@ fn head_bytes(format: &Format) -> usize {
         let whole = *head == 0 || !ends_line || example[*head - 1] == b'\n';
         whole && decoded(format, &[example, &example[*head..]].concat()) == (once * 2, 0)
     };
-    // The last such position: our reader skips a line of column names between rows, so it could be repeated, but other
+    // The last such position. Our reader skips a line of column names between rows, so it could be repeated, but other
     // programs cannot handle that.
     (0..example.len())
         .rev()
@@ -281,7 +281,7 @@ fn repeat_example(format: &Format, rows: u64, path: &Path) -> std::io::Result<u6
     Ok(times * each)
 }
 
-/// The formats with these names; all if empty.
+/// The formats with these names; all formats if the list is empty.
 ///
 /// # Errors
 /// A name is unknown.
@@ -299,7 +299,7 @@ pub fn formats_named(names: &[String]) -> Result<Vec<&'static Format>, BenchErro
 /// Writes requests into a pipe as fast as they are read.
 ///
 /// # Errors
-/// It cannot be written.
+/// The pipe cannot be written to.
 pub fn write_to(out: Box<dyn Write + Send>, format: &'static str, rows: u64) -> BenchResult {
     crate::trace_file::write_to("a pipe", out, format, requests(rows))
 }
@@ -308,8 +308,8 @@ pub fn write_to(out: Box<dyn Write + Send>, format: &'static str, rows: u64) -> 
 mod tests {
     use super::*;
 
-    /// Every format can be measured: files have the stated number of requests, and every text format
-    /// has its awk program.
+    /// Every format can be measured: files contain the stated number of requests, and every text format has its awk
+    /// program.
     #[test]
     fn each_format_is_a_subject() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! How close to its service time does a delayed device complete? One request at a time through a null device with a
-//! constant delay; the mean must be within 2 % or 3 us. The difference is part of every latency that Brunt measures.
+//! How close to its service time does a delayed device complete? Sends one request at a time through a null device with
+//! a constant delay; the mean must be within 2 % or 3 us. Every latency that Brunt measures includes the difference.
 //!
 //!     cargo bench -p brunt-block --bench delayed
 

@@ -1,12 +1,12 @@
 //! What does one 4 KiB random read through a Brunt device cost, compared with fio's io_uring engine on the same file in
 //! the same run? And what does a layer that does nothing cost per request, compared with the same device without it?
-//! Prints rate, CPU time, system calls and context switches per request of both, interleaved, and their ratios.
+//! Prints rate, CPU time, system calls and context switches per request for both, run alternately, and their ratios.
 //!
 //!     cargo bench -p brunt-block --bench overhead -- [--seconds 2] [--rounds 3] [--only WORD] [FOLDER…]
 //!
-//! Default directories: /dev/shm and the temporary directory. Every latency is recorded on both sides. fio runs at its
-//! best: registered file and buffers, batched submission and reaping. `perf` counts its system calls in a separate run,
-//! if available. CPU time of kernel threads (SQPOLL) is in neither column.
+//! Default directories: /dev/shm and the temporary directory. Both sides record every latency. fio runs in its fastest
+//! configuration: registered file and buffers, batched submission and reaping. `perf` counts its system calls in a
+//! separate run, if available. Neither column includes the CPU time of kernel threads (SQPOLL).
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use brunt_core::{Clock, units::parse_size};
 const FILE_BYTES: &str = "1GiB";
 const BLOCK_BYTES: u64 = 4096;
 
-/// One side's results of one run.
+/// The results of one run on one side.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     per_second: f64,
@@ -72,7 +72,7 @@ impl Latencies {
     }
 }
 
-/// CPU time and context switches of this process (including the kernel's workers for it) or of its child processes.
+/// CPU time and context switches of this process (including the kernel workers serving it) or of its child processes.
 fn usage(whose: libc::c_int) -> (f64, i64) {
     // SAFETY: an all-zero rusage is valid, and the call fills it.
     let usage = unsafe {
@@ -87,7 +87,7 @@ fn usage(whose: libc::c_int) -> (f64, i64) {
     )
 }
 
-/// A load engine's loop: refill, submit, wait, reap, record.
+/// The loop of a load engine: refill, submit, wait, reap, record.
 fn drive(
     backend: &dyn Backend,
     config: &RingConfig,
@@ -208,7 +208,7 @@ fn fio_figures(output: &Output, cpu_seconds: f64) -> Option<Figures> {
     })
 }
 
-/// Runs fio on the same file; the better of its plain and its batched mode, by rate.
+/// Runs fio on the same file in plain and in batched mode; returns the result with the higher rate.
 fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
     let run = |batched: bool, counted: bool| {
         let arguments = fio_arguments(file, depth, time, batched);
@@ -220,8 +220,8 @@ fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
             "syscalls:sys_enter_io_uring_enter",
             "fio",
         ]);
-        // fio's own CPU figure omits the kernel's workers, so it is measured from outside; the cost of starting and
-        // ending fio is subtracted with a run of one millisecond.
+        // fio's own CPU figure omits kernel workers, so it is measured from outside. A run of one millisecond gives the
+        // cost of starting and ending fio, which is subtracted.
         let cpu_of = |arguments: &[String]| {
             let (before, _) = usage(libc::RUSAGE_CHILDREN);
             let output = Command::new("fio").args(arguments).output().ok()?;
@@ -352,7 +352,7 @@ fn main() {
     }
 }
 
-/// The cost of a layer per request: the null device alone, then under layers that do nothing.
+/// The cost per request of a layer: the null device alone, then under layers that do nothing.
 fn layers() -> Vec<Job> {
     let alone = |name: &str, layers: &str| Job {
         name: name.to_string(),
@@ -399,7 +399,7 @@ fn of_file(folder: &Path, file: &Path) -> Vec<Job> {
 }
 
 impl Job {
-    /// Prints the job's results next to its reference's: layers alternate with the bare device, files with fio.
+    /// Prints the job's results next to those of its reference: layers alternate with the bare device, files with fio.
     fn measure(&self, rounds: u32, time: Duration) {
         let backend = open_url(&self.url).expect("the file opens");
         println!("{} {}", self.name, backend.info().notes.join("; "));
@@ -437,7 +437,7 @@ impl Job {
     }
 }
 
-/// Creates a file without holes, so that every read has data to fetch.
+/// Creates a file without holes, so that every read transfers data.
 fn fill(file: &Path) {
     let begin = Instant::now();
     let size = parse_size(FILE_BYTES).expect("a size");

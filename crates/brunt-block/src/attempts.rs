@@ -1,16 +1,16 @@
-//! Opens a connection in several attempts, for devices behind a network. It blocks, with a limit on the total time.
+//! Opens a connection to a networked device in several attempts. Blocks, with a limit on the total time.
 //!
-//! The one rule: a lost packet costs another attempt, which is counted, and doesn't fail the run. A connection whose
-//! first SYN was lost starts with a retransmission timeout of seconds (RFC 6298, 5.7), so waiting for its next lost
-//! packet would take much longer than a new connection.
+//! The one rule: a lost packet costs another attempt, which is counted, and doesn't fail the run. After a lost SYN, a
+//! connection starts with a retransmission timeout of seconds (RFC 6298, 5.7), so waiting for it to recover from the
+//! next lost packet would take much longer than a new connection.
 
 use std::time::{Duration, Instant};
 
 /// Time limit of the first attempt; it doubles with each further attempt.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
-/// Pause before the next attempt if the last one failed at once.
+/// Pause before the next attempt if the last one failed immediately.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Maximum attempts: with the times above, more wouldn't fit into any sensible time limit.
+/// Maximum attempts: with the times above, more would exceed any sensible time limit.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// The result of a successful series of attempts.
@@ -18,7 +18,7 @@ const ATTEMPTS_MAX: u32 = 8;
 pub struct Attempted<T, E> {
     /// The opened connection.
     pub value: T,
-    /// Attempts that failed before.
+    /// Number of failed attempts before.
     pub retries: u32,
     /// Why the last failed attempt failed.
     pub trouble: Option<E>,
@@ -35,8 +35,8 @@ pub struct GaveUp<E> {
     pub time: Duration,
 }
 
-/// Retries until an attempt succeeds or fails with a permanent error, or until the limit or `ATTEMPTS_MAX` is reached.
-/// Each attempt receives its time limit.
+/// Retries until an attempt succeeds or fails with a permanent error, or until the time limit or `ATTEMPTS_MAX` is
+/// reached. Each attempt is passed its own time limit.
 ///
 /// # Errors
 /// No attempt succeeded.

@@ -1,8 +1,8 @@
 //! Ends a ring's wait from another thread on behalf of one device, as [`crate::Ring::waker`] does for the thread as a
-//! whole. Devices whose requests are completed by other threads (those of a client library) own a bell and collect
+//! whole. Devices whose requests are completed by other threads (for example a client library's) own a bell and collect
 //! completions when it rings.
 //!
-//! The rule: the read that waits for it is always on the ring, so that no wake-up is lost.
+//! The rule: a read that waits for the bell is always on the ring, so no wake-up is lost.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +14,7 @@ use crate::ring::{Port, Ring, Waker};
 pub struct Bell {
     port: Port,
     waker: Waker,
-    /// The kernel writes the number of rings here; boxed so that its address stays the same.
+    /// The kernel writes the number of rings here; boxed so that its address is stable.
     count: Box<Cell<u64>>,
 }
 
@@ -38,7 +38,7 @@ impl Bell {
         self.waker.clone()
     }
 
-    /// Whether the bell rang since the last call. Rings in quick succession count once.
+    /// Whether the bell has rung since the last call. Rings in quick succession count once.
     pub fn take(&mut self) -> bool {
         let rang = self.port.pop().is_some();
         if rang {
@@ -52,8 +52,8 @@ impl Bell {
             fd: self.waker.raw_fd(),
             into: self.count.as_ptr(),
         };
-        // SAFETY: the count is boxed, and the bell keeps it and the descriptor until the port is idle; if it never is, it
-        // leaks both.
+        // SAFETY: the count is boxed, and the bell keeps it and the descriptor until the port is idle; if the port
+        // never becomes idle, the bell leaks both.
         unsafe { self.port.push(call, 0) };
     }
 }

@@ -1,10 +1,10 @@
-//! Memory for data in flight: page-aligned, reused, and registered with the ring where that helps. A [`Buf`] has one
-//! owner at a time: the caller, then the device (or the kernel) from `submit` to the completion, then the caller again.
-//! This module owns the unsafe memory behind it.
+//! Memory for data in flight: page-aligned, reused, and registered with the ring where useful. A [`Buf`] has one owner
+//! at a time: the caller, then the device (or the kernel) from `submit` to the completion, then the caller again. This
+//! module owns the unsafe memory behind it.
 //!
-//! A pool hands out power-of-two size classes. The first [`BufPool::arena_bytes`] come from one mapping that a
-//! [`crate::Ring`] registers with the kernel, which saves pinning pages for each request. Beyond that, buffers come
-//! from the heap and work the same, unregistered.
+//! A pool hands out power-of-two size classes. The first [`BufPool::arena_bytes`] come from a single mapping that a
+//! [`crate::Ring`] registers with the kernel, which avoids pinning pages for each request. Beyond that, buffers come
+//! from the heap and work the same, but are unregistered.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -13,11 +13,11 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Alignment of every buffer: enough for O_DIRECT anywhere.
+/// Alignment of every buffer: sufficient for O_DIRECT on any device.
 pub const BUF_ALIGN: usize = 4096;
 /// Smallest size class, in bytes.
 const CLASS_BYTES_MIN: usize = 4096;
-/// Classes: 4 KiB << 0 to 4 KiB << 14 (64 MiB). Larger buffers are not kept for reuse.
+/// Number of size classes: 4 KiB << 0 to 4 KiB << 14 (64 MiB). Larger buffers are not kept for reuse.
 const CLASSES: usize = 15;
 /// Maximum heap memory that one pool keeps for reuse, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -61,12 +61,12 @@ impl Buf {
         }
     }
 
-    /// The maximum for [`Buf::set_len`], in bytes.
+    /// The maximum length for [`Buf::set_len`], in bytes.
     pub fn capacity(&self) -> usize {
         self.memory.capacity
     }
 
-    /// Sets the length to `len` bytes; newly exposed bytes are old content or zeros.
+    /// Sets the length to `len` bytes; newly exposed bytes contain old data or zeros.
     ///
     /// # Panics
     /// If `len` exceeds the capacity.
@@ -118,7 +118,7 @@ impl DerefMut for Buf {
 }
 
 impl Drop for Buf {
-    // Inlined because requests leave an empty buffer behind wherever theirs moves on: dropping that must cost nothing.
+    // Inlined because requests leave an empty buffer behind whenever theirs is moved: dropping that must cost nothing.
     #[inline]
     fn drop(&mut self) {
         if self.memory.capacity > 0 {
@@ -149,7 +149,7 @@ struct PoolInner {
 }
 
 impl BufPool {
-    /// A pool whose first `arena_bytes` (rounded up to pages) come from one mapping.
+    /// A pool whose first `arena_bytes` (rounded up to pages) come from a single mapping.
     pub fn new(arena_bytes: usize) -> BufPool {
         let arena = (arena_bytes > 0).then(|| {
             let mut memory = heap_memory(arena_bytes.next_multiple_of(BUF_ALIGN));
@@ -194,7 +194,7 @@ impl BufPool {
         }
     }
 
-    /// Heap memory that [`BufPool::take`] would allocate for a buffer of `len` bytes; 0 if there is a free one.
+    /// Heap memory that [`BufPool::take`] would allocate for a buffer of `len` bytes; 0 if a free one exists.
     pub fn bytes_to_take(&self, len: usize) -> usize {
         let Some(class) = class_of(len) else {
             return len;
@@ -212,7 +212,7 @@ impl BufPool {
         self.inner.heap_bytes.get()
     }
 
-    /// Frees the heap memory kept for reuse; returns how many bytes that were.
+    /// Frees the heap memory kept for reuse; returns the number of bytes freed.
     pub fn free_kept(&self) -> usize {
         let inner = &self.inner;
         let bytes = inner.kept_bytes.replace(0);
@@ -232,7 +232,7 @@ impl BufPool {
         self.inner.arena.map_or(0, |arena| arena.capacity)
     }
 
-    /// Whether a buffer is part of this pool's arena, rather than another ring's.
+    /// Whether a buffer is part of this pool's arena, as opposed to another ring's.
     #[inline]
     pub(crate) fn is_in_arena(&self, buf: &Buf) -> bool {
         buf.memory.in_arena
@@ -251,7 +251,7 @@ impl BufPool {
 }
 
 impl PoolInner {
-    /// Carves the next unused piece from the arena. A piece stays in its size class for good.
+    /// Carves the next unused piece from the arena. A piece stays in its size class permanently.
     fn carve(&self, bytes: usize) -> Option<Memory> {
         let arena = self.arena?;
         let at = self.arena_used.get();
@@ -295,7 +295,7 @@ impl PoolInner {
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        // Every Buf holds its pool, so all have been returned by now.
+        // Every Buf keeps its pool alive, so all have been returned by now.
         for memory in self
             .free
             .get_mut()
@@ -344,14 +344,14 @@ fn heap_memory(capacity: usize) -> Memory {
 
 fn free_heap_memory(memory: Memory) {
     if memory.capacity > 0 {
-        // SAFETY: came from `heap_memory` with the same capacity (pieces of the arena never get here, the arena itself
-        // once), and has no owner any more.
+        // SAFETY: came from `heap_memory` with the same capacity (arena pieces never get here, and the arena itself
+        // does once), and has no owner any more.
         unsafe { dealloc(memory.ptr.as_ptr(), layout(memory.capacity)) }
     }
 }
 
-/// Returns freed buffer memory to the kernel. Otherwise the C library keeps it once buffers of that
-/// size have been freed before.
+/// Returns freed buffer memory to the kernel. Otherwise the C library keeps it once buffers of that size have been
+/// freed before.
 pub fn give_back() {
     // SAFETY: no pointers are involved; any argument is valid.
     #[cfg(target_env = "gnu")]
@@ -381,7 +381,7 @@ mod tests {
 
     /// Buffers beyond the arena and beyond the largest class still work.
     #[test]
-    fn beyond_the_arena() {
+    fn buffers_beyond_the_arena_work() {
         let pool = BufPool::new(8192);
         let first = pool.take(8192);
         let second = pool.take(8192);
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(second[8191], 0);
     }
 
-    /// Heap memory is counted while it is in use or kept, and what a buffer will cost is known before it is taken.
+    /// Heap memory is counted while it is in use or kept, and the cost of a buffer is known before it is taken.
     #[test]
     fn heap_memory_is_counted_until_it_is_freed() {
         let pool = BufPool::new(8192);
@@ -409,7 +409,6 @@ mod tests {
         assert_eq!((pool.free_kept(), pool.bytes_to_take(8192)), (0, 0));
     }
 
-    /// An empty buffer is valid.
     #[test]
     fn an_empty_buffer_is_valid() {
         assert!(Buf::empty().is_empty());

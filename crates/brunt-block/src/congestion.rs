@@ -1,10 +1,10 @@
-//! TCP congestion control by name: which algorithms the kernel has, and which one a socket uses. The
-//! algorithm decides what a loss or a delay costs, so results can't be compared without it: at 1 % packet
-//! loss, bbr and cubic differ tenfold.
+//! TCP congestion control by name: which algorithms the kernel has, and which one a socket uses. The algorithm
+//! determines the cost of loss and delay, so results can't be compared without it: at 1 % packet loss, bbr and cubic
+//! differ tenfold.
 //!
-//! Called by [`crate::socket::SocketOptions`] and by the check of an experiment's file. The rule: to find out whether
-//! an algorithm can be used, ask the kernel to set it, which loads its module if that is allowed; the list in /proc
-//! names only loaded algorithms.
+//! Called by [`crate::socket::SocketOptions`] and by the experiment file check. The rule: to find out whether an
+//! algorithm can be used, ask the kernel to set it, which loads its module if that is allowed; the list in /proc names
+//! only loaded algorithms.
 
 use std::fmt;
 use std::fs::read_to_string;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum name length in bytes: the kernel's TCP_CA_NAME_MAX is 16, including the terminating NUL.
 const NAME_BYTES_MAX: usize = 15;
 
-/// The name of an algorithm, such as `cubic`. The kernel may not have it.
+/// The name of an algorithm, such as `cubic`. The kernel may not support it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Congestion {
@@ -32,7 +32,7 @@ pub enum CongestionError {
     /// Not a valid algorithm name.
     #[error("'{0}' is not a congestion control; write one such as cubic or reno")]
     Name(String),
-    /// The kernel has no algorithm of this name.
+    /// The kernel has no algorithm with this name.
     #[error("this kernel has no congestion control '{name}'; there are {available}")]
     Unknown {
         /// The requested algorithm.
@@ -59,7 +59,7 @@ pub enum CongestionError {
 }
 
 impl CongestionError {
-    /// How to fix it, unless the message already says so.
+    /// How to fix the error, unless the message already says so.
     pub fn advice(&self) -> Option<String> {
         match self {
             CongestionError::Forbidden { name, allowed } => Some(format!(
@@ -208,7 +208,7 @@ mod tests {
 
     /// A socket uses the algorithm that was set on it; every kernel has reno.
     #[test]
-    fn sockets_use_what_they_are_told() {
+    fn a_socket_uses_the_algorithm_that_was_set() {
         let reno: Congestion = "reno".parse().unwrap();
         reno.check().unwrap();
         let socket = socket_with(
@@ -226,9 +226,8 @@ mod tests {
         assert_eq!(Congestion::of(&socket).unwrap(), reno);
     }
 
-    /// An unknown algorithm is rejected with a list of the available ones.
     #[test]
-    fn unknown_ones_are_refused() {
+    fn an_unknown_algorithm_is_rejected_with_a_list() {
         let nonsense: Congestion = "no-such-thing".parse().unwrap();
         let error = nonsense.check().unwrap_err();
         assert!(matches!(error, CongestionError::Unknown { .. }), "{error}");
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short_words() {
+    fn invalid_names_are_rejected() {
         for wrong in ["", "two words", "longer-than-fifteen", "cubic\n"] {
             assert!(wrong.parse::<Congestion>().is_err(), "{wrong}");
         }

@@ -1,11 +1,10 @@
-//! Control of the parts of a device stack while requests run: faults, retries, members of arrays. An
-//! experiment's fault schedule and a target's control channel find the parts of a device by name, read their
-//! status and send them commands.
+//! Controls parts of a device stack while requests run: faults, retries, array members. An experiment's fault schedule
+//! and a target's control channel find the parts of a device by name, read their status and send them commands.
 //!
 //! A controllable part implements [`Controllable`] and adds itself in [`crate::Backend::handles`]; no other
 //! code lists it. Code that knows the concrete type behind a handle can downcast to it (`downcast_ref`).
 //!
-//! The rule: a command never waits for requests. Devices pick up what it changed with their next batch.
+//! The rule: a command never waits for requests. Devices pick up its changes with their next batch.
 
 use std::any::Any;
 use std::fmt;
@@ -16,45 +15,45 @@ use serde::{Deserialize, Serialize};
 /// Handles with their names, outermost first: `fault`, `retry`, and `2/fault` for a layer of an array's member 2.
 pub type Handles = Vec<(String, Arc<dyn Controllable>)>;
 
-/// The fields of an answer or a status, by name. Fields that don't apply are left out.
+/// The fields of an answer or a status, by name. Fields that don't apply are omitted.
 pub type Fields = Vec<(&'static str, Value)>;
 
-/// A metric of a part that changes over time, for recording as a time series: its current value or its total
-/// since the device was opened.
+/// A metric of a part that changes over time, recorded as a time series: its current value, or its total since the
+/// device was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartFigure {
     /// The current value.
     Gauge(f64),
-    /// A running total; recorded as a rate.
+    /// A running total, recorded as a rate.
     Counter(u64),
     /// A ratio of two running totals: the first is the subset, the second the whole.
     Share(u64, u64),
 }
 
 /// Metrics by the names under which probes record them, such as `dirty_bytes` or, for a counter, `waits_per_s`. Metrics
-/// that don't apply are left out.
+/// that don't apply are omitted.
 pub type PartFigures = Vec<(&'static str, PartFigure)>;
 
 /// A part of a device that can be controlled while requests run.
 pub trait Controllable: Any + fmt::Debug + Send + Sync {
-    /// The kind of part, as tables name it: `fault`, `retry`, `array`.
+    /// The kind of part, as used in tables: `fault`, `retry`, `array`.
     fn kind(&self) -> &'static str;
 
     /// The commands it accepts.
     fn commands(&self) -> &'static [CommandEntry];
 
-    /// Carries out one of [`Controllable::commands`], with exactly that command's arguments. Call
-    /// [`dyn Controllable::carry_out`] instead, which ensures this.
+    /// Executes one of [`Controllable::commands`], with exactly that command's arguments. Callers should use
+    /// [`dyn Controllable::carry_out`], which ensures this.
     ///
     /// # Errors
-    /// An argument is wrong, or the part cannot do this now.
+    /// An argument is invalid, or the part cannot execute the command now.
     fn command(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError>;
 
     /// Its current state.
     fn status(&self) -> Fields;
 
-    /// The metrics that probes record. Their table (`DEVICE` of `brunt-probe`) says what each name means.
+    /// The metrics that probes record. The probes' table (`DEVICE` in `brunt-probe`) explains each name.
     fn figures(&self) -> PartFigures {
         Vec::new()
     }
@@ -72,10 +71,10 @@ impl dyn Controllable {
         any.downcast().ok()
     }
 
-    /// Carries out a command after checking its arguments.
+    /// Checks a command's arguments and executes it.
     ///
     /// # Errors
-    /// The command doesn't exist, an argument is missing, unknown or invalid, or the part cannot do it now.
+    /// The command doesn't exist, an argument is missing, unknown or invalid, or the part cannot execute it now.
     pub fn carry_out(&self, name: &str, arguments: &Arguments) -> Result<Fields, CommandError> {
         let entry = self.commands().iter().find(|entry| entry.name == name);
         let entry = entry.ok_or_else(|| CommandError::Unknown {
@@ -118,16 +117,16 @@ pub struct CommandEntry {
     pub name: &'static str,
     /// One-line help.
     pub help: &'static str,
-    /// Its arguments, all required, each with a line of help.
+    /// Its arguments, all required, each with one line of help.
     pub arguments: &'static [(&'static str, &'static str)],
 }
 
 /// A value of an argument or a status.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Yes or no.
+    /// True or false.
     Flag(bool),
-    /// A whole number; the field's name says what is counted.
+    /// A whole number; the field's name says what it counts.
     Count(u64),
     /// Any other number.
     Number(f64),
@@ -162,7 +161,7 @@ impl Arguments {
             .map(|(_, value)| value)
     }
 
-    /// An argument that is a whole number.
+    /// The value of a whole-number argument.
     ///
     /// # Errors
     /// It is missing, or not a whole number.
@@ -173,10 +172,10 @@ impl Arguments {
         }
     }
 
-    /// An argument that is true or false.
+    /// The value of a boolean argument.
     ///
     /// # Errors
-    /// It is missing, or not a flag.
+    /// It is missing, or not a boolean.
     pub fn flag(&self, key: &str) -> Result<bool, CommandError> {
         match self.get(key) {
             Some(Value::Flag(flag)) => Ok(*flag),
@@ -184,10 +183,10 @@ impl Arguments {
         }
     }
 
-    /// An argument that is text.
+    /// The value of a text argument.
     ///
     /// # Errors
-    /// It is missing, or not a text.
+    /// It is missing, or not text.
     pub fn text(&self, key: &str) -> Result<&str, CommandError> {
         match self.get(key) {
             Some(Value::Text(text)) => Ok(text),
@@ -196,7 +195,7 @@ impl Arguments {
     }
 }
 
-/// Why a command was not carried out.
+/// Why a command was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The part has no such command.
@@ -209,7 +208,7 @@ pub enum CommandError {
         /// All of its commands.
         known: String,
     },
-    /// An argument is missing, unknown or wrong.
+    /// An argument is missing, unknown or invalid.
     #[error("{argument}: {wanted}")]
     Argument {
         /// Its name.
@@ -217,16 +216,16 @@ pub enum CommandError {
         /// What would be valid.
         wanted: String,
     },
-    /// The object that it names doesn't exist.
+    /// The object that the command refers to doesn't exist.
     #[error("{0}")]
     NotThere(String),
-    /// It cannot be done in the part's current state.
+    /// The command cannot be executed in the part's current state.
     #[error("{0}")]
     NotNow(String),
 }
 
 impl CommandError {
-    /// A missing or invalid argument.
+    /// The error for a missing or invalid argument.
     pub fn argument(argument: &str, wanted: &str) -> CommandError {
         CommandError::Argument {
             argument: argument.to_string(),
@@ -235,7 +234,7 @@ impl CommandError {
     }
 }
 
-/// Finds a layer by its full name, or by the part after its last `/` if that is unambiguous.
+/// Finds a layer by its full name, or by the part after the last `/` if that is unambiguous.
 pub fn find<'a, T>(layers: &'a [(String, T)], name: &str) -> Option<&'a T> {
     if let Some((_, layer)) = layers.iter().find(|(known, _)| known == name) {
         return Some(layer);
@@ -291,9 +290,9 @@ mod tests {
         assert_eq!(retry.status()[0], ("on", Value::Flag(false)));
     }
 
-    /// Every part of a stack lists its commands with help, and accepts every command it lists.
+    /// Every part of a stack lists its commands with help, and accepts every command that it lists.
     #[test]
-    fn parts_describe_themselves() {
+    fn parts_accept_every_command_they_list() {
         let member = "[memory:1MiB?fault=off]";
         let backend =
             open_url(&format!("array:raid1,{member},{member}?fault=off&retry=2")).unwrap();

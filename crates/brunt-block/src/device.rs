@@ -1,4 +1,4 @@
-//! The trait between code that issues requests and code that serves them.
+//! The traits between code that issues requests and code that serves them.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::ring::Ring;
 pub use crate::sparse::Allocation;
 use crate::sparse::SparseMemory;
 
-/// What a request does. Offsets and lengths are whole logical blocks of the device.
+/// The operation of a request. Offsets and lengths are whole logical blocks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Fill `buf[..len]` from the medium.
     Read,
-    /// Put `buf[..len]` on the medium.
+    /// Write `buf[..len]` to the medium.
     Write,
-    /// Make all writes completed so far stable. Where the device can, `offset` and `len` narrow this;
+    /// Make all writes completed so far stable. Where the device supports it, `offset` and `len` limit the range;
     /// `len == 0` means the whole device.
     Flush,
     /// Deallocate these blocks; they read as zeros afterwards.
@@ -28,13 +28,13 @@ pub enum Op {
     WriteZeroes,
 }
 
-/// One request. The caller chooses `tag`, which is returned with the completion; it must be unique among a
-/// device's outstanding requests.
+/// One request. The caller chooses `tag`, which the completion returns; it must be unique among the device's
+/// outstanding requests.
 #[derive(Debug)]
 pub struct Request {
     /// The caller's identifier.
     pub tag: u64,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// Byte offset from the start of the device.
     pub offset: u64,
@@ -58,7 +58,7 @@ pub struct Completion {
     pub result: Result<(), DeviceError>,
 }
 
-/// A device's properties when its backend was opened; [`Backend::look`] reports later changes.
+/// A device's properties at the time its backend was opened; [`Backend::look`] reports later changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its name for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
@@ -73,16 +73,16 @@ pub struct DeviceInfo {
     pub buffer_align: usize,
     /// Maximum length of a request in bytes.
     pub transfer_bytes_max: u32,
-    /// Writes are refused.
+    /// Writes are rejected.
     pub read_only: bool,
     /// A completed write may be lost in a power failure until a `Flush` (a write-back cache).
     pub volatile_cache: bool,
     /// `Unmap` frees space.
     pub unmap: bool,
-    /// Informational properties that the device reported or negotiated when it was opened, such as its serial number.
+    /// Informational properties that the device reported or that were negotiated on opening, such as its serial number.
     pub facts: Vec<String>,
-    /// What the user has to know to judge the results, such as "no O_DIRECT on tmpfs before Linux 6.6: the
-    /// page cache is in the way".
+    /// What the user needs to know to interpret the results, such as "no O_DIRECT on tmpfs before Linux 6.6: the page
+    /// cache is in the way".
     pub notes: Vec<String>,
 }
 
@@ -93,12 +93,12 @@ impl DeviceInfo {
     }
 }
 
-/// The current state of a medium, where it may differ from the state when its backend was opened.
+/// The current state of a medium, which may differ from its state when the backend was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediumLook {
-    /// Size in bytes; a multiple of the block size. Requests are accepted up to here from now on.
+    /// Size in bytes; a multiple of the block size. From now on, requests are accepted up to this size.
     pub size_bytes: u64,
-    /// The file has no name any more and can't be opened again. Data written now is lost when this process ends.
+    /// The file has been unlinked and can't be opened again. Data written now is lost when this process ends.
     pub deleted: bool,
 }
 
@@ -112,29 +112,29 @@ pub enum StorageId {
         /// `st_ino`.
         inode: u64,
     },
-    /// A block device of this machine.
+    /// A block device on this machine.
     Disk {
         /// `st_rdev`.
         number: u64,
         /// The device number of the whole disk, if this is a partition.
         whole: Option<u64>,
     },
-    /// Storage on another machine, by its name in the protocol: a LUN's designator, or a server and its export.
+    /// Storage on another machine, by its name in the protocol: a LUN designator, or a server and its export.
     Remote(String),
     /// Storage of a server on this machine: the server's listening socket and the storage's name there.
     Served {
-        /// The socket's inode; another one once the server restarts.
+        /// The socket's inode; it changes when the server restarts.
         inode: u64,
         /// The name of the export.
         name: String,
     },
-    /// What is known of storage on another machine, in words, where that isn't unique: two that are equal may be the
+    /// A description of storage on another machine, where it has no unique name: two equal descriptions may mean the
     /// same storage.
     Alike(String),
 }
 
 impl StorageId {
-    /// Whether data written to one is read from the other.
+    /// Whether data written to one can be read from the other.
     pub fn overlaps(&self, other: &StorageId) -> bool {
         match (self, other) {
             (
@@ -153,7 +153,7 @@ impl StorageId {
         }
     }
 
-    /// What both have in common, if they may be the same storage and nothing is known that decides it.
+    /// The common description, if the two may be the same storage and it can't be determined whether they are.
     pub fn likeness(&self, other: &StorageId) -> Option<&str> {
         match self {
             StorageId::Alike(words) if self == other => Some(words),
@@ -162,8 +162,8 @@ impl StorageId {
     }
 }
 
-/// Storage to measure or to serve, shared by all threads of a process. Opening it takes time; each thread opens its own
-/// [`Device`] on its own ring.
+/// Storage to measure or to serve, shared by all threads of a process. Opening it takes time; each thread then opens
+/// its own [`Device`] on its own ring.
 pub trait Backend: Send + Sync {
     /// The properties of its devices.
     fn info(&self) -> &DeviceInfo;
@@ -175,19 +175,19 @@ pub trait Backend: Send + Sync {
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError>;
 
     /// Whether and how data can be accessed without a request: a target then sends from and receives into the medium
-    /// itself. A layer that delays, breaks or counts requests answers [`Inline::No`], so that nothing bypasses it.
+    /// directly. A layer that delays, corrupts or counts requests returns [`Inline::No`], so that nothing bypasses it.
     fn inline(&self) -> Inline {
         Inline::No
     }
 
-    /// The allocation state of the blocks from `offset` on, and the number of bytes for which it holds (GET LBA
+    /// The allocation state of the blocks starting at `offset`, and the number of bytes for which it holds (GET LBA
     /// STATUS). `None` if the backend doesn't know.
     fn allocation(&self, _offset: u64) -> Option<(Allocation, u64)> {
         None
     }
 
-    /// Checks the medium again: files and disks grow, shrink and are deleted while they are served. May block on the
-    /// file system, so a connection's thread calls it only when something is wrong.
+    /// Checks the medium again: files and disks may grow, shrink or be deleted while they are served. May block on the
+    /// file system, so a connection's thread calls it only after an error.
     fn look(&self) -> MediumLook {
         MediumLook {
             size_bytes: self.info().size_bytes,
@@ -198,25 +198,25 @@ pub trait Backend: Send + Sync {
     /// Resizes the medium; from then on [`Backend::look`] reports the new size.
     ///
     /// # Errors
-    /// The medium can't be resized from here, or not to this size.
+    /// The medium can't be resized by this backend, or not to this size.
     fn resize(&self, _size_bytes: u64) -> std::io::Result<()> {
         let why = "it cannot be resized from here; only files, memory and null devices can";
         Err(std::io::Error::new(std::io::ErrorKind::Unsupported, why))
     }
 
-    /// Where the data is stored; empty for storage that no other backend can reach, such as memory. A layer returns
-    /// that of its lower device.
+    /// Where the data is stored; empty for storage that no other backend can reach, such as memory. A layer returns the
+    /// value of its lower device.
     fn storage(&self) -> Vec<StorageId> {
         Vec::new()
     }
 
-    /// Whether [`Op::Unmap`] leaves zeros immediately and without writing them. It can then replace [`Op::WriteZeroes`]
-    /// where blocks need not stay allocated. A layer returns the answer of its lower device.
+    /// Whether [`Op::Unmap`] zeroes blocks immediately and without writing zeros. It can then replace
+    /// [`Op::WriteZeroes`] where blocks need not stay allocated. A layer returns the value of its lower device.
     fn unmap_reads_zeros(&self) -> bool {
         false
     }
 
-    /// The parts that can be controlled while requests run. A layer adds its own to those below it.
+    /// The parts that can be controlled while requests run. A layer adds its own handle to those below it.
     fn handles(&self) -> Handles {
         Vec::new()
     }
@@ -227,7 +227,7 @@ pub trait Backend: Send + Sync {
 pub enum Inline {
     /// Only through requests.
     No,
-    /// Reads are zeros, writes are dropped (the diskless mode of the iSCSI paper, 2.2).
+    /// Reads return zeros, writes are dropped (the diskless mode of the iSCSI paper, 2.2).
     Zeros,
     /// The medium is this memory.
     Memory(Arc<SparseMemory>),
@@ -238,18 +238,18 @@ pub trait Device {
     /// The device's properties.
     fn info(&self) -> &DeviceInfo;
 
-    /// Takes as many requests off the front of `batch` as its depth allows, and leaves the rest in order. Invalid
+    /// Takes requests from the front of `batch` up to the device's depth, and leaves the rest in order. Invalid
     /// requests are taken too and complete with an error.
     fn submit(&mut self, batch: &mut std::collections::VecDeque<Request>);
 
-    /// Appends completed requests to `done`. Never waits: call it after [`Ring::enter`].
+    /// Appends completed requests to `done`. Never waits; call it after [`Ring::enter`].
     fn poll(&mut self, done: &mut Vec<Completion>);
 
-    /// Requests taken and not yet completed.
+    /// Number of requests taken but not yet completed.
     fn outstanding(&self) -> u32;
 
-    /// When `poll` has to be called again even if the ring reports nothing: `Nanos(0)` if completions are ready now,
-    /// [`Nanos::MAX`] if only a ring event makes it necessary.
+    /// When `poll` has to be called again even without a ring event: `Nanos(0)` if completions are ready now,
+    /// [`Nanos::MAX`] if only a ring event requires it.
     fn deadline(&self) -> Nanos;
 
     /// Asks to cancel an outstanding request. It still completes exactly once, with its own result if the cancellation
@@ -262,16 +262,16 @@ pub trait Device {
     }
 }
 
-/// Errors that a device recovered from, or didn't. Printed next to the results.
+/// Errors that a device did or didn't recover from. Printed next to the results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Requests sent again, for any reason.
+    /// Requests resent for any reason.
     pub retries: u64,
-    /// Requests abandoned because they took too long.
+    /// Requests abandoned because they timed out.
     pub timeouts: u64,
     /// Sessions lost and re-established.
     pub reconnects: u64,
-    /// Retried connection attempts while the device was opened.
+    /// Retried connection attempts while opening the device.
     pub connect_retries: u64,
     /// The last error, as text.
     pub trouble: Option<String>,

@@ -1,7 +1,7 @@
-//! Connects to a server over TCP or a Unix socket, with one deadline for all of it: name resolution, trying each
-//! address, and waiting while a listener's queue is full. Initiators, clients and controllers start here.
+//! Connects to a server over TCP or a Unix socket, with a single deadline for everything: name resolution, trying each
+//! address, and waiting while a listener's queue is full. Used by initiators, clients and controllers.
 //!
-//! The rule: nothing here waits past the deadline, whatever the peer or a name server does.
+//! The rule: nothing here waits past the deadline, regardless of the peer or name server.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -21,10 +21,10 @@ use rustix::net::{
 /// Retry interval while a listener's queue is full.
 const TRY_EVERY: Duration = Duration::from_millis(2);
 
-/// Local ports of [`tcp_from_reserved_port`]: those that rpcbind's and the kernel's clients use, too.
+/// Local ports for [`tcp_from_reserved_port`]: the range that rpcbind's and the kernel's clients use, too.
 const RESERVED_PORTS: Range<u16> = 512..1024;
 
-/// Why no connection was made.
+/// Why the connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The name has no address, or can't be resolved.
@@ -35,7 +35,7 @@ pub enum DialError {
     Connect(#[source] io::Error),
 }
 
-/// Time left until the deadline; at least 1 ms, because sockets take zero as "no timeout".
+/// Time left until the deadline; at least 1 ms, because zero means "no timeout" for sockets.
 pub fn left(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())
@@ -50,7 +50,8 @@ pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<Socke
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    // The system's resolver has its own timeouts of up to minutes: run it on a thread and abandon it at the deadline.
+    // The system resolver has its own timeouts of up to minutes, so it runs on a thread that is abandoned at the
+    // deadline.
     let (found, told) = channel();
     let name = host.to_string();
     let look_up = move || {
@@ -82,10 +83,10 @@ pub fn tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialEr
     tcp_to(&addresses, deadline).map_err(DialError::Connect)
 }
 
-/// Connects to one of these addresses. The remaining time is shared among those not tried yet.
+/// Connects to one of these addresses. The remaining time is divided among those not tried yet.
 ///
 /// # Errors
-/// No address accepts the connection in time; returns the last one's error.
+/// No address accepts the connection in time; returns the error of the last one.
 pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for (index, address) in addresses.iter().enumerate() {
@@ -98,11 +99,11 @@ pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStre
     Err(last)
 }
 
-/// Like [`tcp`], but from a port below 1024, which some servers take for a sign that root is calling. Only root may
-/// bind one (CAP_NET_BIND_SERVICE), and a used one is busy for a minute.
+/// Like [`tcp`], but from a port below 1024, which some servers take as proof that the caller is root. Only root may
+/// bind such a port (CAP_NET_BIND_SERVICE), and a used one stays busy for a minute.
 ///
 /// # Errors
-/// No address accepts the connection in time, or no port may be bound.
+/// No address accepts the connection in time, or no port can be bound.
 pub fn tcp_from_reserved_port(
     host: &str,
     port: u16,
@@ -154,10 +155,10 @@ fn from_reserved_port(address: SocketAddr, deadline: Instant) -> io::Result<TcpS
     Err(io::Error::new(io::ErrorKind::AddrInUse, all))
 }
 
-/// Connects to a Unix socket, and retries until the deadline while its queue is full.
+/// Connects to a Unix socket, retrying until the deadline while its queue is full.
 ///
 /// # Errors
-/// The path has no listener, or the listener doesn't take the connection in time.
+/// The path has no listener, or the listener doesn't accept the connection in time.
 pub fn unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_is_reached() {
+    fn a_listener_is_reached_and_a_closed_port_is_an_error() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(
@@ -210,7 +211,7 @@ mod tests {
                 .port(),
             port
         );
-        // One of the host's addresses may be of another family.
+        // Some of the host's addresses may belong to another address family.
         tcp("localhost", port, late()).unwrap();
         drop(listener);
         assert!(matches!(
@@ -223,8 +224,8 @@ mod tests {
         ));
     }
 
-    /// A listener with a full queue delays the caller no longer than the deadline, and is
-    /// reached once it accepts again.
+    /// A listener with a full queue delays the caller no longer than the deadline, and can be reached once it accepts
+    /// again.
     #[test]
     fn a_full_queue_is_waited_for_until_the_deadline() {
         let folder = tempfile::tempdir().unwrap();
@@ -250,9 +251,9 @@ mod tests {
         );
     }
 
-    /// Two connections at once have different ports, all below 1024; a closed port is an error at once.
+    /// Two concurrent connections use different ports, all below 1024; a closed port is an immediate error.
     #[test]
-    fn reserved_ports() {
+    fn reserved_ports_are_distinct_and_below_1024() {
         let listener = TcpListener::bind("[::1]:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let dial = || tcp_from_reserved_port("::1", port, soon());

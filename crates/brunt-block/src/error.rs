@@ -1,8 +1,8 @@
-//! Why a request failed, in a form that tells the caller what to do without knowledge of the underlying protocol.
+//! Why a request failed, in a form that tells the caller what to do, independent of the underlying protocol.
 //!
-//! Every device reports a [`DeviceError`]; retry rules, figures and targets match on its kind. A remote
-//! device's original error stays attached in its protocol's form ([`Said::Words`]): this crate carries and
-//! prints it, and only the crate that implements the protocol interprets it.
+//! Every device reports a [`DeviceError`]; retry rules, statistics and targets match on its kind. A remote device's
+//! original error stays attached in its protocol's format ([`Said::Words`]): this crate carries and prints it, but only
+//! the crate that implements the protocol interprets it.
 //!
 //! The rule: decisions depend on the kind only.
 
@@ -14,7 +14,7 @@ pub const WORDS_BYTES: usize = 15;
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The device answered with an error: a remote device's own, or an injected fault.
+    /// The device returned an error: a remote device's own, or an injected fault.
     #[error("{}", Words { kind: *.kind, said: *.said })]
     Refused {
         /// The kind, which decides what to do about it.
@@ -22,10 +22,10 @@ pub enum DeviceError {
         /// Details, if any.
         said: Said,
     },
-    /// The operating system refused, with its errno.
+    /// The operating system returned this errno.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
-    /// Offset or length outside the device, or not in whole blocks.
+    /// Offset or length outside the device, or not a whole number of blocks.
     #[error("the request lies outside the device or is not aligned to its blocks")]
     OutOfRange,
     /// No answer within the device's timeout.
@@ -34,13 +34,13 @@ pub enum DeviceError {
     /// The device is gone and its reconnect policy gave up.
     #[error("the device is gone")]
     Gone,
-    /// The device does not do this operation.
+    /// The device does not support this operation.
     #[error("the device does not support this operation")]
     Unsupported,
 }
 
 impl DeviceError {
-    /// A refusal of which only the kind is known.
+    /// A refusal with no details other than its kind.
     pub const fn refused(kind: RefusalKind) -> DeviceError {
         DeviceError::Refused {
             kind,
@@ -48,7 +48,7 @@ impl DeviceError {
         }
     }
 
-    /// The same error without the details that differ between blocks, so that errors can be counted by cause.
+    /// The same error without details that differ between blocks, so that errors can be counted by cause.
     #[must_use]
     pub fn cause(self) -> DeviceError {
         let DeviceError::Refused { kind, said } = self else {
@@ -133,14 +133,14 @@ fn errno_name(errno: i32) -> String {
     name.to_string()
 }
 
-/// Kinds of refusals, distinguished by the remedy: wait, retry, use another device, or give up.
+/// Kinds of refusals, distinguished by remedy: wait, retry, use another device, or give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// Succeeded after an error that the device corrected: a success with a note.
+    /// The request succeeded after an error that the device corrected: a success with a note.
     Recovered,
-    /// The medium cannot be accessed now: the device is spinning up or formatting, for example.
+    /// The medium cannot be accessed now: for example, the device is spinning up or formatting.
     NotReady,
-    /// The device's state changed. It reports this once; the request can be sent again.
+    /// The device's state has changed. It reports this once; the request can be resent.
     Attention,
     /// These blocks cannot be read or written.
     MediumError,
@@ -148,9 +148,9 @@ pub enum RefusalKind {
     HardwareError,
     /// The storage behind the device doesn't answer.
     Unreachable,
-    /// The device aborted the request; it can be sent again.
+    /// The device aborted the request, which can be resent.
     Aborted,
-    /// The request was cancelled on demand.
+    /// The request was cancelled, as requested.
     Cancelled,
     /// The device is busy.
     Busy,
@@ -164,7 +164,7 @@ pub enum RefusalKind {
     BadRequest,
     /// The compared data differs.
     Miscompare,
-    /// Anything else: see the device's message.
+    /// Any other error: see the device's message.
     Other,
 }
 
@@ -197,26 +197,26 @@ pub enum Said {
     Nothing,
     /// The first affected logical block.
     Block(u64),
-    /// The three numbers by which disks identify conditions: sense key, additional sense code, qualifier. Those of an
-    /// injected fault come from the user and are passed on as they are.
+    /// The three numbers with which SCSI disks identify a condition: sense key, additional sense code, qualifier. For
+    /// an injected fault they come from the user and are passed on unchanged.
     Code([u8; 3]),
     /// A protocol's original error, as received.
     Words {
         /// The protocol that can interpret it.
         language: &'static Language,
-        /// In the protocol's own layout.
+        /// In the protocol's own format.
         bytes: [u8; WORDS_BYTES],
     },
 }
 
-/// A protocol whose original errors a [`DeviceError`] can carry. The crate of each such protocol
-/// has one static of this type.
+/// A protocol whose original errors a [`DeviceError`] can carry. The crate that implements such a protocol has one
+/// static of this type.
 pub struct Language {
     /// The protocol's name; must be unique.
     pub name: &'static str,
-    /// Prints the error for people.
+    /// Formats the error for users.
     pub write: fn(&[u8; WORDS_BYTES], &mut fmt::Formatter<'_>) -> fmt::Result,
-    /// The same error without the details that differ between blocks.
+    /// The same error without details that differ between blocks.
     pub cause: fn(&[u8; WORDS_BYTES]) -> [u8; WORDS_BYTES],
 }
 
@@ -234,7 +234,7 @@ impl fmt::Debug for Language {
     }
 }
 
-/// Formats a refusal: the device's own message if there is one.
+/// Formats a refusal, using the device's own message if it sent one.
 struct Words {
     kind: RefusalKind,
     said: Said,
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_prints_what_is_known() {
+    fn a_refusal_prints_its_kind_and_details() {
         static MORSE: Language = Language {
             name: "morse",
             write: |bytes, f| write!(f, "dit {}", bytes[0]),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_counted_whatever_block_they_are_about() {
+    fn causes_do_not_depend_on_the_block() {
         let at = |block| DeviceError::Refused {
             kind: RefusalKind::MediumError,
             said: Said::Block(block),

@@ -1,13 +1,12 @@
-//! Block devices below every cache: the [`Device`] trait, the backends that implement it, the layers stacked on them,
+//! Block devices below all caches: the [`Device`] trait, the backends that implement it, the layers stacked on them,
 //! and the ring and buffers they share.
 //!
-//! A thread that makes or serves requests owns one [`Ring`], opens a [`Device`] from each
-//! [`Backend`] on it, and loops: `submit` a batch, [`Ring::enter`] once, `poll` completions.
-//! Nothing is shared between threads but the backend. The initiator of `brunt-iscsi` is a
-//! device too, and its target drives these.
+//! A thread that issues or serves requests owns one [`Ring`], opens a [`Device`] from each [`Backend`] on it, and
+//! loops: `submit` a batch, [`Ring::enter`] once, `poll` completions. Threads share only the backend. The initiator in
+//! `brunt-iscsi` is also a device, and its target drives these devices.
 //!
-//! Two rules must not be broken. `submit` and `poll` never block and never make a system call themselves: they queue it
-//! on the ring. Every accepted request completes exactly once, even when the device dies.
+//! Two rules must not be broken. `submit` and `poll` never block and never make system calls: they queue them on the
+//! ring. Every accepted request completes exactly once, even when the device dies.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Loads a shared library on demand (a storage client when a URL needs it, libblkid before a device is overwritten) and
-//! looks up its functions. It uses the C library's loader directly, which is linked anyway: four functions are enough.
+//! looks up its functions. It uses the C library's loader directly, which is linked anyway: four functions suffice.
 //!
-//! The rule: a library is never unloaded. It may have threads that outlive its last handle.
+//! The rule: a library is never unloaded, because it may have threads that outlive its last handle.
 
 use std::ffi::{CString, c_void};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ pub struct LoaderRefusal(String);
 /// Why a library cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryLoadError {
-    /// A build that cannot load libraries.
+    /// This build cannot load libraries.
     #[error(
         "this brunt is linked statically and cannot load {0}; use a dynamically linked build, or serve the image over NBD \
          (qemu-storage-daemon) and open that"
@@ -25,7 +25,7 @@ pub enum LibraryLoadError {
     Missing {
         /// The library's file.
         file: &'static str,
-        /// Debian's package.
+        /// The Debian package.
         package: &'static str,
         /// The loader's message.
         why: LoaderRefusal,
@@ -47,9 +47,9 @@ pub enum LibraryLoadError {
 pub struct LibraryFile {
     /// Its file name, including the ABI version.
     pub file: &'static str,
-    /// Debian's package name.
+    /// The Debian package name.
     pub package: &'static str,
-    /// The oldest version that has all functions.
+    /// The oldest version that has all required functions.
     pub needs: &'static str,
 }
 
@@ -64,7 +64,7 @@ impl Loaded {
     /// Loads the library, or reuses it if it is already loaded.
     ///
     /// # Errors
-    /// The library isn't installed, or this build cannot load any.
+    /// The library isn't installed, or this build cannot load libraries.
     pub fn open(file: LibraryFile) -> Result<Loaded, LibraryLoadError> {
         if !loader::IS_THERE {
             return Err(LibraryLoadError::Static(file.file));
@@ -80,13 +80,13 @@ impl Loaded {
         }
     }
 
-    /// Looks up a function by name, and by symbol version where several have that name.
+    /// Looks up a function by name, and by symbol version where several functions share the name.
     ///
     /// # Errors
-    /// The library has no such function.
+    /// The library doesn't have the function.
     ///
     /// # Safety
-    /// `F` is the type of a pointer to this very function, as the library's header declares it.
+    /// `F` must be a pointer type to this function, as declared in the library's header.
     pub unsafe fn function<F: Copy>(
         &self,
         name: &'static str,
@@ -109,12 +109,12 @@ impl Loaded {
                 needs,
             });
         }
-        // SAFETY: both have a pointer's size, and the caller guarantees that `F` is this function's type.
+        // SAFETY: both have the size of a pointer, and the caller guarantees that `F` is this function's type.
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
     }
 }
 
-/// Returns the value in `place`, and loads it first if it isn't there yet.
+/// Returns the value in `place`, loading it first if necessary.
 ///
 /// # Errors
 /// The errors of `load`; the next call tries again.
@@ -128,12 +128,12 @@ pub fn once<T, E>(
     }
 }
 
-/// A C string for a library; URLs with a NUL are rejected earlier.
+/// Converts text to a C string for a library; URLs with a NUL are rejected earlier.
 pub fn text(words: &str) -> CString {
     CString::new(words).expect("what a URL says has no NUL")
 }
 
-/// The loader of a program that is dynamically linked with glibc.
+/// The loader, in programs linked dynamically with glibc.
 #[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
 mod loader {
     use std::ffi::{CStr, c_void};
@@ -143,12 +143,12 @@ mod loader {
     pub const IS_THERE: bool = true;
 
     pub fn open(file: &CStr) -> Result<*mut c_void, LoaderRefusal> {
-        // SAFETY: the name ends with NUL. The library's initializers run as they would in any program that loads it.
+        // SAFETY: the name is NUL-terminated. The library's initializers run as in any program that loads it.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if !handle.is_null() {
             return Ok(handle);
         }
-        // SAFETY: the message belongs to this thread until it calls the loader again.
+        // SAFETY: the message belongs to this thread until its next call to the loader.
         let why = unsafe {
             let words = libc::dlerror();
             if words.is_null() {
@@ -163,7 +163,7 @@ mod loader {
     }
 
     pub fn find(handle: *mut c_void, name: &CStr, version: Option<&CStr>) -> *mut c_void {
-        // SAFETY: the handle comes from `open` and is never closed, and the names end with NUL.
+        // SAFETY: the handle comes from `open` and is never closed, and the names are NUL-terminated.
         unsafe {
             match version {
                 Some(version) => libc::dlvsym(handle, name.as_ptr(), version.as_ptr()),
@@ -173,7 +173,7 @@ mod loader {
     }
 }
 
-/// No loader: a static program has none, and other C libraries have no symbol versions.
+/// No loader: static programs don't have one, and other C libraries have no symbol versions.
 #[cfg(not(all(target_env = "gnu", not(target_feature = "crt-static"))))]
 mod loader {
     use std::ffi::{CStr, c_void};
@@ -191,7 +191,7 @@ mod loader {
     }
 }
 
-/// Declares a struct of a library's functions, as its header declares them, with the code that looks them up.
+/// Declares a struct with a library's functions, typed as in its header, and the code that looks them up.
 #[macro_export]
 macro_rules! library_functions {
     ($(#[$about:meta])* $table:ident, $version:expr, {
@@ -208,7 +208,7 @@ macro_rules! library_functions {
                 Ok($table {
                     $($function: {
                         let name = stringify!($function);
-                        // SAFETY: the type is that of the library's header.
+                        // SAFETY: the type matches the library's header.
                         unsafe { library.function(name, version)? }
                     },)*
                 })
@@ -229,7 +229,7 @@ mod tests {
     };
 
     functions! {
-        /// Functions of every C library.
+        /// Functions that every C library has.
         Present, None, {
             fn abs(i32) -> i32;
             fn labs(i64) -> i64;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_found_or_named() {
+    fn a_missing_function_is_named_with_the_version_needed() {
         let library = Loaded::open(C).unwrap();
         let found = Present::find(&library).unwrap();
         // SAFETY: both functions take and return plain integers.
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_named_with_its_package() {
+    fn a_missing_library_is_named_with_its_package() {
         let file = LibraryFile {
             file: "libbrunt-nowhere.so.1",
             package: "nowhere1",

@@ -1,7 +1,7 @@
 //! Parses and opens device URLs against the tables of known backends and layers, and reports mistakes. Backends and
-//! layers read their options here; the tables themselves are in [`crate::table`].
+//! layers parse their options here; the tables themselves are in [`crate::table`].
 //!
-//! The rule: an option that nothing consumes is an error, so that a misspelt one is never ignored.
+//! The rule: an option that nothing consumes is an error, so misspelt options are never ignored.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use brunt_core::units::{format_duration, parse_duration, parse_size};
 use crate::Backend;
 pub use crate::open_error::OpenError;
 
-/// Maximum nesting of devices: an array of arrays of mirrors is three deep.
+/// Maximum nesting of devices: an array of arrays of mirrors is three levels deep.
 pub const NESTING_MAX: u32 = 8;
 
 /// Result of opening a device.
 pub type Opened = Result<Arc<dyn Backend>, OpenError>;
 
-/// One kind of backend.
+/// A kind of backend.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendEntry {
     /// The URL scheme, without the colon.
@@ -33,7 +33,7 @@ pub struct BackendEntry {
     pub options: &'static [(&'static str, &'static str)],
     /// Opens the device from the part of the URL after the colon, consuming the options it knows.
     pub open: fn(&str, &mut UrlOptions) -> Opened,
-    /// What is known about the device without opening it or contacting a server; takes the same options.
+    /// Returns what is known about the device without opening it or contacting a server; takes the same options.
     pub foresee: fn(&str, &mut UrlOptions) -> Result<Option<Foreseen>, OpenError>,
 }
 
@@ -42,16 +42,16 @@ pub struct BackendEntry {
 pub struct Foreseen {
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// The smallest logical block size in bytes that the device may turn out to have.
+    /// The smallest logical block size, in bytes, that the device may have.
     pub block_bytes: u32,
-    /// Writes will be refused.
+    /// Writes will be rejected.
     pub read_only: bool,
 }
 
 /// Stacks a layer on a backend, configured by the option's value.
 pub type Wrap = fn(Arc<dyn Backend>, &str) -> Opened;
 
-/// One kind of layer.
+/// A kind of layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerEntry {
     /// The URL option that adds this layer.
@@ -62,10 +62,10 @@ pub struct LayerEntry {
     pub example: &'static str,
     /// Stacks the layer on a backend, configured by the option's value.
     pub wrap: Wrap,
-    /// Like `wrap`, on a stand-in for a backend that isn't opened: finds mistakes and opens nothing. `None` if
+    /// Like `wrap`, on a stand-in for a backend that isn't opened: finds mistakes without opening anything. `None` if
     /// `wrap` itself opens nothing.
     pub foresee: Option<Wrap>,
-    /// The file that the layer opens for this value, if any. It needs a [`Permit`], as a `file:` device does.
+    /// The file that the layer opens for this value, if any. It needs a [`Permit`], like a `file:` device.
     pub file: Option<fn(&str) -> &str>,
 }
 
@@ -78,7 +78,7 @@ pub trait Permit: std::fmt::Debug + Send + Sync {
     fn check(&self, backend: &str, argument: &str) -> Result<(), OpenError>;
 }
 
-/// What can be opened: backends, the backend for plain paths, and layers.
+/// What can be opened: backends, the default backend for plain paths, and layers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub backends: Vec<BackendEntry>,
@@ -88,14 +88,14 @@ pub(crate) struct Tables {
     pub permit: Option<Arc<dyn Permit>>,
 }
 
-/// The `key=value` pairs of a URL. Consumers take the keys they know; any key left over is an error.
+/// The `key=value` pairs of a URL. Each consumer takes the keys that it knows; a remaining key is an error.
 #[derive(Debug, Default)]
 pub struct UrlOptions {
     pairs: Vec<(String, String)>,
     /// The tables for opening nested devices.
     tables: Tables,
     read_only: bool,
-    /// How many devices enclose this one.
+    /// Number of devices that enclose this one.
     nesting: u32,
 }
 
@@ -106,7 +106,7 @@ impl UrlOptions {
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(match pairs.last() {
-                    // Keep the rest of the secret out of the message.
+                    // Keep the remainder of the secret out of the message.
                     Some((key, _)) if is_secret_key(key) => bad_value(
                         key,
                         MASK,
@@ -131,7 +131,7 @@ impl UrlOptions {
         })
     }
 
-    /// Opens a device nested in this one, by its URL.
+    /// Opens a device nested in this one, given its URL.
     ///
     /// # Errors
     /// See [`OpenError`]; also fails if more than [`NESTING_MAX`] devices are nested.
@@ -173,7 +173,7 @@ impl UrlOptions {
     /// Takes a size in bytes.
     ///
     /// # Errors
-    /// The value is not a size.
+    /// The value is not a valid size.
     pub fn size(&mut self, key: &str) -> Result<Option<u64>, OpenError> {
         self.take(key)
             .map(|value| Ok(parse_size(&value)?))
@@ -207,7 +207,7 @@ impl UrlOptions {
     /// Takes a duration of at least `min`.
     ///
     /// # Errors
-    /// The value is not a duration, or is too short.
+    /// The value is not a valid duration or is too short.
     pub fn time(
         &mut self,
         key: &str,
@@ -254,7 +254,7 @@ pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
 }
 
 /// Parses `host[:port]` or `[v6][:port]`; port 0 is rejected. The zone of a link-local address, `%25eth0` in a URL (RFC
-/// 6874), is returned as the system writes it: `%eth0`.
+/// 6874), is returned in the system's notation: `%eth0`.
 pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     let (host, rest) = match text.strip_prefix('[') {
         Some(text) => text.split_once(']')?,
@@ -275,7 +275,7 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
 /// A parsed URL: its backend, the backend's argument and options, and the layers.
 pub(crate) struct Parsed<'a> {
     pub entry: BackendEntry,
-    /// For a file, as in a `file:` URL, whether the URL has a scheme or not.
+    /// For a file, in the encoding of a `file:` URL, whether or not the URL has a scheme.
     pub argument: Cow<'a, str>,
     pub options: UrlOptions,
     pub layers: Vec<(&'static LayerEntry, String)>,
@@ -311,7 +311,7 @@ pub(crate) fn parse<'a>(
             entry.example
         )));
     }
-    // A file that is to be created must be writable even if it is only read afterwards.
+    // A file to be created must be writable, even if it is only read afterwards.
     let made = options.pairs.iter().any(|(key, _)| key == "create");
     if read_only && !made && entry.options.iter().any(|(key, _)| *key == "read_only") {
         options.set("read_only", "yes");
@@ -325,7 +325,7 @@ pub(crate) fn parse<'a>(
     })
 }
 
-/// Opens the device that a URL names; `nesting` devices enclose it.
+/// Opens the device given by a URL; `nesting` devices enclose it.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -356,7 +356,7 @@ pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting:
     Ok(backend)
 }
 
-/// Finds the backend for a URL's place, and the argument to pass to it.
+/// Finds the backend for the place in a URL, and the argument to pass to it.
 fn entry_of<'a>(
     text: &str,
     place: &'a str,

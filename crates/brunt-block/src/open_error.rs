@@ -1,8 +1,8 @@
-//! Why something could not be opened: the URL, the storage behind it, or a thread's device on it. Backends and layers
-//! create these errors; commands print them with what would be right.
+//! Why opening failed: the URL, the storage behind it, or a thread's device on it. Backends and layers create these
+//! errors; commands print them with what would be right.
 //!
-//! The rule: the error keeps its whole cause. A failed request has room only for a kind ([`DeviceError`]); opening
-//! has time for a full message.
+//! The rule: the error keeps its full cause. A failed request has room only for a kind ([`DeviceError`]); when opening,
+//! there is time for a full message.
 
 use std::error::Error;
 use std::io;
@@ -14,10 +14,10 @@ use brunt_core::units::UnitError;
 
 use crate::error::DeviceError;
 
-/// Why a URL could not be opened, or a thread's device on its backend.
+/// Why a URL, or a thread's device on its backend, could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No such backend.
+    /// The backend doesn't exist.
     #[error("'{url}': unknown backend '{scheme}'; use {known}, or a plain path")]
     UnknownBackend {
         /// The whole URL.
@@ -27,7 +27,7 @@ pub enum OpenError {
         /// All known backends.
         known: String,
     },
-    /// An option that neither the backend nor a layer knows.
+    /// An option that neither the backend nor a layer supports.
     #[error("{backend} has no option '{option}'; its options are {known}")]
     UnknownOption {
         /// The backend.
@@ -63,7 +63,7 @@ pub enum OpenError {
         /// The cause.
         source: io::Error,
     },
-    /// A block device that is in use.
+    /// A block device is in use.
     #[error(
         "{} is in use ({by}); read_only=yes allows reading, force=yes opens it anyway and risks its data",
         shown(path)
@@ -71,10 +71,10 @@ pub enum OpenError {
     InUse {
         /// The device.
         path: PathBuf,
-        /// What uses it.
+        /// The user of the device.
         by: String,
     },
-    /// The request is invalid: the URL's text is wrong, or the file it names is.
+    /// The URL's text is invalid, or the file that it names is.
     #[error("{0}")]
     Refused(String),
     /// The client may not open this device.
@@ -85,7 +85,7 @@ pub enum OpenError {
         /// The devices that are allowed.
         allowed: String,
     },
-    /// The part of a URL that only its own backend understands is wrong.
+    /// The part of a URL that only its backend understands is invalid.
     #[error("{source}; {advice}")]
     Url {
         /// The backend's own error.
@@ -93,7 +93,7 @@ pub enum OpenError {
         /// What would be right.
         advice: &'static str,
     },
-    /// The URL is valid, but opening failed: no answer, no login, or no memory.
+    /// The URL is valid, but opening failed: no answer, login failure, or out of memory.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),
     /// The device exists, but this thread cannot use it: its ring or the system doesn't allow it.

@@ -1,10 +1,10 @@
-//! Accepts connections and gives each its own thread: the front end of servers that use one thread and one ring per
-//! connection. It knows no protocol.
+//! Accepts connections and runs each on its own thread: the front end of servers that use one thread and one ring per
+//! connection. Independent of any protocol.
 //!
-//! The one rule: peers can never occupy more than a fixed number of threads. A connection above the limit is
-//! closed and counted; if some connections have not settled yet, such as peers that never finish their
-//! handshake, the oldest of these is closed instead. When the server ends, all sockets are shut down, and their
-//! threads have `END_TIME` to notice.
+//! The one rule: peers can never occupy more than a fixed number of threads. A connection above the limit is closed and
+//! counted; if some connections have not settled yet, for example because the peer never finishes its handshake, the
+//! oldest of these is closed instead. When the server stops, all sockets are shut down, and their threads have
+//! `END_TIME` to notice.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -21,9 +21,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::socket::Socket;
 
-/// Time that connections have to end when their server does.
+/// How long connections may take to end when their server stops.
 const END_TIME: Duration = Duration::from_secs(5);
-/// Maximum threads still running after their connections were closed for newer ones.
+/// Maximum number of threads still running after their connections were closed to make room.
 const CLOSED_MAX: usize = 128;
 
 /// A listening socket.
@@ -31,7 +31,7 @@ const CLOSED_MAX: usize = 128;
 pub enum ReceptionDoor {
     /// A TCP port.
     Tcp(TcpListener),
-    /// A Unix socket; its path is removed with the door.
+    /// A Unix socket; its path is removed when this is dropped.
     Unix(UnixListener, PathBuf),
 }
 
@@ -55,7 +55,7 @@ impl ReceptionDoor {
     /// The port's address; `None` for a path.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             ReceptionDoor::Tcp(listener) => listener.local_addr().map(Some),
@@ -95,15 +95,15 @@ impl Drop for ReceptionDoor {
     }
 }
 
-/// Called with a human-readable line for each connection that ended with an error, on that connection's thread.
-/// The default ignores them.
+/// Called with a human-readable line for each connection that ended with an error, on that connection's thread. The
+/// default ignores these lines.
 #[derive(Clone, Default)]
 pub struct ReceptionListener(Option<Arc<Hear>>);
 
 type Hear = dyn Fn(&str) + Send + Sync;
 
 impl ReceptionListener {
-    /// Calls `hear` with each line.
+    /// Calls `hear` for each line.
     pub fn new(hear: impl Fn(&str) + Send + Sync + 'static) -> ReceptionListener {
         ReceptionListener(Some(Arc::new(hear)))
     }
@@ -119,12 +119,12 @@ impl fmt::Debug for ReceptionListener {
     }
 }
 
-/// Number of connections, and how they ended.
+/// Number of connections, and of those that were rejected or failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceptionCounts {
     /// Connections accepted.
     pub connections: u64,
-    /// Connections closed because of the limit: new ones, or the oldest that had not settled.
+    /// Connections closed because of the limit: new ones, or the oldest unsettled one.
     pub refused: u64,
     /// Connections that ended with an error.
     pub broken: u64,
@@ -142,7 +142,7 @@ struct State {
     connections_max: usize,
     serve: Box<Serve>,
     stop: AtomicBool,
-    /// The sockets of live connections, by number; shut down when the server ends.
+    /// The sockets of live connections, by number; shut down when the server stops.
     live: Mutex<Vec<LiveConnection>>,
     ended: Condvar,
     connections: AtomicU64,
@@ -160,21 +160,21 @@ struct LiveConnection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// May be closed for a newer connection.
+    /// May be closed to make room for a newer connection.
     New,
     Settled,
-    /// Closed for a newer connection; its thread has not ended yet.
+    /// Closed to make room for a newer connection; its thread has not ended yet.
     Closed,
 }
 
-/// The server's handle on a connection's slot.
+/// A connection's handle to its slot in the server.
 pub struct Guest<'a> {
     state: &'a State,
     number: u64,
 }
 
 impl Guest<'_> {
-    /// Marks the connection as settled, for example after its login: it is no longer closed for newer ones.
+    /// Marks the connection as settled, for example after its login: it is no longer closed to make room.
     pub fn settle(&self) {
         let mut live = self.state.live();
         let own = live.iter_mut().find(|one| one.number == self.number);
@@ -185,11 +185,11 @@ impl Guest<'_> {
 }
 
 impl Reception {
-    /// Accepts up to `connections_max` connections at once and serves each with `serve` on a thread named `name`.
-    /// Errors that `serve` returns are counted and passed to the listener.
+    /// Accepts up to `connections_max` concurrent connections and serves each with `serve` on a thread named `name`.
+    /// Errors returned by `serve` are counted and passed to the listener.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     pub fn open<E: fmt::Display>(
         name: &'static str,
         door: ReceptionDoor,
@@ -252,7 +252,7 @@ impl Reception {
             return;
         };
         self.state.stop.store(true, Ordering::Release);
-        // If the pipe is full, the acceptor wakes anyway.
+        // If the pipe is full, the acceptor wakes up anyway.
         let _ = self.wake.write(&[1]);
         let _ = acceptor.join();
         let live = self.state.live();
@@ -284,7 +284,7 @@ impl State {
         if live.len() - ending < self.connections_max {
             return true;
         }
-        // Threads of closed connections end at once; if many have not, reject new connections.
+        // Threads of closed connections end quickly; if many have not, reject new connections.
         if ending >= CLOSED_MAX {
             return false;
         }
@@ -305,19 +305,19 @@ fn accept(state: &Arc<State>, door: &ReceptionDoor, woken: &UnixStream) {
             PollFd::new(woken, PollFlags::IN),
         ];
         if poll(&mut polled, None).is_err() {
-            // EINTR, or a temporary ENOMEM: retry, but not at once.
+            // EINTR, or a temporary ENOMEM: retry after a pause.
             std::thread::sleep(Duration::from_millis(10));
         }
         match door.accept() {
             Ok(socket) => admit(state, socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // The peer closed before accept, or no descriptor is available: retry, but not at once.
+            // The peer closed before accept, or no descriptor is available: retry after a pause.
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
 }
 
-/// Starts a connection's thread if there is room for it.
+/// Starts a connection's thread if it fits.
 fn admit(state: &Arc<State>, socket: Socket) {
     let number = state.connections.load(Ordering::Relaxed);
     let mut live = state.live();
@@ -339,7 +339,7 @@ fn admit(state: &Arc<State>, socket: Socket) {
     let spawned = std::thread::Builder::new()
         .name(format!("{} {number}", state.name))
         .spawn(move || {
-            // The slot is also released if this thread panics.
+            // The slot is released even if this thread panics.
             let _leave = Leave {
                 state: Arc::clone(&of_thread),
                 number,
@@ -347,7 +347,7 @@ fn admit(state: &Arc<State>, socket: Socket) {
             (of_thread.serve)(&of_thread, number, socket);
         });
     if spawned.is_err() {
-        // No thread could be started: the peer sees the connection close.
+        // The thread could not be started: the peer sees the connection close.
         drop(Leave {
             state: Arc::clone(state),
             number,
@@ -372,9 +372,9 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// A Unix socket is served, a connection above the limit is closed, and the path is removed with the door.
+    /// A Unix socket is served, a connection above the limit is closed, and the path is removed at the end.
     #[test]
-    fn unix_doors() {
+    fn a_unix_socket_is_served_and_its_path_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("door");
         let echo = |socket: Socket, guest: &Guest<'_>| {
@@ -414,7 +414,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Silent peers don't lock others out, and settled connections aren't closed for new ones.
+    /// Silent peers don't lock out others, and settled connections aren't closed to make room.
     #[test]
     fn silent_peers_make_room_the_oldest_first() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,8 @@
-//! Reconnects a lost link in the same way for every device behind a network: at once (or when the peer asks for it),
-//! then after 100 ms, doubling up to 2 s, until the limit in the device's URL. Owned by a device's link, which asks for
-//! the next step at each poll.
+//! Reconnects a lost link, in the same way for all networked devices: at once (or when the peer asks for it), then
+//! after 100 ms, doubling up to 2 s, until the limit in the device's URL. Owned by a device's link, which requests the
+//! next step at each poll.
 //!
-//! The one rule: connecting happens on another thread, which hands over its result and rings a bell; a
-//! device's thread never waits.
+//! The one rule: another thread connects, hands over its result and rings a bell; a device's thread never waits.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Display};
@@ -27,10 +26,10 @@ pub trait ReconnectError: Display + Send + 'static {
     fn is_transient(&self) -> bool;
 }
 
-/// A link that reconnects after it is lost. Protocols implement how a link resumes its work and how it ends; the
-/// reconnect schedule and the choice among several links are the same for all.
+/// A link that reconnects after it is lost. Protocols implement how a link resumes its work and how it ends; all share
+/// the reconnect schedule and the choice among several links.
 pub trait Reconnecting {
-    /// What a successful attempt delivers.
+    /// The result of a successful attempt.
     type Connection: Send + 'static;
     /// Why an attempt failed.
     type Error: ReconnectError;
@@ -44,27 +43,27 @@ pub trait Reconnecting {
     /// The link's destination, for messages.
     fn name(&self) -> String;
 
-    /// Whether the new connection leads to a different device than before, and how it differs. If so, the link gives
-    /// up: any further attempt would too.
+    /// Whether the new connection leads to a different device than before, and how that differs. If so, the link gives
+    /// up, because any further attempt would lead there too.
     fn changed(&self, connection: &Self::Connection) -> Option<String>;
 
     /// Resumes work on the new connection.
     ///
     /// # Errors
-    /// The kernel's error; another attempt may succeed.
+    /// Any error from the kernel; another attempt may succeed.
     fn bring_up(&mut self, connection: Self::Connection, now: Nanos) -> io::Result<()>;
 
     /// Fails all requests: the link will not come back.
     fn fail_all(&mut self);
 
-    /// How many more requests it accepts.
+    /// Number of further requests that the link accepts.
     fn room(&self) -> usize;
 
-    /// Number of requests in its session.
+    /// Number of requests in the link's session.
     fn in_session(&self) -> u32;
 
-    /// Call when the link is lost and all its buffers are back. Makes the first attempt after `wait`, or fails all
-    /// requests if reconnecting is disabled.
+    /// Call this when the link is lost and all its buffers have been returned. Makes the first attempt after `wait`, or
+    /// fails all requests if reconnecting is disabled.
     fn start_reconnecting(&mut self, why: &str, wait: Duration, now: Nanos) {
         let why = format!("{}: {why}", self.name());
         self.reconnect_mut().lost(why, wait, now);
@@ -74,7 +73,7 @@ pub trait Reconnecting {
         }
     }
 
-    /// Takes the next step of reconnecting.
+    /// Takes the next reconnection step.
     fn continue_reconnecting(&mut self, now: Nanos) {
         match self.reconnect_mut().step(now) {
             Step::Wait => {}
@@ -99,7 +98,7 @@ pub trait Reconnecting {
     }
 }
 
-/// The link for the next request: of those with room, the one with the fewest requests. A reconnecting link is
+/// The link for the next request: among those with room, the one with the fewest requests. A reconnecting link is
 /// chosen only if none is up.
 #[inline]
 fn least_busy<L: Reconnecting>(links: &mut [L]) -> Option<&mut L> {
@@ -107,7 +106,7 @@ fn least_busy<L: Reconnecting>(links: &mut [L]) -> Option<&mut L> {
     with_room.min_by_key(|link| (link.reconnect().rank(), link.in_session()))
 }
 
-/// Distributes the requests of a batch over the links, in order; requests without room stay in the batch.
+/// Distributes the requests of a batch over the links, in order; requests that don't fit stay in the batch.
 #[inline]
 pub fn hand_out<L: Reconnecting>(
     links: &mut [L],
@@ -130,7 +129,7 @@ pub struct ReconnectState<T, E> {
     limit: Duration,
     /// Time limit of one attempt.
     timeout: Duration,
-    /// The ring on which a bell rings when an attempt ends.
+    /// The ring whose wait is ended by a bell when an attempt ends.
     ring: Ring,
     connect: Arc<Connect<T, E>>,
     trouble: Option<String>,
@@ -152,7 +151,7 @@ enum State<T, E> {
     /// A thread is connecting.
     Connecting {
         answer: Receiver<Result<T, E>>,
-        /// `None` if no descriptor was left: the answer is then found at the next deadline.
+        /// `None` if no descriptor was available: the answer is then picked up at the next deadline.
         bell: Option<Bell>,
         lost: Nanos,
         backoff: Duration,
@@ -169,7 +168,7 @@ enum State<T, E> {
 /// The result of [`ReconnectState::step`].
 #[derive(Debug)]
 enum Step<T, E> {
-    /// Nothing new, or the time limit has passed.
+    /// Nothing has changed, or the time limit has passed.
     Wait,
     /// A new connection.
     Connected(T),
@@ -179,7 +178,7 @@ enum Step<T, E> {
 
 impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
     /// A link that is up. When it is lost, it tries to reconnect for `limit`; zero disables reconnecting. `connect`
-    /// runs on its own thread and receives its time limit, at most `timeout`.
+    /// runs on its own thread and is passed its time limit, at most `timeout`.
     pub fn up(
         limit: Duration,
         timeout: Duration,
@@ -213,7 +212,7 @@ impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
         matches!(self.state, State::Up)
     }
 
-    /// Whether the link is lost for good.
+    /// Whether the link is lost permanently.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, State::Dead)
     }
@@ -265,13 +264,13 @@ impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
                     return Step::Wait;
                 }
                 let (sender, answer) = channel();
-                // Not the ring's own waker: only a target's driver clears that one, and a ring that was woken doesn't
-                // sleep until its waker is cleared.
+                // Not the ring's own waker: only a target's driver clears that one, and a woken ring doesn't sleep
+                // until its waker is cleared.
                 let bell = Bell::new(&self.ring).ok();
                 let (connect, waker) = (Arc::clone(&self.connect), bell.as_ref().map(Bell::waker));
                 let time = self.timeout.min(left);
                 std::thread::spawn(move || {
-                    // The device may be gone by then; so is the receiver.
+                    // The device, and with it the receiver, may be gone by then.
                     let _ = sender.send(connect(time));
                     if let Some(waker) = waker {
                         waker.wake();
@@ -286,8 +285,8 @@ impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
                 Step::Wait
             }
             State::Connecting { answer, bell, .. } => {
-                // Clear the bell before looking for the answer: the answer is sent before the bell
-                // rings, so none is missed.
+                // Clear the bell before checking for the answer: the answer is sent before the bell rings, so none is
+                // missed.
                 if let Some(bell) = bell {
                     bell.take();
                 }
@@ -330,7 +329,7 @@ impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
         };
     }
 
-    /// Gives up: no attempt would help, or the time limit has passed.
+    /// Gives up: no further attempt would help, or the time limit has passed.
     fn give_up(&mut self, why: Option<String>) {
         self.trouble = why.or(self.trouble.take());
         self.state = State::Dead;
@@ -354,9 +353,9 @@ mod tests {
         ReconnectState::up(limit, Duration::from_secs(9), ring, move |_| outcome)
     }
 
-    /// Attempts follow one another with growing pauses until the time limit; a successful one ends them.
+    /// Attempts follow one another with increasing pauses until the time limit; a success ends them.
     #[test]
-    fn attempts_until_the_time_is_over() {
+    fn attempts_continue_until_the_time_limit() {
         let ring = Ring::new(RingConfig::default()).unwrap();
         let mut link = reconnect(&ring, Duration::from_secs(1), Err("no"));
         assert_eq!(

@@ -2,8 +2,8 @@
 //! each direction, TCP_NODELAY and the congestion control. The iSCSI paper varies the buffer sizes (Figures
 //! 4 and 5 against 6 and 7).
 //!
-//! The rule: the requested settings are in effect, or the difference is reported: if the kernel grants less,
-//! a note is printed with the results.
+//! The rule: the requested settings take effect, or the difference is reported: if the kernel grants less, a note is
+//! printed with the results.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -26,7 +26,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// The TCP socket, if it is one.
+    /// The TCP socket, if this is one.
     pub fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             Socket::Tcp(socket) => Some(socket),
@@ -48,7 +48,7 @@ impl Socket {
     /// Sets TCP_NODELAY. Does nothing on a Unix socket, which never delays.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     pub fn set_nodelay(&self, no_delay: bool) -> io::Result<()> {
         self.as_tcp()
             .map_or(Ok(()), |socket| socket.set_nodelay(no_delay))
@@ -57,7 +57,7 @@ impl Socket {
     /// Sets non-blocking mode.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket.set_nonblocking(nonblocking),
@@ -68,7 +68,7 @@ impl Socket {
     /// Sets the timeouts of blocking reads and writes; `None` means no timeout.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     pub fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket
@@ -83,7 +83,7 @@ impl Socket {
     /// Shuts down one or both directions.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket.shutdown(how),
@@ -141,14 +141,14 @@ impl Write for &Socket {
     }
 }
 
-/// Options of a socket; the default keeps the kernel's own buffers, which grow as needed.
+/// Socket options; the defaults keep the kernel's own buffers, which grow as needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Bytes of SO_SNDBUF. The kernel doubles it for its own bookkeeping.
+    /// SO_SNDBUF in bytes. The kernel doubles it for bookkeeping overhead.
     pub send_buffer_bytes: Option<usize>,
-    /// Bytes of SO_RCVBUF.
+    /// SO_RCVBUF in bytes.
     pub receive_buffer_bytes: Option<usize>,
-    /// TCP_NODELAY: small messages don't wait for the acknowledgement of the previous one (RFC 896).
+    /// TCP_NODELAY: small messages don't wait for the acknowledgement of the previous message (RFC 896).
     pub no_delay: bool,
     /// TCP_CONGESTION; `None` keeps the kernel's default.
     pub congestion: Option<Congestion>,
@@ -169,10 +169,10 @@ impl Default for SocketOptions {
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 
 impl SocketOptions {
-    /// Takes `send_buffer`, `receive_buffer`, `no_delay` and `congestion` out of a URL's options.
+    /// Takes `send_buffer`, `receive_buffer`, `no_delay` and `congestion` from a URL's options.
     ///
     /// # Errors
-    /// A value is invalid, or the kernel does not have that congestion control.
+    /// A value is invalid, or the kernel does not support that congestion control.
     pub fn take(options: &mut UrlOptions) -> Result<SocketOptions, OpenError> {
         let mut size = |key: &str| match options.size(key)? {
             None => Ok(None),
@@ -202,7 +202,7 @@ impl SocketOptions {
     /// Applies the options to a TCP socket.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     pub fn apply(&self, socket: &impl AsFd) -> io::Result<()> {
         if let Some(bytes) = self.send_buffer_bytes {
             sockopt::set_socket_send_buffer_size(socket, bytes)?;
@@ -216,7 +216,7 @@ impl SocketOptions {
         Ok(sockopt::set_tcp_nodelay(socket, self.no_delay)?)
     }
 
-    /// The congestion control in use, and whether the URL requested it; for the facts of a device.
+    /// The congestion control in use, and whether the URL requested it; for a device's facts.
     pub fn congestion_fact(&self, socket: &impl AsFd) -> Option<String> {
         let used = Congestion::of(socket).ok()?;
         Some(match self.congestion {
@@ -225,7 +225,7 @@ impl SocketOptions {
         })
     }
 
-    /// Buffer sizes that the kernel granted below the requested ones; for the notes of a device.
+    /// Buffer sizes that the kernel granted below the requested ones; for a device's notes.
     pub fn complaint(&self, socket: &impl AsFd) -> Option<String> {
         // The kernel reports twice the size that was set (socket(7)).
         let granted = |asked: Option<usize>, got: io::Result<usize>| {

@@ -1,17 +1,18 @@
-//! Memory that reads as zeros and takes space only where it was written: the storage of a `memory` device, which a
-//! target's sockets send from and receive into without a copy.
+//! Memory that reads as zeros and takes space only where it was written: the storage of a `memory` device. A target's
+//! sockets send from it and receive into it without a copy.
 //!
-//! This file owns the unsafe mapping. The rule: no reference to the bytes is ever created, because threads
-//! share them as they share a disk.
+//! This file owns the unsafe mapping. The rule: no reference to the bytes is ever created, because threads share them
+//! like a disk.
 
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The granularity of the allocation map: the smallest logical block.
+/// The granularity of the allocation map: the smallest logical block size.
 const GRAIN_BYTES: u64 = 512;
 const PAGE_BYTES: u64 = 4096;
-/// Covers 8 MiB of map, which takes a few milliseconds to scan: a query about a huge LUN must not stall its connection.
+/// Corresponds to 8 MiB of map, which takes a few milliseconds to scan: a query about a huge LUN must not stall its
+/// connection.
 const RUN_BYTES_MAX: u64 = 32 << 30;
 
 /// Whether blocks are allocated (SBC-3, 5.6).
@@ -23,22 +24,22 @@ pub enum Allocation {
     Deallocated,
 }
 
-/// Sparse memory that tracks which grains were written. All access is by copy; two threads that write the same bytes at
-/// once leave a mixture, as on a disk.
+/// Sparse memory that tracks which grains were written. All access is by copying; two threads that write the same bytes
+/// concurrently leave a mixture, as on a disk.
 pub struct SparseMemory {
     base: NonNull<u8>,
     /// The usable size.
     len: AtomicU64,
     /// The mapped size, up to which it can grow.
     room: u64,
-    /// One bit for each grain that holds data; itself a sparse mapping.
+    /// One bit per grain, set if it holds data; itself a sparse mapping.
     map: NonNull<AtomicU64>,
     map_words: usize,
 }
 
-// SAFETY: the mappings live as long as the value and are reached only through methods that copy
-// bytes or use atomics. Concurrent copies of the same bytes race as two writers on a shared page of
-// a mapped device do; no reference to the bytes is ever made, and no invariant hangs on them.
+// SAFETY: the mappings live as long as the value and are accessed only through methods that copy bytes or use atomics.
+// Concurrent copies of the same bytes race like two writers on a shared page of a mapped device; no reference to the
+// bytes is ever created, and no invariant depends on them.
 unsafe impl Send for SparseMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SparseMemory {}
@@ -47,7 +48,7 @@ impl SparseMemory {
     /// Creates `len` bytes of zeros that take no memory yet.
     ///
     /// # Errors
-    /// The system refuses a mapping of this size (`vm.overcommit_memory = 2`, or the address space).
+    /// The system rejects a mapping of this size (`vm.overcommit_memory = 2`, or the address space).
     pub fn new(len: u64) -> io::Result<SparseMemory> {
         let map_words = len.div_ceil(GRAIN_BYTES).div_ceil(64) as usize;
         let base = map_anonymous(len as usize)?;
@@ -62,11 +63,11 @@ impl SparseMemory {
         })
     }
 
-    /// Like [`SparseMemory::new`], with address space to grow to `room` bytes if the system allows that much. Unused
-    /// address space costs nothing.
+    /// Like [`SparseMemory::new`], with address space to grow to `room` bytes if the system allows it. Unused address
+    /// space costs nothing.
     ///
     /// # Errors
-    /// As for [`SparseMemory::new`].
+    /// See [`SparseMemory::new`].
     pub fn with_room(len: u64, room: u64) -> io::Result<SparseMemory> {
         match SparseMemory::new(room.max(len)) {
             Ok(memory) => {
@@ -92,7 +93,7 @@ impl SparseMemory {
         self.len() == 0
     }
 
-    /// Changes the size: growing adds zeros, and shrinking discards the data past the end.
+    /// Changes the size: growing adds zeros, and shrinking discards the data beyond the new end.
     ///
     /// # Errors
     /// `len` exceeds the room.
@@ -116,7 +117,7 @@ impl SparseMemory {
     /// If the range is out of bounds: the caller must check it.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let from = self.ptr(offset, out.len() as u64);
-        // SAFETY: `ptr` checked the range; `out` is ours and does not overlap the mapping.
+        // SAFETY: `ptr` checked the range; `out` is exclusively ours and does not overlap the mapping.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
     }
 
@@ -126,12 +127,12 @@ impl SparseMemory {
     /// If the range is out of bounds.
     pub fn write(&self, offset: u64, data: &[u8]) {
         let to = self.ptr(offset, data.len() as u64);
-        // SAFETY: `ptr` checked the range; `data` is a Rust slice and so not part of the mapping.
+        // SAFETY: `ptr` checked the range; `data` is a Rust slice and therefore not part of the mapping.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) }
         self.mark(offset, data.len() as u64);
     }
 
-    /// Writes zeros that count as written.
+    /// Writes zeros that count as written data.
     ///
     /// # Panics
     /// If the range is out of bounds.
@@ -140,7 +141,7 @@ impl SparseMemory {
         self.mark(offset, len);
     }
 
-    /// Deallocates a range: it reads as zeros and takes no memory. Grains only partly inside stay allocated.
+    /// Deallocates a range: it reads as zeros and takes no memory. Grains that are only partly inside stay allocated.
     ///
     /// # Panics
     /// If the range is out of bounds.
@@ -155,8 +156,8 @@ impl SparseMemory {
         });
     }
 
-    /// The state at `offset`, and the minimum number of bytes for which it holds from there: a run is
-    /// followed for at most 32 GiB.
+    /// The state at `offset`, and the minimum number of bytes from there for which it holds: a run is followed for at
+    /// most 32 GiB.
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let first = offset / GRAIN_BYTES;
         let grains = (self.len() / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);
@@ -190,7 +191,7 @@ impl SparseMemory {
         )
     }
 
-    /// Marks a range as written after the kernel wrote it for a socket.
+    /// Marks a range as written after the kernel has received into it from a socket.
     pub fn mark(&self, offset: u64, len: u64) {
         if len == 0 {
             return;
@@ -206,13 +207,13 @@ impl SparseMemory {
         );
     }
 
-    /// The address from which the kernel may read or write `len` bytes for a socket.
+    /// The address at which the kernel may read or write `len` bytes for a socket.
     ///
     /// # Panics
     /// If the range is out of bounds.
     pub(crate) fn ptr(&self, offset: u64, len: u64) -> *mut u8 {
         assert!(
-            // Not the length: it may shrink while a request is outstanding.
+            // Not the length, which may shrink while a request is outstanding.
             offset.checked_add(len).is_some_and(|end| end <= self.room),
             "{len} bytes at {offset} lie outside {} bytes",
             self.room
@@ -234,8 +235,8 @@ impl SparseMemory {
             }
             return;
         }
-        // SAFETY: head, middle and tail are parts of the range that `ptr` checked; the middle is whole
-        // pages of a private anonymous mapping, which read as zeros after MADV_DONTNEED.
+        // SAFETY: head, middle and tail are parts of the range that `ptr` checked; the middle consists of whole pages
+        // of a private anonymous mapping, which read as zeros after MADV_DONTNEED.
         unsafe {
             std::ptr::write_bytes(start, 0, (first_page - offset) as usize);
             let pages = self.base.as_ptr().add(first_page as usize);
@@ -264,7 +265,7 @@ impl SparseMemory {
         any
     }
 
-    /// Calls `f` with each word of the map that covers grains `first..end`, and the mask of their bits in it.
+    /// Calls `f` with each word of the map that covers grains `first..end`, and the mask of their bits in that word.
     fn for_words(&self, first: u64, end: u64, mut f: impl FnMut(&AtomicU64, u64)) {
         let mut grain = first;
         while grain < end {
@@ -281,7 +282,7 @@ impl SparseMemory {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.map_words);
-        // SAFETY: inside the map, which is zeroed, aligned to a page, and only used atomically.
+        // SAFETY: inside the map, which is zeroed, page-aligned, and accessed only atomically.
         unsafe { &*self.map.as_ptr().add(index) }
     }
 }
@@ -300,7 +301,7 @@ impl std::fmt::Debug for SparseMemory {
 }
 
 fn map_anonymous(len: usize) -> io::Result<NonNull<u8>> {
-    // SAFETY: a fresh private mapping at an address of the kernel's choice touches nothing of ours.
+    // SAFETY: a new private mapping at an address chosen by the kernel doesn't affect existing memory.
     let address = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -318,7 +319,7 @@ fn map_anonymous(len: usize) -> io::Result<NonNull<u8>> {
 }
 
 fn unmap_anonymous(base: NonNull<u8>, len: usize) {
-    // SAFETY: exactly what `map_anonymous` gave, and the last owner is going.
+    // SAFETY: exactly the mapping from `map_anonymous`, and its last owner is being dropped.
     unsafe { libc::munmap(base.as_ptr().cast(), len.max(1)) };
 }
 
@@ -328,7 +329,7 @@ mod tests {
 
     /// A LUN far larger than the machine's memory costs nothing until it is written.
     #[test]
-    fn larger_than_memory() {
+    fn an_unwritten_lun_takes_no_memory() {
         let memory = SparseMemory::new(16 << 40).unwrap();
         memory.write((16 << 40) - 4096, &[7; 4096]);
         let mut out = [1; 8192];
@@ -344,9 +345,9 @@ mod tests {
         );
     }
 
-    /// Truncated data reads as zeros after growing again, and nothing grows beyond its room.
+    /// Truncated data reads as zeros after growing again, and nothing grows beyond the reserved room.
     #[test]
-    fn resizing() {
+    fn truncated_data_reads_as_zeros_after_growing() {
         let memory = SparseMemory::with_room(1 << 20, 4 << 20).unwrap();
         memory.write((1 << 20) - 512, &[7; 512]);
         memory.resize(64 << 10).unwrap();
@@ -360,9 +361,9 @@ mod tests {
         assert_eq!(memory.len(), 4 << 20);
     }
 
-    /// Allocation follows writes and unmaps to the block.
+    /// Allocation follows writes and unmaps block by block.
     #[test]
-    fn allocation_follows_writes() {
+    fn allocation_follows_writes_and_unmaps() {
         let memory = SparseMemory::new(1 << 20).unwrap();
         let check =
             |offset, state, run| assert_eq!(memory.allocation(offset), (state, run), "at {offset}");

@@ -1,16 +1,16 @@
-//! The tables of backends and layers, and the device URLs that users write. A new backend or layer is one file with its
-//! entry, plus one line here.
+//! The tables of backends and layers, and the device URLs that users write. A new backend or layer takes one file with
+//! its entry, plus one line here.
 //!
 //! ```text
 //! null:1GiB                                 a backend and its argument
 //! memory:64MiB?block=4096                   with an option
 //! /dev/nvme0n1    file:disk.img             a path is a file or block device
 //! file:disk.img?size=1GiB&create=yes&delay=const:100us
-//! array:raid1,[memory:1GiB?fault=off],[memory:1GiB]?retry=3      devices within, in brackets
+//! array:raid1,[memory:1GiB?fault=off],[memory:1GiB]?retry=3      nested devices, in brackets
 //! ```
 //!
 //! Options follow the last `?` as `key=value`, joined by `&`. An option that names a layer stacks it on the backend;
-//! the first one is closest to the backend, and layers can be repeated. Errors say what would be right.
+//! the first layer is closest to the backend, and layers can be repeated. Errors say what would be right.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub use crate::open::{
 };
 use crate::{Backend, DeviceInfo};
 
-/// All backends of this crate. Higher crates add others through [`open_url_with`].
+/// All backends of this crate. Higher-level crates add others through [`open_url_with`].
 pub static BACKENDS: &[BackendEntry] = &[
     null::ENTRY,
     memory::ENTRY,
@@ -50,7 +50,7 @@ pub fn help(more: &[BackendEntry]) -> String {
     let mut listed: &[(&str, &str)] = &[];
     for entry in BACKENDS.iter().chain(more) {
         text += &format!("\n  {}\n      {}", entry.example, entry.help);
-        // Backends that share their options are adjacent; only the first lists them.
+        // Backends with the same options are adjacent; only the first lists them.
         let options = if std::ptr::eq(entry.options, listed) {
             &[]
         } else {
@@ -71,7 +71,7 @@ pub fn help(more: &[BackendEntry]) -> String {
     text
 }
 
-/// Opens the device that a URL names.
+/// Opens the device given by a URL.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -79,8 +79,8 @@ pub fn open_url(text: &str) -> Opened {
     open_url_with(text, &[], false)
 }
 
-/// Opens the device that a URL names, with backends from other crates (an initiator, for example). With `read_only` the
-/// device is opened for reading only, which is allowed even for a mounted disk.
+/// Opens the device given by a URL, with additional backends from other crates (an initiator, for example). With
+/// `read_only` the device is opened for reading only, which is allowed even for a mounted disk.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -88,8 +88,7 @@ pub fn open_url_with(text: &str, more: &[BackendEntry], read_only: bool) -> Open
     open::open_within(text, &tables(more), read_only, 0)
 }
 
-/// Like [`open_url_with`], on behalf of a client: `permit` must allow every device that is
-/// opened, nested ones included.
+/// Like [`open_url_with`], on behalf of a client: `permit` must allow every device opened, including nested ones.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -111,7 +110,7 @@ pub fn open_url_permitted(
 }
 
 /// Checks a URL without opening its device or contacting a server: reports mistakes in its text, and returns the
-/// device's size if it is known. Properties that aren't known yet have their most favourable values.
+/// device's size if it is known. Unknown properties have their most favourable values.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -128,7 +127,7 @@ pub fn foresee_url_with(
     let Some(known) = (entry.foresee)(&argument, &mut options)? else {
         return Ok(None);
     };
-    // Layers check only sizes and blocks, so a null device of that size and block shows whether they fit.
+    // Layers check only sizes and block sizes, so a null device with these shows whether they fit.
     let mut stand_in: Arc<dyn Backend> =
         Arc::new(null::NullBackend::new(known.size_bytes, known.block_bytes));
     for (layer, value) in layers {
@@ -172,9 +171,9 @@ mod tests {
         }
     }
 
-    /// A nested device needs permission like any other, however it is written.
+    /// A nested device needs permission like any other, in any notation.
     #[test]
-    fn what_is_not_allowed_is_not_opened() {
+    fn devices_without_permission_are_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("made");
         let made = format!("{}?size=1MiB&create=yes", file.display());
@@ -266,9 +265,8 @@ mod tests {
         }
     }
 
-    /// The help lists everything.
     #[test]
-    fn help_is_whole() {
+    fn help_lists_all_backends_and_layers() {
         let text = help(&[]);
         for name in BACKENDS
             .iter()
@@ -283,7 +281,6 @@ mod tests {
         assert!(text.contains("spare=[URL]") && text.contains("reservation-conflict"));
     }
 
-    /// Errors say what would be right.
     #[test]
     fn errors_say_what_would_be_right() {
         let check = |url: &str, words: &str| {
@@ -315,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_without_opening() {
+    fn sizes_and_mistakes_are_known_without_opening() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
         let file = path.display();
@@ -351,9 +348,9 @@ mod tests {
         assert!(matches!(missing, OpenError::Os { .. }), "{missing}");
     }
 
-    /// Blocks and sizes are as requested.
+    /// Options take effect: blocks and sizes are as requested.
     #[test]
-    fn options_arrive() {
+    fn options_take_effect() {
         let info = |url| open_url(url).unwrap().info().clone();
         assert_eq!(info("null:1MiB").block_bytes, 512);
         let memory = info("memory:1MiB?block=4096");

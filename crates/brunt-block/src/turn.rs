@@ -1,10 +1,10 @@
 //! The loop of a thread that owns a device: submit due requests, enter the ring once, collect completions. For code
-//! that drives one device and nothing else. Three callers have their own loop: the load engine's worker, whose clock
-//! and waiting are a trait that tests simulate; an array's rebuild, which waits for several devices on one ring; and a
-//! target's connection, which waits for its socket and its devices together.
+//! that drives only one device. Three callers have their own loop: the load engine's worker, whose clock and waiting
+//! are a trait that tests simulate; an array's rebuild, which waits for several devices on one ring; and a target's
+//! connection, which waits for its socket and its devices together.
 //!
-//! The rule: each submitted request completes exactly once. Builds with assertions check this for
-//! every device driven here.
+//! The rule: each submitted request completes exactly once. Builds with assertions check this for all devices driven
+//! here.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,8 +14,8 @@ use brunt_core::Nanos;
 use crate::device::{Completion, Device, Request};
 use crate::ring::Ring;
 
-/// One turn: submits as much of `batch` as the device takes, waits until something happens, and appends
-/// the completions to `done`.
+/// One iteration: submits as much of `batch` as the device takes, waits until something happens, and appends the
+/// completions to `done`.
 ///
 /// # Errors
 /// The ring's error.
@@ -63,7 +63,7 @@ pub fn turn_until(
 /// Runs one request to completion on a device with no other requests outstanding.
 ///
 /// # Errors
-/// The ring's error; the request's own is in its completion.
+/// The ring's error; that of the request is in its completion.
 ///
 /// # Panics
 /// The device has requests outstanding, or doesn't accept this one.

@@ -149,7 +149,7 @@ mod tests {
 
     /// The checksums are those of the file's aligned blocks, however the data is cut and wherever it starts.
     #[test]
-    fn any_cut_any_offset() {
+    fn checksums_do_not_depend_on_cuts_or_the_starting_offset() {
         let bytes = data(70_000);
         let mut random = Random::new(1);
         for offset in [0, 1, 511, 512, 4096, 123_457, u64::from(u32::MAX)] {
@@ -178,7 +178,7 @@ mod tests {
 
     /// Blocks that touch a hole are not summed; all others are.
     #[test]
-    fn holes() {
+    fn blocks_that_touch_a_hole_are_not_summed() {
         let bytes = data(8192);
         for (from, to) in [(0, 1), (511, 512), (512, 1024), (700, 5000), (8000, 8192)] {
             let mut seen = Vec::new();

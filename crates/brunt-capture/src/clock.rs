@@ -5,12 +5,12 @@
 
 use crate::ledger::Ledger;
 
-/// Packets of one interface are in order, except for what the queues of a network card mix up. A larger step
-/// means that the clock was set back.
+/// Packets of one interface are in order, except for reordering by the network card's queues. A larger step back means
+/// that the clock was set back.
 const BACK_MIN_NS: u64 = 100_000_000;
-/// A connection with an outstanding request is never silent for this long: clients retransmit or send
-/// keep-alives after a minute at most (nfs(5), `timeo`; RFC 7143's NOP-Out every few seconds). A larger jump
-/// means that the clock was set ahead.
+/// A connection with an outstanding request is never silent for this long: clients retransmit or send keep-alives
+/// within a minute (nfs(5), `timeo`; RFC 7143's NOP-Out every few seconds). A larger jump means that the clock was set
+/// ahead.
 const AHEAD_MIN_NS: u64 = 120_000_000_000;
 /// Interfaces whose times are tracked separately; further ones share a slot.
 const INTERFACES: usize = 16;
@@ -132,8 +132,8 @@ impl CaptureClock {
         self.latency_max_ns = self.latency_max_ns.max(latency_ns);
     }
 
-    /// A request is given up. Counts its reply as lost if the capture has gaps, the request waited longer than
-    /// any answered one, and the clock was not set meanwhile.
+    /// Gives up a request. Counts its reply as lost if the capture has gaps, the request waited longer than any
+    /// answered one, and the clock was not set meanwhile.
     pub fn on_unanswered(&self, record_id: u64, request_ns: u64, ledger: &mut Ledger) {
         let has_gaps = ledger.holes + ledger.packets_dropped + ledger.replies_unmatched > 0;
         let waited_ns = self.newest_ns.saturating_sub(request_ns);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_is_told_from_packets_out_of_order() {
+    fn clock_steps_are_distinguished_from_reordered_packets() {
         check(&[(S, 0), (2 * S, 0), (2 * S, 0)], 1, 0, 0);
         // Reordering by the card's queues, and between interfaces.
         check(&[(2 * S, 0), (2 * S - 1000, 0)], 1, 1, 0);

@@ -151,7 +151,7 @@ mod tests {
 
     /// Fragments in any order give the packet; duplicates are harmless; overlaps drop it.
     #[test]
-    fn fragments() {
+    fn fragments_in_any_order_give_the_packet_and_overlaps_drop_it() {
         let mut d = Defragmenter::default();
         assert_eq!(
             add(&mut d, 1, 8, true, "ijklmnop"),
@@ -173,7 +173,7 @@ mod tests {
 
     /// A flood of first fragments stays within the bound.
     #[test]
-    fn flood() {
+    fn a_flood_of_first_fragments_stays_within_the_bound() {
         let mut d = Defragmenter::default();
         for id in 0..10_000 {
             add(&mut d, id, 0, true, "abcdefgh");

@@ -314,7 +314,7 @@ mod tests {
 
     /// Both directions find the same connection; a full table keeps connections with data.
     #[test]
-    fn finds_and_evicts() {
+    fn both_directions_share_a_connection_and_a_full_table_keeps_data() {
         let mut flows = FlowTable::new(4);
         let FlowLookup::New(first) = flows.find(key(1).0, 0) else {
             panic!()
@@ -336,7 +336,7 @@ mod tests {
 
     /// Cached lookups agree with the table, and no entry outlives its connection.
     #[test]
-    fn known() {
+    fn cached_lookups_agree_with_the_table() {
         let mut flows = FlowTable::new(64);
         for round in 0..20_000u64 {
             // There is room for 64 of the 100 connections.

@@ -71,7 +71,7 @@ mod tests {
 
     /// The bound holds, and everything taken is returned.
     #[test]
-    fn bound_holds() {
+    fn memory_stays_within_its_bound_and_is_returned() {
         let mut memory = Memory::new(10);
         let (mut a, mut b) = (Vec::new(), Vec::new());
         assert!(memory.append(&mut a, &[1; 8]));

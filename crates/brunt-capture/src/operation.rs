@@ -66,7 +66,7 @@ pub struct OperationSummary {
 }
 
 impl OperationSummary {
-    /// An operation of which nothing else is known.
+    /// An operation about which nothing else is known.
     #[inline]
     pub const fn of(kind: OperationKind, protocol: Protocol) -> OperationSummary {
         OperationSummary {
@@ -100,7 +100,7 @@ pub struct Operation<'a> {
     pub reply: Option<Message>,
     /// Operations outstanding when this one was requested, itself included.
     pub outstanding: u32,
-    /// Bytes of its file data that lay in holes.
+    /// Bytes of its file data that fell into holes.
     pub data_missing: u32,
     /// The capture's clock was set between request and reply, so the latency is unknown.
     pub clock_was_set: bool,
@@ -109,8 +109,8 @@ pub struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Nanoseconds from the request's first byte to the reply's. `None` without a reply, if the capture's clock
-    /// was set between the two, or if the reply's time is the earlier one.
+    /// Nanoseconds from the request's first byte to the reply's. `None` without a reply, if the capture's clock was set
+    /// between the two, or if the reply's time is earlier than the request's.
     #[inline]
     pub fn latency_ns(&self) -> Option<u64> {
         let reply = self.reply.filter(|_| !self.clock_was_set)?;

@@ -75,7 +75,7 @@ impl Parcel {
         }
     }
 
-    /// All packets, merged by time; those of one parser stay in capture order whatever their times are.
+    /// All packets, merged by time; those of one parser stay in capture order even if their times don't.
     pub fn in_order(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
         let mut lists: Vec<_> = self
             .parts
@@ -259,7 +259,7 @@ impl Router {
     /// The parser for an IP packet inside `depth` tunnels.
     #[inline]
     fn of_ip(&mut self, ip: &IpPacket<'_>, depth: usize, count: usize) -> usize {
-        // Only the first fragment has ports, and UDP is what gets fragmented. So UDP packets and fragments are
+        // Only the first fragment has ports, and it is UDP that gets fragmented. So UDP packets and fragments are
         // routed by addresses alone, and fragments reach the same parser as unfragmented datagrams.
         let ports = match (&ip.fragment, parse_transport(ip.protocol, ip.payload)) {
             (None, Ok(IpPayload::Tcp(tcp))) => [tcp.source_port, tcp.destination_port],

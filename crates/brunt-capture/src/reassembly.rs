@@ -1,9 +1,9 @@
-//! Reassembles one direction of a TCP connection from the outside: takes segments and emits an ordered stream
-//! of data and holes. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the receiver's
-//! acknowledgements decide. Acknowledged data will not be sent again, so a gap below the acknowledgement is a
-//! hole (the capture lost it). A gap above it may still be filled and waits in a small reorder buffer. If no
-//! acknowledgement is ever seen (one port of a tap), gaps wait only for some segments or milliseconds. If there
-//! is no room, the oldest gap is given up, never the bytes that have just arrived.
+//! Passively reassembles one direction of a TCP connection: takes segments and emits an ordered stream of data and
+//! holes. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the receiver's acknowledgements decide.
+//! Acknowledged data will not be sent again, so a gap below the acknowledgement is a hole (the capture lost it). A gap
+//! above it may still be filled and waits in a small reorder buffer. If no acknowledgement is ever seen (one port of a
+//! tap), gaps wait only for some segments or milliseconds. If there is no room, the oldest gap is given up, never the
+//! bytes that have just arrived.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -494,7 +494,7 @@ mod tests {
 
     /// With reordering, overlap, loss and wrap-around, the stream is the one the receiver had.
     #[test]
-    fn streams() {
+    fn the_stream_is_the_one_the_receiver_had() {
         for start in [1, 0xffff_fffe] {
             check(start, &[Segment(0, "abc"), Segment(3, "de")], "abcde");
             check(start, &[Segment(3, "de"), Segment(0, "abc")], "abcde");
@@ -546,7 +546,7 @@ mod tests {
 
     /// A gap that is neither filled nor acknowledged costs a bounded buffer.
     #[test]
-    fn gap_is_bounded() {
+    fn an_open_gap_costs_a_bounded_buffer() {
         let (mut ledger, mut memory) = (Ledger::default(), Memory::new(64 << 20));
         let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
         tcp.on_syn(0, &mut memory);
@@ -570,7 +570,7 @@ mod tests {
     /// Without acknowledgements, a gap is given up after some segments: only the lost data is missing, however
     /// little memory there is.
     #[test]
-    fn one_direction_alone() {
+    fn without_acknowledgements_only_the_lost_data_is_missing() {
         for memory_bytes in [64 << 20, 20_000, 0] {
             let (mut ledger, mut memory) = (Ledger::default(), Memory::new(memory_bytes));
             let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
@@ -608,7 +608,7 @@ mod tests {
 
     /// Segments in any order, some repeated and some split, give the original stream.
     #[test]
-    fn any_order() {
+    fn segments_in_any_order_give_the_original_stream() {
         use brunt_core::random::Random;
         for seed in 0..50 {
             let mut random = Random::new(seed);
@@ -649,7 +649,7 @@ mod tests {
 
     /// A jump beyond any window is a new start, not a hole of a gigabyte.
     #[test]
-    fn jump() {
+    fn a_jump_beyond_any_window_is_a_new_start() {
         let ledger = check(
             1,
             &[

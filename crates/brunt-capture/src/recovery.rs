@@ -1,6 +1,6 @@
-//! Determines which operations could still be found in a capture that lost packets, and how many were found.
-//! Called by the loss tests and by `brunt-bench capture --loss`. The one rule: an operation is possible if both
-//! packets in which its call's and its reply's headers began are present, whatever else is missing.
+//! Determines which operations could still be found in a capture that lost packets, and how many were found. Called by
+//! the loss tests and by `brunt-bench capture --loss`. The one rule: an operation is possible if both packets in which
+//! its call's and its reply's headers began are present, even if all others are missing.
 //!
 //! Each packet carries its number as its time ([`numbered`]), so an operation's times identify packets.
 
@@ -193,7 +193,7 @@ mod tests {
 
     /// Findable operations count as possible, and wrong findings are reported.
     #[test]
-    fn possible_recovered_invented() {
+    fn possible_operations_are_counted_and_wrong_ones_reported() {
         let seen = |call, reply| SeenOperation {
             kind: GETATTR,
             call,
@@ -240,7 +240,7 @@ mod tests {
 
     /// The same seed loses the same packets, about as many as requested.
     #[test]
-    fn losses_repeat() {
+    fn the_same_seed_loses_the_same_packets() {
         let draw = |seed| {
             let mut loss = Loss::new(seed, 0.1);
             (0..10_000).map(|_| loss.keeps()).collect::<Vec<bool>>()

@@ -348,7 +348,7 @@ mod tests {
 
     /// Input that ends within its header is not a capture; a header without packets is one.
     #[test]
-    fn ends_before_it_begins() {
+    fn input_that_ends_within_its_header_is_not_a_capture() {
         let header: &[u8; 24] =
             b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\x00\x01\0\0\0";
         assert!(matches!(fill(header), Ok(false)));

@@ -27,7 +27,7 @@ const FLOWS_MAX: usize = 1 << 16;
 const NAMES_MAX: usize = 256;
 /// Distinct RPC procedures.
 const PROCEDURES_MAX: usize = 256;
-/// Largest fragment of an RPC record that is believed.
+/// Largest plausible fragment of an RPC record.
 const FRAGMENT_BYTES_MAX: u32 = 16 << 20;
 /// A call's header: ten words, and two bodies of up to 400 bytes (RFC 5531, 8.2 and 9).
 const CALL_HEADER_BYTES_MAX: usize = 40 + 2 * 400;
@@ -233,11 +233,11 @@ struct Traffic {
     bytes: u64,
 }
 
-/// The RPC records of one direction of a TCP connection, as far as they follow one another without a gap. A segment
-/// after a gap is taken to begin with a record.
+/// Tracks the RPC records in one direction of a TCP connection while there is no gap. The segment after a gap is
+/// assumed to begin with a record.
 #[derive(Debug, Default)]
 struct RecordScan {
-    /// The sequence number behind the last segment, unless its bytes were no records.
+    /// The sequence number after the last segment, unless its bytes weren't records.
     next_seq: Option<u32>,
     /// Bytes until the next record mark.
     skip: usize,
@@ -255,7 +255,7 @@ impl RecordScan {
         }
         match self.next_seq {
             Some(next) if next == seq => {}
-            // Bytes that came again.
+            // Retransmitted bytes.
             Some(next) if (seq.wrapping_sub(next) as i32) < 0 => return,
             _ => *self = RecordScan::default(),
         }
@@ -266,7 +266,7 @@ impl RecordScan {
             head.extend_from_slice(payload.bytes);
             self.read(&head, call)
         };
-        // What the snap length cut off must lie before the next mark.
+        // The bytes cut off by the snap length must end before the next mark.
         let cut = payload.wire_len.saturating_sub(payload.bytes.len());
         let followed = read && cut <= self.skip;
         self.skip = self.skip.saturating_sub(cut);
@@ -521,8 +521,8 @@ pub fn survey(path: &Path, mut stop: impl FnMut() -> bool) -> Result<Survey, Sou
 mod tests {
     use super::*;
 
-    /// Calls are counted wherever records begin: two in a segment, a header that two segments share, and after bytes
-    /// that the snap length cut off. Bytes that came again don't count again.
+    /// Calls are counted wherever records begin: two in one segment, a header that spans two segments, and after bytes
+    /// cut off by the snap length. Retransmitted bytes aren't counted again.
     #[test]
     fn records_are_counted_across_segments() {
         // A call of rpcbind's GETPORT: its record mark, the header and four words.
@@ -550,9 +550,9 @@ mod tests {
             );
         }
         assert_eq!(count(&[(0, 60, 60), (0, 60, 60), (60, 240, 240)]), 5);
-        // Of the first record only the header was captured.
+        // Only the header of the first record was captured.
         assert_eq!(count(&[(0, 44, 60), (60, 240, 240)]), 5);
-        // Of the second one not even that: the next segment begins with a record.
+        // Not even the header of the second one was: the next segment begins with a record.
         assert_eq!(count(&[(0, 80, 120), (120, 180, 180)]), 4);
         assert_eq!(count(&[(0, 60, 60), (90, 30, 30), (120, 180, 180)]), 4);
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// Later than any time that occurs.
+    /// Later than any real time.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
     /// This time plus `duration`, saturating on overflow.
@@ -34,8 +34,8 @@ impl Nanos {
 /// A source of time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
-    /// `CLOCK_MONOTONIC`: shared by all processes on this machine, so times taken by a worker and
-    /// by a target on the same host can be subtracted.
+    /// `CLOCK_MONOTONIC`: shared by all processes on this machine, so timestamps from a worker and
+    /// from a target on the same host can be subtracted.
     #[default]
     Monotonic,
     /// Advanced by a test; clones share the same time.
@@ -87,7 +87,7 @@ mod tests {
 
     /// A manual clock and its clones change only through `advance`.
     #[test]
-    fn manual_clock_moves_by_hand() {
+    fn a_manual_clock_changes_only_when_advanced() {
         let clock = Clock::manual();
         let other = clock.clone();
         clock.advance(Duration::from_secs(3600));
@@ -98,9 +98,8 @@ mod tests {
         );
     }
 
-    /// The real clock never goes backwards.
     #[test]
-    fn monotonic_clock_never_goes_back() {
+    fn the_monotonic_clock_never_goes_backwards() {
         let clock = Clock::default();
         let first = clock.now();
         assert!(clock.now() >= first);

@@ -1,5 +1,5 @@
-//! Measures the CPU time and context switches that a piece of work costs this process or thread. Every
-//! result includes them, so the claim "below every cache, few system calls" can be checked on every run.
+//! Measures the CPU time and context switches that work costs this process or thread. Every result includes them, so
+//! the claim "below every cache, few system calls" can be checked on every run.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -36,7 +36,7 @@ impl ResourceUsage {
     }
 
     fn of(whose: libc::c_int) -> ResourceUsage {
-        // SAFETY: an rusage of zeros is valid, and the call fills the one it is given.
+        // SAFETY: an all-zero rusage is valid, and the call fills it.
         let usage = unsafe {
             let mut usage = std::mem::zeroed::<libc::rusage>();
             libc::getrusage(whose, &mut usage);
@@ -89,8 +89,8 @@ pub struct Spent {
     pub status: ExitStatus,
     /// Its CPU time and context switches, all threads.
     pub cost: ResourceUsage,
-    /// Its peak memory use in bytes. Linux counts from before the program was loaded, so this is
-    /// never less than the caller's own.
+    /// Its peak memory use in bytes. Linux starts counting before the program is loaded, so this is never less than the
+    /// caller's own peak.
     pub resident_bytes_max: u64,
 }
 
@@ -102,8 +102,8 @@ impl Spent {
     pub fn wait(child: Child) -> io::Result<Spent> {
         let mut status = 0;
         let pid = child.id() as libc::pid_t;
-        // SAFETY: an rusage of zeros is valid, and both pointers are to values that outlive the
-        // call. The child is ours and is given up here, so its process id is never waited for again.
+        // SAFETY: an all-zero rusage is valid, and both pointers refer to values that outlive the call. We own the
+        // child and consume it here, so its process id is never waited for again.
         let (waited, usage) = unsafe {
             let mut usage = std::mem::zeroed::<libc::rusage>();
             let mut waited = libc::wait4(pid, &mut status, 0, &mut usage);
@@ -129,7 +129,7 @@ mod tests {
 
     /// Work shows up as CPU time, and a wait as a voluntary context switch.
     #[test]
-    fn work_and_waits_show() {
+    fn work_is_cpu_time_and_a_wait_is_a_context_switch() {
         let before = ResourceUsage::now();
         let mut random = crate::random::Random::new(1);
         while ResourceUsage::now().since(before).cpu() < Duration::from_millis(5) {
@@ -141,9 +141,9 @@ mod tests {
         assert!(used.voluntary_switches >= 1 && used.switches() >= used.voluntary_switches);
     }
 
-    /// A child's exit status, CPU time and memory are reported for that child only.
+    /// A child's exit status, CPU time and memory are its own.
     #[test]
-    fn a_program_that_ended() {
+    fn the_cost_of_a_child_is_its_own() {
         let run = |script: &str| {
             Spent::wait(
                 std::process::Command::new("sh")

@@ -1,9 +1,9 @@
-//! Paths of files and devices in device URLs. A path is bytes and a URL is text, so `file:` URLs escape what text
+//! File and device paths in device URLs. A path is bytes and a URL is text, so `file:` URLs escape bytes that text
 //! cannot express: `file:/tmp/disk%FF.img` (RFC 3986, 2.1).
 //!
-//! The backend `file` decodes, the command line encodes, and messages show paths in this form. The rule: no two paths
-//! have the same form, so a message never names another file than the one that was used. A bare path, without `file:`,
-//! is taken as it is.
+//! The `file` backend decodes, the command line encodes, and messages show paths in this form. The rule: no two paths
+//! have the same form, so a message always identifies the file that was used. A bare path, without `file:`, is used
+//! verbatim.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -15,8 +15,8 @@ use crate::device_url::split_options;
 
 const SCHEME: &str = "file:";
 
-/// The path that a `file:` URL names; `place` follows the colon. A percent sign without two hexadecimal digits is
-/// itself.
+/// Decodes the path in a `file:` URL; `place` is the part after the colon. A percent sign that isn't followed by two
+/// hexadecimal digits is literal.
 pub fn decode(place: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(place.len());
     let mut rest = place.as_bytes();
@@ -28,7 +28,7 @@ pub fn decode(place: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// The byte that `%FF` stands for, at the start of a text.
+/// Decodes an escape such as `%FF` at the start of a text.
 fn escaped_byte(text: &[u8]) -> Option<u8> {
     let [b'%', high, low, ..] = text else {
         return None;
@@ -37,15 +37,15 @@ fn escaped_byte(text: &[u8]) -> Option<u8> {
     Some((digit(high)? * 16 + digit(low)?) as u8)
 }
 
-/// A path as the place of a `file:` URL: what would have another meaning there, control characters and bytes that are
-/// not UTF-8 are escaped.
+/// Encodes a path for a `file:` URL: escapes characters with a special meaning there, control characters, and bytes
+/// that are not UTF-8.
 pub fn encode(path: &Path) -> String {
     escape(path.as_os_str().as_bytes(), |one| {
         one.is_control() || matches!(one, '%' | '?' | '[' | ']' | ',')
     })
 }
 
-/// A bare path as the place of a `file:` URL.
+/// Encodes a bare path for a `file:` URL.
 pub fn encode_bare(path: &str) -> Cow<'_, str> {
     let is_escape = |(at, _): (usize, &str)| escaped_byte(&path.as_bytes()[at..]).is_some();
     match path.match_indices('%').any(is_escape) {
@@ -54,7 +54,7 @@ pub fn encode_bare(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Escapes these characters, and all bytes that are not UTF-8.
+/// Escapes special characters and all bytes that are not UTF-8.
 fn escape(bytes: &[u8], is_special: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(bytes.len());
     let escaped =
@@ -71,7 +71,7 @@ fn escape(bytes: &[u8], is_special: impl Fn(char) -> bool) -> String {
     text
 }
 
-/// A path in messages and results: as it is if it is plain text, otherwise as a `file:` URL.
+/// Formats a path for messages and results: unchanged if it is plain text, otherwise as a `file:` URL.
 pub fn shown(path: &Path) -> impl Display + '_ {
     Shown(path)
 }
@@ -87,7 +87,7 @@ impl Display for Shown<'_> {
     }
 }
 
-/// The device URL that a word of the command line means. Only words that aren't UTF-8 change: a path, possibly with
+/// Converts a command-line argument to a device URL. Only arguments that aren't UTF-8 change: a path, possibly with
 /// options, becomes a `file:` URL; in any other URL, bytes that aren't UTF-8 are escaped.
 pub fn from_argument(word: OsString) -> String {
     let word = match word.into_string() {
@@ -106,10 +106,10 @@ pub fn from_argument(word: OsString) -> String {
     if whole.exists() {
         return format!("{SCHEME}{}", encode(whole));
     }
-    // Options are text; they begin at the same question mark whatever the bytes of the path are.
+    // Options are text; they begin at the same question mark, whatever bytes the path contains.
     let text: String = bytes.iter().map(|byte| char::from(byte & 0x7f)).collect();
     let (place, options) = split_options(&text);
-    // A comma may begin an option of a LUN.
+    // A comma may start a LUN option.
     let path = escape(&bytes[..place.len()], |one| one.is_control() || one == '%');
     let options = match options {
         "" => String::new(),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_two_digits() {
+    fn escapes_have_two_hexadecimal_digits() {
         let check = |text: &str, bytes: &[u8]| assert_eq!(decode(text), path(bytes), "{text}");
         check("/a%41b", b"/aAb");
         check("/a%fFb", b"/a\xffb");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_command_line_become_urls() {
+    fn command_line_arguments_become_urls() {
         let check = |word: &[u8], url: &str| {
             let word = OsString::from_vec(word.to_vec());
             assert_eq!(from_argument(word), url);

@@ -1,7 +1,7 @@
-//! Finds the options and the secrets in a device URL. The parser (`brunt-block`) and everything that
-//! shows or stores URLs use the same rules, so every secret that the parser accepts can also be masked.
+//! Finds the options and secrets in a device URL. The parser (`brunt-block`) and all code that shows or stores URLs use
+//! the same rules, so every secret that the parser accepts can also be masked.
 //!
-//! The rule: when in doubt, treat a text as secret. A masked host name is a nuisance, a printed password is a leak.
+//! The rule: when in doubt, treat text as secret. A masked host name is a nuisance; a printed password is a leak.
 
 use std::ops::Range;
 
@@ -34,8 +34,8 @@ pub fn is_secret_key(key: &str) -> bool {
             .any(|word| key.contains(word))
 }
 
-/// The secret parts of a device URL, in order: the password of a login (even if the scheme is
-/// misspelt), the values of options such as `target_password`, and the secrets of devices in brackets.
+/// The secret parts of a device URL, in order: the login password (even if the scheme is misspelt), the values of
+/// options such as `target_password`, and the secrets of devices in brackets.
 pub fn secrets(url: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     find(url, 0, &mut found);
@@ -47,8 +47,8 @@ pub fn without_secrets(url: &str) -> String {
     masked(url, &secrets(url))
 }
 
-/// Masks all secrets in a text that may contain URLs, such as a message or a shell command. Where a
-/// secret ends is uncertain in such a text, so the rest of its line may be masked too.
+/// Masks all secrets in text that may contain URLs, such as a message or a shell command. The end of a secret can be
+/// ambiguous there, so the rest of its line may be masked too.
 pub fn text_without_secrets(text: &str) -> String {
     masked(text, &secrets_in_text(text))
 }
@@ -65,12 +65,12 @@ pub fn text_without_these(text: &str, known: &[String]) -> String {
     masked(text, &merged(found))
 }
 
-/// Whether to search for a secret in texts that aren't URLs. A short one could be part of any word.
+/// Whether to search for a secret in text that isn't a URL. A short one could be part of any word.
 pub fn is_sought(secret: &str) -> bool {
     secret.len() >= SOUGHT_BYTES_MIN
 }
 
-/// The secret parts of a text that may contain URLs.
+/// The secret parts of text that may contain URLs.
 pub fn secrets_in_text(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut base = 0;
@@ -82,7 +82,7 @@ pub fn secrets_in_text(text: &str) -> Vec<Range<usize>> {
     merged(found)
 }
 
-/// `text` with each of these ranges, which are in order, replaced by [`MASK`].
+/// `text` with each of these ranges, which must be in order, replaced by [`MASK`].
 pub fn masked(text: &str, secrets: &[Range<usize>]) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut from = 0;
@@ -113,7 +113,7 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
     let has_slashes = place
         .split_once(':')
         .is_some_and(|(_, argument)| argument.starts_with("//"));
-    // The devices of an array. The brackets of an IPv6 address come after two slashes.
+    // The members of an array. The brackets of an IPv6 address come after two slashes.
     let mut options_start = base + text.len() - options.len();
     if !has_slashes && place.contains('[') {
         // A secret that contains brackets may be split between what look like devices.
@@ -122,7 +122,7 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
             Some(devices) => devices
                 .into_iter()
                 .for_each(|device| find(&place[device.clone()], base + device.start, found)),
-            // A secret may contain an unbalanced bracket, for instance.
+            // For example, a secret may contain an unbalanced bracket.
             None => {
                 in_line(place, base, found);
                 let login = login_secret(text, place);
@@ -132,7 +132,7 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
     } else {
         let login = login_secret(text, place);
         let host = login.as_ref().map_or(0, |part| part.end);
-        // The options start at the first question mark: a later one may be part of a secret.
+        // Options start at the first question mark: a later one may be part of a secret.
         if let Some(at) = text[host..].find('?') {
             options_start = base + host + at + 1;
         }
@@ -160,7 +160,7 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     let Some(end) = place.rfind('@').filter(|end| *end >= start) else {
         let percent = start + place[start..].find('%')?;
         return match text.rfind('@') {
-            // The secret contains what looks like the beginning of options.
+            // The secret contains text that looks like the start of options.
             Some(end) if end > percent => Some(percent + 1..end),
             // The '@' is missing. The zone of an IPv6 address is not a secret.
             _ if place[start..percent].contains(['/', '[']) => None,
@@ -170,7 +170,7 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     if let Some(percent) = place[start..end].find('%') {
         return Some(start + percent + 1..end);
     }
-    // The login syntax of other programs. An iSCSI name may contain both a colon and an '@'.
+    // The login syntax of other programs. An iSCSI name may contain both ':' and '@'.
     let colon = start + place[start..end].find(':')?;
     let is_login = !place.starts_with("iscsi:") && !place[start..colon].contains('/');
     is_login.then(|| colon + 1..end)
@@ -248,7 +248,7 @@ fn logins_in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
         let Some(percent) = before.filter(|at| rest[*at..].starts_with('%')) else {
             continue;
         };
-        // A secret may contain "://", so the text after that may belong to it.
+        // A secret may contain "://", so the text after it may belong to the secret.
         let end = rest[..next]
             .rfind('@')
             .filter(|end| *end > percent)
@@ -276,7 +276,7 @@ pub fn percent_decode(text: &str) -> Option<String> {
         .filter(|text| !text.contains('\0'))
 }
 
-/// Percent-encodes a text where a URL requires it.
+/// Percent-encodes text where a URL requires it.
 pub fn percent_encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:+,@!$'()*;".contains(&byte);
     let mut encoded = String::with_capacity(text.len());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_shown() {
+    fn urls_without_secrets_are_unchanged() {
         for url in [
             "/data/50%@x.img?size=1GiB",
             "file:a%b@c",
@@ -377,9 +377,9 @@ mod tests {
         );
     }
 
-    /// Texts are cut at characters, not bytes, and ranges stay in order.
+    /// Text is cut at character boundaries, and ranges stay in order.
     #[test]
-    fn no_text_breaks_the_search() {
+    fn unusual_text_never_panics() {
         for text in [
             "é://ü%ö@ß",
             "%@",

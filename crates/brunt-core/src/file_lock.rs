@@ -1,7 +1,7 @@
 //! An advisory lock (`flock`) on an open file, held until the [`FileLock`] is dropped or the process exits.
 //!
-//! The rule: dropping the lock unlocks explicitly. Closing the file is not enough: between fork and
-//! exec, a child has all of its parent's files open and would briefly keep the lock.
+//! The rule: dropping the lock unlocks explicitly. Closing the file is not enough: between fork and exec, a child holds
+//! all of its parent's open files and would briefly keep the lock.
 
 use std::fs::{File, TryLockError};
 use std::io;

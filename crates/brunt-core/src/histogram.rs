@@ -1,5 +1,5 @@
-//! Latency histograms in nanoseconds. Histograms of many threads and intervals merge exactly, so
-//! percentiles of the merged histogram are those of a single one. Recorders fill them, reports read them.
+//! Latency histograms in nanoseconds. Histograms from many threads and intervals merge exactly, so percentiles of the
+//! merged histogram equal those of a single one. Recorders fill them; reports read them.
 //!
 //! The rule: merge histograms, never average their percentiles.
 
@@ -8,17 +8,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::Nanos;
 use crate::{prefetch, rank};
 
-/// Longest latency with a bucket: 2^43 ns, 2.4 hours. Longer ones count as this in percentiles;
-/// [`Histogram::max`] and [`Histogram::mean`] stay exact.
+/// Longest latency with a bucket: 2^43 ns, 2.4 hours. Percentiles clamp longer ones to this value; [`Histogram::max`]
+/// and [`Histogram::mean`] stay exact.
 pub const NANOS_MAX: u64 = 1 << 43;
 
-/// Buckets per octave (the latencies from a power of two up to the next): 1024, so a bucket is at
-/// most 0.1 % of its latencies wide. Below 2048 ns each nanosecond has its own bucket; all
-/// latencies below 1024 ns form one octave.
+/// Buckets per octave (the latencies from a power of two up to the next): 1024, so a bucket's width is at most 0.1 % of
+/// its latencies. Below 2048 ns each nanosecond has its own bucket; all latencies below 1024 ns form one octave.
 const OCTAVE: usize = 1024;
 
-/// Maximum count of a histogram that is read from a file or peer: a million latencies per second
-/// for nine years. 65,536 such histograms can be merged before a 64-bit count overflows.
+/// Maximum count of a histogram read from a file or a peer: a million latencies per second for nine years. 65,536 such
+/// histograms can be merged before a 64-bit count overflows.
 pub const COUNT_READ_MAX: u64 = 1 << 48;
 
 /// Why stored data is not a valid histogram.
@@ -29,22 +28,21 @@ pub enum HistogramError {
         "a histogram of {counted} latencies and {more} more in one bucket; at most {COUNT_READ_MAX} are read"
     )]
     TooMany {
-        /// Count of the buckets before.
+        /// Total count of the preceding buckets.
         counted: u64,
         /// Count of this bucket.
         more: u64,
     },
-    /// A minimum and maximum without any counts, or counts without them.
+    /// A minimum and maximum without counts, or counts without them.
     #[error("a histogram's minimum and maximum are not its counts'")]
     Ends,
 }
 
-/// Counts latencies by bucket, and keeps the exact count, sum, minimum and maximum.
+/// Counts latencies per bucket, and keeps the exact count, sum, minimum and maximum.
 ///
-/// Buckets are linear within an octave, like HdrHistogram's with three significant digits. Only the
-/// octaves from the shortest to the longest recorded latency take memory: 8 KiB each, 280 KiB for
-/// all 35. An empty histogram takes none, and a copy no octave in which nothing is counted outside
-/// of the shortest and the longest latency.
+/// Buckets are linear within an octave, like HdrHistogram's with three significant digits. Memory is allocated only for
+/// the octaves from the shortest to the longest recorded latency: 8 KiB each, 280 KiB for all 35. An empty histogram
+/// has none, and a clone omits empty octaves below the shortest and above the longest latency.
 pub struct Histogram {
     /// Index of the bucket of `counts[0]`; always the first bucket of an octave.
     first: usize,
@@ -55,11 +53,11 @@ pub struct Histogram {
     max: u64,
 }
 
-/// A histogram that is cleared and filled again keeps the memory of the longest latency that it
-/// ever counted. Its copies, one for each interval of a run, don't.
+/// A histogram that is cleared and refilled keeps its memory up to the longest latency that it ever counted. Its
+/// clones, one per interval of a run, don't.
 impl Clone for Histogram {
     fn clone(&self) -> Histogram {
-        // Not from `min` and `max`: a peer may have sent any.
+        // Not from `min` and `max`: a peer may have sent any values.
         let counts = |octave: &[u64]| octave.iter().any(|count| *count > 0);
         let octaves = || self.counts.chunks(OCTAVE);
         let first = octaves().position(counts).unwrap_or(0);
@@ -82,7 +80,7 @@ fn bucket_of(latency: u64) -> usize {
     shift as usize * OCTAVE + (latency >> shift) as usize
 }
 
-/// The shortest and the longest latency of a bucket.
+/// The shortest and longest latency of a bucket.
 fn ends(bucket: usize) -> (u64, u64) {
     let shift = (bucket / OCTAVE).saturating_sub(1);
     let low = ((bucket - shift * OCTAVE) as u64) << shift;
@@ -102,7 +100,7 @@ impl Histogram {
         }
     }
 
-    /// Records one latency. Allocates if the latency is outside the octaves that have memory.
+    /// Records one latency. Allocates if the latency is outside the allocated octaves.
     #[inline]
     pub fn record(&mut self, latency: Nanos) {
         *self.bucket(bucket_of(latency.0)) += 1;
@@ -173,7 +171,7 @@ impl Histogram {
         }
     }
 
-    /// Adds all latencies recorded in `other`.
+    /// Adds all latencies of `other`.
     pub fn merge(&mut self, other: &Histogram) {
         if other.is_empty() {
             return;
@@ -189,7 +187,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Resets the histogram and keeps its memory.
+    /// Empties the histogram but keeps its memory.
     pub fn clear(&mut self) {
         if !self.is_empty() {
             self.counts.fill(0);
@@ -217,18 +215,18 @@ impl Histogram {
         self.sum
     }
 
-    /// Minimum, exact.
+    /// The exact minimum.
     pub fn min(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(Nanos(self.min))
     }
 
-    /// Maximum, exact.
+    /// The exact maximum.
     pub fn max(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(Nanos(self.max))
     }
 
-    /// The latency that `percent` of all latencies don't exceed (`99.9` for p99.9); at most 0.1 %
-    /// too long. The minimum for 0 percent.
+    /// The latency that `percent` of all latencies don't exceed (`99.9` for p99.9); at most 0.1 % too high. For 0
+    /// percent, the minimum.
     pub fn percentile(&self, percent: f64) -> Option<Nanos> {
         if percent <= 0.0 {
             return self.min();
@@ -259,8 +257,8 @@ impl Histogram {
         (!self.is_empty()).then(|| below as f64 / self.count as f64)
     }
 
-    /// The number of latencies at or below each of `bounds`, which must ascend. A bucket is counted
-    /// as a whole, at its upper edge. No bucket straddles a power of two.
+    /// The number of latencies at or below each of `bounds`, which must ascend. A bucket counts as a whole, at its
+    /// upper edge. No bucket straddles a power of two.
     pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
         let mut buckets = self.buckets().peekable();
         let mut below = 0;
@@ -289,7 +287,7 @@ impl Histogram {
     }
 }
 
-/// The serialized form of a histogram: the non-empty buckets, and the values that buckets don't contain.
+/// The serialized form of a histogram: the non-empty buckets, and the values that can't be derived from them.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Histogram")]
 struct Sparse {
@@ -302,7 +300,7 @@ struct Sparse {
     buckets: Vec<(u64, u64)>,
 }
 
-/// Lossless; the size grows only with the number of different latencies.
+/// Lossless; the size depends only on the number of non-empty buckets.
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (sum_high, sum_low) = ((self.sum >> 64) as u64, self.sum as u64);
@@ -436,10 +434,10 @@ mod tests {
         assert_eq!(edges, frozen);
     }
 
-    /// Memory is allocated only for recorded octaves, and grows in both directions without moving counts.
-    /// One long latency doesn't make the copies of all later intervals large.
+    /// Memory is allocated only for recorded octaves, and grows in both directions without moving counts. A single long
+    /// latency doesn't enlarge the clones of all later intervals.
     #[test]
-    fn a_copy_takes_only_what_it_counts() {
+    fn a_clone_allocates_only_recorded_octaves() {
         let mut histogram = Histogram::new();
         for latency in [300, 5_000, NANOS_MAX + 7] {
             histogram.record(Nanos(latency));
@@ -454,7 +452,7 @@ mod tests {
         assert_eq!(copy, histogram);
         assert_eq!(copy.counts.capacity(), OCTAVE);
         assert!(histogram.counts.len() > 30 * OCTAVE);
-        // It still takes any latency.
+        // The clone still accepts any latency.
         for latency in [300, NANOS_MAX] {
             copy.record(Nanos(latency));
             histogram.record(Nanos(latency));
@@ -463,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_that_of_what_was_counted() {
+    fn memory_covers_only_recorded_octaves() {
         let mut histogram = Histogram::new();
         assert_eq!(histogram.counts.capacity(), 0);
         for (i, nanos) in [70_000, 90_000, 3_000_000, 40, NANOS_MAX, 0, 70_000]
@@ -475,7 +473,7 @@ mod tests {
                 histogram.buckets().map(|(_, count)| count).sum::<u64>(),
                 i as u64 + 1
             );
-            // Prefetching a latency without memory does nothing.
+            // Prefetching a latency outside the allocated octaves does nothing.
             [nanos, 2_000]
                 .into_iter()
                 .for_each(|nanos| histogram.prefetch(Nanos(nanos)));
@@ -488,9 +486,10 @@ mod tests {
         assert_eq!(counted, [1, 1, 2, 1, 1, 1]);
     }
 
-    /// Merging parts equals recording everything in one histogram, and a round trip through a file keeps percentiles.
+    /// Merging parts equals recording everything in one histogram, and a round trip through a file preserves
+    /// percentiles.
     #[test]
-    fn merging_is_counting() {
+    fn merging_equals_recording_in_one_histogram() {
         let mut random = Random::new(2);
         let (mut all, mut parts) = (Histogram::new(), [Histogram::new(), Histogram::new()]);
         for i in 0..10_000 {
@@ -520,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_the_same_again() {
+    fn a_serialized_histogram_is_restored_identically() {
         let mut random = Random::new(3);
         let mut histogram = Histogram::new();
         let check = |histogram: &Histogram| {
@@ -546,8 +545,8 @@ mod tests {
         assert!(serde_json::from_str::<Histogram>(nonsense).is_err());
     }
 
-    /// Impossibly large counts are refused when they are read, before they are added up. Accepted
-    /// histograms can be merged many times.
+    /// Impossibly large counts are rejected on reading, before they are summed. Accepted histograms can be merged many
+    /// times.
     #[test]
     fn counts_that_overflow_are_refused() {
         let read = |buckets: &str| {
@@ -587,7 +586,7 @@ mod tests {
         );
     }
 
-    /// A latency beyond the range is counted, and its exact length is kept.
+    /// A latency beyond the range is counted, and its exact value is kept.
     #[test]
     fn longest_latency_is_exact() {
         let mut histogram = Histogram::new();

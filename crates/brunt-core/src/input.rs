@@ -1,7 +1,7 @@
-//! Opens files that users name, which may be pipes. Waiting for input ends when the program is asked to stop.
+//! Opens user-named files, which may be pipes. Waiting for input ends when the program is asked to stop.
 //!
-//! Every crate opens such files here. The rule: never block inside open(2) or read(2), because these
-//! calls may resume after a signal, and the flag that the signal handler sets would go unnoticed.
+//! All crates open such files here. The rule: never block inside open(2) or read(2), because these calls may resume
+//! after a signal, and the flag that the signal handler sets would go unnoticed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -14,19 +14,19 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// How long a signal that another thread handled may go unnoticed.
+/// Maximum delay in noticing a signal that another thread handled.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// The flag that stops this process.
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Ends every wait for input or for room for output, here and in other threads, once the flag is set. Only the first call
+/// Once the flag is set, every wait for input or for output space ends, here and in other threads. Only the first call
 /// has an effect.
 pub fn stop_on(flag: Arc<AtomicBool>) {
     let _ = STOP.set(flag);
 }
 
-/// The flag of [`stop_on`], for waits that don't end by themselves.
+/// The flag of [`stop_on`], for waits that don't end on their own.
 pub(crate) fn stop_flag() -> Option<Arc<AtomicBool>> {
     STOP.get().cloned()
 }
@@ -41,12 +41,12 @@ pub fn stopped() -> io::Error {
     io::Error::other(Stopped("input"))
 }
 
-/// The same for a write.
+/// The same error for a write.
 pub(crate) fn stopped_writing() -> io::Error {
     io::Error::other(Stopped("a reader"))
 }
 
-/// Whether an error says that a wait ended because the program was asked to stop.
+/// Whether an error means that a wait ended because the program was asked to stop.
 pub fn is_stopped(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<Stopped>())
 }
@@ -61,7 +61,7 @@ pub struct InputFile {
 }
 
 impl InputFile {
-    /// Opens a file. For a named pipe, reading waits for a writer, not opening.
+    /// Opens a file. Opening a named pipe doesn't wait for a writer; reading does.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -162,7 +162,7 @@ mod tests {
         (input, File::from(writer))
     }
 
-    /// Setting the flag ends a wait; data that arrived before is still read.
+    /// Setting the flag ends a wait; data that arrived earlier is still read.
     #[test]
     fn a_flag_ends_a_wait() {
         let (mut input, mut writer) = pipe();

@@ -1,6 +1,6 @@
-//! Shared by every crate of Brunt: units, the clock, seeded random numbers, histograms, the parts of
-//! device URLs, distinct-count sketches and file locks. Its only I/O is locking files, reading and
-//! writing files that users name, the clock and this process's resource usage. It has no knowledge of storage.
+//! Shared by all crates of Brunt: units, the clock, seeded random numbers, histograms, device URL parsing,
+//! distinct-count sketches and file locks. Its only I/O is locking files, reading and writing user-named files, reading
+//! the clock and this process's resource usage. It has no knowledge of storage.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "clock_gettime")]

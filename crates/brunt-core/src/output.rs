@@ -1,8 +1,8 @@
-//! Writes to standard output and to files that users name, which may be pipes that are full because nobody reads them.
-//! Waiting for room ends when the program is asked to stop.
+//! Writes to standard output and to user-named files, which may be full pipes without an active reader. Waiting for
+//! space ends when the program is asked to stop.
 //!
-//! Commands write everything through this module that may be long. The rule: never block inside open(2) or write(2),
-//! for the same reason as in [`crate::input`].
+//! Commands send all output that may be long through this module. The rule: never block inside open(2) or write(2), for
+//! the same reason as in [`crate::input`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -18,10 +18,10 @@ use rustix::io::Errno;
 
 use crate::input::{LOOK, stop_flag, stopped_writing};
 
-/// A pipe that poll(2) says has room takes this many bytes without blocking (pipe(7), `PIPE_BUF`).
+/// When poll(2) reports a pipe as writable, it accepts this many bytes without blocking (pipe(7), `PIPE_BUF`).
 const PIECE_BYTES: usize = 4096;
-/// How long a reader may take nothing if the program was asked to stop before it began to write, such as a pager that
-/// shows the figures of an interrupted run.
+/// How long to wait for a stalled reader if the program was asked to stop before it began to write; for example a pager
+/// that shows the results of an interrupted run.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A file opened for writing.
@@ -86,7 +86,7 @@ impl OutputFile {
         })
     }
 
-    /// Waits until there is room for a piece.
+    /// Waits until there is space for a piece.
     fn wait(&self) -> io::Result<()> {
         let was_set = is_set(self.stop.as_ref());
         let begin = Instant::now();
@@ -131,7 +131,7 @@ impl Write for OutputFile {
         }
     }
 
-    /// Nothing is buffered.
+    /// Does nothing: output is unbuffered.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -166,7 +166,7 @@ mod tests {
         flag.store(true, Ordering::Relaxed);
         let (mut output, error) = writing.join().unwrap();
         assert!(is_stopped(&error), "{error}");
-        // Later writes wait for the reader, but not forever.
+        // Later writes wait for the reader, but not indefinitely.
         output.patience = Duration::from_millis(300);
         let mut bytes = vec![0; 1 << 15];
         reader.read_exact(&mut bytes).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_leaves_is_a_broken_pipe() {
+    fn a_closed_reader_is_a_broken_pipe() {
         let (reader, mut output) = pipe();
         drop(reader);
         let error = output.write_all(&[0; 1 << 20]).unwrap_err();

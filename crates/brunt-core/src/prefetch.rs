@@ -6,7 +6,7 @@
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch accesses nothing, so that any address will do; SSE is part of x86-64.
+    // SAFETY: a prefetch accesses no memory, so any address is valid; SSE is part of x86-64.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());

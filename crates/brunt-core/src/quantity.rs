@@ -1,5 +1,5 @@
-//! Sizes and durations in files that people write: strings with a unit (`"8k"`, `"10ms"`), or a whole number
-//! of bytes. All config fields of that kind use these two types, so the same spelling works everywhere.
+//! Sizes and durations in files written by users: strings with a unit (`"8k"`, `"10ms"`), or a whole number of bytes.
+//! All such config fields use these two types, so the same spelling works everywhere.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -133,7 +133,7 @@ mod tests {
 
     /// Values survive a round trip, to the byte and the nanosecond.
     #[test]
-    fn round_trips() {
+    fn quantities_survive_a_round_trip() {
         let sizes = [0, 1, 511, 4096, 1_610_612_736, 1_234_567_890_123, u64::MAX];
         for bytes in sizes.map(Size) {
             let text = serde_json::to_string(&bytes).unwrap();

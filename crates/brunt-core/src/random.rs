@@ -17,8 +17,8 @@ impl Random {
         }
     }
 
-    /// A generator for part `index` of something seeded with `seed` (a worker, a direction of a
-    /// link). Each part has its own sequence, which doesn't depend on the number of parts.
+    /// A generator for part `index` of an object seeded with `seed` (a worker, a direction of a link). Each part has
+    /// its own sequence, independent of the number of parts.
     pub fn for_part(seed: u64, index: u64) -> Random {
         let mut mix = seed ^ index.wrapping_mul(PART);
         Random::new(split_mix(&mut mix))
@@ -61,14 +61,14 @@ impl Random {
         self.unit() < p
     }
 
-    /// A draw from the exponential distribution with this mean.
+    /// A sample from the exponential distribution with this mean.
     #[inline]
     pub fn exponential(&mut self, mean: f64) -> f64 {
         // 1 - unit() is in (0, 1], so the logarithm is finite.
         -mean * libm::log(1.0 - self.unit())
     }
 
-    /// A draw from the standard normal distribution (Box-Muller, one of the pair).
+    /// A sample from the standard normal distribution (Box-Muller; the other value of the pair is discarded).
     #[inline]
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * libm::log(1.0 - self.unit())).sqrt();
@@ -86,15 +86,15 @@ impl Random {
 /// Number of parts in [`Parts`].
 pub const LANES: usize = 8;
 
-/// The generators of [`LANES`] consecutive parts, advanced together, for callers that need many numbers of
-/// each part. They produce the same numbers as [`Random::for_part`], several at a time with SIMD instructions.
+/// The generators of [`LANES`] consecutive parts, advanced together, for callers that need many numbers from each part.
+/// They produce the same numbers as [`Random::for_part`], several at a time with SIMD instructions.
 #[derive(Clone, Debug)]
 pub struct Parts {
     state: [[u64; LANES]; 4],
 }
 
 impl Parts {
-    /// Parts `first` to `first + LANES - 1` of a thing seeded with `seed`.
+    /// Parts `first` to `first + LANES - 1` of an object seeded with `seed`.
     #[inline(always)] // inlined so that it is compiled with the caller's target features (SIMD)
     pub fn new(seed: u64, first: u64) -> Parts {
         let mut seeds = [0; LANES];
@@ -111,8 +111,8 @@ impl Parts {
         Parts { state }
     }
 
-    /// Writes the next 64 bits of each part to `out`. The same as [`Random::next_u64`], using only
-    /// operations that have SIMD instructions (there is no such 64-bit multiplication).
+    /// Writes the next 64 bits of each part to `out`. Equivalent to [`Random::next_u64`], but uses only operations with
+    /// SIMD instructions (there is no 64-bit SIMD multiplication).
     #[inline(always)] // as above
     pub fn next_u64(&mut self, out: &mut [u64; LANES]) {
         let [s0, s1, s2, s3] = &mut self.state;
@@ -130,7 +130,7 @@ impl Parts {
     }
 }
 
-/// Separates the seeds of parts.
+/// Makes the seeds of parts distinct.
 const PART: u64 = 0xD1B5_4A32_D192_ED03;
 
 #[inline(always)] // as Parts::new
@@ -162,7 +162,7 @@ mod tests {
         );
     }
 
-    /// The distributions are frozen too, to the last bit.
+    /// The distributions are frozen too, bit for bit.
     #[test]
     fn distributions_are_frozen() {
         let mut random = Random::new(42);
@@ -170,7 +170,6 @@ mod tests {
         assert_eq!(random.normal().to_bits(), 13824526211183503328);
     }
 
-    /// The distributions have the stated means.
     #[test]
     fn distributions_have_their_means() {
         let mut random = Random::new(7);
@@ -182,9 +181,8 @@ mod tests {
         assert!((mean(&mut || random.below(10) as f64) - 4.5).abs() < 0.05);
     }
 
-    /// Parts of the same seed have different sequences.
     #[test]
-    fn parts_differ() {
+    fn parts_of_a_seed_have_different_sequences() {
         assert_ne!(
             Random::for_part(1, 0).next_u64(),
             Random::for_part(1, 1).next_u64()
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_side_by_side_have_the_numbers_of_each() {
+    fn parts_advanced_together_match_single_generators() {
         for (seed, first) in [(1, 0), (u64::MAX, 12345), (7, u64::MAX - 3)] {
             let mut parts = Parts::new(seed, first);
             let mut each: [Random; LANES] =

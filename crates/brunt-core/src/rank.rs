@@ -1,5 +1,5 @@
-//! Percentile ranks: which of the sorted values is the p99.9. Everything that computes a percentile
-//! from values or counts uses this module, so all of them agree.
+//! Percentile ranks: which of the sorted values is the p99.9. All code that computes a percentile from values or counts
+//! uses this module, so the results agree.
 //!
 //! The rule: ranks use integer arithmetic. In floating point, `99.9 / 100.0 * 1000.0` is slightly
 //! more than 999, and rounding it up yields the maximum.
@@ -41,7 +41,7 @@ mod tests {
         (100.0, 1, 1),
     ];
 
-    /// For each count up to 200,000, both from the percentile and from its share as callers compute it.
+    /// Checks each count up to 200,000, computed both from the percentile and from its fraction as callers do.
     #[test]
     fn ranks_are_exact_for_every_count() {
         for (percent, numerator, denominator) in PERCENTS {
@@ -54,7 +54,7 @@ mod tests {
         }
     }
 
-    /// A histogram that records one value after another reports the percentiles of the sorted values.
+    /// A histogram that records one value at a time reports the percentiles of the sorted values.
     #[test]
     fn histograms_agree_with_sorted_values_for_every_count() {
         // One value per bucket: percentiles are exact as long as buckets are one nanosecond wide.
@@ -70,7 +70,7 @@ mod tests {
                 );
             }
         }
-        // Above that, at most 0.1 % above the value of that rank. Prime steps cover every remainder.
+        // Above that, at most 0.1 % above the value of that rank. A prime step covers every remainder.
         for count in 2001..=200_000u64 {
             histogram.record(Nanos(count - 1));
             if count % 97 != 0 && count % 1000 != 0 {

@@ -1,8 +1,8 @@
-//! Shares as people write them: a number from 0 to 1 such as `0.01`, or a percentage such as `"1%"`. All keys of links
-//! and faults that are shares are read here.
+//! Shares as users write them: a number from 0 to 1 such as `0.01`, or a percentage such as `"1%"`. All share keys of
+//! links and faults are parsed here.
 //!
-//! The rule: what is read is a number; whether it is in range is checked by those who know the range, with
-//! [`mistake`]'s words.
+//! The rule: this module only parses; code that knows the valid range checks it and reports violations with
+//! [`mistake`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,10 +14,10 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(pub f64);
 
-/// What to write for a share.
+/// How to write a share, for error messages.
 pub const FORMS: &str = "write a number from 0 to 1 or a percentage, such as 0.01 or \"1%\"";
 
-/// Reads `0.01` or `1%`; `None` if it is neither. The range is not checked.
+/// Parses `0.01` or `1%`; `None` if it is neither. The range is not checked.
 pub fn parse(text: &str) -> Option<f64> {
     let text = text.trim();
     let number = |text: &str| {
@@ -31,12 +31,12 @@ pub fn parse(text: &str) -> Option<f64> {
     }
 }
 
-/// The message for a value that is no share.
+/// The message for an invalid share.
 pub fn mistake(value: impl fmt::Display) -> String {
     format!("{value} is not a share; {FORMS}")
 }
 
-/// A value that is no share. The message names no key: serde's does.
+/// An invalid share. The message doesn't include the key, because serde's does.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct NoShare(String);
@@ -87,16 +87,16 @@ impl JsonSchema for Share {
     }
 }
 
-/// The share of a key, which errors name.
+/// Parses the share of a key; errors include the key.
 fn of_key<'de, D: Deserializer<'de>>(key: &str, deserializer: D) -> Result<f64, D::Error> {
     let read = deserializer.deserialize_any(ShareVisitor)?;
     read.map_err(|what| D::Error::custom(format!("{key}: {what}")))
 }
 
-/// Defines `serde`'s `deserialize_with` for keys: one for a share that is always set, one for an optional one.
+/// Defines functions for serde's `deserialize_with`, two per key: for a required share and for an optional one.
 macro_rules! keys {
     ($($key:ident)*) => {
-        /// Readers of keys that are always set.
+        /// Functions for required keys.
         pub mod set {
             $(
                 #[doc = concat!("Reads `", stringify!($key), "`.\n\n# Errors\nIf it isn't a share.")]
@@ -105,7 +105,7 @@ macro_rules! keys {
                 }
             )*
         }
-        /// Readers of optional keys.
+        /// Functions for optional keys.
         pub mod optional {
             $(
                 #[doc = concat!("Reads `", stringify!($key), "`.\n\n# Errors\nIf it isn't a share.")]
@@ -119,10 +119,10 @@ macro_rules! keys {
 
 keys! { loss loss_correlation corrupt ecn duplicate reorder to_bad to_good loss_good loss_bad cpu }
 
-/// Reads the list `link_loss` of a sweep.
+/// Parses the list `link_loss` of a sweep.
 ///
 /// # Errors
-/// If one of them isn't a share.
+/// An element isn't a share.
 pub fn link_loss<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     struct OfLink(f64);
     impl<'de> Deserialize<'de> for OfLink {
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_are_shares() {
+    fn numbers_and_percentages_are_parsed() {
         for (text, share) in [
             ("0.01", 0.01),
             ("1%", 0.01),

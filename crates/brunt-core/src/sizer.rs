@@ -1,20 +1,20 @@
-//! The profile that sizing tools ask for, and how its figures follow from counts of transfers.
-//! `brunt trace fit` prints it; `brunt sql DIR sizer` computes the same in SQL.
+//! The workload profile that sizing tools require, derived from counts of transfers. `brunt trace fit` prints it;
+//! `brunt sql DIR sizer` computes the same in SQL.
 //!
-//! The rule: a figure of an empty set is absent, not zero.
+//! The rule: a value computed from an empty set is absent, not zero.
 
 use serde::Serialize;
 
-/// The values that a sizing tool needs. All are of reads and writes; flushes and unmaps are not among them.
+/// The inputs of a sizing tool. They cover reads and writes only, not flushes or unmaps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizerProfile {
-    /// Reads and writes per second, from the first of them to the last; `None` if all came at the same time.
+    /// Reads and writes per second, from first to last; `None` if all arrived at the same time.
     pub mean_per_s: Option<f64>,
-    /// Highest number of reads and writes in one second; seconds count from the first of them.
+    /// Highest number of reads and writes in one second, with seconds counted from the first request.
     pub peak_per_s: u64,
     /// Distinct bytes touched by random reads, in 4 KiB blocks (± 0.8 %).
     pub random_read_working_set_bytes: u64,
-    /// Share of all reads and writes; `None` if there are none.
+    /// Random reads as a fraction of all reads and writes; `None` if there are none.
     pub random_read: Option<f64>,
     /// See `random_read`.
     pub random_write: Option<f64>,
@@ -31,11 +31,11 @@ pub struct SizerProfile {
 /// Counts of reads or writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizerTransfers {
-    /// Their number.
+    /// Number of transfers.
     pub count: u64,
-    /// How many of them are sequential.
+    /// Number of sequential transfers.
     pub sequential: u64,
-    /// Their bytes.
+    /// Total bytes.
     pub bytes: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct SizerCounts {
 }
 
 impl SizerCounts {
-    /// The profile.
+    /// Computes the profile.
     pub fn profile(&self) -> SizerProfile {
         let (reads, writes) = (self.reads, self.writes);
         let all = reads.count + writes.count;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_nothing_are_absent() {
+    fn values_of_an_empty_set_are_absent() {
         let nothing = SizerCounts::default().profile();
         assert_eq!((nothing.mean_per_s, nothing.random_read), (None, None));
         let reads = SizerTransfers {

@@ -1,7 +1,6 @@
-//! Estimates the number of distinct items in constant memory: HyperLogLog (Flajolet and others,
-//! 2007) with the estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog
-//! sketches", 2017), which is unbiased where the original switches between formulas, and needs no
-//! correction tables. Used by the analyses of traffic and block traces.
+//! Estimates the number of distinct items in constant memory: HyperLogLog (Flajolet et al., 2007) with Ertl's estimator
+//! ("New cardinality estimation algorithms for HyperLogLog sketches", 2017), which is unbiased where the original
+//! switches between formulas, and needs no correction tables. Used by the traffic and block-trace analyses.
 //!
 //! The rule: report a count with its standard error, 1.04 / √registers.
 
@@ -9,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 /// Default number of registers: 16 KiB, a standard error of 0.8 %.
 const REGISTERS_DEFAULT: usize = 1 << 14;
-/// The rank of an all-zero hash if there were only one register; sizes the histogram of ranks.
+/// The rank of an all-zero hash with a single register; sizes the histogram of ranks.
 const RANK_MAX: usize = 65;
 
-/// Counts distinct 64-bit hashes in `REGISTERS` one-byte registers: a power of two, at most
-/// 2^16. More registers are more exact.
+/// Counts distinct 64-bit hashes in `REGISTERS` one-byte registers (a power of two, at most 2^16). More registers give
+/// a smaller error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(u16, u8)>", into = "Vec<(u16, u8)>")]
 pub struct HyperLogLog<const REGISTERS: usize = REGISTERS_DEFAULT> {
@@ -32,7 +31,7 @@ impl<const REGISTERS: usize> Default for HyperLogLog<REGISTERS> {
 /// Why a stored sketch is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SketchError {
-    /// A register's rank is higher than any hash can have.
+    /// A rank that no hash can have.
     #[error("a rank that no hash has")]
     Rank,
     /// A register's index is out of range.
@@ -71,7 +70,7 @@ impl<const REGISTERS: usize> TryFrom<Vec<(u16, u8)>> for HyperLogLog<REGISTERS> 
 impl<const REGISTERS: usize> HyperLogLog<REGISTERS> {
     /// Number of hash bits that select a register.
     const BITS: u32 = REGISTERS.trailing_zeros();
-    /// The rank of a hash whose other bits are all zero.
+    /// The rank of a hash whose remaining bits are all zero.
     const RANK_LAST: usize = (64 - Self::BITS + 1) as usize;
 
     /// Standard error of the count, as a fraction of it.
@@ -79,7 +78,7 @@ impl<const REGISTERS: usize> HyperLogLog<REGISTERS> {
         1.04 / (REGISTERS as f64).sqrt()
     }
 
-    /// Adds an item by its hash, all of whose bits must be random; see [`spread`].
+    /// Adds an item by its hash. All bits of the hash must be random; see [`spread`].
     #[inline]
     pub fn insert(&mut self, hash: u64) {
         let index = (hash >> (64 - Self::BITS)) as usize;
@@ -98,7 +97,7 @@ impl<const REGISTERS: usize> HyperLogLog<REGISTERS> {
         }
     }
 
-    /// The estimated number of distinct items, as a whole number.
+    /// The estimated number of distinct items, rounded to an integer.
     pub fn count(&self) -> u64 {
         self.estimate().round() as u64
     }
@@ -153,7 +152,7 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// Spreads a number over all 64 bits so that it can be inserted: the finaliser of SplitMix64. Zero stays zero.
+/// Spreads a number over all 64 bits so that it can be inserted: the finalizer of SplitMix64. Zero stays zero.
 #[inline]
 pub fn spread(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -178,7 +177,7 @@ mod tests {
         );
     }
 
-    /// From none to millions; an item that is added twice counts once.
+    /// Holds from zero to millions of items; an item added twice counts once.
     #[test]
     fn counts_are_within_four_standard_errors() {
         for wanted in [0, 1, 100, 10_000, 40_000, 60_000, 300_000, 2_000_000] {
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_count_what_the_whole_does() {
+    fn merged_parts_count_the_same_as_the_whole() {
         let [mut whole, mut a, mut b] = [(); 3].map(|()| HyperLogLog::<64>::default());
         for number in 1..10_000 {
             whole.insert(spread(number));

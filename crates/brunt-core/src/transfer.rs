@@ -1,28 +1,28 @@
-//! Defines what counts as a transfer: a read, write, flush or unmap request whose reply reports
-//! success. Analyses of captures, block traces made from them and replays share this definition;
-//! the SQL questions and the Python package write it as `status = 0`. The one rule: requests that
-//! are left out are counted, by reason.
+//! Defines a transfer: a read, write, flush or unmap request whose reply reports success. Analyses
+//! of captures, block traces derived from them, and replays share this definition; the SQL queries
+//! and the Python package express it as `status = 0`. The one rule: omitted requests are counted,
+//! by reason.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The outcome of a request to move data.
+/// The outcome of a data request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferOutcome {
     /// The reply reports success: a transfer.
     Moved,
     /// The reply reports an error.
     Failed,
-    /// A reply was seen, but not its status: that part was lost or truncated.
+    /// A reply was seen without its status, which was lost or truncated.
     StatusUnseen,
     /// No reply was seen.
     Unanswered,
 }
 
 impl TransferOutcome {
-    /// The outcome, from the status if one was seen (0 is success in every protocol)
-    /// and from whether a reply was seen.
+    /// Derives the outcome from the status, if one was seen (0 is success in every protocol), and
+    /// from whether a reply was seen.
     #[inline]
     pub fn of(status: Option<u32>, answered: bool) -> TransferOutcome {
         match status {
@@ -33,14 +33,14 @@ impl TransferOutcome {
         }
     }
 
-    /// Whether it counts as a transfer.
+    /// Whether this outcome is a transfer.
     #[inline]
     pub fn is_transfer(self) -> bool {
         self == TransferOutcome::Moved
     }
 }
 
-/// Requests to move data that don't count as transfers, by reason.
+/// Data requests that aren't transfers, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOutTransfers {
     /// The reply reported an error.
@@ -70,7 +70,7 @@ impl LeftOutTransfers {
         self.unanswered += other.unanswered;
     }
 
-    /// The total of all reasons.
+    /// The total over all reasons.
     pub fn total(&self) -> u64 {
         self.failed + self.status_unseen + self.unanswered
     }

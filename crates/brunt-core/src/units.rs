@@ -1,5 +1,5 @@
-//! Sizes and durations as people write them: `"8k"`, `"1.5GiB"`, `"10ms"`. A bare `k`, `M`, `G`
-//! or `T` is binary, as fio and dd read it; `kB`, `MB`, `GB`, `TB` are decimal.
+//! Sizes and durations as users write them: `"8k"`, `"1.5GiB"`, `"10ms"`. A bare `k`, `M`, `G` or `T` is binary, as in
+//! fio and dd; `kB`, `MB`, `GB`, `TB` are decimal.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ pub enum UnitError {
     /// A unit that doesn't exist for this quantity.
     #[error("'{0}' has an unknown unit; use {1}")]
     UnknownUnit(String, &'static str),
-    /// Possibly bits where bytes are meant.
+    /// Possibly bits instead of bytes.
     #[error(
         "'{0}' reads as {1}bits; write {1} for binary units or {1}B for decimal ones, as in 4k and 4kB"
     )]
     Bits(String, char),
-    /// More than 64 bits, or a fraction of a byte or nanosecond.
+    /// Exceeds 64 bits, or is not a whole number of bytes or nanoseconds.
     #[error("'{0}' is out of range: it must be a whole number of {1} below 2^64")]
     OutOfRange(String, &'static str),
 }
@@ -138,8 +138,8 @@ fn parse(
     u64::try_from(scaled / power).map_err(|_| out_of_range())
 }
 
-/// A rounded size for display: in the largest binary unit in which it is at least one, without decimals
-/// if whole (`4KiB`), otherwise with one decimal (`1.5GiB`). Files and URLs use [`format_size_exact`].
+/// A rounded size for display: in the largest binary unit that gives at least 1, without decimals if whole (`4KiB`),
+/// otherwise with one decimal (`1.5GiB`). Files and URLs use [`format_size_exact`].
 pub fn format_size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut scale = 0;
@@ -154,8 +154,8 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
-/// An exact size that can be parsed back: as [`format_size`] writes it if that is lossless
-/// (`1.5GiB`), otherwise in the largest unit in which it is a whole number (`1280MiB`, `1000B`).
+/// An exact size that can be parsed back: the output of [`format_size`] if that is lossless (`1.5GiB`), otherwise a
+/// whole number in the largest possible unit (`1280MiB`, `1000B`).
 pub fn format_size_exact(bytes: u64) -> String {
     let short = format_size(bytes);
     if parse_size(&short) == Ok(bytes) {
@@ -170,8 +170,8 @@ pub fn format_size_exact(bytes: u64) -> String {
     format!("{}{}", bytes >> (10 * scale), units[scale])
 }
 
-/// An exact duration for display: in the largest of s, ms, us and ns in which it has at most
-/// three decimals (`1.5s`, `250us`).
+/// An exact duration for display: in the largest of s, ms, us and ns that needs at most three decimals (`1.5s`,
+/// `250us`).
 pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let units: [(u128, &str); 4] = [
@@ -206,7 +206,7 @@ pub fn format_grouped(value: f64) -> String {
     text
 }
 
-/// A number with a noun whose plural ends in s: `1 run`, `1,200 runs`.
+/// A number with a noun that forms its plural with s: `1 run`, `1,200 runs`.
 pub fn counted(number: usize, word: &str) -> String {
     format!(
         "{} {word}{}",
@@ -220,12 +220,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_not_many() {
+    fn only_a_count_of_one_is_singular() {
         let told = [0, 1, 2, 1200].map(|number| counted(number, "run"));
         assert_eq!(told, ["0 runs", "1 run", "2 runs", "1,200 runs"]);
     }
 
-    /// Sizes have the same meaning as in fio and dd.
     #[test]
     fn sizes_have_the_same_meaning_as_in_fio_and_dd() {
         let check = |text, bytes| assert_eq!(parse_size(text), Ok(bytes), "{text}");
@@ -242,9 +241,9 @@ mod tests {
         check("1EB", 1_000_000_000_000_000_000);
     }
 
-    /// Errors name the mistake, and nothing is guessed.
+    /// Errors state the mistake, and nothing is guessed.
     #[test]
-    fn wrong_quantities() {
+    fn invalid_quantities_are_rejected() {
         assert!(matches!(parse_size("k"), Err(UnitError::NoNumber(..))));
         assert!(matches!(parse_size("-4k"), Err(UnitError::NoNumber(..))));
         assert!(matches!(parse_size("4q"), Err(UnitError::UnknownUnit(..))));
@@ -266,9 +265,8 @@ mod tests {
         ));
     }
 
-    /// Durations keep their unit.
     #[test]
-    fn durations() {
+    fn durations_are_parsed_with_their_units() {
         let check = |text, nanos| {
             assert_eq!(
                 parse_duration(text),
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_sizes_are_read_back_to_the_byte() {
+    fn exact_sizes_parse_back_to_the_byte() {
         let check = |bytes, text: &str| assert_eq!(format_size_exact(bytes), text);
         check(0, "0B");
         check(1_342_177_280, "1280MiB");
@@ -304,7 +302,7 @@ mod tests {
 
     /// Formatted sizes parse back to the intended values.
     #[test]
-    fn formatting() {
+    fn values_are_formatted_for_display() {
         assert_eq!(format_size(0), "0B");
         assert_eq!(format_size(4096), "4KiB");
         assert_eq!(format_size(1_610_612_736), "1.5GiB");

@@ -10,19 +10,19 @@ pub enum Engine {
     Queued,
     /// Requests to a file or device, one at a time.
     Synchronous,
-    /// Requests that reach no storage.
+    /// Requests that don't reach any storage.
     Null,
     /// Requests to a LUN.
     Iscsi,
-    /// Requests to an export of an NBD server, given by `uri`.
+    /// Requests to an NBD server's export, given by `uri`.
     Nbd,
-    /// It accesses a file or device in a way that Brunt does not have; the text describes it.
+    /// Accesses a file or device in a way that Brunt doesn't support; the text describes it.
     Near(&'static str),
-    /// It is not a block load; the text describes what it does.
+    /// Not a block load; the text describes what it does.
     Elsewhere(&'static str),
 }
 
-/// The engine of this name.
+/// The engine with this name.
 pub fn engine(name: &str) -> Engine {
     use Engine::{Elsewhere, Iscsi, Nbd, Near, Null, Queued, Synchronous};
     match name {

@@ -1,4 +1,4 @@
-//! Errors in a job file: the location, the option to blame, and how to correct it.
+//! Errors in a job file: the location, the offending option, and how to correct it.
 
 use std::fmt::{Display, Formatter};
 use std::io;
@@ -9,7 +9,7 @@ use brunt_study::experiment::FileError;
 /// A line of a job file, or the file as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
-    /// The file as it was named on the command line or by `include`.
+    /// The file as named on the command line or by `include`.
     pub file: PathBuf,
     /// The line, from 1; `None` for the file as a whole.
     pub line: Option<usize>,
@@ -39,7 +39,7 @@ impl Display for Location {
     }
 }
 
-/// A job file that cannot become an experiment.
+/// A job file that cannot be converted to an experiment.
 #[derive(Debug, thiserror::Error)]
 #[error("{location}: {cause}")]
 pub struct FioError {
@@ -73,10 +73,10 @@ pub enum Cause {
         /// The limit.
         limit: usize,
     },
-    /// An included file is wrong.
+    /// An error in an included file.
     #[error("include: {0}")]
     Include(#[source] Box<FioError>),
-    /// It contains at most global options.
+    /// The file contains no jobs, at most global options.
     #[error("it contains no job, that is, no section such as [job]")]
     NoJob,
     /// A line starts with `[` but is not a section name.
@@ -94,7 +94,7 @@ pub enum Cause {
     /// An option that an experiment cannot express.
     #[error("{option}: {why}{}", match more { 0 => String::new(), 1 => " (and one other reason)".into(), more => format!(" (and {more} other reasons)") })]
     Loss {
-        /// The option to blame, or a job in brackets.
+        /// The offending option, or a job in brackets.
         option: String,
         /// Why.
         why: String,
@@ -120,7 +120,7 @@ pub enum Cause {
         /// The job.
         job: String,
     },
-    /// A job for an NBD server that sets no URI.
+    /// A job for an NBD server sets no URI.
     #[error("[{job}]: engine nbd needs uri=, which is not set")]
     NoUri {
         /// The job.

@@ -15,7 +15,7 @@ use crate::job::{self, Job};
 use crate::order::{self, JobStretch, StretchJob};
 use crate::translate;
 
-/// A part of a job file that an experiment does not reproduce, or reproduces in a different way.
+/// A part of a job file that an experiment doesn't reproduce, or reproduces in a different way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
     /// Where it is in the job file.
@@ -24,7 +24,7 @@ pub struct Remark {
     pub key: String,
     /// The reason, and the closest equivalent.
     pub why: String,
-    /// Whether the measurement differs from fio's. If not, it is the same, only expressed or done differently.
+    /// Whether the measurement differs from fio's. If not, it is the same, but expressed or done differently.
     pub loss: bool,
 }
 
@@ -33,21 +33,21 @@ pub struct Remark {
 pub struct Import {
     /// The experiment, which is valid.
     pub experiment: Experiment,
-    /// Its file text, with the remarks as comments.
+    /// The text of its file, with the remarks as comments.
     pub text: String,
     /// The remarks, in line order.
     pub remarks: Vec<Remark>,
 }
 
-/// Converts a job file. With `lossy`, options that an experiment cannot express are left out with a remark.
+/// Converts a job file. With `lossy`, options that an experiment cannot express are omitted with a remark.
 ///
 /// # Errors
-/// An option has a value that cannot be translated, or a job cannot become an experiment at all; without `lossy`,
-/// something would be lost.
+/// An option has a value that cannot be translated, or a job cannot be converted at all; without `lossy`, something
+/// would be lost.
 pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     let all = job::read(path)?;
     let mut remarks = Vec::new();
-    // The engine comes first, because it decides the meaning of all other options.
+    // The engine comes first, because it determines the meaning of all other options.
     let mut jobs: Vec<&Job> = Vec::new();
     for job in &all {
         if translate::engine_is_here(job, &mut remarks)? {
@@ -75,7 +75,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     let mut made = Vec::new();
     for job in &jobs {
         let copies = match translate::job(job, &mut remarks) {
-            // The missing size may be due to a lost option, so report that first.
+            // The size may be missing because of a lost option, so report that first.
             Err(error) if matches!(error.cause, Cause::NoSize { .. }) => {
                 return Err(refuse_losses(&remarks, lossy).err().unwrap_or(error));
             }
@@ -141,14 +141,14 @@ fn run_alone(experiment: &mut Experiment, mut alone: BTreeMap<String, Vec<String
     }
 }
 
-/// The names of a job, or of one of its copies, in the experiment.
+/// The names used in the experiment for a job, or for one of its copies.
 struct PlacedJob {
     workload: String,
     target: String,
 }
 
-/// Adds the targets of a job's copies, unless they exist, and their workloads. Copies share a workload unless they
-/// start at different places.
+/// Adds the targets of a job's copies, unless they already exist, and their workloads. Copies share a workload unless
+/// they start in different places.
 fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) -> Vec<PlacedJob> {
     let name = plain(&job.name);
     let mut own: Vec<(String, Workload)> = Vec::new();
@@ -186,7 +186,7 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
     copies.into_iter().map(place).collect()
 }
 
-/// `name`, or `name` with a number appended if it is taken.
+/// `name`, with a number appended if it is taken.
 fn unused<T>(taken: &BTreeMap<String, T>, name: &str) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_string()).chain(numbered);
@@ -277,7 +277,7 @@ fn together(
     name
 }
 
-/// The longest interval, up to the default one, that divides all time differences; zero if it would be too short.
+/// The longest interval, up to the default one, that divides all time differences; zero if that would be too short.
 fn interval(begins: &[Duration]) -> Duration {
     let first = begins.iter().min().copied().unwrap_or_default();
     let mut nanos = Workload::default().interval.0.as_nanos() as u64;
@@ -318,7 +318,7 @@ fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     else {
         return Ok(());
     };
-    // A reason counts once, however many options and jobs it concerns.
+    // A reason counts once, however many options and jobs it affects.
     let others: BTreeSet<&str> = losses
         .filter(|other| other.why != *why)
         .map(|other| other.why.as_str())
@@ -327,7 +327,7 @@ fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     Err(Cause::Loss { option, why, more }.at(location.clone()))
 }
 
-/// A name without characters that need quoting in TOML or a shell.
+/// The name with characters that need quoting in TOML or a shell replaced.
 fn plain(name: &str) -> String {
     name.chars()
         .map(|c| {
@@ -340,7 +340,7 @@ fn plain(name: &str) -> String {
         .collect()
 }
 
-/// The experiment's file text, without default values.
+/// The text of the experiment's file, without default values.
 fn write(
     experiment: &Experiment,
     path: &Path,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Cause, FioError, Location};
 use crate::keyword;
 
-/// Limits: bytes of a job file, and number of files that include one another.
+/// Limits: the size of a job file in bytes, and the number of files that include one another.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const INCLUDES_MAX: usize = 16;
 
@@ -30,7 +30,7 @@ pub struct Job {
     pub name: String,
     /// Where its name is written.
     pub location: Location,
-    /// In file order; of repeated keys, only the last.
+    /// In file order; if a key is repeated, only the last one.
     pub settings: Vec<Setting>,
 }
 
@@ -157,7 +157,7 @@ mod tests {
 
     /// Global sections apply to the jobs after them, includes are resolved, and line numbers are kept.
     #[test]
-    fn sections() {
+    fn global_sections_apply_to_the_jobs_after_them() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);

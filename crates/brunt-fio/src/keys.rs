@@ -1,7 +1,7 @@
 //! The table of fio's keys (3.42): which are translated, which have no effect here, and why others cannot be imported.
 //!
-//! The rule: a key that is in no list is a loss, and a loss refuses the job. A key that is switched off
-//! (`0`, `none`) is not.
+//! The rule: a key that is in none of the lists is a loss, and a loss refuses the job. A key that is switched off (`0`,
+//! `none`) is not a loss.
 
 /// How a key is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,15 +10,15 @@ pub enum Fate {
     Read,
     /// It does not affect the measurement.
     Moot,
-    /// The experiment does the same in a different way, which the text describes.
+    /// The experiment has the same effect by other means, which the text describes.
     Differs(&'static str),
-    /// An experiment cannot express it; the text has the reason and the closest equivalent.
+    /// An experiment cannot express it; the text contains the reason and the closest equivalent.
     Cannot(&'static str),
     /// Like [`Fate::Cannot`], but only for jobs that write.
     CannotWrite(&'static str),
 }
 
-/// The canonical name of a key that has several (fio(1) lists them).
+/// The canonical name of a key that has several (listed in fio(1)).
 pub fn canonical(key: &str) -> &str {
     match key {
         "readwrite" => "rw",
@@ -57,8 +57,8 @@ const READ: &[&str] = &[
     "latency_target", "latency_window", "latency_percentile", "uri",
 ];
 
-/// Keys without effect here: how fio prints, logs and counts, how it creates files and memory, and its error handling
-/// (here, each error is counted and the run continues).
+/// Keys without effect here: how fio prints, logs and counts, how it creates files and memory, and how it handles
+/// errors (here, each error is counted and the run continues).
 #[rustfmt::skip]
 const MOOT: &[&str] = &[
     "group_reporting", "new_group", "name", "description", "thread", "threads",
@@ -86,7 +86,7 @@ const MOOT: &[&str] = &[
 pub const ZONED: &str =
     "zoned devices are not supported: nothing follows write pointers or resets zones";
 
-/// Whether this value switches the key off. Zero can also be a CPU, a memory node or a byte pattern.
+/// Whether this value switches the key off. For some keys, zero is a CPU, a memory node or a byte pattern.
 pub fn is_off(key: &str, value: &str) -> bool {
     match key {
         "cpus_allowed" | "numa_cpu_nodes" | "buffer_pattern" | "verify_pattern" => false,
@@ -96,7 +96,7 @@ pub fn is_off(key: &str, value: &str) -> bool {
     }
 }
 
-/// Keys that only modify another key, which is itself translated or lost.
+/// Keys that only modify another key, which is itself either translated or lost.
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
     "cmdprio_class", "cmdprio", "cmdprio_hint", "flow_id", "flow_sleep", "dedupe_global",

@@ -10,7 +10,7 @@ use crate::error::Cause;
 /// Maximum nesting of parentheses.
 const NESTING_MAX: usize = 32;
 
-/// The value after substitution, and the first environment variable that is not set.
+/// Returns the value after substitution, and the first environment variable that is not set.
 ///
 /// # Errors
 /// A `${` is not closed, or an expression cannot be evaluated.
@@ -47,7 +47,7 @@ pub fn replace(value: &str) -> Result<(String, Option<String>), Cause> {
     Ok((text, unset))
 }
 
-/// Evaluates integers, `+ - * /` and parentheses, like bc: division truncates.
+/// Evaluates integers, `+ - * /` and parentheses, as bc does: division truncates.
 fn evaluate(text: &str) -> Option<i128> {
     let plain: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let (value, rest) = sum(plain.as_bytes(), 0)?;
@@ -98,7 +98,7 @@ fn factor(text: &[u8], depth: usize) -> Parsed<'_> {
     Some((number, &text[digits..]))
 }
 
-/// From the kernel's auxiliary vector: pairs of words; AT_PAGESZ is 6 (getauxval(3)).
+/// The page size, from the kernel's auxiliary vector: pairs of words; AT_PAGESZ is 6 (getauxval(3)).
 fn page_bytes() -> u64 {
     let vector = std::fs::read("/proc/self/auxv").unwrap_or_default();
     let mut words = vector
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_replaced_and_only_then_computed() {
+    fn only_values_with_keywords_are_evaluated() {
         let check =
             |text: &str, expected: &str| assert_eq!(replace(text).unwrap().0, expected, "{text}");
         let (page, cpus) = (page_bytes(), processors());

@@ -1,8 +1,8 @@
-//! Determines which jobs fio runs at the same time (fio(1), `stonewall`, `wait_for`, `startdelay` and `exitall`).
-//! Called once per job file, before its jobs are translated.
+//! Determines which jobs fio runs concurrently (fio(1), `stonewall`, `wait_for`, `startdelay` and `exitall`). Called
+//! once per job file, before its jobs are translated.
 //!
-//! A job with `stonewall`, and all after it, wait for the jobs before it. The jobs between two such walls are a
-//! [`JobStretch`]; they start together, except those that `wait_for` another job or have a `startdelay`.
+//! A job with `stonewall`, and all jobs after it, wait for the jobs before it. The jobs between two such walls are a
+//! [`JobStretch`]; they start together, except for those that `wait_for` another job or have a `startdelay`.
 
 use std::time::Duration;
 
@@ -23,20 +23,20 @@ pub struct JobStretch {
 pub struct StretchJob {
     /// Its index among all jobs.
     pub index: usize,
-    /// Its start delay.
+    /// Its start delay, relative to the start of the stretch.
     pub delay: Duration,
-    /// Whether its end also ends all others.
+    /// Whether its end also ends all other jobs of the stretch.
     pub ends_run: bool,
     /// Whether its end ends only its own copies.
     pub ends_group: bool,
 }
 
-/// The stretches in the order in which fio runs them. Differences from fio are added to `remarks`.
+/// The stretches, in the order in which fio runs them. Differences from fio are added to `remarks`.
 ///
 /// # Errors
 /// A delay is not a valid time.
 pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStretch>, FioError> {
-    // It applies to the whole file: fio keeps one flag.
+    // It applies to the whole file: fio has a single flag.
     let exit_all = jobs
         .iter()
         .find_map(|job| setting(job, "exitall").filter(|set| is_on(set)));
@@ -166,7 +166,7 @@ fn groups(jobs: &[&Job]) -> Vec<usize> {
     groups.collect()
 }
 
-/// Whether the end of a job ends all jobs of its stretch. `at_once` has their groups, and later jobs start at `end`.
+/// Whether the end of a job ends all jobs of its stretch. `at_once` contains their groups; later jobs start at `end`.
 fn ends_all(
     switch: &Setting,
     index: usize,
@@ -215,8 +215,8 @@ mod tests {
     use super::*;
     use crate::job;
 
-    /// Parses `text` and renders its stretches: `a+b@5!, c` means a with b after five seconds, whose end also
-    /// ends a; then c.
+    /// Parses `text` and renders its stretches: `a+b@5!, c` means that a runs with b, which starts after five seconds
+    /// and whose end also ends a; then c runs.
     fn shown(text: &str) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.fio");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_blamed_on_its_option() {
+    fn a_loss_names_the_offending_option() {
         let check = |text: &str, expected: &str, lost: &str| {
             assert_eq!(
                 shown(text),

@@ -1,12 +1,12 @@
 //! Results in the format of fio's JSON (`--output-format=json` of fio 3.33 to 3.42), for dashboards and scripts that
-//! read it. Called by `brunt run --output-format`. Each point is a job; if it has several jobs at once, each of these
-//! is one, in a common group. The complete runs of a point are combined: bytes, requests and time are added up, and
-//! histograms are merged.
+//! read it. Called by `brunt run --output-format`. Each point is a job; if it has several concurrent jobs, each of
+//! these is one, and they share a group. The complete runs of a point are combined: bytes, requests and time are added
+//! up, and histograms are merged.
 //!
-//! Unmaps appear in fio's `trim` section, flushes in its `sync`.
+//! Unmaps appear in fio's `trim` section, flushes in its `sync` section.
 //!
-//! Figures of fio that Brunt lacks are present but empty (`slat_ns` with `N: 0`, `iodepth_submit`); nothing is
-//! invented. `clat_ns` is the service time; `lat_ns` starts at the time when a request was due.
+//! fio's figures that Brunt lacks are present but empty (`slat_ns` with `N: 0`, `iodepth_submit`); nothing is made up.
+//! `clat_ns` is the service time; `lat_ns` starts when a request was due.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,26 +39,26 @@ const DEPTHS: [(u32, &str); 7] = [
 ];
 const SUBMITTED: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
-/// fio's sections and their operations. Writes of zeros that transfer no data have no section.
+/// fio's sections and their operations. There is no section for writes of zeros that transfer no data.
 const DIRECTIONS: [(&str, OpKind); 3] = [
     ("read", OpKind::Read),
     ("write", OpKind::Write),
     ("trim", OpKind::Unmap),
 ];
 
-/// (iops, bytes/s) of each direction within an interval.
+/// (iops, bytes/s) in each direction within an interval.
 type Sample = [(f64, f64); DIRECTIONS.len()];
 
-/// Collects the data for the document. Clones share it: one observes, another one is kept.
+/// Collects the data for the document. Clones share it: one observes the run while another is kept.
 #[derive(Clone)]
 pub struct FioJson(Arc<Mutex<State>>);
 
 struct State {
-    /// By point; a point of several jobs at once has no entry of its own.
+    /// By point; a point with several concurrent jobs has no entry of its own.
     jobs: BTreeMap<usize, ReportedJob>,
     /// The number of the current run.
     current: u32,
-    /// When the current run began, in milliseconds since 1970.
+    /// When the current run started, in milliseconds since 1970.
     began_ms: u64,
     /// The intervals so far, by run.
     open: BTreeMap<u32, Vec<Sample>>,
@@ -73,12 +73,12 @@ struct ReportedJob {
     measured_s: f64,
     samples: Vec<Sample>,
     error: bool,
-    /// When its first run began.
+    /// When its first run started.
     start_ms: Option<u64>,
 }
 
 impl FioJson {
-    /// For the runs of a plan, with or without the histograms' bins (fio's `json+`).
+    /// Collects the runs of a plan, with or without the histograms' bins (fio's `json+`).
     pub fn new(plan: &Plan, bins: bool) -> FioJson {
         let job = |(index, group): (usize, usize)| {
             let point = plan.points[index].clone();
@@ -243,7 +243,7 @@ impl ReportedJob {
         job
     }
 
-    /// The section of flushes, with its bins where fio has them.
+    /// The section for flushes, with bins where fio has them.
     fn sync(&self, bins: bool) -> Value {
         match self.figures.op(OpKind::Flush) {
             Some(op) => {
@@ -255,7 +255,7 @@ impl ReportedJob {
         }
     }
 
-    /// The section of one of [`DIRECTIONS`].
+    /// The section for one of [`DIRECTIONS`].
     fn direction(&self, direction: usize, bins: bool) -> Value {
         let none = OpFigures::default();
         let op = self.figures.op(DIRECTIONS[direction].1).unwrap_or(&none);
@@ -379,7 +379,7 @@ fn depths(point: &Point) -> Value {
         ..
     } = workload(point);
     let closed = matches!(arrival, Arrival::Closed {});
-    // fio counts a depth in the largest of these levels that it reaches.
+    // fio counts a depth in the highest of these levels that it reaches.
     let level = DEPTHS
         .iter()
         .rposition(|(level, _)| *level <= depth)
@@ -420,7 +420,7 @@ fn options(point: &Point) -> Value {
         (_, 1.0, false) => "randtrim",
         (0.0, 0.0, true) => "write",
         (0.0, 0.0, false) => "randwrite",
-        // The nearest equivalents of mixes that fio cannot express; the sections have the counts.
+        // The closest equivalents of mixes that fio cannot express; the counts are in the sections.
         (_, _, true) => "rw",
         (_, _, false) => "randrw",
     };
@@ -468,7 +468,7 @@ fn spread(values: &[f64]) -> Spread {
 }
 
 /// The goal of a depth search: latency in nanoseconds, the percentage of requests that must meet it, and the window in
-/// microseconds. fio's defaults if there is no such goal.
+/// microseconds; fio's defaults if there is no such goal.
 fn latency_search(workload: &Workload) -> (u64, f64, u64) {
     let goal = workload
         .depth_search
@@ -492,7 +492,7 @@ fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1e3).round() as u64
 }
 
-/// A UTC time as `Sun Nov 22 01:17:52 2026`, with the date from Howard Hinnant's civil_from_days.
+/// A UTC time as `Sun Nov 22 01:17:52 2026`; the date is computed with Howard Hinnant's civil_from_days.
 fn calendar(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]; // 1 January 1970 was a Thursday
     const MONTHS: [&str; 12] = [
@@ -523,7 +523,7 @@ mod tests {
 
     /// Dates are in the format of ctime(3).
     #[test]
-    fn dates() {
+    fn dates_have_the_format_of_ctime() {
         assert_eq!(calendar(0), "Thu Jan  1 00:00:00 1970");
         assert_eq!(calendar(951_782_399), "Mon Feb 28 23:59:59 2000");
         assert_eq!(calendar(951_782_400), "Tue Feb 29 00:00:00 2000");
@@ -532,7 +532,7 @@ mod tests {
 
     /// The goal of a depth search is in fio's units.
     #[test]
-    fn goals_of_depth_searches() {
+    fn depth_search_goals_are_in_fios_units() {
         let check = |text: &str, expected| {
             assert_eq!(
                 latency_search(&toml::from_str(text).unwrap()),
@@ -547,9 +547,9 @@ mod tests {
         check(goal, (5_000_000, 99.0, 100_000));
     }
 
-    /// Every latency is counted in exactly one coarse bucket, the right one.
+    /// Every latency is counted in exactly one coarse bucket, and in the right one.
     #[test]
-    fn coarse_buckets() {
+    fn every_latency_is_in_exactly_one_coarse_bucket() {
         let mut histogram = Histogram::new();
         for nanos in [1, 3, 1_500, 3_000_000, 5_000_000_000] {
             histogram.record(Nanos(nanos));

@@ -41,7 +41,7 @@ pub fn size(text: &str, kb_base: u64) -> Option<u64> {
         .checked_mul(base.checked_pow(power)?)
 }
 
-/// `4k*10`: the part of fio's arithmetic in parentheses that job files use.
+/// `4k*10`: the part of fio's arithmetic that job files use in parentheses.
 fn product(text: &str, kb_base: u64) -> Option<u64> {
     let mut product = 1u64;
     for factor in text.split('*') {
@@ -50,7 +50,7 @@ fn product(text: &str, kb_base: u64) -> Option<u64> {
     Some(product)
 }
 
-/// A time; a number without a unit counts multiples of `bare`.
+/// A time; a number without a unit is in multiples of `bare`.
 pub fn time(text: &str, bare: Duration) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
     let end = text
@@ -77,7 +77,7 @@ mod tests {
 
     /// Numbers have the same meaning as in fio 3.33.
     #[test]
-    fn sizes_and_times() {
+    fn sizes_and_times_have_the_same_meaning_as_in_fio() {
         let check =
             |text: &str, base, expected| assert_eq!(size(text, base), expected, "{text} {base}");
         check("4096", 1024, Some(4096));

@@ -1,36 +1,36 @@
-//! The address of an agent: `local`, `ssh:user@host`, `agent:host:port`, in the syntax of experiment files.
+//! The address of an agent in the syntax of experiment files: `local`, `ssh:user@host`, `agent:host:port`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The Unix socket in a service's folder at which a virtual machine's agent is reached.
+/// The Unix socket in a service's folder through which a virtual machine's agent is reached.
 pub const GUEST_SOCKET: &str = "agent";
 
 /// How to connect to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostAddress {
-    /// This machine, with its own agent: for trials, and as a baseline for comparison.
+    /// This machine, with an agent of its own: for trials, and as a baseline.
     Local,
-    /// A host of the lab that this process holds: an agent is started in that host's network namespace. Never written
-    /// as an address.
+    /// A host of the lab that this process runs: an agent is started in that host's network namespace. Has no textual
+    /// form.
     Lab {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         name: String,
     },
-    /// A virtual machine that a service of the experiment runs: its agent is reached by the socket `agent` in that
-    /// service's folder, outside all networks. Never written as an address.
+    /// A virtual machine run by a service of the experiment: its agent is reached through the socket `agent` in that
+    /// service's folder, outside all networks. Has no textual form.
     Guest {
-        /// The name of the service.
+        /// The service's name.
         service: String,
     },
-    /// An agent that listens at this address, with TLS.
+    /// An agent that listens at this address with TLS.
     Agent {
         /// A DNS name or an IP address, as in the agent's certificate.
         host: String,
         /// Its TCP port.
         port: u16,
     },
-    /// Through ssh, which starts the agent and ends it.
+    /// A host reached through ssh, which starts and ends the agent.
     Ssh {
         /// In ssh's syntax: `user@host`, or a name from its configuration.
         destination: String,
@@ -38,7 +38,7 @@ pub enum HostAddress {
 }
 
 impl HostAddress {
-    /// The host only: a name, or an address.
+    /// Just the host: a name or an address.
     pub fn host(&self) -> &str {
         match self {
             HostAddress::Local => "localhost",
@@ -46,7 +46,7 @@ impl HostAddress {
             HostAddress::Guest { service } => service,
             HostAddress::Agent { host, .. } => host,
             HostAddress::Ssh { destination } => {
-                // ssh takes ssh://user@host:port, too.
+                // ssh also accepts ssh://user@host:port.
                 let url = destination.strip_prefix("ssh://");
                 let text = url.unwrap_or(destination);
                 let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
@@ -61,11 +61,11 @@ impl HostAddress {
     }
 }
 
-/// Why a text is not a host's address.
+/// Why a text is not a valid host address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' names no host: {what}")]
 pub struct AddressError {
-    /// As given.
+    /// The text as given.
     pub text: String,
     /// What is wrong with it, and the correct form.
     pub what: &'static str,
@@ -82,7 +82,7 @@ impl FromStr for HostAddress {
         match text.split_once(':') {
             None if text == "local" => Ok(HostAddress::Local),
             Some(("ssh", destination)) => {
-                // A leading dash would be an option to ssh, such as one that runs a command here.
+                // ssh would take a leading dash as an option, such as one that runs a command here.
                 let is_plain = |one: char| one.is_ascii_graphic();
                 if destination.is_empty()
                     || destination.starts_with('-')
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_written() {
+    fn addresses_round_trip() {
         for text in [
             "local",
             "ssh:root@10.0.0.1",

@@ -1,5 +1,5 @@
-//! The agent's side of the protocol: which message gets which answer, and when the lease expires. No I/O and no clock;
-//! [`crate::connection`] waits, reads and writes around it.
+//! The agent's side of the protocol: how each message is answered, and when the lease expires. No I/O and no clock;
+//! [`crate::connection`] does the waiting, reading and writing.
 //!
 //! The rule: nothing is done for a controller before a valid greeting.
 
@@ -28,19 +28,20 @@ pub enum AgentAction {
         /// When the question was received.
         heard: Nanos,
     },
-    /// Sample the host's counters with these probes, in place of earlier ones; with the controller's name for the host.
+    /// Sample the host's counters with these probes, replacing earlier ones. The string is the controller's name for
+    /// the host.
     Watch(Probes, String),
     /// Samples are due from this time, at each interval.
     WatchFrom(Moment),
     /// Take a last sample, and send [`FromHost::Watched`].
     Unwatch,
-    /// Prepare this run. The previous one was released.
+    /// Prepare this run. The previous one has been released.
     Prepare(Box<Assignment>),
-    /// Start the prepared run at this time, once.
+    /// Start the prepared run at this time. Happens only once.
     Start(Moment),
     /// Pass this command to the run's workers.
     Command(LoadCommand),
-    /// Send the next piece of the run's record of requests.
+    /// Send the next piece of the run's request record.
     SendRequests,
     /// Send the next part of the run's journals.
     SendJournal,
@@ -56,7 +57,7 @@ pub enum AgentAction {
     AdmitService(u32, Box<HostService>),
     /// Pass an order to the role with this number.
     TellRole(u32, RoleOrder),
-    /// End the run if it is still going, and send [`FromHost::Released`] when nothing of it is left.
+    /// End the run if it is still in progress, and send [`FromHost::Released`] when nothing of it is left.
     Release,
 }
 
@@ -65,50 +66,50 @@ pub enum AgentAction {
 pub enum AgentEnd {
     /// The controller closed it.
     Closed,
-    /// Nothing was received for the length of the lease.
+    /// Nothing was received for the duration of the lease.
     LeaseOver,
     /// This program is being stopped.
     Stopped,
-    /// The peer is not a controller, or of another version.
+    /// The peer is not a controller, or its version differs.
     Greeting(FrameError),
 }
 
-/// The state of the run.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunState {
     /// There is no run.
     None,
-    /// It was requested.
+    /// A run was requested.
     Prepared,
-    /// It got its start time.
+    /// Its start time was received.
     Started,
-    /// It was released, and part of it may still exist.
+    /// It was released, but part of it may still exist.
     Releasing,
 }
 
-/// An agent's side of one connection.
+/// The agent's side of one connection.
 #[derive(Debug)]
 pub struct AgentSession {
     greeted: bool,
     lease: Duration,
     heard: Nanos,
     run: RunState,
-    /// Faults that were injected, and whether their removal was requested.
+    /// Injected faults, and whether their removal has been requested.
     faults: BTreeMap<u32, bool>,
-    /// Roles that were started and have not ended.
+    /// Roles that have been started and have not ended.
     roles: BTreeSet<u32>,
 }
 
-/// Maximum faults at a time.
+/// Maximum number of simultaneous faults.
 const FAULTS_MAX: usize = 64;
-/// Maximum roles at a time.
+/// Maximum number of simultaneous roles.
 const ROLES_MAX: usize = 64;
 
 impl AgentSession {
-    /// Begins at `now`; each message from the controller restarts the lease.
+    /// Starts the session at `now`; each message from the controller renews the lease.
     ///
     /// # Panics
-    /// When the lease is zero: it would expire at once.
+    /// If the lease is zero: it would expire immediately.
     pub fn new(lease: Duration, now: Nanos) -> AgentSession {
         assert!(!lease.is_zero(), "a lease has a length");
         let (faults, roles) = Default::default();
@@ -127,7 +128,7 @@ impl AgentSession {
         self.heard.after(self.lease)
     }
 
-    /// Handles a message received at `now`, and returns the resulting action.
+    /// Handles a message received at `now` and returns the resulting action.
     ///
     /// # Errors
     /// The connection must end: the first message is not a greeting of this version.
@@ -191,7 +192,7 @@ impl AgentSession {
     /// Nothing of the released run is left.
     ///
     /// # Panics
-    /// When no run was released.
+    /// If no run was released.
     pub fn released(&mut self) {
         assert_eq!(
             self.run,
@@ -204,7 +205,7 @@ impl AgentSession {
     /// A fault was removed, or never took effect.
     ///
     /// # Panics
-    /// When it was not requested.
+    /// If it was not requested.
     pub fn fault_over(&mut self, fault: u32) {
         assert!(
             self.faults.remove(&fault).is_some(),
@@ -212,10 +213,10 @@ impl AgentSession {
         );
     }
 
-    /// Nothing of a role is left.
+    /// Nothing of this role is left.
     ///
     /// # Panics
-    /// When it was not requested.
+    /// If it was not requested.
     pub fn role_over(&mut self, role: u32) {
         assert!(self.roles.remove(&role), "an unknown role ended");
     }
@@ -241,7 +242,7 @@ impl AgentSession {
         AgentAction::PutFault(fault, what)
     }
 
-    /// If the fault is already over, because it could not be injected, the request is late, not an error.
+    /// If the fault is already over because it could not be injected, the request is merely late, not an error.
     fn remove_fault(&mut self, fault: u32) -> Option<AgentAction> {
         let removing = self.faults.get_mut(&fault)?;
         (!std::mem::replace(removing, true)).then_some(AgentAction::RemoveFault(fault))
@@ -263,7 +264,7 @@ impl AgentSession {
         AgentAction::Start(at)
     }
 
-    /// A command for a run that has ended is late, not an error.
+    /// A command for a run that has ended is merely late, not an error.
     fn command(&self, command: LoadCommand) -> Option<AgentAction> {
         matches!(self.run, RunState::Prepared | RunState::Started)
             .then_some(AgentAction::Command(command))
@@ -340,7 +341,7 @@ mod tests {
         session
     }
 
-    /// Nothing is done before a greeting of this version.
+    /// Nothing happens before a greeting of this version.
     #[test]
     fn nothing_is_done_without_a_greeting() {
         let first = [
@@ -432,9 +433,9 @@ mod tests {
         }))
     }
 
-    /// A run is prepared, started and released in this order, each once, and there is only one at a time.
+    /// A run is prepared, started and released in this order, once each, and there is only one run at a time.
     #[test]
-    fn a_run_has_its_order() {
+    fn a_run_is_prepared_started_and_released_in_order() {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
             let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
@@ -470,9 +471,9 @@ mod tests {
         );
     }
 
-    /// A fault's number is unique, it is removed once, and the number of faults is limited.
+    /// A fault's number is unique, a fault is removed only once, and the number of faults is limited.
     #[test]
-    fn faults_have_their_order() {
+    fn a_faults_number_is_unique_and_it_is_removed_once() {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
             let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
@@ -500,7 +501,7 @@ mod tests {
 
     /// A role's number is unique until it has ended, and the number of roles is limited.
     #[test]
-    fn roles_have_their_order() {
+    fn a_roles_number_is_unique_until_it_has_ended() {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
             let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
@@ -542,9 +543,9 @@ mod tests {
         check(start(64), "more than 64 roles");
     }
 
-    /// Each message restarts the lease.
+    /// Every message renews the lease.
     #[test]
-    fn the_lease_is_renewed_by_whatever_is_heard() {
+    fn every_message_renews_the_lease() {
         let mut session = greeted();
         assert_eq!(session.deadline(), Nanos(5_000_000_001));
         session

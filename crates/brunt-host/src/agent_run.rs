@@ -1,8 +1,8 @@
-//! The run of an agent: prepares a load, runs it, and passes on its workers' reports. Driven by [`crate::connection`], on a
-//! separate thread, because opening a device may take longer than a controller waits for an answer about the clock.
+//! The run of an agent: prepares a load, runs it, and forwards its workers' reports. Driven by [`crate::connection`],
+//! on a separate thread, because opening a device may take longer than a controller waits for a clock reply.
 //!
-//! The rule: workers never wait for the controller. Their reports are accepted at once; if the controller doesn't read
-//! them, the connection ends (`StreamError::Full`), and the run with it.
+//! The rule: workers never wait for the controller. Their reports are accepted immediately; if the controller doesn't
+//! read them, the connection ends (`StreamError::Full`), and the run with it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +23,9 @@ use crate::agent_thread::AgentThread;
 use crate::journals::ShelvedJournals;
 use crate::spool::{RequestSpool, unnamed_file};
 
-/// Capacity of the channel to the connection's thread, which empties it many times a second.
+/// Capacity of the channel to the connection's thread, which drains it many times a second.
 const NEWS_MAX: usize = 64;
-/// Longest time until an order is noticed.
+/// Maximum time until an order is noticed.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// An order to a run.
@@ -39,11 +39,11 @@ pub(crate) enum AgentOrder {
     SendRequests,
     /// Send the next part of the journals.
     SendJournal,
-    /// End, and confirm it.
+    /// End the run, and confirm that.
     Release,
 }
 
-/// A run, from its assignment to its release. Dropping it ends it.
+/// A run, from its assignment to its release. Dropping it ends the run.
 #[derive(Debug)]
 pub(crate) struct AgentRun {
     orders: Sender<AgentOrder>,
@@ -54,7 +54,7 @@ pub(crate) struct AgentRun {
 }
 
 impl AgentRun {
-    /// Begins to prepare it.
+    /// Starts preparing the run.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -93,7 +93,7 @@ impl AgentRun {
         })
     }
 
-    /// Sends an order. If the run has ended, this has no effect.
+    /// Sends an order. It has no effect if the run has ended.
     pub fn tell(&self, order: AgentOrder) {
         if let AgentOrder::Release = order {
             self.stop.store(true, Ordering::Relaxed);
@@ -101,12 +101,12 @@ impl AgentRun {
         let _ = self.orders.send(order);
     }
 
-    /// Whether its thread has ended. Without [`FromHost::Released`] among its last news, it panicked.
+    /// Whether the thread has ended. If [`FromHost::Released`] is not among its last messages, it panicked.
     pub fn is_over(&self) -> bool {
         self.thread.is_over()
     }
 
-    /// Its news since the last call.
+    /// The messages since the last call.
     pub fn news(&self) -> impl Iterator<Item = FromHost> {
         self.news.try_iter()
     }
@@ -118,7 +118,7 @@ impl Drop for AgentRun {
     }
 }
 
-/// What the thread of a run works with.
+/// The shared state of a run's thread.
 struct Desk<'a> {
     agent_state: &'a AgentState,
     orders: &'a Receiver<AgentOrder>,
@@ -130,29 +130,30 @@ struct Desk<'a> {
 struct Working {
     inbox: Receiver<WorkerMessage<LoadError>>,
     load: Box<dyn RunningLoad>,
-    /// The record of requests, if the load keeps one.
+    /// The request record, if the load keeps one.
     record: Option<RequestSpool>,
     /// Journals of acknowledged writes, if the load keeps any.
     shelf: Option<JournalShelf>,
-    /// To be sent when all workers are ready; `waiting` are not.
+    /// The message to send when all workers are ready; `waiting` of them are not.
     ready: Option<HostReady>,
     waiting: u32,
-    /// Whether its workers were started.
+    /// Whether its workers have been started.
     started: bool,
 }
 
-/// Why passing on the workers' reports ended.
+/// Why forwarding of the workers' reports ended.
 enum PassedOn {
-    /// All of them have ended.
+    /// All workers have ended.
     All,
-    /// It was released.
+    /// The run was released.
     Released,
     /// The connection is gone.
     Stopped,
 }
 
 impl Desk<'_> {
-    /// Prepares the run and passes on reports until all workers have ended, or it is released: `true` then.
+    /// Prepares the run and forwards reports until all workers have ended or the run is released; `true` in the latter
+    /// case.
     fn work(&self, assignment: &Assignment) -> Result<bool, WorkError> {
         if assignment.step == LoadStep::Close {
             self.agent_state.close(assignment)?;
@@ -237,7 +238,7 @@ impl Desk<'_> {
         self.hand_over(record, journals, false)
     }
 
-    /// Passes on workers' reports until all of them have ended.
+    /// Forwards workers' reports until all of them have ended.
     fn pass_on(&self, working: &mut Working) -> Result<PassedOn, WorkError> {
         loop {
             if self.obey(working) {
@@ -279,7 +280,8 @@ impl Desk<'_> {
         }
     }
 
-    /// A worker has failed, which ends the connection once it is reported: the journals of all workers are sent first.
+    /// Handles a failed worker. Reporting the failure ends the connection, so the journals of all workers are sent
+    /// first.
     fn fail(&self, working: Working, error: WorkError) -> Result<bool, WorkError> {
         let Working {
             inbox,
@@ -288,7 +290,7 @@ impl Desk<'_> {
             started,
             ..
         } = working;
-        // Unblocks workers that wait for room in the inbox, so that they can end.
+        // Unblocks workers that wait for space in the inbox, so that they can end.
         drop(inbox);
         drop(load);
         if let Some(shelf) = shelf.filter(|_| started)
@@ -299,7 +301,7 @@ impl Desk<'_> {
         Err(error)
     }
 
-    /// Reports the lengths of all workers' journals.
+    /// Announces the lengths of all workers' journals.
     fn offer(&self, shelf: JournalShelf) -> Result<ShelvedJournals, WorkError> {
         let journals =
             ShelvedJournals::new(shelf).map_err(|source| broken_journal("read", source))?;
@@ -309,7 +311,7 @@ impl Desk<'_> {
         Ok(journals)
     }
 
-    /// There is no run to wait for: the load was only to be opened, or closed.
+    /// There is no run to wait for: the load was only to be opened or closed.
     fn stop_here(&self, ready: HostReady) -> Result<bool, WorkError> {
         let _ = self.news.send(FromHost::Ready(ready));
         Ok(false)
@@ -358,7 +360,7 @@ impl Desk<'_> {
         Ok(false)
     }
 
-    /// Carries out pending orders; whether the run was released.
+    /// Carries out pending orders; returns whether the run was released.
     fn obey(&self, working: &mut Working) -> bool {
         loop {
             match self.orders.try_recv() {
@@ -371,11 +373,11 @@ impl Desk<'_> {
                         let _ = self.news.send(FromHost::Note(error.to_string()));
                     }
                 }
-                // The controller requests them only after their announcement.
+                // The controller only requests these after they have been announced.
                 Ok(AgentOrder::SendRequests | AgentOrder::SendJournal) => {}
                 Ok(AgentOrder::Release) => return true,
                 Err(TryRecvError::Empty) => return false,
-                // The connection is over.
+                // The connection has ended.
                 Err(TryRecvError::Disconnected) => {
                     self.stop.store(true, Ordering::Relaxed);
                     return false;
@@ -392,10 +394,10 @@ impl Desk<'_> {
     }
 }
 
-/// Which of the run's workers are on this host.
+/// Determines which of the run's workers are on this host.
 ///
 /// # Errors
-/// The run has fewer workers, or the device's workers are neither all of them nor just these.
+/// The run has fewer workers, or the device's workers are neither all of them nor exactly these.
 fn part_of(assignment: &Assignment, workers: u32) -> Result<RunPart, WorkError> {
     let Assignment {
         first_worker,
@@ -470,7 +472,7 @@ mod tests {
         }
     }
 
-    /// Runs this load on this device, with an agent that may open `allow`: all its news until its release.
+    /// Runs this load on this device, with an agent that may open `allow`. Returns all messages until the release.
     fn run(
         load: &str,
         target: &str,
@@ -496,7 +498,7 @@ mod tests {
         )
     }
 
-    /// Starts the run when it is ready, and fetches its record, if it has one.
+    /// Starts the run when it is ready, and fetches the request record if there is one.
     fn until_release(run: AgentRun, records: bool, step: LoadStep) -> Vec<FromHost> {
         let mut said = Vec::new();
         loop {
@@ -504,7 +506,7 @@ mod tests {
             said.extend(run.news());
             for news in &said[before..] {
                 match news {
-                    // No more news would follow.
+                    // Nothing more would follow.
                     FromHost::Ready(_) if step != LoadStep::Run => run.tell(AgentOrder::Release),
                     FromHost::Ready(_) => {
                         run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now()))
@@ -531,9 +533,9 @@ mod tests {
         }
     }
 
-    /// Ready, then each worker's figures on the agent's own clock, then the ends, each once.
+    /// Ready first, then each worker's figures on the agent's clock, then the workers' ends, once each.
     #[test]
-    fn a_run_from_its_assignment_to_its_release() {
+    fn a_run_reports_ready_then_figures_then_ends() {
         let before = brunt_core::Clock::Monotonic.now();
         let said = run(LOAD, "memory:1MiB", &AllowList::everything(), |_| {});
         assert!(matches!(said[0], FromHost::Ready(_)), "{said:?}");
@@ -568,7 +570,8 @@ mod tests {
         );
     }
 
-    /// The record stays on the host until it is requested, with times on its clock and workers numbered among all.
+    /// The record stays on the host until it is requested. Its times are on the host's clock, and its workers are
+    /// numbered across all hosts.
     #[test]
     fn a_record_is_kept_until_it_is_asked_for() {
         let load = "record_requests = true\nverify = {}\nread = 0.5\nstop = { requests = 3001 }";
@@ -614,9 +617,9 @@ mod tests {
         }
     }
 
-    /// Half of the workers send that half's requests, not those of a separate run.
+    /// With half of the workers, the requests are that half's share, not those of a separate run.
     #[test]
-    fn a_part_makes_its_share() {
+    fn a_part_sends_its_share_of_the_requests() {
         let completed = |first| {
             let said = run(
                 "stop = { requests = 101 }",
@@ -734,9 +737,9 @@ mod tests {
         assert!(matches!(said[0], FromHost::Ready(_)), "{said:?}");
     }
 
-    /// Phases on a file system share their folder from the first to the last, within an allowed folder.
+    /// Phases on a file system share their folder from the first to the last, inside an allowed folder.
     #[test]
-    fn phases_share_what_they_made() {
+    fn phases_of_a_file_system_share_their_folder() {
         let folder = tempfile::tempdir().unwrap();
         let there = || std::fs::read_dir(folder.path()).unwrap().count();
         let text = format!(
@@ -760,7 +763,7 @@ mod tests {
             )
         };
         let open = said(&shared, "write-blocks", LoadStep::Open);
-        // A virtual machine adds a note about its processor.
+        // In a virtual machine there is another note about the CPU.
         assert!(
             matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() >= 2)
         );

@@ -1,8 +1,8 @@
-//! State shared by the runs of an agent: permissions, open devices, and how an assignment becomes a load on this host.
-//! Used by [`crate::agent_run`].
+//! State shared by an agent's runs: permissions, open devices, and how an assignment becomes a load on this host. Used
+//! by [`crate::agent_run`].
 //!
-//! The rule: everything that an assignment names on this host is checked against the allow list before it is opened,
-//! and a device that holds data is not written unless that was allowed.
+//! The rule: everything on this host that an assignment names is checked against the allow list before it is opened,
+//! and a device that holds data is not written unless that was permitted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use brunt_result::{Interval, Outcome, RequestRecord};
 use crate::allow::AllowList;
 use crate::clock::moved;
 
-/// Devices and file systems kept open from run to run of a connection; when full, all of them are closed first.
+/// Devices and file systems kept open across the runs of a connection; when full, all of them are closed first.
 const OPEN_MAX: usize = 16;
 
 /// State shared by runs.
@@ -33,25 +33,25 @@ pub(crate) struct AgentState {
     /// Added to times of this host's clock.
     shift_ns: i64,
     open: Mutex<BTreeMap<DeviceKey, Arc<dyn Backend>>>,
-    /// Loads whose runs share state on this host, until they are closed.
+    /// Loads whose runs share state on this host, kept until they are closed.
     kept: Mutex<BTreeMap<LoadKey, Vec<NamedHostedLoad>>>,
-    /// The inputs of all runs' loads: a trace is read only once.
+    /// The inputs of the loads of all runs: a trace is read only once.
     inputs: SharedInputs,
 }
 
-/// The kind of a load, and its description.
+/// A load's kind and its description.
 type LoadKey = (&'static str, String);
 
-/// A load, with its name among those of its description.
+/// A load, and its name among the loads of its description.
 type NamedHostedLoad = (String, Arc<dyn HostedLoad>);
 
-/// A URL, whether it is written, and whether its data may be lost.
+/// A URL, whether it will be written to, and whether its data may be lost.
 type DeviceKey = (String, bool, bool);
 
-/// A load on this host.
+/// A load that runs on this host.
 pub(crate) struct AssignedLoad {
     pub load: Arc<dyn HostedLoad>,
-    /// Its target.
+    /// The load's target.
     pub on: LoadTarget,
     /// Remarks about the target for the user.
     pub notes: Vec<String>,
@@ -133,7 +133,7 @@ impl AgentState {
         }
     }
 
-    /// The load of an assignment, checked to work on other hosts, and its target.
+    /// The load of an assignment, after checking that it can run on other hosts, and its target.
     pub fn assigned(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
         let load = self.read(assignment)?;
         let on = match load.drives_device() {
@@ -177,7 +177,7 @@ impl AgentState {
                 }
                 if loads.iter().any(|(_, load)| load.keeps_between_runs()) {
                     if kept.len() >= OPEN_MAX {
-                        // Drops what they created, too.
+                        // This also drops what they created.
                         kept.clear();
                     }
                     kept.insert(key, loads.clone());
@@ -193,7 +193,7 @@ impl AgentState {
         Ok(load)
     }
 
-    /// Joins several targets into one device, with the share of each.
+    /// Combines several targets into one device, with the share of each.
     fn joined(
         &self,
         targets: &[JoinedTarget],
@@ -221,7 +221,7 @@ impl AgentState {
         })
     }
 
-    /// Opens a device. One that holds data is not written unless that was allowed.
+    /// Opens a device. One that holds data is not written unless that was permitted.
     fn device(
         &self,
         url: &Secret,
@@ -285,7 +285,7 @@ impl AgentState {
 
     fn shifted(&self, at: Nanos) -> Nanos {
         match at {
-            // From a worker that never began.
+            // The worker never started.
             Nanos(0) | Nanos::MAX => at,
             at => moved(at, self.shift_ns),
         }

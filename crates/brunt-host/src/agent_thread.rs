@@ -1,27 +1,27 @@
-//! A thread of an agent that does one job for its controller: a run, a fault or a role.
+//! An agent's thread that does a single job for its controller: a run, a fault or a role.
 //!
-//! The rule: it is the last field of the struct that holds it. The channels of its orders and its news are dropped
+//! The rule: it is the last field of the struct that holds it. The channels for its orders and its news are dropped
 //! first, which makes it end.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time for a canceled thread to end; then it is abandoned.
+/// How long a canceled thread may take to end before it is abandoned.
 const END_TIME: Duration = Duration::from_secs(3);
 /// Polling interval for that.
 pub(crate) const END_LOOK: Duration = Duration::from_millis(2);
 
-/// A thread. Dropping this waits briefly for its end; [`end_all`] ends several.
+/// A thread. Dropping it waits briefly for its end; [`end_all`] ends several.
 #[derive(Debug)]
 pub(crate) struct AgentThread {
     thread: JoinHandle<()>,
-    /// Whether it is abandoned: nothing waits for its end.
+    /// Whether the thread has been abandoned, so that nothing waits for its end.
     left: bool,
 }
 
 impl AgentThread {
-    /// Starts a thread with this work.
+    /// Starts a thread that does this work.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -33,13 +33,13 @@ impl AgentThread {
         })
     }
 
-    /// Whether it has ended, even by a panic.
+    /// Whether the thread has ended, including by a panic.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
-/// Waits for several threads in parallel, no longer than for one: each was asked to end.
+/// Waits for several threads in parallel, no longer than for a single one. Each must have been asked to end.
 pub(crate) fn end_all(threads: impl IntoIterator<Item = AgentThread>) {
     // All are asked to end before the first is waited for.
     let mut threads: Vec<AgentThread> = threads.into_iter().collect();

@@ -1,7 +1,7 @@
 //! What an agent may do for a controller: open devices, folders and kinds of backends, and inject faults, as listed on
-//! its command line. The opener asks it for every device, including those nested in others.
+//! its command line. The opener consults this list for every device, including devices nested in others.
 //!
-//! The rule: a path is judged by its destination, not by its text: links and `..` are resolved first.
+//! The rule: a path is judged by where it leads, not by its text: links and `..` are resolved first.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use brunt_load::LOADS;
 /// The list of permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowList {
-    /// `None`: everything that the agent's user may do.
+    /// `None` allows everything that the agent's user may do.
     only: Option<Vec<Allowed>>,
 }
 
@@ -25,15 +25,15 @@ enum Allowed {
     Path(PathBuf),
     /// A backend, with any argument after its colon.
     Backend(String),
-    /// A kind of fault; for some, only with this process or interface.
+    /// A kind of fault; for some, only for this process or interface.
     Fault(&'static str, Option<String>),
-    /// Targets and sinks, listening at any address of the host or only at this one.
+    /// Targets and sinks that listen at any address of the host, or only at this one.
     Serve(Option<IpAddr>),
     /// Services: any command.
     Service,
 }
 
-/// Faults that can be allowed, and what may follow their `=`.
+/// Faults that can be allowed, and the kind of value that may follow `=`.
 const FAULTS: [(&str, Option<&str>); 6] = [
     ("cpu", None),
     ("memory", None),
@@ -44,12 +44,12 @@ const FAULTS: [(&str, Option<&str>); 6] = [
 ];
 /// The prefix of a permission for a fault.
 const FAULT: &str = "fault:";
-/// The prefix of a permission for an address to serve targets at.
+/// The prefix of a permission to serve targets at an address.
 const SERVE: &str = "serve:";
-/// The text that allows services.
+/// The text of the permission for services.
 const SERVICE: &str = "service:";
 
-/// A fault that this agent doesn't inject, an address at which it serves nothing, or a service, if it starts none.
+/// The agent doesn't allow this fault, serving at this address, or services.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its agent does not allow {wanted} (it allows: {allowed}); start it with --allow {wanted}")]
 pub struct FaultNotAllowed {
@@ -59,7 +59,7 @@ pub struct FaultNotAllowed {
     pub allowed: String,
 }
 
-/// Why a text is not a permission.
+/// Why a text is not a valid permission.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
     /// A path that depends on the agent's working directory.
@@ -75,7 +75,7 @@ pub enum AllowError {
         /// All known ones.
         known: String,
     },
-    /// Not an address.
+    /// Not an IP address.
     #[error(
         "'{0}': write serve: for any address of this host, or one address, such as serve:10.0.0.9"
     )]
@@ -91,13 +91,13 @@ pub enum AllowError {
 }
 
 impl AllowList {
-    /// Everything that the agent's user may open.
+    /// Allows everything that the agent's user may open.
     pub fn everything() -> AllowList {
         AllowList { only: None }
     }
 
-    /// Only these: absolute paths of devices, files and folders, and names of backends, or of resources of loads, with
-    /// their colon. `more` are backends from other crates.
+    /// Allows only these: absolute paths of devices, files and folders, and names of backends or of load resources,
+    /// each followed by a colon. `more` lists backends from other crates.
     ///
     /// # Errors
     /// One of them is invalid.
@@ -147,7 +147,7 @@ impl AllowList {
         })
     }
 
-    /// Checks that a fault of this kind may be injected, for this process or interface if it needs one.
+    /// Checks that a fault of this kind may be injected, for this process or interface if it has one.
     ///
     /// # Errors
     /// It may not.
@@ -208,7 +208,7 @@ impl AllowList {
         self.check(FILE, &path.display().to_string())
     }
 
-    /// The list as texts for [`AllowList::only`]; empty if everything is allowed.
+    /// The list in the syntax of [`AllowList::only`]; empty if everything is allowed.
     pub(crate) fn words(&self) -> Vec<String> {
         self.only.iter().flatten().map(Allowed::to_string).collect()
     }
@@ -239,7 +239,7 @@ impl AllowList {
     }
 }
 
-/// Parses a fault, which is the part of `text` after its prefix.
+/// Parses a fault permission; `fault` is the part of `text` after the prefix.
 fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
     let (name, about) = fault
         .split_once('=')
@@ -263,7 +263,7 @@ fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
 /// The backend whose argument is a path.
 const FILE: &str = "file";
 
-/// Whether a path, possibly of a file yet to be created, leads to `allowed` or into it.
+/// Whether a path, which may belong to a file yet to be created, leads to `allowed` or into it.
 fn leads_into(path: &Path, allowed: &Path) -> bool {
     let whole = path.canonicalize().ok().or_else(|| {
         // Creating the file would follow a dangling link.
@@ -300,7 +300,7 @@ impl Permit for AllowList {
     }
 }
 
-/// In the syntax for [`AllowList::only`].
+/// Formats permissions in the syntax of [`AllowList::only`].
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_read() {
+    fn permissions_are_parsed_and_invalid_ones_refused() {
         assert!(AllowList::everything().check("null", "1GiB").is_ok());
         let nothing = AllowList::only([], &[]).unwrap();
         let said = nothing.check("null", "1GiB").unwrap_err().to_string();

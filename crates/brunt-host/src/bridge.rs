@@ -1,5 +1,5 @@
 //! The bridge of an agent's host: two of its interfaces with our link emulator between them, for a machine in the
-//! network path of an experiment, and the impairments of packets there.
+//! network path of an experiment. Also the faults that impair packets there.
 //!
 //! The rule: an agent has at most one bridge, which forwards packets unchanged unless a fault impairs them.
 
@@ -13,48 +13,49 @@ use brunt_lab::link::{BridgeConfig, PacketWatcher, Settings, WireBridge};
 use brunt_lab::{Fault, FaultError, Proof};
 use brunt_result::link::{CaptureCounts, LinkCounts, LinkReport};
 
-/// A file to which the packets of a bridge are saved. The program supplies it ([`OpenPacketSink`]): agents know no
-/// formats of captures.
+/// A capture file for the packets of a bridge. The program supplies it ([`OpenPacketSink`]), because agents know no
+/// capture formats.
 pub trait PacketSink: Send {
     /// Packets written so far, and packets lost.
     fn counts(&self) -> CaptureCounts;
 
-    /// Ends the file, after its watcher was dropped.
+    /// Completes the file after its watcher was dropped.
     fn finish(self: Box<Self>) -> SavedPackets;
 }
 
-/// Contents of a [`PacketSink`] that has ended.
+/// The contents of a completed [`PacketSink`].
 #[derive(Debug)]
 pub struct SavedPackets {
     /// Packets in the file, and packets that are missing from it.
     pub counts: CaptureCounts,
-    /// What cut it short.
+    /// The error that cut it short.
     pub error: Option<io::Error>,
 }
 
-/// A file that was created, and the watcher that passes packets to it.
+/// A capture file that was created, and the watcher that passes packets to it.
 pub type OpenedPacketSink = (Box<dyn PacketSink>, Box<dyn PacketWatcher>);
 
-/// Creates the file at this path, for packets that arrive at these two interfaces. It fails where there is a file.
+/// Creates a capture file at this path for packets that arrive at these two interfaces. Fails if the file already
+/// exists.
 pub type OpenPacketSink = fn(&Path, &[String; 2]) -> io::Result<OpenedPacketSink>;
 
-/// The bridge of a connection, if there is one. Clones share it.
+/// A connection's bridge, if there is one. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentBridge {
     held: Arc<Mutex<Option<HeldBridge>>>,
     packet_sink: OpenPacketSink,
 }
 
-/// A bridge, and the file to which its packets are saved.
+/// A bridge, and the capture file for its packets.
 struct HeldBridge {
     bridge: WireBridge,
     capture: Option<BegunCapture>,
 }
 
-/// A file that was begun, and its watcher.
+/// A capture file, and its watcher.
 type Watched = (BegunCapture, Box<dyn PacketWatcher>);
 
-/// The file of a bridge.
+/// The capture file of a bridge.
 struct BegunCapture {
     path: PathBuf,
     file: Box<dyn PacketSink>,
@@ -76,7 +77,7 @@ impl HeldBridge {
 }
 
 impl AgentBridge {
-    /// Whose packets go to such files.
+    /// Packets are saved to files created by `packet_sink`.
     pub fn new(packet_sink: OpenPacketSink) -> AgentBridge {
         AgentBridge {
             held: Arc::default(),
@@ -88,7 +89,7 @@ impl AgentBridge {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its traffic so far; `None` if there is no bridge, or it has ended because an interface is gone.
+    /// The traffic so far; `None` if there is no bridge, or if it has ended because an interface is gone.
     pub fn report(&self) -> Option<LinkReport> {
         self.held()
             .as_mut()
@@ -97,18 +98,18 @@ impl AgentBridge {
     }
 }
 
-/// The fault that forwards between two interfaces from its injection to its removal.
+/// The fault that forwards packets between two interfaces from its injection to its removal.
 pub(crate) struct Forwarding {
     bridge: AgentBridge,
     interfaces: [String; 2],
     seed: u64,
     capture: Option<PathBuf>,
-    /// Whether the bridge is ours.
+    /// Whether this fault started the bridge.
     started: bool,
 }
 
 impl Forwarding {
-    /// Packets are saved to the file `capture`, if given.
+    /// If `capture` is given, packets are saved to that file.
     pub fn new(
         bridge: AgentBridge,
         interfaces: [String; 2],
@@ -124,7 +125,7 @@ impl Forwarding {
         }
     }
 
-    /// Creates the file, if one is requested.
+    /// Creates the capture file, if requested.
     fn start_capture(&self) -> Result<Option<Watched>, FaultError> {
         let Some(path) = &self.capture else {
             return Ok(None);
@@ -234,7 +235,7 @@ impl Drop for Forwarding {
         if self.started {
             let held = self.bridge.held().take();
             if let Some(HeldBridge { bridge, capture }) = held {
-                // Waits until its last packets are in the file, before this process may end.
+                // Waits until the last packets are in the file, because this process may end afterwards.
                 drop(bridge);
                 capture.map(saved);
             }
@@ -242,7 +243,7 @@ impl Drop for Forwarding {
     }
 }
 
-/// Ends a file, and describes its contents.
+/// Completes a capture file and describes its contents.
 fn saved(capture: BegunCapture) -> String {
     let SavedPackets { counts, error } = capture.file.finish();
     let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
@@ -254,7 +255,7 @@ fn saved(capture: BegunCapture) -> String {
     )
 }
 
-/// For tests: a file in which no packet is saved.
+/// For tests: a file that no packet is saved to.
 #[cfg(test)]
 pub(crate) fn empty_file(path: &Path, _: &[String; 2]) -> io::Result<OpenedPacketSink> {
     struct Empty;
@@ -277,7 +278,7 @@ pub(crate) fn empty_file(path: &Path, _: &[String; 2]) -> io::Result<OpenedPacke
     Ok((Box::new(Empty), Box::new(Empty)))
 }
 
-/// The fault that impairs packets of the bridge.
+/// The fault that impairs a bridge's packets.
 pub(crate) struct Impairment {
     bridge: AgentBridge,
     settings: [Settings; 2],
@@ -285,7 +286,7 @@ pub(crate) struct Impairment {
 }
 
 impl Impairment {
-    /// With these settings of a link, in each direction.
+    /// Impairs packets with these link settings, one per direction.
     pub fn new(bridge: AgentBridge, settings: [Settings; 2]) -> Impairment {
         Impairment {
             bridge,
@@ -294,7 +295,7 @@ impl Impairment {
         }
     }
 
-    /// Changes the bridge; returns when, and its counts until then.
+    /// Changes the bridge; returns the time of the change, and the counts up to then.
     fn change(
         &self,
         settings: [Settings; 2],
@@ -375,13 +376,13 @@ impl Fault for Impairment {
 impl Drop for Impairment {
     fn drop(&mut self) {
         if self.before.take().is_some() {
-            // A bridge that is gone needs no reset.
+            // If the bridge is gone, there is nothing to reset.
             let _ = self.change(Default::default());
         }
     }
 }
 
-/// Describes the fate of packets.
+/// Summarizes what happened to packets.
 fn what_happened(all: impl Iterator<Item = LinkCounts> + Clone) -> String {
     let sum = |get: fn(&LinkCounts) -> u64| all.clone().map(|counts| get(&counts)).sum::<u64>();
     let parts = [

@@ -1,21 +1,22 @@
-//! Estimates how far another host's clock is ahead of ours, as an interval, from rounds of questions and answers.
+//! Estimates how far another host's clock is ahead of ours, as an interval, from rounds of requests and replies.
 //!
-//! A round has four times: on our clock, the question is sent and its answer comes back; on theirs, the question is
-//! received and answered. The question cannot be received before it was sent, and the answer cannot arrive before it
-//! was sent, so
+//! A round has four times: on our clock, when the request is sent and when its reply arrives; on theirs, when the
+//! request is received and when the reply is sent. The request cannot be received before it was sent, and the reply
+//! cannot arrive before it was sent, so
 //!
 //! ```text
 //! answered - back  <=  offset  <=  heard - sent        (offset = their clock - ours)
 //! ```
 //!
-//! however long each way took (Cristian 1989, without the host's own time). On a link with different delays in each
-//! direction, the true offset differs from the middle by at most half the round trip, but is still in the interval. No
-//! measurement from the ends can do better: half the round trip bounds the error due to asymmetry.
+//! however long each direction took (Cristian 1989, without the host's processing time). On a link with different
+//! delays in each direction, the true offset differs from the middle by at most half the round trip, but it is still in
+//! the interval. No measurement from the two ends can do better: half the round trip bounds the error due to asymmetry.
 //!
-//! Clocks run at different rates, so a bound ages. [`ClockTrack::estimate`] considers all straight lines that pass
-//! between all bounds; their range at a moment is the estimate. It assumes that the rate of one clock relative to the
-//! other stays within [`RATE_WANDER`] of a constant. If no line fits (one of the clocks is being slewed), it assumes
-//! only [`RATE_MAX`], and reports that; if even that fails, a clock was set, and there is no estimate.
+//! Clocks run at different rates, so a bound becomes less certain with age. [`ClockTrack::estimate`] considers all
+//! straight lines that pass between all bounds; the range of these lines at a given time is the estimate. It assumes
+//! that the rate of one clock relative to the other stays within [`RATE_WANDER`] of a constant. If no line fits (one of
+//! the clocks is being slewed), it assumes only [`RATE_MAX`], and reports that; if even that fails, a clock was set,
+//! and there is no estimate.
 //!
 //! The rule: no clock is read here, and a peer's times are not trusted to make sense.
 
@@ -26,38 +27,39 @@ use brunt_core::Nanos;
 /// How far the rate of one clock relative to another is assumed to deviate from its mean. Quartz changes by about 1 ppm
 /// over some 10 K.
 pub const RATE_WANDER: f64 = 1e-6;
-/// The largest rate difference of two clocks: each is at most 500 ppm off, the limit of the kernel for NTP.
+/// The largest difference between the rates of two clocks: each is at most 500 ppm off, the kernel's limit for NTP.
 pub const RATE_MAX: f64 = 1e-3;
-/// No two clocks are further apart than a century; sums of two such offsets don't overflow.
+/// No two clocks differ by more than a century; sums of two such offsets don't overflow.
 const OFFSET_MAX: i64 = i64::MAX / 3;
-/// Maximum bounds kept per side; when full, the one with the longer round trip of each two neighbours is dropped.
+/// Maximum number of bounds kept per side; when full, the one with the longer round trip is dropped from each pair of
+/// neighbours.
 const BOUNDS_MAX: usize = 256;
-/// Older bounds are dropped: a clock's rate changes with its temperature, and no line fits a whole day.
+/// Older bounds are dropped: a clock's rate changes with its temperature, and no straight line fits a whole day.
 const WINDOW: Duration = Duration::from_secs(600);
-/// Steps of a search along a concave line. Each narrows it to two thirds, and 80 of them narrow 2000 ppm to 2e-17: a
-/// nanosecond in a year.
+/// Steps of a search along a concave function. Each narrows the range to two thirds, and 80 of them narrow 2000 ppm to
+/// 2e-17: a nanosecond in a year.
 const SEARCH_STEPS: usize = 80;
 
-/// Converts a time to a clock that is `ahead_ns` ahead.
+/// Converts a time to that of a clock that is `ahead_ns` ahead.
 pub(crate) fn moved(at: Nanos, ahead_ns: i64) -> Nanos {
     Nanos(at.0.saturating_add_signed(ahead_ns))
 }
 
-/// One question and its answer.
+/// A request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRound {
-    /// On our clock: just before the question was sent.
+    /// On our clock: just before the request was sent.
     pub sent: Nanos,
-    /// On their clock: when it was received.
+    /// On their clock: when the request was received.
     pub heard: Nanos,
-    /// On their clock: just before the answer was sent.
+    /// On their clock: just before the reply was sent.
     pub answered: Nanos,
-    /// On our clock: when the answer arrived.
+    /// On our clock: when the reply arrived.
     pub back: Nanos,
 }
 
 impl ClockRound {
-    /// The time spent in transit, both ways together.
+    /// The time spent in transit, in both directions together.
     pub fn round_trip(&self) -> Duration {
         self.back
             .since(self.sent)
@@ -68,17 +70,17 @@ impl ClockRound {
 /// Why a round is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
-    /// An answer before its question, or impossible times.
+    /// The reply precedes its request, or the times are otherwise impossible.
     #[error("a host's clock shows impossible times: heard at {} ns, answered at {} ns", .0.heard.0, .0.answered.0)]
     Impossible(ClockRound),
 }
 
-/// The range of a clock's lead over ours, in nanoseconds; negative if it is behind.
+/// The range of how far a clock is ahead of ours, in nanoseconds; negative if it is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// At least.
+    /// Minimum.
     pub low: i64,
-    /// At most.
+    /// Maximum.
     pub high: i64,
 }
 
@@ -88,71 +90,71 @@ impl ClockOffset {
         self.low + (self.high - self.low) / 2
     }
 
-    /// The largest distance of the true offset from the middle.
+    /// The largest possible distance of the true offset from the middle.
     pub fn error(&self) -> Duration {
         Duration::from_nanos((self.high.abs_diff(self.low)).div_ceil(2))
     }
 
-    /// Whether this offset may be the true one.
+    /// Whether this could be the true offset.
     pub fn contains(&self, offset: i64) -> bool {
         (self.low..=self.high).contains(&offset)
     }
 
-    /// Converts a time of their clock to ours, by the middle.
+    /// Converts a time on their clock to ours, using the middle.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
         moved(theirs, self.middle().saturating_neg())
     }
 
-    /// Converts a time of our clock to theirs, by the middle.
+    /// Converts a time on our clock to theirs, using the middle.
     pub fn to_theirs(&self, ours: Nanos) -> Nanos {
         moved(ours, self.middle())
     }
 }
 
-/// The assumption behind an estimate.
+/// The assumption that an estimate relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateModel {
-    /// The clocks ran apart at a constant rate, within [`RATE_WANDER`].
+    /// The clocks drifted apart at a constant rate, within [`RATE_WANDER`].
     Constant,
-    /// Their rate changed by more: a clock was slewed. Only [`RATE_MAX`] is assumed.
+    /// The rate changed by more than that: a clock was slewed. Only [`RATE_MAX`] is assumed.
     Changing,
 }
 
-/// How far a clock is ahead of ours at one moment.
+/// How far a clock is ahead of ours at a given time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockEstimate {
-    /// On our clock.
+    /// The time on our clock.
     pub at: Nanos,
-    /// How far theirs is ahead at that time.
+    /// How far their clock is ahead at that time.
     pub offset: ClockOffset,
-    /// How much faster theirs runs, at least and at most: nanoseconds for each nanosecond of ours.
+    /// How much faster their clock runs, minimum and maximum: nanoseconds per nanosecond of ours.
     pub rate: [f64; 2],
-    /// The assumption.
+    /// The assumption that this relies on.
     pub model: RateModel,
 }
 
 impl ClockEstimate {
-    /// Converts a time of their clock to ours, by the middles. Only near [`ClockEstimate::at`]:
-    /// the rate's uncertainty accumulates.
+    /// Converts a time on their clock to ours, using the middles. Only valid near [`ClockEstimate::at`], as the rate's
+    /// uncertainty accumulates.
     pub fn to_ours(&self, theirs: Nanos) -> Nanos {
         let near = self.offset.to_ours(theirs);
         moved(near, self.drifted(near).saturating_neg())
     }
 
-    /// Converts a time of our clock to theirs, likewise.
+    /// Converts a time on our clock to theirs, in the same way.
     pub fn to_theirs(&self, ours: Nanos) -> Nanos {
         moved(self.offset.to_theirs(ours), self.drifted(ours))
     }
 
-    /// How much further theirs is ahead at a moment of ours than at [`ClockEstimate::at`].
+    /// How much their clock has gained on ours at this time of ours, compared with [`ClockEstimate::at`].
     fn drifted(&self, ours: Nanos) -> i64 {
         let since = (i128::from(ours.0) - i128::from(self.at.0)) as f64;
         ((self.rate[0] + self.rate[1]) / 2.0 * since) as i64
     }
 }
 
-/// A limit of the offset at a moment. Times and offsets are nanoseconds from the track's origin: differences of a day
-/// are exact in a double.
+/// A limit of the offset at a given time. Times and offsets are nanoseconds from the track's origin: differences of a
+/// day are exact in a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bound {
     at: f64,
@@ -160,10 +162,10 @@ struct Bound {
     round_trip: Duration,
 }
 
-/// The rounds with one host in the last ten minutes. Memory is bounded.
+/// The rounds with one host over the last ten minutes. Memory is bounded.
 #[derive(Clone, Debug, Default)]
 pub struct ClockTrack {
-    /// Our time and the offset of the first round.
+    /// Our time and the offset in the first round.
     origin: Option<(Nanos, i64)>,
     at_least: Vec<Bound>,
     at_most: Vec<Bound>,
@@ -176,7 +178,7 @@ impl ClockTrack {
     /// Adds a round.
     ///
     /// # Errors
-    /// Its times are impossible; it is counted and ignored.
+    /// Its times are impossible; the round is counted and ignored.
     pub fn add(&mut self, round: ClockRound) -> Result<(), ClockError> {
         let offset = |theirs: Nanos, ours: Nanos| {
             let offset = i128::from(theirs.0) - i128::from(ours.0);
@@ -208,12 +210,12 @@ impl ClockTrack {
         Ok(())
     }
 
-    /// Valid rounds.
+    /// Number of valid rounds.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// Rounds with impossible times.
+    /// Number of rounds with impossible times.
     pub fn impossible(&self) -> u64 {
         self.impossible
     }
@@ -223,8 +225,8 @@ impl ClockTrack {
         self.shortest
     }
 
-    /// How far the clock is ahead of ours at a moment of ours: during the rounds that are kept, or shortly before or
-    /// after them. `None` without a round, or if one of the clocks was set meanwhile.
+    /// How far the clock is ahead of ours at a given time of ours: during the rounds that are kept, or shortly before
+    /// or after. `None` if there are no rounds, or if one of the clocks was set in the meantime.
     pub fn estimate(&self, at: Nanos) -> Option<ClockEstimate> {
         let (origin_at, origin_offset) = self.origin?;
         let here = (i128::from(at.0) - i128::from(origin_at.0)) as f64;
@@ -232,7 +234,7 @@ impl ClockTrack {
             Some((offset, rate)) => (offset, rate, RateModel::Constant),
             None => (self.cone(here)?, [-RATE_MAX, RATE_MAX], RateModel::Changing),
         };
-        // Rounded outwards, so that whole nanoseconds never narrow the interval.
+        // Rounded outwards, so that conversion to whole nanoseconds never narrows the interval.
         let whole = |part: f64| (part as i64).saturating_add(origin_offset);
         let offset = ClockOffset {
             low: whole(offset[0].floor()),
@@ -246,10 +248,10 @@ impl ClockTrack {
         })
     }
 
-    /// The range of all lines between the bounds at a moment, and the range of their slopes.
+    /// The range of all lines between the bounds at a given time, and the range of their slopes.
     fn lines(&self, here: f64) -> Option<([f64; 2], [f64; 2])> {
         let aged = |bound: &Bound| RATE_WANDER * (bound.at - here).abs();
-        // Of the lines with one slope, the highest and the lowest at that moment: concave and convex in the slope.
+        // Of the lines with a given slope, the highest and the lowest at that time: concave and convex in the slope.
         let ceiling = |slope: f64| {
             let values = self
                 .at_most
@@ -270,13 +272,13 @@ impl ClockTrack {
             return None;
         }
         let rate = [edge(room, best, -RATE_MAX), edge(room, best, RATE_MAX)];
-        // A search stops near its optimum, so the values at `best` count, too.
+        // The search only gets close to its optimum, so the values at `best` count, too.
         let high = ceiling(highest(ceiling, rate[0], rate[1])).max(ceiling(best));
         let low = floor(highest(|slope| -floor(slope), rate[0], rate[1])).min(floor(best));
         Some(([low, high], rate))
     }
 
-    /// The range that all bounds allow at a moment if only [`RATE_MAX`] holds.
+    /// The range that all bounds allow at a given time if only [`RATE_MAX`] holds.
     fn cone(&self, here: f64) -> Option<[f64; 2]> {
         let aged = |bound: &Bound| RATE_MAX * (bound.at - here).abs();
         let high = self
@@ -293,8 +295,8 @@ impl ClockTrack {
     }
 }
 
-/// Adds a bound, and drops those that are too old; when full, keeps of each two neighbours the one with the shorter
-/// round trip.
+/// Adds a bound, and drops those that are too old; when full, keeps the one with the shorter round trip of each pair of
+/// neighbours.
 fn keep(bounds: &mut Vec<Bound>, bound: Bound) {
     let oldest = bound.at - WINDOW.as_nanos() as f64;
     bounds.retain(|one| one.at >= oldest);
@@ -308,7 +310,7 @@ fn keep(bounds: &mut Vec<Bound>, bound: Bound) {
     bounds.push(bound);
 }
 
-/// Where a concave function is highest between two points.
+/// The maximum of a concave function between two points.
 fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
     for _ in 0..SEARCH_STEPS {
         let third = (to - from) / 3.0;
@@ -322,8 +324,8 @@ fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
     (from + to) / 2.0
 }
 
-/// Where a concave function that is not negative at `inside` becomes negative on the way to `outside`;
-/// `outside` if it doesn't.
+/// The point on the way from `inside` to `outside` where a concave function that is not negative at `inside` becomes
+/// negative; `outside` if it doesn't.
 fn edge(function: impl Fn(f64) -> f64, mut inside: f64, mut outside: f64) -> f64 {
     if function(outside) >= 0.0 {
         return outside;

@@ -1,8 +1,7 @@
-//! Runs an agent's side of one connection on the calling thread: waits, reads, writes and samples around
+//! Runs the agent's side of a connection on the calling thread: does the waiting, reading, writing and sampling for
 //! [`AgentSession`]. A run has its own thread ([`crate::agent_run`]), and ends with the connection.
 //!
-//! The rule: answers about the clock come first; data that a slow controller doesn't read is bounded,
-//! and counted if dropped.
+//! The rule: clock replies go first; data that a slow controller doesn't read is bounded, and counted if dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,32 +34,32 @@ use crate::stream::{MessageStream, StreamError, StreamState};
 const LOOK: Duration = Duration::from_millis(50);
 /// How often a run is checked for news.
 const RUN_LOOK: Duration = Duration::from_millis(10);
-/// When more than this waits to be sent with low priority, no more of a service's log is added.
+/// While more than this many low-priority bytes wait to be sent, no more of a service's log is added.
 const LOG_BACKLOG_BYTES: usize = 128 << 10;
 
-/// Settings of an agent.
+/// An agent's settings.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// The program and its version, for the greeting.
+    /// The program and its version, as sent in the greeting.
     pub program: String,
-    /// It ends a connection on which it has received nothing for this long.
+    /// A connection ends after receiving nothing for this long.
     pub lease: Duration,
     /// Added to all times, so that tests can have hosts with different clocks.
     pub clock_shift_ns: i64,
-    /// What it may open for a controller.
+    /// What the agent may open for a controller.
     pub allow: AllowList,
     /// Backends from other crates.
     pub backends: &'static [BackendEntry],
     /// How this program serves targets and sinks.
     pub serving: Serving,
-    /// How this program creates a file for the packets of a bridge.
+    /// How this program creates a capture file for a bridge's packets.
     pub packet_sink: OpenPacketSink,
 }
 
-/// Serves a connection until it ends; `stop` ends it.
+/// Serves a connection until it ends, or until `stop` is set.
 ///
 /// # Errors
-/// The stream failed, or its bytes were not valid messages.
+/// The stream failed, or it contained bytes that are not valid messages.
 pub fn serve(
     mut stream: MessageStream,
     config: &AgentConfig,
@@ -122,11 +121,11 @@ pub fn serve(
         if state == StreamState::Closed {
             return Ok(AgentEnd::Closed);
         }
-        // Checked only now: if we were stopped, or without a processor, a message that renews the lease may be waiting.
+        // Checked only now: if this process was stopped or had no CPU, a message that renews the lease may be waiting.
         if now >= session.deadline() {
             let what = format!("nothing was heard for {:?}", config.lease);
             let kind = FailureKind::LeaseOver;
-            // The controller is probably gone; if not, this tells it why.
+            // The controller is probably gone; if not, this gives it the reason.
             let _ = stream.send(&FromHost::Failed { kind, what });
             return Ok(AgentEnd::LeaseOver);
         }
@@ -143,7 +142,7 @@ pub fn serve(
     }
 }
 
-/// The state of an agent apart from the conversation.
+/// The state of an agent, except for that of the protocol.
 struct AgentWork {
     clock: Clock,
     name: ClockName,
@@ -151,7 +150,7 @@ struct AgentWork {
     watching: Option<AgentProber>,
     agent_state: Arc<AgentState>,
     run: Option<AgentRun>,
-    /// Set when a release was requested without a run to release, and not yet confirmed.
+    /// Set when a release was requested without a run to release, and has not been confirmed yet.
     released: bool,
     allow: Arc<AllowList>,
     faults: BTreeMap<u32, AgentFault>,
@@ -165,7 +164,7 @@ struct AgentWork {
 }
 
 impl Drop for AgentWork {
-    /// Faults and roles end in parallel, so that one that hangs delays no others.
+    /// Faults and roles end in parallel, so that one that hangs doesn't delay the others.
     fn drop(&mut self) {
         let faults = std::mem::take(&mut self.faults)
             .into_values()
@@ -264,7 +263,7 @@ impl AgentWork {
             }
             AgentAction::Release => {
                 self.tell(AgentOrder::Release);
-                // If there is no run, its thread could not be started, or panicked.
+                // If there is no run, its thread could not be started, or it panicked.
                 self.released = self.run.is_none();
                 Ok(())
             }
@@ -294,7 +293,7 @@ impl AgentWork {
         }
     }
 
-    /// Sends the news of faults since the last call; returns the numbers of those that are over.
+    /// Forwards the news of faults since the last call; returns the numbers of faults that are over.
     fn pass_on_faults(&mut self, stream: &mut MessageStream) -> Result<Vec<u32>, StreamError> {
         let mut over = std::mem::take(&mut self.unmade);
         for (number, fault) in &mut self.faults {
@@ -336,7 +335,7 @@ impl AgentWork {
         }
     }
 
-    /// Sends the news of roles since the last call; returns the numbers of those that are over.
+    /// Forwards the news of roles since the last call; returns the numbers of roles that are over.
     fn pass_on_roles(&mut self, stream: &mut MessageStream) -> Result<Vec<u32>, StreamError> {
         let mut over = std::mem::take(&mut self.unstarted);
         for (number, role) in &mut self.roles {
@@ -385,7 +384,7 @@ impl AgentWork {
         }
     }
 
-    /// Sends the run's news since the last call; whether nothing of it is left.
+    /// Forwards the run's news since the last call; returns whether nothing of the run is left.
     fn pass_on_news(&mut self, stream: &mut MessageStream) -> Result<bool, StreamError> {
         if std::mem::take(&mut self.released) {
             stream.send(&FromHost::Released)?;
@@ -395,14 +394,14 @@ impl AgentWork {
             return Ok(false);
         };
         let mut gone = false;
-        // Checked first, so that the last news is passed on below.
+        // Checked first, so that the last news is forwarded below.
         let is_over = run.is_over();
         for news in run.news() {
             gone |= news == FromHost::Released;
             stream.send(&news)?;
         }
         if is_over && !gone {
-            // The controller gives up this host, and reports this as the reason.
+            // The controller gives up on this host, with this as the reason.
             let what =
                 "the run's thread panicked; the agent's standard error says where".to_string();
             stream.send(&FromHost::Failed {
@@ -464,7 +463,7 @@ impl AgentWork {
         Ok(())
     }
 
-    /// Converts a moment of the clock in our greeting to this machine's clock; refuses other clocks.
+    /// Converts a time on the clock named in our greeting to this machine's clock; refuses times on other clocks.
     fn own_time(
         &self,
         moment: &Moment,
@@ -508,7 +507,7 @@ mod tests {
 
     /// Roles that hang are abandoned together: one after another would take three seconds each.
     #[test]
-    fn an_agent_leaves_roles_that_hang_at_once() {
+    fn roles_that_hang_are_abandoned_together() {
         const ROLES: u32 = 40;
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
@@ -531,7 +530,7 @@ mod tests {
             let order = RoleOrder::Start(Box::new(wish));
             controller.send(&ToHost::Role { role, order }).unwrap();
         }
-        // Their threads end with this test's process.
+        // Their threads end with the test's process.
         let config = config(Duration::from_secs(600), |_| {
             STARTED.fetch_add(1, Ordering::Relaxed);
             loop {
@@ -557,9 +556,10 @@ mod tests {
         );
     }
 
-    /// An agent that was suspended for longer than its lease reads pending messages before it gives up its controller.
+    /// After being suspended for longer than its lease, an agent reads pending messages before it gives up on its
+    /// controller.
     #[test]
-    fn what_waits_renews_the_lease() {
+    fn a_pending_message_renews_the_lease_of_a_suspended_agent() {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let agent = MessageStream::new(from.0, to.1);
         let mut controller = MessageStream::new(to.0, from.1);
@@ -570,7 +570,7 @@ mod tests {
             })
             .unwrap();
         controller.send(&ToHost::AskClock { round: 1 }).unwrap();
-        // Expired at the first check.
+        // Has expired at the first check.
         let config = config(Duration::from_nanos(1), |_| {
             Err(crate::NotServed("nothing is served here".into()))
         });

@@ -1,6 +1,6 @@
-//! Faults that an agent injects for its controller: each on a separate thread, because injecting one may take seconds.
+//! Faults that an agent injects for its controller, each on a separate thread, because injecting one may take seconds.
 //!
-//! The rule: a fault lasts until its controller removes it, or the connection ends, whichever comes first; a fault that
+//! The rule: a fault lasts until its controller removes it or the connection ends, whichever comes first; a fault that
 //! would outlive this program has a guard (`brunt_lab::faults`).
 
 use std::path::{Path, PathBuf};
@@ -22,17 +22,17 @@ use crate::allow::{AllowList, FaultNotAllowed};
 use crate::bridge::{AgentBridge, Forwarding, Impairment};
 use crate::clock::moved;
 
-/// Size of an interface name with its terminator (linux/if.h).
+/// Size of an interface name including the terminator (linux/if.h).
 const INTERFACE_BYTES_MAX: usize = 16;
 
-/// A fault, from the request for it until it is gone. Dropping this removes it.
+/// A fault, from its request until it is gone. Dropping this removes the fault.
 #[derive(Debug)]
 pub(crate) struct AgentFault {
-    /// Dropping this removes the fault without a message.
+    /// Dropping this removes the fault without reporting it.
     remove: Sender<()>,
     news: Receiver<FromHost>,
     number: u32,
-    /// Whether it was reported to be in effect.
+    /// Whether it has been reported as in effect.
     shown: bool,
     thread: AgentThread,
 }
@@ -74,7 +74,7 @@ impl BreakError {
     }
 }
 
-/// The kind of a fault's error, for a controller.
+/// The kind of a fault's error, as sent to a controller.
 pub(crate) fn failure(error: &FaultError) -> HostFaultFailure {
     match error {
         FaultError::NotShown { .. } => HostFaultFailure::NotShown,
@@ -84,7 +84,7 @@ pub(crate) fn failure(error: &FaultError) -> HostFaultFailure {
 }
 
 impl AgentFault {
-    /// Begins to inject it; `shift_ns` is added to times of this host's clock.
+    /// Starts injecting the fault; `shift_ns` is added to times of this host's clock.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -96,7 +96,7 @@ impl AgentFault {
         shift_ns: i64,
     ) -> std::io::Result<AgentFault> {
         let (remove, told) = channel();
-        // At most two: in effect, and gone.
+        // At most two messages: in effect, and gone.
         let (sender, news) = sync_channel(2);
         let (allow, bridge) = (Arc::clone(allow), bridge.clone());
         let work = move || {
@@ -121,7 +121,7 @@ impl AgentFault {
                 Err(error) => return drop(sender.send(failed(error))),
             };
             if told.recv().is_err() {
-                // The receiver is gone.
+                // Nothing is listening for the result.
                 return;
             }
             let news = match fault.remove(&Clock::Monotonic) {
@@ -131,7 +131,7 @@ impl AgentFault {
                 },
                 Err(error) => failed(error.into()),
             };
-            // Cleans up, even if the removal couldn't be verified, before it is reported.
+            // Clean up before reporting, even if the removal couldn't be verified.
             drop(fault);
             let _ = sender.send(news);
         };
@@ -145,18 +145,18 @@ impl AgentFault {
         })
     }
 
-    /// Its thread, which gets the order to remove the fault without a message.
+    /// Returns the fault's thread, which is told to remove the fault without reporting it.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
 
-    /// Removes it; if it could not be injected, this has no effect.
+    /// Removes the fault; has no effect if it could not be injected.
     pub fn remove(&self) {
         let _ = self.remove.send(());
     }
 
-    /// Its news since the last call, and whether that includes the last. If the thread ended without a last message, it
-    /// panicked, and an error is returned in its place.
+    /// The news since the last call, and whether it includes the last message. If the thread ended without a last
+    /// message, it panicked, and an error takes the message's place.
     pub fn news(&mut self) -> (Vec<FromHost>, bool) {
         // Checked first, so that the thread's last message is taken below.
         let is_over = self.thread.is_over();
@@ -171,7 +171,7 @@ impl AgentFault {
     }
 }
 
-/// The news of a fault whose thread panicked, before or after it was shown to be in effect.
+/// The message for a fault whose thread panicked, before or after the fault was proven.
 fn panicked(fault: u32, shown: bool) -> FromHost {
     let (kind, when) = match shown {
         false => (HostFaultFailure::Refused, "before it showed"),
@@ -184,7 +184,7 @@ fn panicked(fault: u32, shown: bool) -> FromHost {
     FromHost::FaultFailed { fault, kind, what }
 }
 
-/// The news of a fault whose thread could not be started.
+/// The message for a fault whose thread could not be started.
 pub(crate) fn no_thread(fault: u32, error: &std::io::Error) -> FromHost {
     let what = format!("cannot start a thread for it: {error}");
     FromHost::FaultFailed {
@@ -267,7 +267,7 @@ fn make(
     })
 }
 
-/// Checks that this is a possible interface name.
+/// Checks that this is a valid interface name.
 fn check_name(interface: &str) -> Result<(), BreakError> {
     let is_odd = |one: char| one == '/' || one.is_whitespace() || one.is_control();
     match (1..INTERFACE_BYTES_MAX).contains(&interface.len()) && !interface.contains(is_odd) {
@@ -294,7 +294,7 @@ fn read_settings(settings: &serde_json::Value) -> Result<Settings, BreakError> {
     Ok(settings)
 }
 
-/// Finds a process, and checks its name against the allow list, even if it was requested by number.
+/// Finds a process, and checks its name against the allow list even if it was requested by PID.
 fn find(
     fault: &'static str,
     wanted: &HostProcess,
@@ -339,9 +339,9 @@ mod tests {
         fault.news.recv().unwrap()
     }
 
-    /// Injected, verified, removed and verified again, with times of a clock that is 1000 s ahead.
+    /// Injected, verified, removed and verified again, with times on a clock that is 1000 s ahead.
     #[test]
-    fn a_fault_from_its_wish_to_its_end() {
+    fn a_fault_is_injected_and_removed_with_proofs() {
         let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
         let process = HostProcess::Numbered(child.0.id());
         let what = HostFault::Kill {
@@ -373,7 +373,7 @@ mod tests {
         ));
     }
 
-    /// A fault whose thread ended without a message has failed, and its host continues.
+    /// A fault whose thread ended without a message has failed; its host continues.
     #[test]
     fn a_fault_without_a_thread_has_failed() {
         let fault = |news: Vec<FromHost>| {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_or_cannot_be_is_refused() {
+    fn disallowed_and_impossible_faults_are_refused() {
         let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
         let pid = child.0.id();
         let check = |what: HostFault, allow: &[&str], expected: HostFaultFailure, words: &str| {

@@ -1,7 +1,7 @@
-//! The identity of a controller or an agent: a certificate, its key, and the authority that both sides trust, in one
-//! file. [`Authority`] creates them.
+//! The identity of a controller or an agent: a certificate, its key, and the authority that both sides trust, in a
+//! single file. [`Authority`] creates them.
 //!
-//! The rule: a key's file is readable by its owner only, and nothing is ever overwritten.
+//! The rule: a key's file is readable only by its owner, and nothing is ever overwritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,9 +17,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Maximum size of an identity file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// The authority's file in its folder.
+/// Name of the authority's file in its folder.
 const AUTHORITY: &str = "authority.pem";
-/// The controller's file in that folder.
+/// Name of the controller's file in that folder.
 const CONTROLLER: &str = "controller.pem";
 
 /// Why an identity cannot be used or created.
@@ -30,7 +30,7 @@ pub enum IdentityError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Others may read the key.
@@ -41,7 +41,7 @@ pub enum IdentityError {
         /// Its permissions.
         mode: u32,
     },
-    /// It has other content.
+    /// The file has the wrong content.
     #[error("{}: not an identity: {what}; 'brunt agent init' creates them", path.display())]
     Content {
         /// The file.
@@ -54,15 +54,15 @@ pub enum IdentityError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
     /// A certificate could not be created.
     #[error("{}: cannot make a certificate: {source}", path.display())]
     Make {
-        /// The file for it.
+        /// The file that it was meant for.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rcgen::Error,
     },
     /// A host's name cannot be part of a file name.
@@ -83,7 +83,7 @@ impl Identity {
     /// Reads a file created by `brunt agent init`.
     ///
     /// # Errors
-    /// It cannot be read, others may read it, or it has other content.
+    /// It cannot be read, others may read it, or its content is wrong.
     pub fn read(path: &Path) -> Result<Identity, IdentityError> {
         let text = read_private(path)?;
         let wrong = |what| IdentityError::Content {
@@ -131,7 +131,7 @@ impl Identity {
     }
 }
 
-/// The authority of some hosts and their controller, in a folder.
+/// The authority for some hosts and their controller, stored in a folder.
 pub struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -142,7 +142,7 @@ impl Authority {
     /// Opens the folder's authority, or creates it.
     ///
     /// # Errors
-    /// The folder cannot be created, or its content is not an authority.
+    /// The folder cannot be created, or it contains something other than an authority.
     pub fn in_folder(folder: &Path) -> Result<Authority, IdentityError> {
         std::fs::create_dir_all(folder).map_err(|source| IdentityError::Io {
             path: folder.to_path_buf(),
@@ -189,7 +189,7 @@ impl Authority {
         })
     }
 
-    /// Creates the controller's identity unless it exists; returns its file.
+    /// Creates the controller's identity unless it exists; returns the path of its file.
     ///
     /// # Errors
     /// It cannot be created or written.
@@ -207,7 +207,7 @@ impl Authority {
         Ok(path)
     }
 
-    /// Creates an agent's identity unless it exists; returns its file.
+    /// Creates an agent's identity unless it exists; returns the path of its file.
     ///
     /// # Errors
     /// It cannot be created or written, or this is not a host name.
@@ -238,7 +238,8 @@ impl Authority {
         let mut params = params.map_err(make)?;
         params.distinguished_name = common_name(name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // An agent's certificate is not accepted by other agents, and a controller's cannot serve as an agent's.
+        // Agents don't accept an agent's certificate from a peer, and a controller's certificate is not valid for an
+        // agent.
         params.extended_key_usages = vec![purpose];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(make)?;
@@ -256,7 +257,7 @@ fn common_name(name: &str) -> DistinguishedName {
     names
 }
 
-/// The same for every authority: only its key distinguishes it from others.
+/// The same for every authority: they differ only in their keys.
 fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = common_name("Brunt authority");
@@ -268,7 +269,7 @@ fn authority_params() -> Result<CertificateParams, rcgen::Error> {
 /// Reads a file that holds a secret, up to 64 KiB.
 ///
 /// # Errors
-/// It cannot be read, or others than its owner may read it.
+/// It cannot be read, or users other than its owner may read it.
 pub fn read_private(path: &Path) -> Result<Vec<u8>, IdentityError> {
     let io = |source| IdentityError::Io {
         path: path.to_path_buf(),

@@ -1,6 +1,7 @@
-//! The journals of a run's workers, as an agent passes them to its controller after the run. Used by [`crate::agent_run`].
+//! The journals of a run's workers, as an agent sends them to its controller after the run. Used by
+//! [`crate::agent_run`].
 //!
-//! The rule: they are sent in the order of workers, each from its start to its length at the time of the offer.
+//! The rule: they are sent in the order of workers, each from its start up to the announced length.
 
 use std::io;
 
@@ -11,15 +12,15 @@ use brunt_protocol::JOURNAL_BYTES_MAX;
 #[derive(Debug)]
 pub(crate) struct ShelvedJournals {
     shelf: JournalShelf,
-    /// The workers' numbers among all.
+    /// The workers' numbers, counted across all hosts.
     workers: Vec<u32>,
     lengths: Vec<u64>,
-    /// The worker being read, counted from the first here, and the offset.
+    /// The worker whose journal is being read, counted from this host's first, and the offset.
     at: (usize, u64),
 }
 
 impl ShelvedJournals {
-    /// With the journals of this shelf.
+    /// Takes the journals from this shelf.
     ///
     /// # Errors
     /// A journal cannot be accessed.
@@ -33,12 +34,12 @@ impl ShelvedJournals {
         })
     }
 
-    /// Their lengths, by worker.
+    /// The journals' lengths, by worker.
     pub fn lengths(&self) -> &[u64] {
         &self.lengths
     }
 
-    /// The next part, with its worker, counted from the first here; `None` when all was taken.
+    /// The next part and its worker, counted from this host's first; `None` once everything has been taken.
     ///
     /// # Errors
     /// It cannot be read.
@@ -59,7 +60,7 @@ impl ShelvedJournals {
         Ok(Some((index as u32, bytes)))
     }
 
-    /// Whether all was taken.
+    /// Whether everything has been taken.
     pub fn is_over(&self) -> bool {
         self.at.0 == self.lengths.len()
     }

@@ -1,6 +1,6 @@
-//! Keeps the last lines of a process's standard error, for messages.
+//! Keeps the last lines of a process's standard error, for error messages.
 //!
-//! The rule: all of it is read, so that the process never blocks on us, and only little of it is kept, without control
+//! The rule: all of it is read, so that the process never blocks on us, and little of it is kept, without control
 //! characters that would affect a terminal.
 
 use std::collections::VecDeque;
@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// Maximum lines kept.
 const LINES_MAX: usize = 20;
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const LINE_BYTES_MAX: usize = 2000;
 
-/// Keeps the last lines, until the other end is closed.
+/// Keeps the last lines until the other end is closed.
 pub fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
     let mut line = Vec::new();
     while let Ok(count) = from

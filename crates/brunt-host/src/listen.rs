@@ -1,7 +1,7 @@
 //! Agents that wait for their controller on a port, with TLS. Each connection has a thread.
 //!
-//! The rule: a stranger costs a thread for [`HELLO_TIME`] and some kilobytes, learns the public part of a certificate,
-//! and cannot keep controllers out: when too many connections wait, the oldest is closed.
+//! The rule: an unauthenticated peer costs a thread for [`HELLO_TIME`] and some kilobytes, learns the public part of a
+//! certificate, and cannot keep controllers out: when too many connections wait, the oldest is closed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,9 +15,9 @@ use crate::connection::{AgentConfig, serve};
 use crate::stream::{MessageStream, StreamError};
 use crate::tls::AgentTls;
 
-/// Maximum connections with controllers; further ones are closed at once.
+/// Maximum number of connections with controllers; further ones are closed immediately.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum connections that have not authenticated; one more closes the oldest.
+/// Maximum number of unauthenticated connections; one more closes the oldest.
 const WAITING_MAX: usize = 256;
 /// A connection that has not authenticated within this time is closed.
 const HELLO_TIME: Duration = Duration::from_secs(5);
@@ -29,13 +29,13 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct ListenStats {
     /// Connections with controllers.
     pub controllers: u64,
-    /// Connections whose peer presented no certificate of our authority.
+    /// Connections whose peer did not present a certificate of our authority.
     pub strangers: u64,
-    /// Connections closed due to a limit: the oldest without a certificate, or a controller above the maximum.
+    /// Connections closed because of a limit: the oldest without a certificate, or a controller beyond the maximum.
     pub refused: u64,
 }
 
-/// Connections that have not authenticated, by number: the oldest first.
+/// Unauthenticated connections by number, so that the oldest comes first.
 #[derive(Default)]
 struct Waiting(Mutex<BTreeMap<u64, TcpStream>>);
 
@@ -52,7 +52,7 @@ impl Waiting {
             .flatten();
         all.insert(number, socket);
         if let Some((_, socket)) = &oldest {
-            // Its thread reads the end of the stream, and ends.
+            // Its thread sees the end of the stream, and ends.
             let _ = socket.shutdown(Shutdown::Both);
         }
         oldest.is_some()
@@ -63,7 +63,7 @@ impl Waiting {
     }
 }
 
-/// An agent on a port.
+/// An agent that listens on a port.
 #[derive(Debug)]
 pub struct AgentListener {
     listener: TcpListener,
@@ -93,12 +93,13 @@ impl AgentListener {
         })
     }
 
-    /// The address at which it listens.
+    /// The address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`; reports on connections go to `note`. All connections have ended when this returns.
+    /// Serves until `stop` is set; `note` receives reports about connections. When this returns, all connections have
+    /// ended.
     pub fn run(&self, stop: &AtomicBool, note: impl Fn(String) + Sync) -> ListenStats {
         let stats = Mutex::new(ListenStats::default());
         let refused = || stats.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
@@ -173,7 +174,7 @@ impl AgentListener {
     }
 }
 
-/// A connection's entry among those waiting and those with controllers. Dropping this removes it.
+/// A connection's entry, first among those waiting and then among those with controllers. Dropping this removes it.
 struct Place<'a> {
     number: u64,
     waiting: &'a Waiting,
@@ -186,7 +187,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Counts as one connection with a controller until dropped.
+/// Counts as a connection with a controller until dropped.
 struct Conversation<'a>(&'a AtomicUsize);
 
 impl Drop for Conversation<'_> {

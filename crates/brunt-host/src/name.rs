@@ -2,8 +2,8 @@
 
 use brunt_result::event::ClockName;
 
-/// `CLOCK_MONOTONIC` of this machine: its host name and the first digits of the kernel's boot id. A test adds
-/// `shift_ns` to the clock.
+/// `CLOCK_MONOTONIC` of this machine: its host name and the first digits of the kernel's boot ID. Tests add `shift_ns`
+/// to the clock.
 pub fn clock_name(shift_ns: i64) -> ClockName {
     let kernel = |file: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();

@@ -30,30 +30,30 @@ use crate::ssh::{self, SshStart};
 use crate::stream::{MessageStream, StreamError, StreamState, is_gone};
 use crate::tls::ControllerTls;
 
-/// Time for an agent to end after its controller has left; then ssh, or the process here, is killed.
+/// How long an agent may take to end after its controller has left; then ssh, or the local process, is killed.
 const END_TIME: Duration = Duration::from_secs(3);
-/// Time to read the last output of a process that has ended.
+/// How long reading the last output of a process that has ended may take.
 const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
-/// Longest single wait: poll(2)'s limit is some weeks.
+/// Maximum single wait: poll(2) can wait no longer than a few weeks.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Polling interval while waiting for a process to end.
 const END_LOOK: Duration = Duration::from_millis(5);
-/// How often an agent's lease is renewed while waiting for its answer.
+/// How often an agent's lease is renewed while waiting for its reply.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// An overdue answer may be queued behind other messages; this long is allowed to read them.
+/// An overdue reply may be queued behind other messages; this is how long reading those may take.
 const OVERDUE_MAX: Duration = Duration::from_millis(250);
 
 /// How to connect to hosts.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// This program, for greetings: `brunt 0.1.0`, as `brunt --version` prints it.
+    /// This program, for greetings: `brunt 0.1.0`, as printed by `brunt --version`.
     pub program: String,
     /// The ssh command with extra arguments: `ssh -F FILE`.
     pub ssh: Vec<String>,
-    /// The program on hosts reached by ssh; `None`: the one in their path if it is of this version, otherwise a copy of
-    /// this one.
+    /// The program on hosts reached through ssh; `None` means the one in their path if it is of this version, otherwise
+    /// a copy of this one.
     pub far_program: Option<String>,
-    /// Further arguments for agents that we start.
+    /// Additional arguments for agents that we start.
     pub arguments: Vec<String>,
     /// Our identity, for agents that listen.
     pub tls: Option<ControllerTls>,
@@ -61,23 +61,23 @@ pub struct ConnectOptions {
     pub lab_host: Option<Host>,
     /// The folder of all services, for [`HostAddress::Guest`].
     pub services: Option<PathBuf>,
-    /// Time limit for copying this program to a host.
+    /// Maximum time to copy this program to a host.
     pub connect_max: Duration,
-    /// Time limit for everything but the copy: connection, login, greeting.
+    /// Maximum time for everything except the copy: connection, login, greeting.
     pub answer_max: Duration,
-    /// A host that doesn't answer for this long is lost.
+    /// A host that doesn't reply for this long is lost.
     pub silence_max: Duration,
 }
 
-/// Why a host cannot be used, or not any more.
+/// Why a host cannot be used, or no longer can.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A local system call failed.
     #[error("cannot {what}: {source}")]
     Os {
-        /// "start ssh", for example.
+        /// The operation, such as "start ssh".
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// An agent that listens requires our certificate.
@@ -86,31 +86,31 @@ pub enum HostError {
          them"
     )]
     NoIdentity,
-    /// It is a host of a lab that isn't running.
+    /// The host belongs to a lab that isn't running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(String),
-    /// It is a virtual machine of a service, and no service is running.
+    /// The host is a service's virtual machine, and no service is running.
     #[error("host 'guest:{0}' belongs to a service, and no service is running")]
     NoService(String),
     /// The virtual machine's agent cannot be reached.
     #[error("cannot connect to the virtual machine's agent at {}: {source}", .path.display())]
     Guest {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It doesn't listen at this address.
+    /// The host doesn't listen at this address.
     #[error("cannot connect to {host} port {port}: {source}")]
     Connect {
-        /// A name or an address.
+        /// The host's name or address.
         host: String,
         /// Its port.
         port: u16,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// No command for ssh was given.
+    /// No ssh command was given.
     #[error("no ssh command: write --ssh 'ssh -F FILE', for example")]
     NoSsh,
     /// A program's path or an argument contains characters that are special to the remote shell.
@@ -121,12 +121,12 @@ pub enum HostError {
         "the host is {theirs} and this program is for {ours}: install brunt there and name it with --far-program"
     )]
     Machine {
-        /// From its `uname -m`.
+        /// The output of its `uname -m`.
         theirs: String,
         /// The architecture of this program.
         ours: &'static str,
     },
-    /// The agent's marker line is missing from the remote shell's output.
+    /// The remote shell's output lacks the line that marks the start of the agent.
     #[error(
         "the remote shell prints too much before the agent starts; is its login script made for terminals?"
     )]
@@ -136,12 +136,12 @@ pub enum HostError {
         "copying this program to the host took longer than {0:?}: raise --connect-timeout, or install brunt there and name it with --far-program"
     )]
     Slow(Duration),
-    /// The host accepts no data of the copy.
+    /// The host stopped accepting data of the copy.
     #[error(
         "the host accepted no data of this program's copy for {0:?}; is the host or its disk frozen?"
     )]
     Stalled(Duration),
-    /// It doesn't answer.
+    /// The host doesn't reply.
     #[error("nothing was heard from it for {0:?}")]
     Silent(Duration),
     /// The agent or ssh ended.
@@ -155,9 +155,9 @@ pub enum HostError {
     /// The agent could not carry out a request.
     #[error("the agent refuses: {what}")]
     Failed {
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: FailureKind,
-        /// In the agent's words.
+        /// The agent's message.
         what: String,
     },
     /// The connection failed.
@@ -166,7 +166,7 @@ pub enum HostError {
     /// The agent's messages violate the protocol.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// Its clock readings are impossible.
+    /// The host's clock readings are impossible.
     #[error(transparent)]
     Clock(#[from] ClockError),
 }
@@ -182,7 +182,7 @@ fn ended(status: &Option<std::process::ExitStatus>, lines: &[String]) -> String 
     }
 }
 
-/// A process that connects to an agent: ssh, or the agent itself. Dropping this ends it.
+/// A process that connects to an agent: ssh, or the agent itself. Dropping this ends the process.
 #[derive(Debug)]
 pub(crate) struct AgentProcess {
     child: Child,
@@ -192,14 +192,14 @@ pub(crate) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts it; also returns its standard output.
+    /// Starts the process; also returns its standard output.
     pub fn spawn(mut command: Command) -> Result<(AgentProcess, OwnedFd), HostError> {
         use std::os::unix::process::CommandExt;
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // Ctrl-C must reach only this process, which ends the child when it is no longer needed.
+        // Ctrl-C must only reach this process, which ends the child when it is no longer needed.
         command.process_group(0);
         let mut child = command.spawn().map_err(|source| HostError::Os {
             what: "start the agent or ssh",
@@ -222,12 +222,12 @@ impl AgentProcess {
         ))
     }
 
-    /// Its process id on this machine.
+    /// The process's PID on this machine.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its standard input, before it becomes a stream.
+    /// The process's standard input, before it becomes part of a stream.
     pub fn input(&mut self) -> Result<&mut ChildStdin, HostError> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         self.input.as_mut().ok_or_else(|| HostError::Os {
@@ -236,7 +236,7 @@ impl AgentProcess {
         })
     }
 
-    /// The connection over its input and output, after `read` bytes of the output were consumed.
+    /// The connection over the process's input and output, after `read` bytes of the output were consumed.
     pub fn stream(&mut self, output: OwnedFd, read: &[u8]) -> Result<MessageStream, HostError> {
         self.input()?;
         let input = self.input.take().expect("it was just there");
@@ -245,7 +245,7 @@ impl AgentProcess {
         Ok(stream)
     }
 
-    /// Its output has ended: returns an error with its exit status and last lines.
+    /// The output has ended: returns an error with the exit status and the last lines.
     pub fn ended(&mut self, because: Option<io::Error>) -> HostError {
         drop(self.input.take());
         let status = self.wait(END_TIME);
@@ -255,8 +255,7 @@ impl AgentProcess {
                 source,
             };
         }
-        // Its last lines have been read by now, or nearly; a child process that it left behind may keep
-        // the pipe open forever.
+        // By now the last lines have been read, or almost; a child process left behind may keep the pipe open forever.
         let begin = Instant::now();
         while self
             .reader
@@ -304,16 +303,16 @@ pub struct RemoteHost {
     name: String,
     program: String,
     session: HostSession,
-    // Dropped before the process: closing it makes the agent end, which dropping the process waits for.
+    // Dropped before the process: closing the stream makes the agent end, which dropping the process waits for.
     stream: MessageStream,
     process: Option<AgentProcess>,
     clock: Clock,
     monotonic: ClockTrack,
     wall: ClockTrack,
     silence_max: Duration,
-    /// The agent's process id, if we started it on this machine.
+    /// The agent's PID, if it was started on this machine.
     agent_here: Option<u32>,
-    /// Since when an answer has been overdue while other messages arrived.
+    /// Since when a reply has been overdue while other messages arrived.
     overdue: Option<Nanos>,
 }
 
@@ -321,7 +320,7 @@ impl RemoteHost {
     /// Connects to the host and waits for its agent's greeting.
     ///
     /// # Errors
-    /// It cannot be reached, or its agent is of another version.
+    /// It cannot be reached, or its agent's version differs.
     pub fn connect(
         address: &HostAddress,
         options: &ConnectOptions,
@@ -402,7 +401,7 @@ impl RemoteHost {
         Ok(host)
     }
 
-    /// Its address, as given.
+    /// The host's address as given.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -412,12 +411,12 @@ impl RemoteHost {
         &self.program
     }
 
-    /// The agent's process id, if it was started on this machine: here, or for a host of its lab.
+    /// The agent's PID, if it was started on this machine, directly or for a host of its lab.
     pub fn agent_here(&self) -> Option<u32> {
         self.agent_here
     }
 
-    /// The name of its clock.
+    /// The name of the host's clock.
     pub fn clock_name(&self) -> &str {
         self.session
             .clock()
@@ -425,22 +424,22 @@ impl RemoteHost {
             .unwrap_or_default()
     }
 
-    /// Its `CLOCK_MONOTONIC` compared with ours.
+    /// The host's `CLOCK_MONOTONIC`, compared with ours.
     pub fn monotonic(&self) -> &ClockTrack {
         &self.monotonic
     }
 
-    /// Its wall clock compared with our `CLOCK_MONOTONIC`: its times are nanoseconds since 1970.
+    /// The host's wall clock, compared with our `CLOCK_MONOTONIC`; its times are nanoseconds since 1970.
     pub fn wall(&self) -> &ClockTrack {
         &self.wall
     }
 
-    /// Bytes sent to it and received from it.
+    /// Bytes sent to and received from the host.
     pub fn bytes(&self) -> [u64; 2] {
         self.stream.bytes()
     }
 
-    /// Requests samples from these probes; notes call the host `name`.
+    /// Requests samples from these probes; notes refer to the host as `name`.
     ///
     /// # Errors
     /// The connection failed.
@@ -449,7 +448,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Makes samples due at a time of the host's clock, and at each interval from there.
+    /// Schedules samples: the first at a time on the host's clock, then one per interval.
     ///
     /// # Errors
     /// The connection failed.
@@ -466,7 +465,7 @@ impl RemoteHost {
         self.say(&ToHost::Unwatch)
     }
 
-    /// Has the host prepare its part of a run.
+    /// Makes the host prepare its part of a run.
     ///
     /// # Errors
     /// The connection failed.
@@ -475,7 +474,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Requests the next piece of the run's record of requests.
+    /// Requests the next piece of the run's request record.
     ///
     /// # Errors
     /// The connection failed.
@@ -493,7 +492,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Starts the run at a time of the host's clock.
+    /// Starts the run at a time on the host's clock.
     ///
     /// # Errors
     /// The connection failed.
@@ -537,7 +536,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Removes a fault; the same messages follow.
+    /// Removes a fault; the same messages follow as for [`RemoteHost::put_fault`].
     ///
     /// # Errors
     /// The connection failed.
@@ -555,7 +554,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Ends the run if it is still going; [`HostNews::Released`] follows when nothing of it is left.
+    /// Ends the run if it is still in progress; [`HostNews::Released`] follows when nothing of it is left.
     ///
     /// # Errors
     /// The connection failed.
@@ -564,13 +563,13 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Whether a question about its clock is unanswered.
+    /// Whether a clock request is unanswered.
     pub(crate) fn is_asked(&self) -> bool {
         self.session.asked_since().is_some()
     }
 
-    /// Asks for its clock; the answer arrives with other news. While a question is unanswered, this only renews the
-    /// agent's lease, which may be shorter than the time allowed for the answer.
+    /// Requests the host's clock; the reply arrives with other news. While a request is unanswered, this only renews
+    /// the agent's lease, which may be shorter than the time allowed for the reply.
     ///
     /// # Errors
     /// The connection failed.
@@ -582,8 +581,8 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Sends a message. A closed connection is not an error here: [`RemoteHost::hear`] finds the last
-    /// messages, and the cause.
+    /// Sends a message. A closed connection is not an error here: [`RemoteHost::hear`] finds the last messages, and the
+    /// cause.
     fn say(&mut self, message: &ToHost) -> Result<(), HostError> {
         match self.stream.send(message) {
             Err(StreamError::Io { source, .. }) if is_gone(&source) => Ok(()),
@@ -591,7 +590,7 @@ impl RemoteHost {
         }
     }
 
-    /// One clock round: asks for its clock, and waits for the answer. Other news is passed to `other`.
+    /// A clock round: requests the host's clock and waits for the reply. Other news is passed to `other`.
     ///
     /// # Errors
     /// The host is lost.
@@ -607,19 +606,19 @@ impl RemoteHost {
         Ok(())
     }
 
-    /// The next news, waiting until `until` at most. Clock rounds are completed on the way.
+    /// The next news, waiting at most until `until`. Clock rounds are completed along the way.
     ///
     /// # Errors
     /// The host is lost, or could not carry out a request.
     pub fn hear(&mut self, until: Nanos) -> Result<Option<HostNews>, HostError> {
         let mut now = self.clock.now();
         loop {
-            // A host that sends everything but the answer counts as silent, too.
+            // A host that sends everything except the reply counts as silent, too.
             if self.is_overdue(now) {
                 return Err(HostError::Silent(self.silence_max));
             }
-            // A message that arrived while we were busy counts as received now: later than it was, which keeps all
-            // bounds valid.
+            // A message that arrived while we were busy counts as received now. That is later than it was, which keeps
+            // all bounds valid.
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
             }
@@ -636,18 +635,18 @@ impl RemoteHost {
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
             }
-            // Checked only now: if we were stopped or suspended, its answer may already be waiting.
+            // Checked only now: if this process was stopped or suspended, the reply may already be waiting.
             if lost.is_some_and(|lost| lost <= now) {
                 return Err(HostError::Silent(self.silence_max));
             }
-            // Parts of a message don't extend the wait.
+            // Partial messages don't extend the wait.
             if until <= now {
                 return Ok(None);
             }
         }
     }
 
-    /// Whether an answer is missing although it had time to arrive, and so did everything queued before it.
+    /// Whether a reply is missing although there was time for it, and for everything queued before it, to arrive.
     fn is_overdue(&mut self, now: Nanos) -> bool {
         let due = self
             .session
@@ -684,8 +683,8 @@ impl RemoteHost {
     }
 }
 
-/// Starts this program as an agent: on this machine, or in the network namespace and on the cores of a lab host. It
-/// ends with its standard input, and with the lab.
+/// Starts this program as an agent, either on this machine or in the network namespace and on the cores of a lab host.
+/// The agent ends with its standard input, and with the lab.
 fn own_agent(
     host: Option<&Host>,
     options: &ConnectOptions,
@@ -702,7 +701,7 @@ fn own_agent(
     Ok((Some(process), stream))
 }
 
-/// Connects to an agent that listens; both sides have authenticated.
+/// Connects to an agent that listens; on return, both sides have authenticated.
 fn listening_agent(
     host: &str,
     port: u16,
@@ -723,7 +722,7 @@ fn listening_agent(
     Ok(stream)
 }
 
-/// Connects to the agent in a virtual machine, through a socket.
+/// Connects to the agent in a virtual machine through a socket.
 fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
     let guest = |source| HostError::Guest {
         path: path.to_path_buf(),
@@ -734,7 +733,7 @@ fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
     Ok(MessageStream::new(input.into(), output.into()))
 }
 
-/// Whether a shell passes a word on unchanged.
+/// Whether a shell passes a word through unchanged.
 pub fn is_plain_word(word: &str) -> bool {
     let plain = |one: char| one.is_ascii_alphanumeric() || "/._~+-=".contains(one);
     !word.is_empty() && word.chars().all(plain)
@@ -748,7 +747,7 @@ mod tests {
 
     const SILENCE: Duration = Duration::from_millis(20);
 
-    /// A host at the other end of two pipes, which has sent its greeting.
+    /// A host at the other end of two pipes, after its greeting.
     fn host() -> (RemoteHost, MessageStream) {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let mut host = RemoteHost {
@@ -782,9 +781,9 @@ mod tests {
         (host, far)
     }
 
-    /// An answer that arrived in time counts, however late we read it; without an answer the host is lost.
+    /// A reply that arrived in time counts, however late we read it; without a reply the host is lost.
     #[test]
-    fn an_answer_that_waited_for_us_is_heard() {
+    fn a_reply_that_arrived_in_time_counts() {
         let (mut host, mut far) = host();
         host.ask_clock().unwrap();
         far.send(&FromHost::Clock {
@@ -806,9 +805,9 @@ mod tests {
         ));
     }
 
-    /// Its lease may be shorter than the time allowed for an answer.
+    /// The agent's lease may be shorter than the time allowed for a reply.
     #[test]
-    fn an_agent_that_has_yet_to_answer_has_its_lease_renewed() {
+    fn a_lease_is_renewed_while_a_reply_is_awaited() {
         let (mut host, mut far) = host();
         host.ask_clock().unwrap();
         host.ask_clock().unwrap();
@@ -824,9 +823,9 @@ mod tests {
         assert_eq!(heard, [ToHost::AskClock { round: 1 }, ToHost::Renew]);
     }
 
-    /// An endless stream of other messages doesn't replace the answer.
+    /// A continuous stream of other messages doesn't make up for the reply.
     #[test]
-    fn a_host_that_says_everything_but_the_answer_is_silent() {
+    fn other_messages_do_not_replace_a_reply() {
         let (mut host, mut far) = host();
         host.ask_clock().unwrap();
         let flood = std::thread::spawn(move || {
@@ -844,13 +843,13 @@ mod tests {
         flood.join().unwrap();
     }
 
-    /// A message that arrives byte by byte and never completes blocks no caller.
+    /// A message that arrives byte by byte and never completes doesn't block callers.
     #[test]
-    fn parts_of_a_message_extend_no_time() {
+    fn partial_messages_do_not_extend_a_wait() {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let (mut host, _far) = host();
         host.stream = MessageStream::new(from.0, to.1);
-        // A frame of 1 MiB, of which one byte arrives per millisecond.
+        // A frame of 1 MiB, which arrives at one byte per millisecond.
         rustix::io::write(&from.1, &(1u32 << 20).to_be_bytes()).unwrap();
         let dribble = std::thread::spawn(move || {
             while rustix::io::write(&from.1, b"x").is_ok() {
@@ -870,7 +869,7 @@ mod tests {
 
     /// Its last messages are still read, although nothing can be sent to it any more.
     #[test]
-    fn a_host_that_has_gone_is_heard_to_the_end() {
+    fn last_messages_of_a_lost_host_are_read() {
         let (mut host, mut far) = host();
         far.send(&FromHost::Note("bye".into())).unwrap();
         drop(far);

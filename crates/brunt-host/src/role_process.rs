@@ -1,6 +1,6 @@
 //! The process of a role (a target, a sink, or the keeper of a service): starts it, reads its output, sends it
-//! commands, and ends it. The experiment has one for each role that it starts itself, and an agent for each that it
-//! starts for a controller.
+//! commands, and ends it. The experiment has one for each role that it starts itself, and an agent has one for each
+//! role that it starts for a controller.
 //!
 //! The rule: neither side ever waits forever for the other: all output is read, and bounded.
 
@@ -25,25 +25,25 @@ use crate::lines::keep_lines;
 /// A role that doesn't listen within this time has failed: allocating a large memory LUN takes a moment, and so does
 /// loading a program from a slow disk.
 pub(crate) const START_TIME: Duration = Duration::from_secs(60);
-/// Time for a role to end after being asked; then it is killed.
+/// How long a role may take to end after being asked to; then it is killed.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// Polling interval for that.
 const END_LOOK: Duration = Duration::from_millis(5);
-/// How often a wait for its first line checks whether it was canceled.
+/// How often waiting for the first line checks for cancellation.
 pub(crate) const START_LOOK: Duration = Duration::from_millis(20);
-/// The keeper's allowance: it is ready, and ends, at most this much later than its service.
+/// Extra time for a keeper, which is ready, and ends, at most this much later than its service.
 const KEEPER_TIME: Duration = Duration::from_secs(30);
-/// Longest line of its standard output that can be an answer.
+/// Maximum length of a line on its standard output that can be an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
 /// How a process plays a role.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleManner {
-    /// Whether it only keeps others, which play the role ([`brunt_lab::service`]).
+    /// Whether the process only keeps others, which play the role ([`brunt_lab::service`]).
     pub keeps: bool,
-    /// If it doesn't listen within this time, it has failed.
+    /// If the process doesn't listen within this time, it has failed.
     pub start_time: Duration,
-    /// Time to end after being asked; then it is killed.
+    /// How long the process may take to end after being asked to; then it is killed.
     pub end_time: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Default for RoleManner {
 }
 
 impl RoleManner {
-    /// A keeper of this program.
+    /// A keeper process of this program.
     pub fn of_service(program: &ServiceProgram) -> RoleManner {
         RoleManner {
             keeps: true,
@@ -69,7 +69,7 @@ impl RoleManner {
     }
 }
 
-/// Creates the command for a role that listens on this port (0: a free one), on any host.
+/// Creates the command for a role that listens on this port (0 picks a free one), on any host.
 pub type MakeRole = Box<dyn Fn(u16) -> io::Result<Command> + Send + Sync>;
 
 /// Why a role's process failed.
@@ -78,12 +78,12 @@ pub enum RoleFailure {
     /// It could not be started or signalled.
     #[error("cannot {what}: {source}")]
     Os {
-        /// "be started", for example.
+        /// The operation, such as "be started".
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It ended before it listened, or did not listen in time.
+    /// It ended before it listened, or didn't listen in time.
     #[error("{what}{}", last_words(.lines))]
     Start {
         /// What it did instead.
@@ -93,7 +93,7 @@ pub enum RoleFailure {
     },
 }
 
-/// The last lines of a role's output, to append to how it ended.
+/// The last lines of a role's output, to append to the description of how it ended.
 pub fn last_words(lines: &[String]) -> String {
     if lines.is_empty() {
         ", without output".to_string()
@@ -105,19 +105,19 @@ pub fn last_words(lines: &[String]) -> String {
 /// How a role ended on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleDeath {
-    /// The status as returned by wait(2).
+    /// The status from wait(2).
     pub status: ExitStatus,
     /// When its output ended.
     pub at: Option<Nanos>,
-    /// Bytes of memory available now, if the kernel killed processes for lack of memory during its lifetime.
+    /// Bytes of memory available now, if the kernel killed processes for lack of memory while the role was running.
     pub starved: Option<u64>,
 }
 
-/// A process that plays a role. Dropping this ends it.
+/// A process that plays a role. Dropping this ends the process.
 pub struct RoleProcess {
     make: MakeRole,
     manner: RoleManner,
-    /// Set when the role is canceled: then it is not started, nor restarted.
+    /// Set when the role is canceled: then it is neither started nor restarted.
     unwanted: Arc<AtomicBool>,
     address: SocketAddr,
     process: Mutex<Process>,
@@ -130,26 +130,26 @@ struct Process {
     child: Child,
     /// See [`RoleManner::keeps`].
     keeps: bool,
-    /// Whether it was ended on purpose, and not restarted.
+    /// Whether it was ended on purpose and not restarted.
     ended: bool,
     frozen: bool,
-    /// Threads that read its output, until it closes its ends.
+    /// Threads that read its output until it closes its ends of the pipes.
     readers: Vec<JoinHandle<()>>,
-    /// When it closed its standard output, which is when it died.
+    /// When it closed its standard output, which means that it died.
     silent_since: Arc<OnceLock<Nanos>>,
-    /// The kernel's count when it started, see [`starved_processes`].
+    /// The kernel's count at the start; see [`starved_processes`].
     starved_before: u64,
 }
 
 /// A role's standard input, and its standard output after the first line. Separate from the process, which may have to
-/// be thawed while an answer is awaited.
+/// be thawed while a caller waits for an answer.
 struct ControlLine {
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
 impl RoleProcess {
-    /// Starts it on a free port, and waits for its first line, which states its address.
+    /// Starts the role on a free port, and waits for its first line, which states its address.
     ///
     /// # Errors
     /// It doesn't start; the error includes its output.
@@ -157,8 +157,8 @@ impl RoleProcess {
         RoleProcess::start_in(make, RoleManner::default(), Arc::default())
     }
 
-    /// The same for a role with its own time limits, or a keeper. Setting `unwanted` cancels the wait, now or in a
-    /// restart (but see [`RoleProcess::want_again`]).
+    /// Like [`RoleProcess::start`], for a role with its own time limits, or a keeper. Setting `unwanted` cancels the
+    /// wait, now or during a restart (but see [`RoleProcess::want_again`]).
     ///
     /// # Errors
     /// It doesn't start; the error includes its output.
@@ -181,27 +181,27 @@ impl RoleProcess {
         })
     }
 
-    /// From now on, a restart waits for it, regardless of the flag that it was started with.
+    /// From now on, a restart waits for the role, regardless of the flag that it was started with.
     pub fn want_again(&mut self) {
         self.unwanted = Arc::default();
     }
 
-    /// Its address, which a restart doesn't change.
+    /// The role's address, which doesn't change when it restarts.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process id, which a restart changes.
+    /// The role's PID, which changes when it restarts.
     pub fn pid(&self) -> u32 {
         self.process().child.id()
     }
 
-    /// The last lines of its standard error, oldest first.
+    /// The last lines of the role's standard error, oldest first.
     pub fn log(&self) -> Vec<String> {
         lock(&self.lines).iter().cloned().collect()
     }
 
-    /// How it died, if it ended on its own.
+    /// How the role died, if it ended on its own.
     ///
     /// # Errors
     /// The kernel cannot report its status.
@@ -227,10 +227,10 @@ impl RoleProcess {
         }))
     }
 
-    /// Suspends it, or resumes it.
+    /// Suspends or resumes the role.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
         let mut process = self.process();
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it was stopped");
@@ -242,17 +242,17 @@ impl RoleProcess {
         Ok(())
     }
 
-    /// Whether it is frozen.
+    /// Whether the role is frozen.
     pub fn is_frozen(&self) -> bool {
         self.process().frozen
     }
 
-    /// Kills it, as a power failure would. If it is already gone, that is not an error.
+    /// Kills the role, as a power failure would. It is not an error if the role is already gone.
     pub fn kill(&self) {
         self.process().end();
     }
 
-    /// Restarts it at its previous address.
+    /// Restarts the role at its previous address.
     ///
     /// # Errors
     /// It doesn't start; the error includes its output.
@@ -271,13 +271,13 @@ impl RoleProcess {
         Ok(())
     }
 
-    /// Asks it to end, and waits; kills it after the time limit.
+    /// Asks the role to end, and waits; kills it after the time limit.
     pub fn stop(&self) {
         let mut process = self.process();
         if !process.ended && matches!(process.child.try_wait(), Ok(None)) {
             if let Some(pid) = pid_of(&process.child) {
                 let _ = kill_process(pid, Signal::TERM);
-                // A frozen process handles no signals but this one and SIGKILL.
+                // A frozen process handles no signals except this one and SIGKILL.
                 let _ = kill_process(pid, Signal::CONT);
             }
             let begin = Instant::now();
@@ -290,7 +290,7 @@ impl RoleProcess {
         process.end();
     }
 
-    /// Locks its input and answers. Other users, including a restart, wait until this is dropped.
+    /// Locks the role's input and answers. Other users, including a restart, wait until the guard is dropped.
     pub fn line(&self) -> RoleLine<'_> {
         RoleLine(lock(&self.control))
     }
@@ -306,14 +306,14 @@ impl Drop for RoleProcess {
     }
 }
 
-/// Commands to a role, and its answers.
+/// Sends commands to a role, and reads its answers.
 pub struct RoleLine<'a>(MutexGuard<'a, ControlLine>);
 
 impl RoleLine<'_> {
-    /// Sends it a line. Unread answers from before are discarded.
+    /// Sends the role a line. Discards earlier answers that have not been read.
     ///
     /// # Errors
-    /// It is gone, or accepts no commands.
+    /// The process is gone, or accepts no commands.
     pub fn say(&mut self, line: &[u8]) -> io::Result<()> {
         // Discards late answers to earlier commands.
         while self.0.answers.try_recv().is_ok() {}
@@ -325,21 +325,21 @@ impl RoleLine<'_> {
         orders.write_all(line)
     }
 
-    /// The next line that it prints.
+    /// The next line that the role prints.
     ///
     /// # Errors
-    /// None in this time, or none will follow.
+    /// None arrives in this time, or none will follow.
     pub fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         self.0.answers.recv_timeout(at_most)
     }
 }
 
 impl Process {
-    /// Kills it if it is still running, and waits for all of its output.
+    /// Kills the process if it is still running, and waits for all of its output.
     fn end(&mut self) {
         self.ended = true;
         self.frozen = false;
-        // Until it has been waited for, its process id cannot be reused.
+        // Until the process has been waited for, its PID cannot be reused.
         if self.keeps && matches!(self.child.try_wait(), Ok(None)) {
             kill_below(self.child.id());
         }
@@ -376,7 +376,7 @@ fn launch(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // Ctrl-C must reach only the experiment, which ends its roles when it no longer needs them.
+        // Ctrl-C must only reach the experiment, which ends its roles when it no longer needs them.
         .process_group(0);
     let starved_before = starved_processes();
     let mut child = spawn(command).map_err(|source| RoleFailure::Os {
@@ -492,8 +492,8 @@ fn starved_processes() -> u64 {
         .unwrap_or(0)
 }
 
-/// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG) with
-/// the *thread* that started it, and the thread of a fault or of a connection ends earlier.
+/// Starts processes from a thread that lives as long as this program: the kernel kills a role (PR_SET_PDEATHSIG) when
+/// the *thread* that started it ends, and the thread of a fault or of a connection ends earlier.
 static SPAWNER: LazyLock<Mutex<Sender<Birth>>> = LazyLock::new(|| {
     let (sender, orders): (_, Receiver<Birth>) = channel();
     let work = move || {

@@ -1,7 +1,7 @@
-//! Which news of roles an agent may send its controller, and when.
+//! Checks which news of roles an agent may send its controller, and when.
 //!
-//! The rule: news of a role is valid from its start to its end; it listens at the requested address, its log stays
-//! within its limit, and its texts contain no control characters.
+//! The rule: news of a role is valid from its start to its end; the role listens at the requested address, its log
+//! stays within its limit, and its texts contain no control characters.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::session::{SessionError, plain, plain_list, plain_proof};
 
-/// Longest line of a role that is passed on.
+/// Maximum length of a role's line that is forwarded.
 const LINE_BYTES_MAX: usize = 1 << 16;
 
-/// Longest path of a service's folder: PATH_MAX.
+/// Maximum length of the path of a service's folder: PATH_MAX.
 const FOLDER_BYTES_MAX: usize = 4096;
 
 /// The roles of a host.
@@ -26,7 +26,7 @@ pub(crate) struct RoleRules {
 /// A role that was requested.
 #[derive(Debug)]
 struct AskedRole {
-    /// The address at which it listens.
+    /// The address that it has to listen at.
     address: IpAddr,
     /// Bytes that may still be added to its log.
     log_left: u64,
@@ -36,7 +36,7 @@ impl RoleRules {
     /// Records an order to a role.
     ///
     /// # Panics
-    /// When it starts a role whose number is in use.
+    /// If it starts a role whose number is in use.
     pub fn ask(&mut self, role: u32, order: &RoleOrder) {
         let asked = match order {
             RoleOrder::Start(wish) => AskedRole {
@@ -112,12 +112,12 @@ impl RoleRules {
     }
 }
 
-/// Whether it can be put into URLs as it is: an absolute path without control characters.
+/// Whether the text can be inserted into URLs unchanged: an absolute path without control characters.
 fn is_folder(text: &str) -> bool {
     text.starts_with('/') && text.len() <= FOLDER_BYTES_MAX && !text.contains(char::is_control)
 }
 
-/// A role's line: JSON with displayable texts, or empty.
+/// A role's line: JSON with displayable strings, or empty.
 fn plain_line(line: &str) -> String {
     let value = (line.len() <= LINE_BYTES_MAX)
         .then(|| serde_json::from_str::<Value>(line).ok())
@@ -190,9 +190,9 @@ mod tests {
         }))
     }
 
-    /// A service's log is limited here as well, and its folder, which is put into URLs, must be a path.
+    /// A service's log is limited here as well, and its folder, which is inserted into URLs, must be a path.
     #[test]
-    fn a_service_writes_no_more_than_it_may() {
+    fn a_services_log_and_folder_are_checked() {
         let mut rules = RoleRules::default();
         rules.ask(1, &admit(LOG_BYTES_MAX as u64 + 5));
         for odd in [
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_is_heard_from_its_start_to_its_end() {
+    fn news_of_a_role_is_valid_from_its_start_to_its_end() {
         let mut rules = RoleRules::default();
         assert!(
             rules.take(1, RoleNews::Lives).is_err(),

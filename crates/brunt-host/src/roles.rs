@@ -1,5 +1,5 @@
-//! Roles that an agent starts for its controller: targets, sinks and services ([`crate::services`]), each a process of
-//! this program with a thread here that supervises it.
+//! Roles that an agent starts for its controller: targets, sinks and services ([`crate::services`]). Each is a process
+//! of this program, supervised by a thread here.
 //!
 //! The rule: a role serves only what is allowed here, at an address that is allowed here. It ends when its controller
 //! stops it or the connection ends, whichever comes first; if this program dies, the kernel ends the role, or its
@@ -31,17 +31,17 @@ use crate::faults::failure;
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::services::{AgentService, AgentServiceError, ServiceFolders};
 
-/// How often a role's thread checks for the role's output and death, shortly after an order.
+/// How often a role's thread checks for output and for the role's death, shortly after an order.
 const LOOK: Duration = Duration::from_millis(10);
 /// How often it checks otherwise: the host is busy serving a target.
 const QUIET_LOOK: Duration = Duration::from_millis(50);
-/// How long after an order that is: answers arrive within this time, or are noticed slightly later.
+/// How long after an order checks stay frequent: answers arrive within this time, or are noticed slightly later.
 const BUSY_TIME: Duration = Duration::from_secs(1);
-/// Capacity for news not sent yet; the role's thread blocks when it is full.
+/// Capacity for unsent news; when it is full, the role's thread blocks.
 const NEWS_MAX: usize = 64;
-/// Capacity for parts of a log not sent yet; the rest waits in the log's file.
+/// Capacity for unsent parts of a log; the rest waits in the log's file.
 const LOG_PARTS_MAX: usize = 2;
-/// The environment variable that passes a role its login: every user on its host can read a command line.
+/// The environment variable that gives a role its login: every user on its host can read a command line.
 const LOGIN_VARIABLE: &str = "BRUNT_ROLE_LOGIN";
 
 /// How this program serves a requested role: its arguments, and whether there is a login. The address, the permissions
@@ -59,10 +59,10 @@ pub struct RoleProgram {
 #[error("cannot serve it: {0}")]
 pub struct NotServed(pub String);
 
-/// Maps a requested role to the arguments of this program.
+/// Maps a requested role to this program's arguments.
 pub type Serving = fn(&HostRole) -> Result<RoleProgram, NotServed>;
 
-/// Why a role is not started.
+/// Why a role was not started.
 #[derive(Debug, thiserror::Error)]
 enum ServeError {
     #[error(transparent)]
@@ -76,7 +76,7 @@ enum ServeError {
 /// A role that a controller requests.
 #[derive(Debug)]
 pub(crate) enum RoleWish {
-    /// A target or sink, which is started at once.
+    /// A target or sink, which is started immediately.
     Serve(Box<HostRole>),
     /// A service, which is admitted now and started later.
     Keep(Box<HostService>),
@@ -92,12 +92,12 @@ pub(crate) struct RoleGround {
     pub shift_ns: i64,
 }
 
-/// A role, from the request for it until it has ended. Dropping this ends it.
+/// A role, from its request until it has ended. Dropping this ends the role.
 #[derive(Debug)]
 pub(crate) struct AgentRole {
     /// The controller's name for it.
     pub name: String,
-    /// Its process id, once it has one.
+    /// Its PID, once it has one.
     pub pid: Option<u32>,
     /// Whether that process only keeps others, which play the role.
     pub keeps: bool,
@@ -106,13 +106,13 @@ pub(crate) struct AgentRole {
     orders: Sender<RoleOrder>,
     news: Receiver<RoleNews>,
     log: HeldLog,
-    /// Held back until all of the log was taken.
+    /// Held back until the whole log has been taken.
     last: Option<RoleNews>,
     unwanted: Unwanted,
     thread: AgentThread,
 }
 
-/// Cancels a role, also when dropped.
+/// Cancels a role, including on drop.
 #[derive(Debug, Default)]
 struct Unwanted(Arc<AtomicBool>);
 
@@ -128,7 +128,7 @@ impl Drop for Unwanted {
     }
 }
 
-/// Parts of a role's log that arrived from its thread.
+/// Parts of a role's log received from its thread.
 #[derive(Debug)]
 struct HeldLog {
     parts: Receiver<Vec<u8>>,
@@ -157,7 +157,7 @@ impl HeldLog {
 }
 
 impl AgentRole {
-    /// Begins to start it, or to admit it.
+    /// Starts or admits the role, without waiting for it.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -200,33 +200,33 @@ impl AgentRole {
         })
     }
 
-    /// Whether news of it is expected soon.
+    /// Whether news is expected soon.
     pub fn is_busy(&self) -> bool {
         self.pid.is_none() || self.asked.elapsed() < BUSY_TIME
     }
 
-    /// Its thread, which gets the order to end it.
+    /// Returns the role's thread, which is told to end the role.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
 
-    /// Sends an order to its thread. If that has ended, this has no effect.
+    /// Sends an order to the role's thread; has no effect if the thread has ended.
     pub fn tell(&mut self, order: RoleOrder) {
         self.asked = Instant::now();
         if order == RoleOrder::Stop {
-            // It may not have started yet.
+            // The role may not have started yet.
             self.unwanted.say();
         }
         let _ = self.orders.send(order);
     }
 
-    /// The next part of its log, if there is one.
+    /// The next part of the role's log, if there is one.
     pub fn log_part(&mut self) -> Option<Vec<u8>> {
         self.log.take()
     }
 
-    /// The news since the last call, and whether it includes the last, which is held back until all of the log was
-    /// taken. If the thread ended without a last message, it panicked, and an error is returned in its place.
+    /// The news since the last call, and whether it includes the last message, which is held back until the whole log
+    /// has been taken. If the thread ended without a last message, it panicked, and an error takes the message's place.
     pub fn news(&mut self) -> (Vec<RoleNews>, bool) {
         // Checked first, so that the thread's last message is taken below.
         let is_over = self.thread.is_over();
@@ -248,7 +248,7 @@ impl AgentRole {
     }
 }
 
-/// The news of a role whose thread panicked, before or after it listened. Its process has ended with that thread.
+/// The message for a role whose thread panicked, before or after it listened. Its process has ended with that thread.
 fn panicked(listened: bool) -> RoleNews {
     let when = if listened {
         "while it served, and ended it"
@@ -262,7 +262,7 @@ fn panicked(listened: bool) -> RoleNews {
     }
 }
 
-/// The news of a role whose thread could not be started.
+/// The message for a role whose thread could not be started.
 pub(crate) fn role_without_thread(error: &io::Error) -> RoleNews {
     let what = format!(
         "cannot start a thread for a role: {error}; end other processes there, or raise the limit (ulimit -u)"
@@ -299,7 +299,7 @@ fn serve(
     }
 }
 
-/// Keeps a service from its admission until it is stopped.
+/// Keeps a service, from its admission until it is stopped.
 fn keep(
     service: HostService,
     ground: &RoleGround,
@@ -381,26 +381,26 @@ fn start(
     )?)
 }
 
-/// The path of this program, which works even if its file is gone: a copy sent by ssh removes itself.
+/// The path of this program, which works even if its file is gone: a copy sent through ssh deletes itself.
 pub(crate) fn own_program() -> PathBuf {
     let there = std::env::current_exe().ok().filter(|own| own.exists());
     there.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-/// A running role, in its thread.
+/// A running role, as held by its thread.
 struct RolePlay {
-    /// Its outage, if it is out of service. Dropped before the process: a frozen process must resume to end.
+    /// The outage, if the role is out of service. Dropped before the process: a frozen process must resume to end.
     outage: Option<(RoleOutage, Box<dyn Fault>)>,
     process: Arc<RoleProcess>,
     /// Whether the process only keeps others, which play the role.
     keeps: bool,
-    /// Its death was reported.
+    /// Whether its death was reported.
     died: bool,
 }
 
 /// The receiver of the role's news is gone.
 struct Unheard;
-/// Passes news on.
+/// Forwards news.
 type Tell<'a> = &'a dyn Fn(RoleNews) -> Result<(), Unheard>;
 
 impl RolePlay {
@@ -416,8 +416,8 @@ impl RolePlay {
     /// Runs until it is stopped.
     ///
     /// # Errors
-    /// The connection is gone. Then a service is killed: its time to shut down is only for an experiment
-    /// that waits for it.
+    /// The connection is gone. A service is then killed: only an experiment that waits for the service gives it time to
+    /// shut down.
     fn play(mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
         let played = self.play_heard(told, tell);
         self.outage = None;
@@ -456,7 +456,7 @@ impl RolePlay {
 
     fn obey(&mut self, order: RoleOrder, tell: Tell<'_>) -> Result<(), Unheard> {
         match order {
-            // If it is gone, no answer follows, and the caller gets the reason.
+            // If the role is gone, no answer follows, and the caller gets the reason.
             RoleOrder::Say(line) => drop(self.process.line().say(line.as_bytes())),
             RoleOrder::Look => {
                 self.look(tell)?;
@@ -468,16 +468,16 @@ impl RolePlay {
             }
             RoleOrder::Break(outage) => return tell(self.break_it(outage)),
             RoleOrder::Mend => return tell(self.mend()),
-            // The session lets each role start once, and handles stops elsewhere.
+            // The session lets each role start only once, and stops are handled elsewhere.
             RoleOrder::Start(_) | RoleOrder::Admit(_) | RoleOrder::Run(_) | RoleOrder::Stop => {}
         }
         Ok(())
     }
 
-    /// Passes on its output, and its death.
+    /// Forwards the role's output, and its death.
     fn look(&mut self, tell: Tell<'_>) -> Result<(), Unheard> {
         loop {
-            // The lock is released each time: a restart waits for it.
+            // The lock is released each time, because a restart waits for it.
             let said = self.process.line().hear(Duration::ZERO);
             let Ok(line) = said else { break };
             tell(RoleNews::Said(line))?;
@@ -584,7 +584,7 @@ mod tests {
         }
     }
 
-    /// A role whose thread ended without a message is refused, and its host continues.
+    /// A role whose thread ended without a message is refused; its host continues.
     #[test]
     fn a_role_without_a_thread_is_refused() {
         let role = |news: Vec<RoleNews>| {
@@ -651,7 +651,7 @@ mod tests {
 
     /// Roles that are not allowed, or not possible, are refused before anything is started.
     #[test]
-    fn what_is_not_allowed_is_not_served() {
+    fn disallowed_roles_are_refused_before_they_start() {
         let check = |allow: AllowList, address: &str, expected: FailureKind, words: &str| {
             let folders = Arc::default();
             let ground = RoleGround {

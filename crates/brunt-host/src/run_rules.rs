@@ -1,7 +1,7 @@
-//! Which news a host may send of a run, in which order, and which figures are possible: the controller's side, without
-//! I/O. Used by [`crate::HostSession`].
+//! Checks which news of a run a host may send, in which order, and which figures are possible: the controller's side,
+//! without I/O. Used by [`crate::HostSession`].
 //!
-//! The rule: everything passed on can be merged with the figures of other hosts without further checks: the kinds are
+//! The rule: everything that passes can be merged with the figures of other hosts without further checks: the kinds are
 //! those of the load, the numbers are so small that their sums over all intervals and workers fit, and the intervals of
 //! a worker are in order.
 
@@ -12,24 +12,24 @@ use brunt_result::{
     Cost, Figures, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
 };
 
-/// Above every count and number of bytes that a worker can reach in a run: 2^53 bytes at 10 GB/s take ten days. The
+/// More than any count or number of bytes that a worker can reach in a run: 2^53 bytes at 10 GB/s take ten days. The
 /// numbers of 2^10 workers can be added.
 const NUMBER_MAX: u64 = 1 << 53;
-/// Above every sum of a worker's latencies, each of which is at most some centuries.
+/// More than any sum of a worker's latencies, each of which is at most a few centuries.
 const NANOS_MAX: u128 = (u64::MAX as u128) << 48;
-/// Above every wait of a worker.
+/// Longer than any wait of a worker.
 const WAIT_MAX: Duration = Duration::from_secs(1 << 30);
 
-/// The expectations for a host's part of a run, fixed before it begins.
+/// What to expect from a host's part of a run, fixed before it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostPart {
     /// Number of workers on this host.
     pub workers: u32,
-    /// Number of its first worker among those of all hosts.
+    /// Number of its first worker, counted across all hosts.
     pub first_worker: u32,
-    /// The load's kinds of operations.
+    /// The kinds of operations in the load.
     pub kinds: Vec<OpKind>,
-    /// Whether it keeps a record of single requests.
+    /// Whether it keeps a request record.
     pub records: bool,
     /// Whether its workers keep journals of acknowledged writes.
     pub journals: bool,
@@ -39,42 +39,42 @@ pub struct HostPart {
 #[derive(Debug)]
 pub(crate) struct RunRules {
     part: HostPart,
-    /// The lowest valid number of each worker's next interval; `None` once it has ended.
+    /// The lowest valid index of each worker's next interval; `None` once the worker has ended.
     next: Vec<Option<u64>>,
     /// Totals of each worker's intervals.
     sums: Vec<Sums>,
     ready: bool,
     done: bool,
-    /// Requests of its record still to arrive, once their number was announced.
+    /// Requests on record that have not arrived yet, once their number was announced.
     record: Option<u64>,
-    /// Pieces of it that were requested and have not arrived.
+    /// Pieces of the record that were requested and have not arrived.
     asked: u32,
-    /// Bytes of each worker's journal still to arrive, once their lengths were announced.
+    /// Bytes of each worker's journal that have not arrived yet, once their lengths were announced.
     journals: Option<Vec<u64>>,
-    /// Parts of them that were requested and have not arrived.
+    /// Parts of the journals that were requested and have not arrived.
     journal_asked: u32,
     /// Whether it is being released.
     pub releasing: bool,
 }
 
-/// Why a host's news of its run is impossible.
+/// Why a host's news of its run is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunNewsError {
-    /// It is ready twice, or sends figures of a run that is not ready.
+    /// It was ready twice, or sent figures of a run that isn't ready.
     #[error("a message about a run at the wrong time")]
     Order,
-    /// There is no such worker, or it has already ended.
+    /// The worker doesn't exist, or has already ended.
     #[error("a message about worker {0}, which does not exist or has already ended")]
     Worker(u32),
-    /// An interval that already arrived, or that ends before its start.
+    /// An interval that already arrived, or that ends before it starts.
     #[error("interval {index} of worker {worker} out of order")]
     Interval {
         /// The worker.
         worker: u32,
-        /// Its number.
+        /// The interval's index.
         index: u64,
     },
-    /// Operations that the load doesn't have, or numbers that are impossible.
+    /// Operations that the load doesn't contain, or impossible numbers.
     #[error("figures of worker {0} that are impossible for its load")]
     Figures(u32),
     /// Requests of other workers or kinds, or more requests than announced.
@@ -86,7 +86,7 @@ pub enum RunNewsError {
 }
 
 impl RunRules {
-    /// For this part.
+    /// Rules for this part of a run.
     pub fn new(part: HostPart) -> RunRules {
         let next = vec![Some(0); part.workers as usize];
         let sums = vec![Sums::default(); part.workers as usize];
@@ -104,7 +104,7 @@ impl RunRules {
         }
     }
 
-    /// All workers wait for the start.
+    /// All workers are waiting for the start.
     pub fn ready(&mut self) -> Result<(), RunNewsError> {
         match std::mem::replace(&mut self.ready, true) {
             false => Ok(()),
@@ -139,7 +139,7 @@ impl RunRules {
         if !rates.iter().all(possible) || outcome.recording_wait > WAIT_MAX {
             return Err(RunNewsError::Figures(worker));
         }
-        // A worker that never began reports no kinds.
+        // A worker that never started reports no kinds.
         match outcome.figures.ops().len() {
             0 => Ok(()),
             _ => self.figures(worker, &outcome.figures).map(drop),
@@ -159,12 +159,12 @@ impl RunRules {
         Ok(())
     }
 
-    /// A piece of its record is requested.
+    /// A piece of the record is requested.
     pub fn ask_for_requests(&mut self) {
         self.asked += 1;
     }
 
-    /// The piece arrived.
+    /// A piece of the record arrived.
     pub fn requests(&mut self, requests: &[RequestRecord]) -> Result<(), RunNewsError> {
         self.asked = self.asked.checked_sub(1).ok_or(RunNewsError::Order)?;
         let HostPart {
@@ -206,7 +206,7 @@ impl RunRules {
         self.journal_asked += 1;
     }
 
-    /// The part arrived.
+    /// A part of the journals arrived.
     pub fn journal(&mut self, worker: u32, bytes: &[u8]) -> Result<(), RunNewsError> {
         self.journal_asked = self
             .journal_asked
@@ -262,13 +262,13 @@ impl RunRules {
     }
 }
 
-/// Totals of the figures of all kinds of operations; saturating.
+/// Totals over all kinds of operations; saturating.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     /// Counts of requests and bytes; counts of latencies; costs.
     numbers: [u64; 13],
     statuses: [u64; RequestStatus::ALL.len()],
-    /// Sums of latencies, and of the time that requests were in flight.
+    /// Sums of latencies, and of the time that requests spent in flight.
     nanos: [u128; 3],
 }
 
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn news_have_their_order() {
+    fn news_of_a_run_must_arrive_in_order() {
         let mut rules = RunRules::new(part(1));
         assert_eq!(rules.interval(0, &interval(0)), Err(RunNewsError::Order));
         let mut rules = ready();
@@ -428,9 +428,9 @@ mod tests {
         );
     }
 
-    /// A record arrives in requested pieces, from this host's workers, and never exceeds its announcement.
+    /// A record arrives in requested pieces, from this host's workers, and never exceeds what was announced.
     #[test]
-    fn a_record_is_what_was_announced() {
+    fn a_record_never_exceeds_its_announcement() {
         let request = |worker| RequestRecord {
             worker,
             index: 0,
@@ -502,9 +502,9 @@ mod tests {
         );
     }
 
-    /// Journals arrive part by part, worker by worker, in the announced lengths and only on request.
+    /// Journals arrive part by part and worker by worker, with the announced lengths and only on request.
     #[test]
-    fn journals_are_what_was_announced() {
+    fn journals_arrive_with_the_announced_lengths() {
         assert_eq!(
             RunRules::new(part(2)).journals(&[1, 1]),
             Err(RunNewsError::Order),

@@ -1,5 +1,5 @@
 //! Samples an agent's host for its controller, on a separate thread: reading all counters of a busy machine takes many
-//! milliseconds, during which clock questions would go unanswered.
+//! milliseconds, during which clock requests would go unanswered.
 //!
 //! The rule: samples are sent behind all other messages ([`MessageStream::send_later`]); those that a slow controller
 //! doesn't read are dropped and counted.
@@ -17,16 +17,16 @@ use brunt_result::event::{ClockName, Envelope, Event, Sample};
 use crate::clock::moved;
 use crate::stream::{MessageStream, StreamError};
 
-/// Samples are dropped when more than this waits to be sent: seconds of samples of a large host.
+/// Samples are dropped when more than this waits to be sent: several seconds of samples of a large host.
 const SAMPLES_BACKLOG_BYTES: usize = 1 << 20;
-/// Capacity for samples on their way to the connection's thread, which takes them many times a second; the prober
-/// blocks when it is full.
+/// Capacity for samples on their way to the connection's thread, which takes them many times a second; when it is full,
+/// the prober blocks.
 const SAMPLES_MAX: usize = 16;
 
-/// How the agent names and shifts its times.
+/// How the agent names its clock and shifts its times.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentClock {
-    /// As in the agent's greeting.
+    /// The name in the agent's greeting.
     pub name: ClockName,
     /// Added to all times.
     pub shift_ns: i64,
@@ -34,24 +34,24 @@ pub(crate) struct AgentClock {
 
 /// An order to the thread.
 enum ProberOrder {
-    /// Samples are due from this time on this machine's clock, at each interval.
+    /// Schedule samples: the first at this time on this machine's clock, then one per interval.
     BeginAgain(Nanos),
     /// Take a last sample, and report the totals.
     Finish,
 }
 
-/// Samples the host. Dropping this ends it.
+/// Samples the host. Dropping this ends the sampling.
 pub(crate) struct AgentProber {
     orders: Sender<ProberOrder>,
     news: Receiver<FromHost>,
     /// What the thread samples.
     watch: Watch,
     host: String,
-    /// Roles by number: their process id now, and the handles that keep them sampled.
+    /// Roles by number: their current PID, and the handles that keep them sampled.
     roles: BTreeMap<u32, (u32, Vec<Watching>)>,
-    /// Samples that a slow controller did not read.
+    /// Samples that a slow controller didn't read.
     dropped: u64,
-    /// `dropped` as last reported.
+    /// The value of `dropped` in the last report.
     told: u64,
 }
 
@@ -81,7 +81,7 @@ impl AgentProber {
         })
     }
 
-    /// Samples the process of a role from now on, in place of its previous one; if that only `keeps` others, samples
+    /// Samples a role's process from now on, replacing its previous one; if that process only `keeps` others, samples
     /// its current descendants.
     pub fn watch_role(&mut self, role: u32, name: &str, pid: u32, keeps: bool) {
         if self
@@ -109,7 +109,7 @@ impl AgentProber {
         self.roles.remove(&role);
     }
 
-    /// Makes samples due from this time on this machine's clock, at each interval.
+    /// Schedules samples: the first at this time on this machine's clock, then one per interval.
     pub fn begin_again(&self, first: Nanos) {
         let _ = self.orders.send(ProberOrder::BeginAgain(first));
     }
@@ -119,10 +119,10 @@ impl AgentProber {
         let _ = self.orders.send(ProberOrder::Finish);
     }
 
-    /// Sends the news since the last call; whether nothing follows.
+    /// Sends the news since the last call; returns whether that was the last.
     ///
     /// # Errors
-    /// The stream's.
+    /// Those of the stream.
     pub fn pass_on(&mut self, stream: &mut MessageStream) -> Result<bool, StreamError> {
         while let Ok(mut news) = self.news.try_recv() {
             let is_full = stream.later_backlog() > SAMPLES_BACKLOG_BYTES;
@@ -150,7 +150,7 @@ impl AgentProber {
     }
 }
 
-/// The name of a role's process in samples: from the second one on, with a number.
+/// The name of a role's process in samples; the second and later ones have a number.
 pub fn instance_of_role(name: &str, number: usize) -> String {
     if number == 0 {
         name.to_string()
@@ -166,11 +166,11 @@ struct Probing {
     schedule: Schedule,
     clock: Clock,
     of: AgentClock,
-    /// Blocks while full: samples that become due meanwhile are missed, and counted.
+    /// Blocks while full: samples that become due in the meantime are missed, and counted.
     news: SyncSender<FromHost>,
     begin: Nanos,
     samples: u64,
-    /// Samples missed, as last reported.
+    /// Missed samples, as of the last report.
     told: u64,
     cpu_nanos: u64,
 }
@@ -213,7 +213,7 @@ impl Probing {
 
     /// Samples until the order to end, or until the receiver is gone.
     fn work(mut self, orders: &Receiver<ProberOrder>) {
-        // Notes about missing figures exist after the first reading.
+        // Notes about missing figures are available after the first reading.
         let mut heard = self.tell_notes();
         while heard.is_ok() {
             let left = self.schedule.due().since(self.clock.now());
@@ -270,7 +270,7 @@ impl Probing {
 
     fn sample(&mut self) -> Result<(), Unheard> {
         let before = ResourceUsage::of_thread();
-        // All subjects in one sample: they belong to one host and one time.
+        // All subjects go into one sample: they belong to one host and one time.
         let mut together: Option<Sample> = None;
         self.round
             .sample(&self.clock, |mut sample| match &mut together {
@@ -361,7 +361,7 @@ mod tests {
         *report
     }
 
-    /// Samples that were due, but not taken, before the order to end are counted as missed.
+    /// Samples that were due but not taken before the order to end are counted as missed.
     #[test]
     fn samples_that_were_due_before_the_end_are_missed() {
         let (mut agent, mut controller) = pair();
@@ -372,13 +372,13 @@ mod tests {
         assert!(report.missed >= 99, "{report:?}");
     }
 
-    /// A controller that doesn't read for a long time gets the samples that were kept for it, in order, and each of the
+    /// A controller that doesn't read for a long time gets the samples that were kept for it, in order; each of the
     /// others is counted as dropped or missed.
     #[test]
-    fn samples_that_nobody_reads_are_counted() {
+    fn unread_samples_are_dropped_and_counted() {
         let (mut agent, mut controller) = pair();
         let mut prober = prober();
-        // Long texts stand for minutes of samples: one in transmission, and one that waits.
+        // Long texts in place of minutes of samples: one in transmission, and one that waits.
         let long = FromHost::Note("x".repeat(SAMPLES_BACKLOG_BYTES));
         (0..2).for_each(|_| agent.send_later(&long).unwrap());
         while prober.dropped < 3 {

@@ -1,8 +1,9 @@
-//! Services that an agent runs for its controller: admitted before anything of the experiment is started, started by a
-//! keeper on this machine ([`brunt_lab::service`]) on the controller's order, with their output sent back in parts.
+//! Services that an agent runs for its controller. They are admitted before anything of the experiment is started, and
+//! started by a keeper on this machine ([`brunt_lab::service`]) on the controller's order; their output is sent back in
+//! parts.
 //!
 //! The rule: a service has its folder from its admission until all of its processes have ended. When the connection
-//! ends, for whatever reason, the service is killed at once; if this program dies, its keeper sees the end of its
+//! ends, for whatever reason, the service is killed immediately; if this program dies, its keeper sees the end of its
 //! standard input, and so does the guard of the folders.
 
 use std::collections::BTreeMap;
@@ -25,14 +26,14 @@ use crate::allow::{AllowList, FaultNotAllowed};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::roles::own_program;
 
-/// How often a log is checked after all of it was sent.
+/// How often a log is checked for more after everything in it was sent.
 const LOG_LOOK: Duration = Duration::from_millis(100);
-/// The folder of the services' logs: no service's folder has this name, because none begins with a dot.
+/// The folder of the services' logs. No service's folder has this name, because theirs don't begin with a dot.
 const LOGS: &str = ".logs";
-/// Longest name of a service's folder.
+/// Maximum length of the name of a service's folder.
 const NAME_BYTES_MAX: usize = 100;
 
-/// Why a service is not started.
+/// Why a service was not started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentServiceError {
     #[error(transparent)]
@@ -55,7 +56,7 @@ pub(crate) enum AgentServiceError {
     Failure(#[from] RoleFailure),
 }
 
-/// The folder of all services of a connection: created for the first one, removed with the last.
+/// The folder of all services of a connection: created for the first service, removed with the last.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceFolders(Mutex<Weak<ServiceFolder>>);
 
@@ -115,12 +116,12 @@ impl AgentService {
         })
     }
 
-    /// Its folder.
+    /// The service's folder.
     pub fn folder(&self) -> PathBuf {
         self.folders.path().join(&self.service.folder)
     }
 
-    /// Starts it, and waits until it is ready or canceled.
+    /// Starts the service, and waits until it is ready or canceled.
     ///
     /// # Errors
     /// It doesn't start; the error includes its output.
@@ -150,13 +151,13 @@ impl AgentService {
         Ok(RoleProcess::start_in(Box::new(make), manner, unwanted)?)
     }
 
-    /// Ends it, after all of its processes have ended: passes on the rest of its output, and removes its folder.
+    /// Ends the service. After all of its processes have ended, forwards the rest of its output and removes its folder.
     pub fn end(self) {
         self.log.finish();
     }
 }
 
-/// Passes on the contents of a growing file, on a separate thread that blocks while the receiver is busy.
+/// Forwards the contents of a growing file, on a separate thread that blocks while the receiver is busy.
 #[derive(Debug)]
 struct SentLog {
     path: PathBuf,
@@ -178,7 +179,7 @@ impl SentLog {
         })
     }
 
-    /// Waits until all of it was taken, or the receiver is gone.
+    /// Waits until everything has been taken, or the receiver is gone.
     fn finish(mut self) {
         self.is_whole.store(true, Ordering::Relaxed);
         self.thread
@@ -255,9 +256,9 @@ mod tests {
         }
     }
 
-    /// A service that is not allowed, or would be outside the folder of services, gets no folder.
+    /// A service that is not allowed, or whose folder would be outside that of all services, gets no folder.
     #[test]
-    fn what_is_not_allowed_is_not_admitted() {
+    fn a_disallowed_service_gets_no_folder() {
         let check = |allow: &AllowList, folder: &str, words: &str| {
             let (folders, (sender, _log)) = (ServiceFolders::default(), sync_channel(1));
             let refused =
@@ -282,7 +283,7 @@ mod tests {
 
     /// All output arrives, in parts that fit into messages, including output written just before the end.
     #[test]
-    fn a_log_arrives_whole() {
+    fn all_output_of_a_service_arrives() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let (sender, parts) = sync_channel(1);

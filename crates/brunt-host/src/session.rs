@@ -1,7 +1,7 @@
-//! The controller's side of the protocol with an agent: greetings, clock questions, and which messages an agent may
-//! send. No I/O and no clock; [`crate::RemoteHost`] waits, reads and writes around it.
+//! The controller's side of the protocol with an agent: greetings, clock requests, and which messages an agent may
+//! send. No I/O and no clock; [`crate::RemoteHost`] does the waiting, reading and writing.
 //!
-//! The rule: an agent's messages are checked before they are used: its clock keeps the name from its greeting.
+//! The rule: an agent's messages are checked before they are used; its clock keeps the name from its greeting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::ClockRound;
 use crate::role_rules::RoleRules;
 use crate::run_rules::{HostPart, RunNewsError, RunRules};
 
-/// Longest text from an agent that is passed on.
+/// Maximum length of a text from an agent that is forwarded.
 const TEXT_CHARS_MAX: usize = 500;
-/// Maximum texts of a list that are passed on.
+/// Maximum number of texts in a list that are forwarded.
 const TEXTS_MAX: usize = 300;
 
-/// A message from an agent, checked.
+/// A checked message from an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostNews {
-    /// The agent's greeting, with its program. Its clock is [`HostSession::clock`].
+    /// The agent's greeting, with its program. [`HostSession::clock`] returns its clock.
     Greeted(String),
-    /// The answer to [`HostSession::ask`]: rounds of its monotonic clock and of its wall clock, whose times are
+    /// The reply to [`HostSession::ask`]: rounds with its monotonic clock and with its wall clock, whose times are
     /// nanoseconds since 1970.
     Clock {
         /// Of `CLOCK_MONOTONIC`.
@@ -40,19 +40,19 @@ pub enum HostNews {
         /// Of `CLOCK_REALTIME`.
         wall: ClockRound,
     },
-    /// A sample of its host, with times on its clock.
+    /// A sample of the host, with times on its clock.
     Sample(Arc<Sample>),
     /// A remark for the user.
     Note(String),
     /// A remark for the user about the samples.
     WatchNote(String),
-    /// No sample follows.
+    /// No further samples follow.
     Watched(WatchReport),
     /// A fault is in effect, or gone, with times on its clock.
     FaultProven(u32, Box<Proof>),
     /// The report of the host's bridge.
     Bridge(Option<Box<LinkReport>>),
-    /// A fault is not in effect, or not gone.
+    /// A fault is not in effect, or has not been removed.
     FaultFailed(u32, HostFaultFailure, String),
     /// News of a role, with times on its clock.
     Role(u32, RoleNews),
@@ -60,31 +60,31 @@ pub enum HostNews {
     Counter(String, u64),
     /// An error of the agent.
     Failed(FailureKind, String),
-    /// All workers of its run wait for the start.
+    /// All workers of the host's part of the run are waiting for the start.
     Ready(HostReady),
-    /// An interval of one of its workers, counted from 0, with times on its clock.
+    /// An interval of a worker, counted from 0, with times on the host's clock.
     Interval(u32, Box<Interval>),
-    /// One of its workers has ended.
+    /// A worker has ended.
     Ended(u32, Box<Outcome>),
-    /// How many requests it has on record.
+    /// The number of requests that the host has on record.
     Recorded(RecordEnd),
-    /// Some of these requests, with times on its clock.
+    /// Some of these requests, with times on the host's clock.
     Requests(Vec<RequestRecord>),
     /// The length in bytes of each worker's journal of acknowledged writes.
     Journals(Vec<u64>),
-    /// A part of the journal of this worker, counted from 0.
+    /// Part of the journal of this worker, counted from 0.
     Journal(u32, Vec<u8>),
-    /// All workers have ended: errors of their devices, the page cache's share, if it was in use, and the host's part
-    /// of a replay, for the load to parse.
+    /// All workers have ended. Contains the errors of their devices, the page cache's share if it was used, and the
+    /// host's part of a replay, for the load to parse.
     Done(Vec<String>, Option<PageCache>, Option<String>),
     /// Nothing of its run is left.
     Released,
-    /// A message about a run that was already released.
+    /// A message about a run that has already been released.
     Late,
 }
 
 impl HostNews {
-    /// Whether it has times on the host's clock.
+    /// Whether it contains times on the host's clock.
     pub(crate) fn is_dated(&self) -> bool {
         matches!(
             self,
@@ -104,19 +104,19 @@ impl HostNews {
 /// Why an agent's message is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Its bytes are not valid messages, or of another version.
+    /// The bytes are not valid messages, or are from another version.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Its message answers no request.
+    /// The message answers no request.
     #[error("the agent sent {0}, which was not requested")]
     Unasked(&'static str),
-    /// Its message contradicts its run.
+    /// The message contradicts the run.
     #[error("the agent sent {0}")]
     Run(#[from] RunNewsError),
     /// A name in a sample contains control characters, which would affect a terminal.
     #[error("the agent sent a sample with control characters in a name")]
     Name,
-    /// Its times are on another clock than that of its greeting.
+    /// The message's times are on a different clock than that of the greeting.
     #[error("the agent sent times of the clock '{}' after it had greeted with '{}'", .theirs.0, .greeted.0)]
     Clock {
         /// The clock in its message.
@@ -131,14 +131,14 @@ pub enum SessionError {
 pub struct HostSession {
     clock: Option<ClockName>,
     rounds: u32,
-    /// The unanswered question, and when it was sent.
+    /// The number of the unanswered request, and when it was sent.
     asked: Option<(u32, Nanos)>,
     watching: bool,
     run: Option<RunRules>,
-    /// Faults that were requested, and their states.
+    /// Requested faults, and their states.
     faults: BTreeMap<u32, FaultState>,
     roles: RoleRules,
-    /// Whether the bridge's report is awaited.
+    /// Whether the bridge's report has been requested and has not arrived.
     asked_bridge: bool,
 }
 
@@ -154,7 +154,7 @@ enum FaultState {
 }
 
 impl HostSession {
-    /// The first message.
+    /// The first message to an agent.
     pub fn greeting(program: &str) -> ToHost {
         ToHost::Hello {
             version: VERSION,
@@ -167,15 +167,15 @@ impl HostSession {
         self.clock.as_ref()
     }
 
-    /// When the unanswered question was sent.
+    /// When the unanswered request was sent.
     pub fn asked_since(&self) -> Option<Nanos> {
         self.asked.map(|(_, sent)| sent)
     }
 
-    /// A question about the agent's clock, sent at `now`. One at a time.
+    /// A request for the agent's clock, sent at `now`. Only one may be outstanding.
     ///
     /// # Panics
-    /// When one is unanswered.
+    /// If one is unanswered.
     pub fn ask(&mut self, now: Nanos) -> ToHost {
         assert!(self.asked.is_none(), "one question at a time");
         self.rounds = self.rounds.wrapping_add(1);
@@ -183,7 +183,7 @@ impl HostSession {
         ToHost::AskClock { round: self.rounds }
     }
 
-    /// Requests samples of the host from these probes; notes call the host `name`.
+    /// Requests samples of the host from these probes; notes refer to the host as `name`.
     pub fn watch(&mut self, name: &str, probes: &Probes) -> ToHost {
         self.watching = true;
         ToHost::Watch {
@@ -194,10 +194,10 @@ impl HostSession {
         }
     }
 
-    /// Makes samples due at a time of the host's clock, and at each interval from there.
+    /// Schedules samples: the first at a time on the host's clock, then one per interval.
     ///
     /// # Panics
-    /// Before its greeting.
+    /// If the greeting has not arrived.
     pub fn watch_from(&self, first: Nanos) -> ToHost {
         ToHost::WatchFrom(Moment {
             clock: self.clock.clone().expect("it has greeted"),
@@ -205,20 +205,20 @@ impl HostSession {
         })
     }
 
-    /// Requests a run, with this part for this host.
+    /// Requests a run, with this part for the host.
     ///
     /// # Panics
-    /// When there is a run already.
+    /// If there is a run already.
     pub fn prepare(&mut self, assignment: Assignment, part: HostPart) -> ToHost {
         assert!(self.run.is_none(), "one run at a time");
         self.run = Some(RunRules::new(part));
         ToHost::Prepare(Box::new(assignment))
     }
 
-    /// Requests the next piece of the run's record of requests.
+    /// Requests the next piece of the run's request record.
     ///
     /// # Panics
-    /// When there is no run.
+    /// If there is no run.
     pub fn more_requests(&mut self) -> ToHost {
         self.run
             .as_mut()
@@ -230,16 +230,16 @@ impl HostSession {
     /// Requests the next part of the run's journals.
     ///
     /// # Panics
-    /// When there is no run.
+    /// If there is no run.
     pub fn more_journal(&mut self) -> ToHost {
         self.run.as_mut().expect("there is a run").ask_for_journal();
         ToHost::MoreJournal
     }
 
-    /// Starts the run at a time of the host's clock.
+    /// Starts the run at a time on the host's clock.
     ///
     /// # Panics
-    /// Before its greeting.
+    /// If the greeting has not arrived.
     pub fn start(&self, at: Nanos) -> ToHost {
         ToHost::Start(Moment {
             clock: self.clock.clone().expect("it has greeted"),
@@ -250,7 +250,7 @@ impl HostSession {
     /// Ends the run; from now on, its only news is [`HostNews::Released`].
     ///
     /// # Panics
-    /// When there is no run, or it was already released.
+    /// If there is no run, or it has already been released.
     pub fn release(&mut self) -> ToHost {
         let run = self.run.as_mut().expect("there is a run");
         assert!(
@@ -263,7 +263,7 @@ impl HostSession {
     /// Handles a message that arrived at `now`.
     ///
     /// # Errors
-    /// The connection is unusable from here on.
+    /// The connection is unusable from then on.
     pub fn on_message(
         &mut self,
         mut message: FromHost,
@@ -356,7 +356,7 @@ impl HostSession {
         }
     }
 
-    /// Requests the report of the host's bridge. One request at a time.
+    /// Requests the report of the host's bridge. Only one request may be outstanding.
     pub fn ask_bridge(&mut self) -> ToHost {
         self.asked_bridge = true;
         ToHost::AskBridge
@@ -365,7 +365,7 @@ impl HostSession {
     /// Requests a fault.
     ///
     /// # Panics
-    /// When a fault has this number already.
+    /// If the number is already in use.
     pub fn put_fault(&mut self, fault: u32, what: HostFault) -> ToHost {
         assert!(
             self.faults.insert(fault, FaultState::Putting).is_none(),
@@ -377,13 +377,13 @@ impl HostSession {
     /// Sends an order to a role.
     ///
     /// # Panics
-    /// When it starts a role whose number is in use.
+    /// If it starts a role whose number is in use.
     pub fn role(&mut self, role: u32, order: RoleOrder) -> ToHost {
         self.roles.ask(role, &order);
         ToHost::Role { role, order }
     }
 
-    /// Requests the removal of a fault. If it has failed in the meantime, there is no answer.
+    /// Requests the removal of a fault. If the fault has failed in the meantime, there is no reply.
     pub fn remove_fault(&mut self, fault: u32) -> ToHost {
         if let Some(state) = self.faults.get_mut(&fault) {
             *state = FaultState::Removing;
@@ -501,7 +501,7 @@ fn is_possible(cache: &PageCache) -> bool {
         && (0.0..1e9).contains(&cache.flush_s)
 }
 
-/// Filters out rates that no host can reach.
+/// Drops rates that no host can reach.
 fn plain_rate(rate: Option<f64>) -> Option<f64> {
     rate.filter(|rate| (0.0..1e12).contains(rate))
 }
@@ -521,7 +521,7 @@ fn plain_engine(choice: EngineChoice) -> EngineChoice {
     }
 }
 
-/// The same for a ring.
+/// The same for a ring choice.
 fn plain_ring(ring: RingChoice) -> RingChoice {
     let trial = |trial: RingTrial| RingTrial {
         requests_per_second: plain_rate(trial.requests_per_second),
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_and_its_answer_make_a_round() {
+    fn a_clock_request_and_its_reply_make_a_round() {
         let mut session = greeted();
         let ToHost::AskClock { round } = session.ask(Nanos(10)) else {
             panic!("a question")
@@ -685,9 +685,9 @@ mod tests {
         ));
     }
 
-    /// News of a fault says that it is in effect, then that it is gone, each only on request.
+    /// News of a fault says that it is in effect, and later that it is gone, each only on request.
     #[test]
-    fn news_of_faults_have_their_order() {
+    fn news_of_a_fault_must_arrive_in_order() {
         let proof = |what: &str| Proof {
             at: Nanos(1),
             seen: Nanos(2),
@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_is_refused() {
+    fn unrequested_messages_are_refused() {
         let check = |mut session: HostSession, message: FromHost, expected: &str| {
             let error = session
                 .on_message(message, Nanos(5))
@@ -813,9 +813,9 @@ mod tests {
         ));
     }
 
-    /// After its release, the only news of a run is its end, and another may follow.
+    /// After a run's release, the only news about it is its end, and another run may follow.
     #[test]
-    fn a_run_that_nobody_wants_is_not_heard() {
+    fn news_of_a_released_run_is_ignored_except_its_end() {
         let assignment = || Assignment {
             run: 1,
             seed: 1,
@@ -898,7 +898,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_and_move_no_cursor() {
+    fn texts_are_truncated_and_lose_control_characters() {
         let note = FromHost::Note("\u{1b}ä\n".repeat(10_000));
         let HostNews::Note(text) = greeted().on_message(note, Nanos(1)).unwrap() else {
             panic!("a note")

@@ -1,5 +1,5 @@
-//! The record of single requests that an agent keeps during a run: in a file without a name, which disappears with the
-//! agent, however it ends. Filled by [`crate::agent_run`], and emptied when the controller requests it after the run.
+//! The request record that an agent keeps during a run: in an unlinked file, which disappears with the agent, however
+//! it ends. Filled by [`crate::agent_run`], and emptied when the controller requests it after the run.
 //!
 //! The rule: requests that cannot be kept are counted, and the run continues.
 
@@ -15,14 +15,14 @@ use brunt_result::op::TABLE;
 use brunt_result::{RequestRecord, RequestStatus};
 use rustix::fs::fstatvfs;
 
-/// The record leaves this much of its file system free.
+/// The record leaves this much space free in its file system.
 const ROOM_BYTES: u64 = 64 << 20;
-/// Bytes written between two checks of that.
+/// Bytes written between two checks of the free space.
 const LOOK_BYTES: u64 = 4 << 20;
 /// Worker and retries; index, offset, length and three times; operation and status. Little-endian.
 const REQUEST_BYTES: usize = 2 * 4 + 6 * 8 + 2;
 
-/// The record of a run.
+/// The request record of a run.
 #[derive(Debug)]
 pub(crate) struct RequestSpool {
     file: File,
@@ -37,7 +37,7 @@ pub(crate) struct RequestSpool {
 static NAMES: AtomicU64 = AtomicU64::new(0);
 
 impl RequestSpool {
-    /// Creates it in this folder.
+    /// Creates the record in this folder.
     ///
     /// # Errors
     /// No file can be created there.
@@ -90,12 +90,12 @@ impl RequestSpool {
         Ok(())
     }
 
-    /// How many were kept and lost.
+    /// The number of requests kept and lost.
     pub fn end(&self) -> RecordEnd {
         self.end.clone()
     }
 
-    /// The next requests that were kept, at most `at_most`; empty when all were taken.
+    /// The next kept requests, at most `at_most`; empty once all have been taken.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -109,7 +109,7 @@ impl RequestSpool {
     }
 }
 
-/// Creates a file in this folder and removes its name at once; until then, the name contains `word`.
+/// Creates a file in this folder and unlinks it immediately; until then, its name contains `word`.
 ///
 /// # Errors
 /// No file can be created there.
@@ -193,10 +193,10 @@ mod tests {
         }
     }
 
-    /// All requests come back once and in order, in pieces independent of how they were added; nothing is
-    /// left in the folder.
+    /// All requests come back once and in order, in pieces that don't depend on how they were added; nothing is left in
+    /// the folder.
     #[test]
-    fn requests_come_back_as_they_were() {
+    fn requests_round_trip_through_the_spool() {
         let folder = tempfile::tempdir().unwrap();
         let mut spool = RequestSpool::create(folder.path()).unwrap();
         let all: Vec<RequestRecord> = (0..1000).map(request).collect();
@@ -218,9 +218,9 @@ mod tests {
         assert!(RequestSpool::create(Path::new("/proc/nowhere")).is_err());
     }
 
-    /// On a full disk, earlier requests are kept, and later ones are counted.
+    /// On a full disk, earlier requests are kept, and later ones are counted as lost.
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn requests_that_do_not_fit_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let mut spool = RequestSpool::create(folder.path()).unwrap();
         spool.push(&[request(1); 10]);

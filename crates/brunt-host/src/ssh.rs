@@ -1,9 +1,9 @@
 //! Starts an agent through ssh: with the remote host's own program if it is of this version, otherwise with a copy of
 //! this one that is deleted from the remote disk as soon as it runs.
 //!
-//! The remote shell announces its next action with a marker line, so output of login scripts before it does
-//! no harm. The rule: nothing is installed, opened or left on the remote host. ssh's own configuration, keys
-//! and known hosts apply.
+//! The remote shell announces its next action with a marker line, so that earlier output of login scripts does no harm.
+//! The rule: nothing is installed, opened or left behind on the remote host. ssh's own configuration, keys and known
+//! hosts apply.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,33 +18,33 @@ use crate::stream::{MessageStream, StreamError, read_within, write_within};
 const BEGINS: &str = "brunt-agent-begins";
 /// The line that requests a copy, with the remote machine's architecture.
 const NEEDED: &str = "brunt-agent-needed";
-/// Maximum output of a login script before the marker.
+/// Maximum output of a login script before the marker line.
 const CHATTER_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes read at once from the program that is copied.
+/// Bytes read at a time from the program that is copied.
 const PART_BYTES: usize = 64 << 10;
 
 /// What to start on the remote host.
 #[derive(Clone, Debug)]
 pub(crate) struct SshStart<'a> {
-    /// ssh, or a replacement, with its arguments.
+    /// ssh or a replacement, with its arguments.
     pub ssh: &'a [String],
-    /// In ssh's syntax.
+    /// The destination in ssh's syntax.
     pub destination: &'a str,
-    /// The path of a program that is already there; `None`: the one in the path if it is of this
-    /// version, otherwise a copy.
+    /// The path of a program that is already there; `None` means the one in the path if it is of this version,
+    /// otherwise a copy.
     pub program: Option<&'a str>,
-    /// The version, as the remote program prints it.
+    /// The version, as printed by the remote program.
     pub version: &'a str,
-    /// Further arguments for the agent.
+    /// Additional arguments for the agent.
     pub arguments: &'a [String],
-    /// Time limit for the login.
+    /// Maximum time for the login.
     pub login_max: Duration,
-    /// Time limit for the copy that follows.
+    /// Maximum time for the copy that follows.
     pub copy_max: Duration,
 }
 
-/// Starts it; the agent's greeting follows on the stream.
+/// Starts the agent, whose greeting follows on the stream.
 ///
 /// # Errors
 /// ssh or the remote shell fails; the error includes their output.
@@ -64,7 +64,7 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     let (ssh, options) = start.ssh.split_first().ok_or(HostError::NoSsh)?;
     let mut command = Command::new(ssh);
     command.args(options);
-    // ssh cannot prompt here; a lost peer is detected even while the copy is sent.
+    // ssh cannot prompt here; a lost peer is detected even during the copy.
     command.args([
         "-o",
         "BatchMode=yes",
@@ -117,8 +117,8 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     }
 }
 
-/// Sends the program. A host that accepts no data for as long as a login may take has failed: it is frozen,
-/// or its disk is.
+/// Sends the program. A host that accepts no data for as long as a login may take has failed: the host or its disk is
+/// frozen.
 fn send_program(
     own: &mut File,
     process: &mut AgentProcess,
@@ -157,7 +157,7 @@ fn send_program(
     }
 }
 
-/// The script for the remote shell. It is passed in single quotes, so that it works with any shell; it contains none
+/// The script for the remote shell. It is passed in single quotes, so that it works with any shell, and contains none
 /// itself. The folder is removed however the script ends, even if its output is not read.
 fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
     let arguments: String = start
@@ -194,7 +194,7 @@ enum FarLine {
     Other,
 }
 
-/// Received bytes whose lines were not taken yet.
+/// Received bytes whose lines have not been taken yet.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
@@ -223,9 +223,10 @@ impl Heard {
 mod tests {
     use super::*;
 
-    /// A host that accepts the copy too slowly blocks no caller, and one that ends meanwhile is reported as ended.
+    /// A host that accepts the copy too slowly doesn't block callers, and one that ends in the meantime is reported as
+    /// ended.
     #[test]
-    fn a_copy_has_its_time() {
+    fn a_slow_copy_ends_with_its_time_limit() {
         let send = |program: &str, copy_max: Duration, login_max: Duration| {
             let mut command = Command::new("sh");
             command.args(["-c", program]);
@@ -260,9 +261,9 @@ mod tests {
         );
     }
 
-    /// No folder for the copy is left on a host whose controller is gone, whenever that happens.
+    /// No folder for the copy is left on a host whose controller disappears, at whatever point.
     #[test]
-    fn a_copy_that_nobody_sends_leaves_nothing() {
+    fn an_unfinished_copy_leaves_no_folder() {
         let start = SshStart {
             ssh: &[],
             destination: "far",
@@ -272,7 +273,7 @@ mod tests {
             login_max: Duration::ZERO,
             copy_max: Duration::ZERO,
         };
-        // The output is not read; nothing is sent; the bytes sent are not a program.
+        // The output is not read; nothing is sent; what is sent is not a program.
         for around in ["{} | :", "{} </dev/null", "echo 12345 | {}"] {
             let folder = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_found_behind_chatter() {
+    fn marker_lines_are_found_after_login_output() {
         let mut heard = Heard::default();
         heard.push(b"Welcome to node7\nbrunt-agent-needed \x1bx86_64\nbrunt-agent-beg");
         assert_eq!(heard.next_line(), Some(FarLine::Other));

@@ -1,9 +1,9 @@
-//! Messages over file descriptors: what one thread needs to hold a conversation without ever waiting longer than it
+//! Messages over file descriptors: what a thread needs to hold a conversation without ever waiting longer than it
 //! chooses. Works on pipes of ssh and of a child process, and on a socket with TLS.
 //!
 //! The rule: neither side can make the other buffer more than a frame and a bounded backlog. Adding to a full backlog
-//! returns [`StreamError::Full`]. Low-priority messages go by [`MessageStream::send_later`], behind everything else;
-//! [`MessageStream::later_backlog`] shows beforehand whether a droppable one should be dropped.
+//! returns [`StreamError::Full`]. Low-priority messages go through [`MessageStream::send_later`], behind everything
+//! else; [`MessageStream::later_backlog`] shows beforehand whether one that may be dropped should be.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::tls::{Seal, TlsError};
 
-/// Maximum bytes waiting to be sent: a frame of the largest size and as much again.
+/// Maximum bytes waiting to be sent: a frame of the maximum size, and as much again.
 const BACKLOG_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// The kernel's send buffer: answers about the clock wait behind its contents. The kernel doubles the number for its
-/// own use (tcp(7)).
+/// The size of the kernel's send buffer, behind whose contents clock replies wait. The kernel doubles this number for
+/// its own use (tcp(7)).
 const SOCKET_BYTES: usize = 64 << 10;
 /// A pipe that is ready accepts this much without blocking, whatever its reader does: PIPE_BUF (pipe(7)).
 const PIPE_WRITE_BYTES: usize = 4096;
@@ -35,21 +35,21 @@ pub enum StreamError {
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// "read from the other side", for example.
+        /// The operation, such as "read from the other side".
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The peer's bytes are not valid messages.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The peer isn't the expected one, or its bytes were altered.
+    /// The peer isn't the expected one, or the bytes were altered.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The peer didn't authenticate in time.
     #[error("the other side did not show a certificate within {0:?}")]
     Slow(Duration),
-    /// The peer left before it authenticated.
+    /// The peer left before authenticating.
     #[error("the other side closed the connection before it showed a certificate")]
     Left,
     /// The peer doesn't read.
@@ -60,11 +60,11 @@ pub enum StreamError {
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamState {
-    /// Bytes arrived: there may be messages.
+    /// Bytes arrived, so there may be messages.
     Heard,
     /// Nothing arrived.
     Quiet,
-    /// The peer has closed its end; messages that it sent before can still be taken.
+    /// The peer has closed its end; messages that it sent before that can still be taken.
     Closed,
 }
 
@@ -76,9 +76,9 @@ pub struct MessageStream {
     seal: Option<Box<Seal>>,
     decoder: Decoder,
     outgoing: Vec<u8>,
-    /// Bytes at its front that were sent.
+    /// Bytes at the front that have been sent.
     sent: usize,
-    /// Frames to send when nothing else waits.
+    /// Frames to send when nothing else is waiting.
     later: VecDeque<Vec<u8>>,
     later_bytes: usize,
     sent_bytes: u64,
@@ -86,8 +86,8 @@ pub struct MessageStream {
 }
 
 impl MessageStream {
-    /// Reads from one descriptor and writes to the other, which may be the same. Neither has to be non-blocking: they
-    /// may be shared with others, such as a terminal's shell.
+    /// Reads from one descriptor and writes to the other, which may be the same. Neither has to be non-blocking,
+    /// because they may be shared with others, such as a terminal's shell.
     pub fn new(input: OwnedFd, output: OwnedFd) -> MessageStream {
         MessageStream {
             input,
@@ -103,13 +103,13 @@ impl MessageStream {
         }
     }
 
-    /// Over a socket, with TLS. [`MessageStream::greet`] comes first.
+    /// A stream over a socket, with TLS. [`MessageStream::greet`] has to be called first.
     pub(crate) fn sealed(socket: TcpStream, seal: Seal) -> Result<MessageStream, StreamError> {
         let io = |source| StreamError::Io {
             what: "use the connection",
             source,
         };
-        // Send small messages at once: clock questions must not wait for more data.
+        // Send small messages immediately: clock requests must not wait for more data.
         socket
             .set_nodelay(true)
             .and_then(|()| socket.set_nonblocking(true))
@@ -122,7 +122,7 @@ impl MessageStream {
         })
     }
 
-    /// Waits until both sides have authenticated. Nothing is sent before.
+    /// Waits until both sides have authenticated. Nothing is sent before that.
     ///
     /// # Errors
     /// The peer fails to authenticate, leaves, or takes longer.
@@ -150,7 +150,7 @@ impl MessageStream {
         self.decoder.push(bytes);
     }
 
-    /// Queues a message, and sends what can be sent at once.
+    /// Queues a message, and sends as much as possible without waiting.
     ///
     /// # Errors
     /// It is longer than a frame, the peer doesn't read, or it is gone.
@@ -169,8 +169,8 @@ impl MessageStream {
         self.write_if_ready()
     }
 
-    /// Queues a low-priority message: all other messages are sent first, even those queued later. The caller bounds
-    /// the number of such messages.
+    /// Queues a low-priority message: all other messages are sent first, even those queued later. The caller bounds the
+    /// number of such messages.
     ///
     /// # Errors
     /// It is longer than a frame, or the peer is gone.
@@ -186,7 +186,8 @@ impl MessageStream {
         }
     }
 
-    /// Moves the next low-priority message to the queue if that is empty: at most one goes ahead of later messages.
+    /// Moves the next low-priority message to the queue if that is empty, so that at most one goes ahead of later
+    /// messages.
     fn next_later(&mut self) -> bool {
         let frame = if self.backlog() == 0 {
             self.later.pop_front()
@@ -233,10 +234,10 @@ impl MessageStream {
         [self.sent_bytes, self.received_bytes]
     }
 
-    /// Waits for bytes, for `at_most`, while sending queued ones.
+    /// Waits for bytes for up to `at_most`, while sending queued ones.
     ///
     /// # Errors
-    /// The descriptors cannot be read or written any more.
+    /// The descriptors can no longer be read or written.
     pub fn wait(&mut self, at_most: Duration) -> Result<StreamState, StreamError> {
         self.next_later();
         let has_backlog = self.backlog() > 0;
@@ -280,7 +281,7 @@ impl MessageStream {
     /// The next complete message.
     ///
     /// # Errors
-    /// The stream is unusable from here on.
+    /// The stream is unusable from then on.
     pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, StreamError> {
         Ok(self.decoder.take()?)
     }
@@ -344,7 +345,7 @@ impl MessageStream {
     }
 }
 
-/// Reads some bytes from a descriptor within this time; `None` if there are none yet, empty at its end.
+/// Reads some bytes from a descriptor within this time; `None` if there are none yet, empty at the end of the stream.
 ///
 /// # Errors
 /// It cannot be read.
@@ -367,7 +368,7 @@ pub(crate) fn read_within(
     }
 }
 
-/// Writes some bytes to a pipe within this time: returns how many, 0 if it accepts none.
+/// Writes some bytes to a pipe within this time; returns the number of bytes, 0 if the pipe accepts none.
 ///
 /// # Errors
 /// It cannot be written.
@@ -437,9 +438,9 @@ mod tests {
         }
     }
 
-    /// Messages go both ways, even those larger than a pipe's buffer, with one thread per side.
+    /// Messages pass in both directions, even those larger than a pipe's buffer, with one thread per side.
     #[test]
-    fn messages_go_both_ways() {
+    fn messages_larger_than_a_pipe_pass_in_both_directions() {
         let (mut here, mut there) = pair();
         let part = ToHost::TracePart {
             trace: TraceDigest("f".into()),
@@ -462,7 +463,7 @@ mod tests {
         other.join().unwrap();
     }
 
-    /// A peer that doesn't read makes us buffer a bounded amount.
+    /// A peer that doesn't read makes us buffer only a bounded amount.
     #[test]
     fn a_backlog_is_bounded() {
         let (mut here, _there) = pair();
@@ -479,10 +480,10 @@ mod tests {
         assert!(matches!(error, StreamError::Full(_)), "{error}");
     }
 
-    /// An answer overtakes low-priority messages, except one of them and those in the kernel's buffer;
-    /// all arrive, in order.
+    /// A reply overtakes low-priority messages, except for one of them and those in the kernel's buffer; all arrive, in
+    /// order.
     #[test]
-    fn what_can_wait_goes_last() {
+    fn low_priority_messages_are_overtaken() {
         let (mut here, mut there) = pair();
         let note = |number: usize| FromHost::Note(format!("{number:08}{}", "x".repeat(8 << 10)));
         (0..100).for_each(|number| here.send_later(&note(number)).unwrap());
@@ -511,9 +512,9 @@ mod tests {
         assert_eq!((here.backlog(), here.later_backlog()), (0, 0));
     }
 
-    /// Invalid bytes end the conversation, and so does the peer's leaving.
+    /// Invalid bytes end the conversation, and so does a peer that leaves.
     #[test]
-    fn nonsense_and_the_end_are_noticed() {
+    fn invalid_bytes_and_a_closed_peer_end_the_conversation() {
         let (mut here, there) = pair();
         here.begin_with(b"\xff\xff\xff\xffno frame");
         assert!(matches!(

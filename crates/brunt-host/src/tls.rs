@@ -1,8 +1,8 @@
 //! TLS 1.3 for a connection, without I/O: converts received bytes to plain bytes, and back. Both sides present a
-//! certificate of the same authority; nothing is sent before.
+//! certificate of the same authority; nothing is sent before that.
 //!
 //! The rule: there is no other mode. No resumption, no early data, no older version; an agent's certificate is not
-//! valid for a controller, nor the other way around.
+//! valid for a controller, nor vice versa.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum TlsError {
     /// Its certificate, its version or its bytes are invalid, or it rejects ours.
     #[error("TLS: {0}")]
     Protocol(#[from] rustls::Error),
-    /// Not a valid host name for a certificate.
+    /// Not a valid host name in a certificate.
     #[error("'{0}' is not a host name")]
     Name(String),
 }
@@ -45,10 +45,10 @@ fn roots(identity: &Identity) -> Result<Arc<RootCertStore>, IdentityError> {
 }
 
 impl AgentTls {
-    /// With an agent's identity.
+    /// Creates the configuration from an agent's identity.
     ///
     /// # Errors
-    /// Its parts don't match.
+    /// The identity's parts don't match.
     pub fn new(identity: &Identity) -> Result<AgentTls, IdentityError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier =
@@ -74,10 +74,10 @@ impl AgentTls {
 }
 
 impl ControllerTls {
-    /// With a controller's identity.
+    /// Creates the configuration from a controller's identity.
     ///
     /// # Errors
-    /// Its parts don't match.
+    /// The identity's parts don't match.
     pub fn new(identity: &Identity) -> Result<ControllerTls, IdentityError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let believed = roots(identity)?;
@@ -93,7 +93,7 @@ impl ControllerTls {
         Ok(ControllerTls(Arc::new(config)))
     }
 
-    /// For a connection with the agent of this name.
+    /// Starts a connection with the agent of this name.
     pub(crate) fn seal(&self, host: &str) -> Result<Seal, TlsError> {
         let name =
             ServerName::try_from(host.to_string()).map_err(|_| TlsError::Name(host.to_string()))?;
@@ -108,15 +108,15 @@ impl ControllerTls {
 pub(crate) struct Seal(Connection);
 
 impl Seal {
-    /// Whether the handshake is not complete.
+    /// Whether the handshake is still in progress.
     pub fn is_greeting(&self) -> bool {
         self.0.is_handshaking()
     }
 
-    /// Decrypts received bytes, and appends the plain bytes. Answers of TLS itself are taken by [`Seal::take`].
+    /// Decrypts received bytes, and appends the plain bytes. TLS's own replies are available from [`Seal::take`].
     pub fn open(&mut self, mut wire: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
         while !wire.is_empty() {
-            // The source is memory, so reading fails only on a full buffer, which is emptied below.
+            // The source is memory, so reading only fails if the buffer is full, and it is emptied below.
             if self.0.read_tls(&mut wire).unwrap_or(0) == 0 {
                 let full = rustls::Error::General("bytes behind the end".to_string());
                 return Err(full.into());

@@ -1,18 +1,18 @@
-//! Import cycles: files of one crate that reach each other through the paths that they name.
+//! Import cycles: files of a crate that reach each other through the paths that they name.
 //!
-//! A path leads to the file of the deepest module that it names, including a child's from its parent; a path to a
-//! re-exported name leads to the file that defines it. The crate's root is left out, because it names every module.
-//! Only paths are followed, not types: method calls make no edge.
+//! A path leads to the file of the deepest module that it names, including that of a child named by its parent; a path
+//! to a re-exported name leads to the file that defines it. The crate's root is excluded, because it names every
+//! module. Only paths are followed, not types: method calls create no edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::imports::{NamedPaths, UseLeaf};
 use crate::source::{CrateSources, Module};
 
-/// How many levels of re-exports are followed.
+/// Maximum number of re-export levels that are followed.
 const RE_EXPORTS_MAX: usize = 8;
 
-/// The cycles of a crate, each as its modules in order (`dissect::rpc`), the longest first.
+/// The cycles of a crate, each as its modules in order (`dissect::rpc`), longest first.
 pub fn cycles(sources: &CrateSources) -> Vec<Vec<String>> {
     let files = Files::new(sources);
     let edges: BTreeMap<&Module, BTreeSet<&Module>> = files
@@ -49,14 +49,14 @@ pub fn cycles(sources: &CrateSources) -> Vec<Vec<String>> {
 pub struct Listed {
     /// Its crate.
     pub name: String,
-    /// Its files as modules, in order.
+    /// The modules of its files, in order.
     pub modules: Vec<String>,
-    /// Why it remains.
+    /// Why it is tolerated.
     pub reason: String,
 }
 
 impl Listed {
-    /// Reads a line `CRATE: MODULE MODULE … # REASON`. `None` if it has no reason.
+    /// Parses a line `CRATE: MODULE MODULE … # REASON`; `None` if it has no reason.
     pub fn parse(line: &str) -> Option<Listed> {
         let (files, reason) = line.split_once(" # ")?;
         let (name, modules) = files.split_once(": ")?;
@@ -71,8 +71,8 @@ impl Listed {
     }
 }
 
-/// Compares all cycles of more than `files_max` files, given with the names of their crates, to the list of those that
-/// are tolerated. The list has to be exact, so an entry shrinks with its cycle and can't hide another one.
+/// Compares all cycles of more than `files_max` files, given with the names of their crates, with the list of tolerated
+/// ones. The list has to be exact, so that an entry shrinks with its cycle and can't hide another one.
 pub fn violations(
     found: &[(String, Vec<String>)],
     listed: &[Listed],
@@ -125,14 +125,14 @@ fn reachable<'a>(
 struct Files {
     named: BTreeMap<Module, NamedPaths>,
     re_exports: BTreeMap<Module, Module>,
-    /// For `pub use inner::*`: the re-exporting module, and the one whose names it re-exports.
+    /// For `pub use inner::*`: the re-exporting module, and the module whose names it re-exports.
     globs: Vec<(Module, Module)>,
     items: BTreeSet<Module>,
 }
 
 impl Files {
     fn new(sources: &CrateSources) -> Files {
-        // `main.rs` next to a library is another crate, which refers to the library by name.
+        // `main.rs` next to a library is a separate crate, which refers to the library by name.
         let library = sources
             .files
             .iter()
@@ -169,7 +169,7 @@ impl Files {
         files
     }
 
-    /// The files that a file reaches, except itself and the crate's root.
+    /// The files that a file reaches, except for itself and the crate's root.
     fn reached(&self, module: &Module, named: &NamedPaths) -> BTreeSet<&Module> {
         let imported: BTreeMap<&str, &UseLeaf> = named
             .imports
@@ -195,7 +195,7 @@ impl Files {
             .collect()
     }
 
-    /// A path relative to the root of the crate; `None` if it leads out of the crate.
+    /// A path relative to the root of the crate; `None` if the path leaves the crate.
     fn absolute(&self, path: &[String], module: &[String]) -> Option<Module> {
         let up = path.iter().take_while(|name| *name == "super").count();
         let relative = match path.first()?.as_str() {
@@ -302,7 +302,7 @@ mod tests {
             ],
             &[&["table", "table::commits"]],
         );
-        // With the trait in its own file, the table reaches its entries and nothing reaches the table.
+        // With the trait in a file of its own, the table reaches its entries and nothing reaches the table.
         check(
             &[
                 (
@@ -343,7 +343,7 @@ mod tests {
         );
     }
 
-    /// Two cycles of a crate, of which the smaller one isn't listed.
+    /// A crate with two cycles, of which the smaller one isn't listed.
     #[test]
     fn each_large_cycle_has_to_be_listed_exactly() {
         let ring = |names: &[&str]| -> Vec<(String, String)> {

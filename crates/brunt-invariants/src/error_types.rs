@@ -1,4 +1,4 @@
-//! Errors have types: no function returns a bare string as its error, however the type is spelled.
+//! Errors have types: no function returns a plain string as its error, however the type is written.
 
 use std::collections::BTreeSet;
 
@@ -119,7 +119,7 @@ impl<'a> Visit<'a> for Finder<'_> {
 }
 
 impl Finder<'_> {
-    /// Checks types within a macro: each `Result<…>` in its tokens.
+    /// Checks the types in a macro: each `Result<…>` among its tokens.
     fn visit_tokens(&mut self, tokens: &TokenStream) {
         let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
         for (at, token) in tokens.iter().enumerate() {

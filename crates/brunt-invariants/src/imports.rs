@@ -1,4 +1,4 @@
-//! The paths that a file names: each leaf of its `use` items, and paths in its code, resolved through those.
+//! The paths that a file names: each leaf of its `use` items, and the paths in its code, resolved through those.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::source::{Module, SourceFile};
 /// One leaf of a `use` item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UseLeaf {
-    /// As written, but without groups: `std::net::TcpStream`, or `std::net::*`.
+    /// The path as written, but without groups: `std::net::TcpStream`, or `std::net::*`.
     pub path: Vec<String>,
     /// Its name in the file; `*` for all names, `_` for none.
     pub name: String,
     /// Whether it is a re-export: `pub use`, with any visibility.
     pub public: bool,
-    /// The module that contains the item, which within `mod x { … }` is not the file's own.
+    /// The module that contains the item; inside `mod x { … }` this is not the file's own.
     pub module: Module,
 }
 
@@ -25,14 +25,14 @@ pub struct UseLeaf {
 pub struct NamedPaths {
     /// Its `use` items.
     pub imports: Vec<UseLeaf>,
-    /// Paths of at least two names in its code and its macros, each with the module that contains it.
+    /// Paths of at least two names in its code and its macros, each with the module that contains the path.
     pub paths: Vec<(Module, Vec<String>)>,
     /// The types, functions, constants and inline modules that it defines, as paths from the crate's root.
     pub items: Vec<Module>,
 }
 
 impl NamedPaths {
-    /// Collects a file's names, without its tests.
+    /// Collects a file's names, excluding its tests.
     pub fn of(file: &SourceFile) -> NamedPaths {
         let mut collector = Collector {
             module: file.module.clone(),
@@ -51,7 +51,7 @@ impl NamedPaths {
             .collect();
         let resolve = |path: &[String]| {
             let mut path = path.to_vec();
-            // An import may refer to another one: `use std::net; use net::TcpStream;`.
+            // An import may refer to another import: `use std::net; use net::TcpStream;`.
             for _ in 0..4 {
                 match by_name.get(path[0].as_str()) {
                     Some(home) if home[0] != path[0] => path = [home, &path[1..]].concat(),
@@ -164,7 +164,7 @@ impl<'a> Visit<'a> for Collector {
     }
 }
 
-/// Paths of at least two names in the tokens of a macro.
+/// Paths of at least two names among the tokens of a macro.
 fn paths_of(tokens: TokenStream, found: &mut Vec<Vec<String>>) {
     let (mut path, mut colons) = (Vec::new(), 0);
     let mut end = |path: &mut Vec<String>| {
@@ -203,7 +203,7 @@ mod tests {
     use crate::source::CrateSources;
 
     #[test]
-    fn paths_are_found_however_they_are_written() {
+    fn paths_are_resolved_however_they_are_written() {
         let text = "use std::{net::{self as n, *}, time}; use n::TcpStream as T;
             fn f(x: &T) { time::Instant::now(); vec![std::fs::read(\"x\")]; n::UdpSocket::bind(x) }";
         let files = CrateSources::parse("a", [("x.rs", text)]);

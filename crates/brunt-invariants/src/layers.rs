@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The dependencies of each crate, by name, without those of tests.
+/// The dependencies of each crate, by name, excluding those of tests.
 pub type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
-/// The crates in the order of the table in ARCHITECTURE.md, starting with the command line.
+/// The crates in the order of the table in ARCHITECTURE.md, which starts with the command line.
 pub fn order(architecture: &str) -> Vec<String> {
     let lines = architecture.lines();
     let names = lines.filter_map(|line| line.strip_prefix("| `brunt")?.split_once('`'));
@@ -65,7 +65,7 @@ pub fn trespassing(dependencies: &Dependencies, owned: &[Owned]) -> Vec<String> 
     found
 }
 
-/// The `banned` crates on which a crate depends, directly or indirectly.
+/// The `banned` crates that a crate depends on, directly or indirectly.
 pub fn needless(dependencies: &Dependencies, name: &str, banned: &[&str]) -> Vec<String> {
     let (mut open, mut seen) = (vec![name], BTreeSet::new());
     while let Some(one) = open.pop() {

@@ -5,14 +5,14 @@ use quote::ToTokens;
 
 use crate::source::CrateSources;
 
-/// Maximum lines of a file.
+/// Maximum number of lines in a file.
 pub const FILE_LINES_MAX: usize = 800;
-/// Maximum lines of a function, from `fn` to its closing brace.
+/// Maximum number of lines in a function, from `fn` to its closing brace.
 pub const FUNCTION_LINES_MAX: usize = 70;
-/// Maximum lines of a function with a comment that says "Long because" and why.
+/// Maximum number of lines in a function with a comment that says "Long because" and the reason.
 pub const FUNCTION_LINES_MAX_WITH_REASON: usize = 100;
 
-/// Files and functions over the limits: the file's path below `crates`, and for functions a space and the name.
+/// Files and functions that exceed the limits: the file's path below `crates` and, for functions, a space and the name.
 pub fn violations(sources: &CrateSources) -> Vec<String> {
     let mut found = Vec::new();
     for file in &sources.files {
@@ -38,7 +38,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     found
 }
 
-/// A function with a body: the lines of its `fn` and of the braces that open and close its body, from 1.
+/// A function with a body: the line of its `fn`, and those of the braces that open and close its body, from 1.
 struct Function {
     name: String,
     first: usize,
@@ -59,7 +59,7 @@ impl Function {
     }
 }
 
-/// The functions in these tokens, including those within other functions and macros.
+/// The functions among these tokens, including those inside other functions and macros.
 fn functions_of(tokens: TokenStream, found: &mut Vec<Function>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     for (at, token) in tokens.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Only a load's own module knows which load it is: other code uses the traits `Load` and `HostedLoad`, so a new kind
-//! of load changes only its own folder and the table of loads.
+//! Only a load's own module knows which kind of load it is: other code uses the traits `Load` and `HostedLoad`, so that
+//! a new kind of load changes only its own folder and the table of loads.
 //!
-//! A load is a type that implements one of these traits; its module is the outermost one below its crate. The check
+//! A load is a type that implements one of these traits; its module is the outermost one in its crate. The check
 //! follows names, not types.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::source::CrateSources;
 /// The traits that other code uses.
 const TRAITS: &[&str] = &["HostedLoad", "Load"];
 
-/// Methods that determine the type of a value.
+/// Methods that reveal the type of a value.
 const DOWNCASTS: &[&str] = &["downcast", "downcast_mut", "downcast_ref", "is"];
 
 /// The constant in a load's module that names its kind.
@@ -26,7 +26,8 @@ const KIND: &str = "KIND";
 /// A crate and its outermost module.
 type Home = (String, String);
 
-/// Each decision by a load's type or kind outside its module, and each way to find out its type, as `file function`.
+/// Each decision based on a load's type or kind outside of its module, and each way to find out its type, as `file
+/// function`.
 pub fn violations(crates: &[CrateSources]) -> Vec<String> {
     let mut loads: BTreeMap<String, BTreeSet<Home>> = BTreeMap::new();
     let mut modules: BTreeMap<String, BTreeSet<Home>> = BTreeMap::new();
@@ -101,7 +102,7 @@ fn is_one_of(path: &syn::Path, names: &[&str]) -> bool {
     last.is_some_and(|last| names.iter().any(|name| last.ident == name))
 }
 
-/// Whether a matching name occurs in these tokens.
+/// Whether a matching name occurs among these tokens.
 fn mentions(tokens: TokenStream, is_name: &dyn Fn(&str) -> bool) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(name) => is_name(&name.to_string()),
@@ -143,7 +144,7 @@ impl Finder {
             syn::Expr::Path(path) => self.is_kind(&path.path),
             syn::Expr::Paren(inner) => self.is_kind_expression(&inner.expr),
             syn::Expr::Reference(inner) => self.is_kind_expression(&inner.expr),
-            // Alternatives of `matches!`.
+            // The alternatives in `matches!`.
             syn::Expr::Binary(binary) => {
                 matches!(binary.op, syn::BinOp::BitOr(_))
                     && [&binary.left, &binary.right]
@@ -154,7 +155,7 @@ impl Finder {
         }
     }
 
-    /// `let Some(FileLoad { .. }) = load.any().downcast_ref()`: the type is in the pattern.
+    /// `let Some(FileLoad { .. }) = load.any().downcast_ref()`: the pattern contains the type.
     fn binds_load(&self, pattern: &syn::Pat, value: &syn::Expr) -> bool {
         let downcasts = |name: &str| name.starts_with("downcast") && DOWNCASTS.contains(&name);
         mentions(value.to_token_stream(), &downcasts) && self.names_load(pattern)
@@ -268,8 +269,8 @@ impl<'a> Visit<'a> for PatternPaths<'a> {
 mod tests {
     use super::*;
 
-    /// The violations, given a load in `file`, the trait in `load`, and a function with this body in another crate or
-    /// in the load's own module.
+    /// The violations, given a load in `file`, the trait in `load`, and a function with this body, which is in another
+    /// crate or in the load's own module.
     fn found(body: &str, is_own: bool) -> bool {
         let function = format!("fn f() {{ {body} }}");
         let load = "pub const KIND: &str = \"file\";\nimpl Load for FileLoad {}";

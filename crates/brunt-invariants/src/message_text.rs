@@ -1,10 +1,9 @@
-//! No code decides by the text of a message: decisions have types.
+//! No code makes decisions by the text of a message: decisions have types.
 //!
 //! Text counts as a message if it is made from an error (`error.to_string()`, `format!("{error}")`), or if the
 //! variable, field or method that holds it has a typical name. Errors are the values that `Err(…)` binds, those that
 //! `map_err` and similar methods pass to a closure, and parameters whose type has a typical name. The check follows
-//! names and data flow, not types, and rather complains too often than too rarely.
-//! complaining.
+//! names and data flow, not types, and is meant to err on the side of complaining too often.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +49,7 @@ const TESTS: &[&str] = &[
     "trim_start_matches",
 ];
 
-/// Methods that pass a text through.
+/// Methods that return a text unchanged.
 const PASSES: &[&str] = &[
     "as_bytes",
     "as_deref",
@@ -85,7 +84,7 @@ const GIVE_ERRORS: &[&str] = &[
 /// Suffixes of the names of error types.
 const ERROR_TYPES: &[&str] = &["Error", "Malformed", "Violation"];
 
-/// Each decision by the text of a message, as `file function`.
+/// Each decision based on the text of a message, as `file function`.
 pub fn violations(sources: &CrateSources) -> Vec<String> {
     let mut found = BTreeSet::new();
     for file in &sources.files {
@@ -105,9 +104,9 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
 #[derive(Default)]
 struct Finder {
     function: String,
-    /// The function's variables that hold an error.
+    /// The variables of the function that hold an error.
     errors: BTreeSet<String>,
-    /// The function's variables that hold a message.
+    /// The variables of the function that hold a message.
     texts: BTreeSet<String>,
     found: BTreeSet<String>,
 }
@@ -178,8 +177,8 @@ impl Finder {
         }
     }
 
-    /// `format!("{e}")`, `format!("{}", e)`: whether an argument, or a name in the format string, is an
-    /// error or a message.
+    /// Whether an argument of `format!("{e}")` or `format!("{}", e)`, or a name in the format string, is an error or a
+    /// message.
     fn formats_an_error(&self, call: &syn::Macro) -> bool {
         let Some(arguments) = arguments(call) else {
             return false;
@@ -422,8 +421,8 @@ impl<'a> Visit<'a> for ErrPatterns<'a> {
             .last()
             .is_some_and(|last| last.ident == "Err")
         {
-            // `Err(Kind { name, .. })` takes an error apart: its bindings are not messages unless
-            // they have typical names.
+            // `Err(Kind { name, .. })` destructures an error: its bindings are not messages unless they have typical
+            // names.
             self.found.extend(
                 pattern
                     .elems
@@ -485,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_and_kinds_of_errors_decide() {
+    fn decisions_by_other_texts_and_error_kinds_pass() {
         for body in [
             "if name.contains(\"x\") {}",
             "if names.contains(&why) {}",

@@ -1,4 +1,4 @@
-//! A public type's name is unique, so the name alone identifies it.
+//! The name of a public type is unique, so that the name alone identifies it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ struct Definition {
 
 /// Names that several types share intentionally.
 pub struct Shared {
-    /// The start of their path below `crates`.
+    /// The start of the types' paths below `crates`.
     pub folder: &'static str,
     /// The names.
     pub names: &'static [&'static str],
@@ -24,7 +24,7 @@ pub struct Shared {
 }
 
 /// Public names with two meanings, and private names that are public elsewhere in their crate, each with the files that
-/// define it. Definitions listed in `shared` are left out. Also reports names in `shared` that need no exemption.
+/// define it. Definitions listed in `shared` are exempt. Also reports names in `shared` that don't need an exemption.
 pub fn violations(crates: &[CrateSources], shared: &[Shared]) -> Vec<String> {
     let mut all: BTreeMap<String, Vec<Definition>> = BTreeMap::new();
     for sources in crates {
@@ -120,7 +120,7 @@ fn definitions(
     }
 }
 
-/// `pub` and `pub(crate)`; `pub(super)` and `pub(in …)` count as private, because they reach only a part of the crate.
+/// `pub` and `pub(crate)`; `pub(super)` and `pub(in …)` count as private, because they only reach a part of the crate.
 fn is_public(visibility: &syn::Visibility) -> bool {
     match visibility {
         syn::Visibility::Public(_) => true,

@@ -1,21 +1,22 @@
-//! Crates that compute without I/O: the modules of the standard library that they may not use.
+//! Crates that compute without I/O, and the modules of the standard library that they must not use.
 
 use std::collections::BTreeMap;
 
 use crate::imports::NamedPaths;
 use crate::source::CrateSources;
 
-/// The paths that one crate may not use.
+/// The paths that a crate must not use.
 pub struct Banned {
     /// The crate.
     pub name: &'static str,
-    /// Paths that it may not name, including everything below them.
+    /// Paths that it must not name, including everything below them.
     pub paths: &'static [&'static str],
     /// Exceptions below those paths: types that do no I/O.
     pub except: &'static [&'static str],
 }
 
-/// Names that `pub use` gives to paths outside the workspace, such as `brunt_core::Stream` for `std::net::TcpStream`.
+/// Names that `pub use` gives to paths outside of the workspace, such as `brunt_core::Stream` for
+/// `std::net::TcpStream`.
 pub fn re_exports(crates: &[CrateSources]) -> BTreeMap<Vec<String>, Vec<String>> {
     let mut found = BTreeMap::new();
     for one in crates {
@@ -69,7 +70,7 @@ fn is_banned(path: &str, banned: &Banned) -> bool {
         path.strip_prefix(*head)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     };
-    // `use std::net;` alone does no I/O; the paths that the code builds on it are resolved and checked.
+    // `use std::net;` by itself does no I/O; the paths that the code builds on it are resolved and checked.
     let is_module = banned.except.iter().any(|except| {
         except
             .strip_prefix(&path)

@@ -18,7 +18,7 @@ pub struct SourceFile {
     pub module: Module,
     /// The text of the file.
     pub text: String,
-    /// The shipped code, without items under `#[cfg(test)]` and `#[test]`.
+    /// The shipped code, excluding items under `#[cfg(test)]` and `#[test]`.
     pub code: syn::File,
     /// All tokens of the file, including tests.
     pub tokens: TokenStream,
@@ -28,7 +28,7 @@ pub struct SourceFile {
 pub struct CrateSources {
     /// Its name in `Cargo.toml`, such as `brunt-wire`.
     pub name: String,
-    /// The files in path order, without those that only tests compile.
+    /// The files in path order, excluding those that are compiled only for tests.
     pub files: Vec<SourceFile>,
 }
 
@@ -46,7 +46,7 @@ impl CrateSources {
             .map(|(path, text)| (path.into(), text.into()))
             .map(|(path, text): (String, String)| (module_of(&path), path, text))
             .collect();
-        // Parents first: they determine which of their children are test-only.
+        // Parents first, because they determine which of their children are test-only.
         files.sort_by_key(|(module, path, _)| (module.len(), path.clone()));
         let mut only_tests = OnlyTests::default();
         let mut parsed = Vec::new();
@@ -182,7 +182,7 @@ fn without_test_modules(
     tokens.into_iter().collect()
 }
 
-/// The index at which the attributes and the visibility before an item's keyword start.
+/// The index of the first attribute or visibility token before an item's keyword.
 fn head_of(before: &[TokenTree]) -> usize {
     let mut at = before.len();
     let is_group = |token: &TokenTree, wanted: Delimiter| matches!(token, TokenTree::Group(group) if group.delimiter() == wanted);

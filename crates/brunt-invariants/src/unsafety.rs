@@ -1,5 +1,5 @@
 //! Where `unsafe` may appear: a crate without any forbids it; a crate with some denies it, and allows it in the modules
-//! that own it, each with its reason.
+//! that own it, each with a reason.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -55,7 +55,7 @@ pub fn violations(sources: &CrateSources) -> Vec<String> {
     found
 }
 
-/// The modules for which a file allows `unsafe`; allowing it anywhere but at a module's declaration is a violation.
+/// The modules in which a file allows `unsafe`; allowing it anywhere except at a module's declaration is a violation.
 fn allowances(
     sources: &CrateSources,
     file: &SourceFile,
@@ -118,7 +118,7 @@ fn count_mentions(tokens: TokenStream) -> usize {
     mentions.sum()
 }
 
-/// Whether the tokens contain unsafe code, including macros; the type of an unsafe function doesn't count.
+/// Whether the tokens contain unsafe code, including in macros; the type of an unsafe function doesn't count.
 fn has_unsafe(tokens: TokenStream) -> bool {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     tokens.iter().enumerate().any(|(at, token)| match token {

@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::layers::Dependencies;
 use crate::source::CrateSources;
 
-/// The workspace's folder.
+/// The workspace's root folder.
 pub fn root() -> PathBuf {
-    // Read at run time: worktrees that share a target folder may share a build made in another one.
+    // Read at run time: worktrees that share a target folder may share a build made in another worktree.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     Path::new(&here).join("../..")
 }
 
-/// The sources of all crates except this one, which quotes what it forbids.
+/// The sources of all crates of the workspace.
 ///
 /// # Panics
 /// If a file can't be read or parsed.
@@ -49,7 +49,7 @@ fn read(folder: &Path, src: &Path, files: &mut Vec<(String, String)>) {
     }
 }
 
-/// The dependencies that the workspace's crates declare, and those of all crates in a default build on Linux.
+/// The dependencies declared by the workspace's crates, and those of all crates in a default build on Linux.
 pub struct Metadata {
     /// The declared dependencies of the workspace's crates, including optional ones.
     pub declared: Dependencies,
@@ -120,8 +120,8 @@ fn text(value: &Value) -> &str {
     value.as_str().expect("a text")
 }
 
-/// All files in these folders of the repository, recursively, as paths from the root with `/` as separator. "" stands
-/// for the files directly in the root.
+/// All files in these folders of the repository, recursively, as paths from the root with `/` as the separator. ""
+/// means the files directly in the root.
 ///
 /// # Panics
 /// If a folder can't be read.

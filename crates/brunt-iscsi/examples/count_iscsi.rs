@@ -1,6 +1,5 @@
-//! How many instructions does one request cost the initiator? Run it under an instruction counter
-//! with two numbers of requests: the slope is the cost of a request, without login and logout. The
-//! target is a separate process.
+//! Measures the initiator's instructions per request. Run it under an instruction counter with two different numbers of
+//! requests: the slope is the cost of a request, without login and logout. The target is a separate process.
 //!
 //!     valgrind --tool=callgrind target/release/examples/count_iscsi URL read|write REQUESTS
 //!

@@ -9,8 +9,8 @@
 //! | [`ChapInitiator::on_response`] | |
 //!
 //! Pure: the caller draws the challenges ([`Challenge::random`]). The one rule: a side that sent a challenge never
-//! answers that same challenge, and never answers with the secret it expects from the peer; either would let a peer
-//! without the secret have us compute its response (RFC 7143, 9.2.1).
+//! answers that same challenge, and never answers with the secret that it expects from the peer; either would let a
+//! peer without the secret make us compute its response (RFC 7143, 9.2.1).
 
 use brunt_wire::iscsi::text::{format_binary, parse_binary, parse_number};
 use sha2::Digest;
@@ -18,12 +18,12 @@ use subtle::ConstantTimeEq;
 
 /// Maximum length of challenges and responses (RFC 7143, 12.1.3).
 const BINARY_BYTES_MAX: usize = 1024;
-/// Maximum length of names, as of every text value without another limit (RFC 7143, 6.1).
+/// Maximum length of names, as of all text values without another limit (RFC 7143, 6.1).
 const NAME_BYTES_MAX: usize = 255;
-/// Length of our own challenges: at least that of the longest digest.
+/// Length of our own challenges: at least the length of the longest digest.
 const CHALLENGE_BYTES: usize = 32;
 
-/// The hash algorithms of RFC 7143, 12.1.3, with their numbers on the wire.
+/// The hash algorithms of RFC 7143, 12.1.3, with their wire numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the standards' own names
 pub enum Algorithm {
@@ -34,9 +34,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All algorithms, in the order in which an initiator offers them. SHA-256 is
-    /// last because targets of the IET family (such as tgt) take the first number
-    /// they know and mean SHA-1 by 7, a number they chose before RFC 7143 did.
+    /// All algorithms, in the order in which an initiator offers them. SHA-256 is last because targets of the IET
+    /// family (such as tgt) take the first number that they know, and they chose 7 to mean SHA-1 before RFC 7143
+    /// assigned it.
     pub const OFFERED: [Algorithm; 4] = [
         Algorithm::Sha3_256,
         Algorithm::Sha1,
@@ -70,17 +70,17 @@ impl Algorithm {
     }
 }
 
-/// A secret, which no message, log or `{:?}` prints.
+/// A secret, which messages, logs and `{:?}` never print.
 #[derive(Clone)]
 pub struct ChapSecret(Vec<u8>);
 
 impl ChapSecret {
-    /// A secret of these bytes.
+    /// Creates a secret from these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> ChapSecret {
         ChapSecret(bytes.into())
     }
 
-    /// Whether both are the same; takes constant time for secrets of the same length.
+    /// Whether both secrets are the same; takes constant time for secrets of the same length.
     pub fn is_same(&self, other: &ChapSecret) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -102,7 +102,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Credentials of this user and secret.
+    /// Credentials for this user and secret.
     pub fn new(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Credentials {
         Credentials {
             user: user.into(),
@@ -131,7 +131,7 @@ impl Challenge {
     /// An unpredictable challenge.
     ///
     /// # Panics
-    /// If the kernel has no random numbers, which does not happen on Linux.
+    /// If the kernel fails to provide random numbers, which does not happen on Linux.
     pub fn random() -> Challenge {
         let mut bytes = [0; CHALLENGE_BYTES + 1];
         getrandom::fill(&mut bytes).expect("the kernel's random numbers");
@@ -144,7 +144,7 @@ impl Challenge {
     }
 }
 
-/// Why an authentication failed. No error reveals more than a peer may know.
+/// Why an authentication failed. Errors reveal no more than a peer may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChapError {
     /// A key is missing, unexpected, or has an invalid value.
@@ -159,7 +159,7 @@ pub enum ChapError {
     /// The peer sent our own challenge back.
     #[error("CHAP: the peer reflected our challenge")]
     Reflected,
-    /// The secrets of both directions are the same, which would let a peer without it log in.
+    /// The secrets of both directions are the same, which would let a peer without the secret log in.
     #[error("CHAP: the secrets of the two directions must differ")]
     SameSecret,
     /// The initiator requires mutual authentication, but no secret for it is configured.
@@ -180,7 +180,8 @@ pub struct ChapInitiator {
 }
 
 impl ChapInitiator {
-    /// An initiator that authenticates itself with `own` and, if `target` is given, the target with this challenge.
+    /// Creates an initiator that authenticates itself with `own` and, if `target` is given, authenticates the target
+    /// with this challenge.
     ///
     /// # Errors
     /// Both secrets are the same.
@@ -254,7 +255,7 @@ pub struct ChapTarget {
 }
 
 impl ChapTarget {
-    /// A target that sends this challenge.
+    /// Creates a target that sends this challenge.
     pub fn new(challenge: Challenge) -> ChapTarget {
         ChapTarget {
             challenge,
@@ -277,7 +278,7 @@ impl ChapTarget {
         ])
     }
 
-    /// Checks the initiator's `CHAP_N` and `CHAP_R` against `users`, of which several may have the same name. Returns
+    /// Checks the initiator's `CHAP_N` and `CHAP_R` against `users`, several of which may have the same name. Returns
     /// the matching user and, if the initiator requested mutual authentication, the keys that authenticate the target.
     pub fn on_response<'u>(
         &self,
@@ -296,7 +297,7 @@ impl ChapTarget {
                 pairs,
             ) {
                 Ok(()) => break candidate.ok_or(ChapError::Wrong)?,
-                // Users of different targets may have the same name and different secrets.
+                // Users of different targets may have the same name but different secrets.
                 Err(ChapError::Wrong) if candidate.is_some() => candidate = known.next(),
                 Err(error) => return Err(error),
             }
@@ -317,8 +318,8 @@ impl ChapTarget {
     }
 }
 
-/// Checks the name and response of a peer that claims to be
-/// `expected`; an unknown peer takes as long as a wrong secret.
+/// Checks the name and response of a peer that claims to be `expected`; an unknown name takes as long as a wrong
+/// secret.
 fn verify(
     algorithm: Algorithm,
     expected: Option<&Credentials>,
@@ -405,7 +406,7 @@ mod tests {
             .collect()
     }
 
-    /// A login with both sides; `offer` replaces the initiator's list.
+    /// Runs a login with both sides; `offer` replaces the initiator's list.
     fn login(
         initiator: &mut ChapInitiator,
         own: Option<&Credentials>,
@@ -426,8 +427,8 @@ mod tests {
         Ok(challenge)
     }
 
-    /// Responses match those of other tools: `printf '\1secretCHALLENGE' | md5sum`
-    /// (sha1sum, sha256sum, openssl dgst -sha3-256).
+    /// Responses match the output of other tools: `printf '\1secretCHALLENGE' | md5sum` (sha1sum, sha256sum, openssl
+    /// dgst -sha3-256).
     #[test]
     fn responses_are_the_hashes_of_other_tools() {
         let check = |algorithm: Algorithm, expected: &str| {
@@ -449,9 +450,9 @@ mod tests {
         );
     }
 
-    /// Each algorithm works, one-way and mutual; the target takes the first supported one of the list.
+    /// Each algorithm works, one-way and mutual; the target takes the first one in the list that it supports.
     #[test]
-    fn logs_in() {
+    fn each_algorithm_works_one_way_and_mutual() {
         let check = |offer, chosen: &str| {
             let mut one_way = ChapInitiator::new(user(), None).unwrap();
             assert_eq!(
@@ -475,7 +476,7 @@ mod tests {
         check(&offer[0].1, "8");
     }
 
-    /// A peer without the secret is refused, even if it tries to have us compute the response.
+    /// A peer without the secret is refused, even if it tries to make us compute the response.
     #[test]
     fn a_peer_without_the_secret_is_refused() {
         let check = |mut initiator: ChapInitiator, own: Option<Credentials>, offer, expected| {
@@ -542,7 +543,7 @@ mod tests {
         );
     }
 
-    /// An initiator that sends the target's challenge back is refused even if its response is right.
+    /// An initiator that sends the target's own challenge back is refused even if its response is right.
     #[test]
     fn target_refuses_its_own_challenge() {
         let mut target = ChapTarget::new(THEIRS);
@@ -560,9 +561,9 @@ mod tests {
         assert_eq!(result.unwrap_err(), ChapError::Reflected);
     }
 
-    /// Missing, malformed and oversized keys are named in errors; nothing panics.
+    /// Errors name missing, malformed and oversized keys; nothing panics.
     #[test]
-    fn malformed_keys() {
+    fn malformed_keys_are_named_in_errors() {
         let long = format!("0x{}", "00".repeat(BINARY_BYTES_MAX + 1));
         let check = |pairs: &[(&str, &str)], key| {
             let mut initiator = ChapInitiator::new(user(), None).unwrap();

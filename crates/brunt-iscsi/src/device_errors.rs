@@ -1,5 +1,5 @@
-//! Converts SCSI errors to [`DeviceError`] and back: a remote LUN's error becomes a device error
-//! that carries it, and a device error becomes the status and sense of a target's response.
+//! Converts SCSI errors to [`DeviceError`] and back: a remote LUN's error becomes a device error that carries it, and a
+//! device error becomes the status and sense data of a target's response.
 //!
 //! Used by the initiator and the target. The rule: an error from a LUN is passed on unchanged, even
 //! through layers and a second target.
@@ -10,8 +10,8 @@ use brunt_block::error::{Language, WORDS_BYTES};
 use brunt_block::{DeviceError, RefusalKind, Said};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
-/// The encoding of SCSI errors: status, then key and flags, code, qualifier, the sense-key-specific
-/// bytes and the information field, eight bytes.
+/// The encoding of SCSI errors: status, key and flags, code, qualifier, sense-key-specific bytes, and the eight bytes
+/// of the information field.
 pub static SCSI: Language = Language {
     name: "SCSI",
     write,
@@ -26,13 +26,13 @@ pub static SCSI: Language = Language {
     },
 };
 
-/// Flags above the sense key.
+/// Flags in the bits above the sense key.
 const HAS_SENSE: u8 = 0x80;
 const HAS_INFORMATION: u8 = 0x40;
 const HAS_SPECIFIC: u8 = 0x20;
 const DEFERRED: u8 = 0x10;
 
-/// A LUN's status and sense as a device error.
+/// Converts a LUN's status and sense to a device error.
 pub fn from_status(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     DeviceError::Refused {
         kind: kind(status, sense.as_ref()),
@@ -43,7 +43,7 @@ pub fn from_status(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     }
 }
 
-/// Whether a status and its sense mean that the command completed nevertheless (SPC-4, 4.5.6).
+/// Whether a status and its sense data mean that the command completed nevertheless (SPC-4, 4.5.6).
 pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
     status == ScsiStatus::CheckCondition && kind(status, sense) == RefusalKind::Recovered
 }
@@ -59,8 +59,8 @@ pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     }
 }
 
-/// The status and sense for a refused command: the LUN's own if the error carries them, otherwise
-/// those that correspond to the kind.
+/// The status and sense for a refused command: the LUN's own if the error carries them, otherwise those that correspond
+/// to the error's kind.
 pub(crate) fn status_for(
     kind: RefusalKind,
     said: Said,
@@ -192,7 +192,7 @@ fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 mod tests {
     use super::*;
 
-    /// Every status, with and without sense and each of its parts.
+    /// All statuses, with and without sense data and each of its parts.
     fn words() -> Vec<(ScsiStatus, Option<Sense>)> {
         let mut all = Vec::new();
         for status in 1..=u8::MAX {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lun_said_is_answered_as_it_was_said() {
+    fn a_luns_error_is_passed_on_unchanged() {
         for (status, sense) in words() {
             let error = from_status(status, sense);
             assert_eq!(status_of(&error), Some((status, sense)));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_understood_as_the_kind_it_was() {
+    fn a_kind_survives_the_conversion_to_sense_data_and_back() {
         let kinds = [
             RefusalKind::Recovered,
             RefusalKind::NotReady,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_the_sense_data_that_disks_use() {
+    fn kinds_map_to_the_sense_data_that_disks_use() {
         let check = |kind, said, writing, key, asc, ascq, information| {
             let sense = Sense {
                 information,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_printed_as_the_lun_said_them() {
+    fn errors_are_printed_with_the_luns_status_and_sense() {
         let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0).with_information(8);
         let text = from_status(ScsiStatus::CheckCondition, Some(sense)).to_string();
         assert_eq!(

@@ -1,15 +1,15 @@
-//! iSCSI, initiator and target: pure sessions under thin drivers.
+//! iSCSI initiator and target: pure sessions under thin drivers.
 //!
 //! - [`scsi`]: a logical unit: SPC-4 and SBC-3 over a `brunt-block` backend;
 //! - [`target_node`]: sessions, connections, and the threads that drive them;
 //! - [`params`]: negotiation of text keys, for both sides;
 //! - [`chap`]: authentication, both roles;
 //! - [`device_errors`]: converts SCSI errors to device errors and back;
-//! - [`initiator`]: a session to a remote LUN, as a `brunt_block::Device`;
+//! - [`initiator`]: a session with a remote LUN, as a `brunt_block::Device`;
 //! - [`local_disk`]: names of this machine's disks.
 //!
-//! The one rule: protocol rules are structs that take messages and return actions; only the
-//! `driver` files touch a ring, a socket or a clock.
+//! The one rule: protocol rules are structs that take messages and return actions; only the `driver` files touch a
+//! ring, a socket or a clock.
 #![forbid(unsafe_code)]
 
 pub mod chap;
@@ -21,6 +21,6 @@ pub mod scsi;
 mod tag;
 pub mod target_node;
 
-/// This crate's entries for the table of backends of `brunt-block`: every program that opens device
-/// URLs passes them on.
+/// The entries that this crate adds to the backend table of `brunt-block`; every program that opens device URLs passes
+/// them in.
 pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[initiator::ENTRY];

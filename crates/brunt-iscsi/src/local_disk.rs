@@ -1,6 +1,6 @@
-//! The names of this machine's SCSI disks, as their LUNs report them: a LUN may also be a disk of this machine.
+//! The names of this machine's SCSI disks, as reported by their LUNs: a LUN may also be a disk of this machine.
 //!
-//! The one rule: the kernel has read the pages, and no command is sent to the disk.
+//! The rule: the pages come from the kernel, which has read them; no commands are sent to the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use brunt_block::StorageId;
 use brunt_wire::scsi::unit_names::{self, UnitNames};
 
-/// Adds the names of disks, by which a LUN is known over any path.
+/// Adds the names of disks by which a LUN is known over any path.
 pub fn with_names(mut storage: Vec<StorageId>) -> Vec<StorageId> {
     let names: Vec<StorageId> = storage
         .iter()
@@ -27,7 +27,7 @@ fn disk_folder(number: u64) -> PathBuf {
     Path::new("/sys/dev/block").join(format!("{major}:{minor}"))
 }
 
-/// The names of a SCSI disk in its folder in sysfs; none for other disks.
+/// The names of a SCSI disk, from its folder in sysfs; none for other disks.
 fn disk_names(folder: &Path) -> Vec<StorageId> {
     let device = folder.join("device");
     let text = |name: &str| {
@@ -61,7 +61,7 @@ mod tests {
         brunt_wire::scsi::inquiry::vpd(code, body)
     }
 
-    /// A folder like a SCSI disk's in sysfs, with these designators.
+    /// A folder like that of a SCSI disk in sysfs, with these designators.
     fn disk(designators: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("device");

@@ -1,7 +1,6 @@
-//! The text keys of RFC 7143, section 13, and their negotiation. Used by both sides: the initiator
-//! offers, the target answers, and the same [`Negotiation`] checks offers and answers. The one
-//! rule: a key is settled once in a login; a repeated key is an error of the peer, and so is an
-//! answer that the offer does not allow.
+//! The text keys of RFC 7143, section 13, and their negotiation. Used by both sides: the initiator offers, the target
+//! answers, and the same [`Negotiation`] checks offers and answers. The one rule: a key is settled once per login; a
+//! repeated key is the peer's error, and so is an answer that the offer doesn't allow.
 
 use brunt_wire::iscsi::text::parse_number;
 
@@ -30,8 +29,7 @@ pub enum Rule {
     Min(u32, u32),
     /// The larger number.
     Max(u32, u32),
-    /// A key of RFC 3720 that RFC 7143 made obsolete
-    /// (13.25): answered with this, never `NotUnderstood`.
+    /// A key of RFC 3720 that RFC 7143 made obsolete (13.25): answered with this value, never with `NotUnderstood`.
     Obsolete(&'static str),
 }
 
@@ -40,11 +38,11 @@ pub enum Rule {
 pub enum KeyPhase {
     /// In the first PDUs of a login ("IO").
     InitialOnly,
-    /// At login of a session's leading connection ("LO").
+    /// During login of a session's leading connection ("LO").
     LeadingOnly,
-    /// Any time ("ALL").
+    /// At any time ("ALL").
     Any,
-    /// In full-feature phase only ("FFPO").
+    /// Only in full-feature phase ("FFPO").
     FullFeature,
 }
 
@@ -68,7 +66,7 @@ pub struct TextKey {
     pub phase: KeyPhase,
     /// Who may send it.
     pub sender: Sender,
-    /// Irrelevant in a discovery session, and answered `Irrelevant` there.
+    /// The key is irrelevant in a discovery session and answered `Irrelevant` there.
     pub irrelevant_in_discovery: bool,
 }
 
@@ -92,7 +90,7 @@ const fn key(
 const SEGMENT_MAX: u32 = 0x00ff_ffff;
 const DIGESTS: Rule = Rule::List(&["None", "CRC32C"]);
 
-/// Every key of RFC 7143, section 13 (for the authentication keys of section 12, see `chap`).
+/// All keys of RFC 7143, section 13 (for the authentication keys of section 12, see `chap`).
 pub const KEYS: &[TextKey] = {
     use KeyPhase::*;
     use Rule::*;
@@ -152,8 +150,7 @@ pub const KEYS: &[TextKey] = {
             true,
         ),
         key("iSCSIProtocolLevel", Min(0, 31), LeadingOnly, Both, true),
-        // RFC 7143, 13.25 permits "No" as an alternative to "Reject", which makes initiators of the
-        // RFC 3720 era give up.
+        // RFC 7143, 13.25 permits "No" as an alternative to "Reject", which makes RFC 3720-era initiators give up.
         key("OFMarker", Obsolete("No"), LeadingOnly, Both, false),
         key("IFMarker", Obsolete("No"), LeadingOnly, Both, false),
         key("OFMarkInt", Obsolete("Reject"), LeadingOnly, Both, false),
@@ -181,7 +178,7 @@ pub enum DigestPolicy {
 }
 
 impl DigestPolicy {
-    /// The values to offer, most wanted first.
+    /// The values to offer, most preferred first.
     const fn offer(self) -> &'static [&'static str] {
         match self {
             DigestPolicy::Never => &["None"],
@@ -192,8 +189,8 @@ impl DigestPolicy {
     }
 }
 
-/// The values of a session and its connection. `default()` has RFC 7143's defaults, which hold
-/// without negotiation.
+/// The values of a session and its connection. `default()` returns RFC 7143's defaults, which apply without
+/// negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFC's own names; lengths in bytes, times in seconds
 pub struct Params {
@@ -252,8 +249,8 @@ impl Default for Params {
     }
 }
 
-/// A side's preferred values. Digests have an order of preference, the others one value; the
-/// `header_digest` and `data_digest` of `values` are ignored.
+/// A side's preferred values. Digests have an order of preference, other keys a single value; `header_digest` and
+/// `data_digest` in `values` are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wishes {
     /// Preference for the header digest.
@@ -273,7 +270,7 @@ impl Default for Wishes {
             values: Params {
                 initial_r2t: false,
                 immediate_data: true,
-                // 1 MiB: the overhead of one header per megabyte is negligible, and commands' data
+                // 1 MiB: the overhead of one header per megabyte is negligible, and the data of different commands
                 // still interleaves.
                 max_recv_data_segment_length: 1 << 20,
                 max_burst_length: SEGMENT_MAX & !0xfff,
@@ -287,10 +284,10 @@ impl Default for Wishes {
     }
 }
 
-/// The peer violated the negotiation rules: the login ends.
+/// The peer violated the negotiation rules, which ends the login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NegotiationError {
-    /// A key was repeated.
+    /// A repeated key.
     #[error("the peer sent {0} twice in one login")]
     Twice(&'static str),
     /// A value that is invalid for the key.
@@ -302,33 +299,32 @@ pub enum NegotiationError {
     /// A key that this side may not send, or not at this time.
     #[error("the peer may not send {0} here")]
     NotAllowed(&'static str),
-    /// No common value, and the key is required.
+    /// There is no common value, and the key is required.
     #[error("no common value for {0}: the peer offered {1}")]
     NoAgreement(&'static str, String),
 }
 
-/// One login's negotiation of operational keys, for one side.
+/// One side's negotiation of operational keys in a login.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
     role: IscsiRole,
     wishes: Wishes,
     /// Whether this is a discovery session (known once `SessionType` is).
     discovery: bool,
-    /// Whether this is the session's first connection: only then are keys of
-    /// [`KeyPhase::LeadingOnly`] negotiated.
+    /// Whether this is the session's first connection; keys of [`KeyPhase::LeadingOnly`] are negotiated only then.
     leading: bool,
     values: Params,
-    /// Bit per row of [`KEYS`]: offered by us and not answered yet.
+    /// One bit per row of [`KEYS`]: offered by us and not answered yet.
     offered: u32,
-    /// Bit per row of [`KEYS`]: settled.
+    /// One bit per row of [`KEYS`]: settled.
     settled: u32,
 }
 
 const _: () = assert!(KEYS.len() <= 32, "the bit sets hold 32 keys");
 
 impl Negotiation {
-    /// Starts a negotiation. For a connection that joins a session, use [`Negotiation::joining`]
-    /// with the session's values.
+    /// Starts a negotiation. For a connection that joins a session, use [`Negotiation::joining`] with the session's
+    /// values.
     pub fn new(role: IscsiRole, wishes: Wishes, discovery: bool) -> Negotiation {
         Negotiation {
             role,
@@ -341,8 +337,7 @@ impl Negotiation {
         }
     }
 
-    /// Starts a negotiation for another connection of a
-    /// session, whose session-wide values are settled.
+    /// Starts a negotiation for an additional connection of a session, whose session-wide values are already settled.
     pub fn joining(role: IscsiRole, wishes: Wishes, session: &Params) -> Negotiation {
         let defaults = Params::default();
         let values = Params {
@@ -364,7 +359,7 @@ impl Negotiation {
         &self.values
     }
 
-    /// Whether all our offers are answered.
+    /// Whether all our offers have been answered.
     pub fn is_settled(&self) -> bool {
         self.offered == 0
     }
@@ -394,8 +389,8 @@ impl Negotiation {
             } else {
                 self.offered |= 1 << index;
             }
-            // These offers determine the result, so peers needn't answer them (RFC 7143, 6.2.2);
-            // Linux' target doesn't.
+            // These offers determine the result, so peers needn't answer them (RFC 7143, 6.2.2); the Linux target
+            // doesn't.
             match (key.rule, value.as_str()) {
                 (Rule::And, "No") => self.store_bool(key.name, false),
                 (Rule::Or, "Yes") => self.store_bool(key.name, true),
@@ -427,7 +422,7 @@ impl Negotiation {
         self.own_value(key)
     }
 
-    /// Our preferred value of a negotiable key, as text.
+    /// Our preferred value for a negotiable key, as text.
     fn own_value(&self, key: &TextKey) -> Option<String> {
         let w = &self.wishes.values;
         let yes = |value: bool| if value { "Yes" } else { "No" }.to_string();
@@ -449,14 +444,14 @@ impl Negotiation {
             "DataPDUInOrder" => yes(w.data_pdu_in_order),
             "DataSequenceInOrder" => yes(w.data_sequence_in_order),
             "ErrorRecoveryLevel" => w.error_recovery_level.to_string(),
-            // TaskReporting and iSCSIProtocolLevel are not offered: we use their defaults, and
-            // peers of the RFC 3720 era don't know them.
+            // TaskReporting and iSCSIProtocolLevel are not offered: we use their defaults, and RFC 3720-era peers don't
+            // know them.
             _ => return None,
         })
     }
 
-    /// Processes all pairs of one request or response and returns the answers, in order. The caller
-    /// must remove keys that are not in section 13 (authentication).
+    /// Processes all pairs of a request or response and returns the answers, in order. The caller must remove keys that
+    /// are not in section 13 (authentication).
     ///
     /// # Errors
     /// See [`NegotiationError`].
@@ -464,9 +459,8 @@ impl Negotiation {
         &mut self,
         pairs: &[(&'a str, &str)],
     ) -> Result<Vec<(&'a str, String)>, NegotiationError> {
-        // FirstBurstLength must not exceed MaxBurstLength, so the latter is settled first,
-        // independent of their order in the PDU. Whether FirstBurstLength is relevant also depends
-        // on InitialR2T and ImmediateData.
+        // FirstBurstLength must not exceed MaxBurstLength, so the latter is settled first, regardless of their order in
+        // the PDU. Whether FirstBurstLength is relevant also depends on InitialR2T and ImmediateData.
         let rank = |name: &str| match name {
             "SessionType" => 0,
             "FirstBurstLength" => 2,
@@ -486,11 +480,10 @@ impl Negotiation {
             .collect())
     }
 
-    /// Processes one pair and returns its answer, if it has one.
+    /// Processes one pair and returns the answer, if any.
     fn on_pair(&mut self, name: &str, value: &str) -> Result<Option<String>, NegotiationError> {
         let Some(index) = KEYS.iter().position(|key| key.name == name) else {
-            // An unknown key is answered, unless its value
-            // is itself such an answer (RFC 7143, 6.2).
+            // An unknown key is answered, unless its value is itself such an answer (RFC 7143, 6.2).
             return Ok((!is_reserved(value)).then(|| "NotUnderstood".to_string()));
         };
         let key = &KEYS[index];
@@ -518,7 +511,7 @@ impl Negotiation {
         if key.irrelevant_in_discovery && self.discovery {
             return Ok(Some("Irrelevant".to_string()));
         }
-        // A second connection can't change the session (RFC 7143, 6.3).
+        // Additional connections can't change the session (RFC 7143, 6.3).
         if key.phase == KeyPhase::LeadingOnly && !self.leading && key.name != "SessionType" {
             return Ok(Some("Reject".to_string()));
         }
@@ -558,15 +551,13 @@ impl Negotiation {
                 let ours: &[&str] = match key.name {
                     "HeaderDigest" => self.wishes.header_digest.offer(),
                     "DataDigest" => self.wishes.data_digest.offer(),
-                    // We implement RFC 3720's behaviour: responses to a nexus's other commands
-                    // aren't fenced.
+                    // We implement RFC 3720's behaviour: responses to the other commands of a nexus aren't fenced.
                     _ => &known[..1],
                 };
                 let theirs: Vec<&str> = value.split(',').collect();
                 let wants_digest = matches!(ours.first(), Some(&"CRC32C"));
-                // The responder takes the first value of the list that it
-                // supports. A responder that prefers a digest and finds
-                // it in the list may act as if it did not support None.
+                // The responder takes the first value in the list that it supports. A responder that prefers a digest,
+                // and finds it in the list, may act as if it did not support None.
                 let chosen = if wants_digest && theirs.contains(&"CRC32C") {
                     Some("CRC32C")
                 } else {
@@ -635,7 +626,7 @@ impl Negotiation {
         let offer = self.own_value(key).unwrap_or_default();
         let bad = || NegotiationError::BadAnswer(key.name, value.to_string(), offer.clone());
         if value == "Irrelevant" {
-            return Ok(()); // the default stands, and does not matter
+            return Ok(()); // the default remains and doesn't matter
         }
         match key.rule {
             Rule::List(_) => {
@@ -647,7 +638,7 @@ impl Negotiation {
             Rule::And | Rule::Or => {
                 let theirs = yes_no(value).ok_or_else(bad)?;
                 let ours = offer == "Yes";
-                // Impossible results: And of No is No, Or of Yes is Yes.
+                // Impossible results: No with And gives No, Yes with Or gives Yes.
                 if (key.rule == Rule::And && theirs && !ours)
                     || (key.rule == Rule::Or && !theirs && ours)
                 {
@@ -700,7 +691,7 @@ impl Negotiation {
         }
     }
 
-    /// The ranges of the table fit the fields.
+    /// The table's ranges fit in the fields.
     fn store_number(&mut self, name: &str, value: u32) {
         let v = &mut self.values;
         match name {
@@ -719,7 +710,7 @@ impl Negotiation {
     }
 }
 
-/// The reserved answers that are not values (RFC 7143, 6.2).
+/// The reserved answers, which are not values (RFC 7143, 6.2).
 fn is_reserved(value: &str) -> bool {
     matches!(value, "NotUnderstood" | "Irrelevant" | "Reject")
 }
@@ -797,7 +788,7 @@ mod tests {
 
     /// A value that the table forbids is an error and gets no answer.
     #[test]
-    fn target_refuses() {
+    fn values_that_the_table_forbids_are_refused() {
         let check =
             |pairs: &[(&str, &str)]| assert!(target().on_pairs(pairs).is_err(), "{pairs:?}");
         check(&[("MaxRecvDataSegmentLength", "511")]);
@@ -815,9 +806,9 @@ mod tests {
         assert!(strict.on_pairs(&[("HeaderDigest", "None")]).is_err());
     }
 
-    /// FirstBurstLength stays within MaxBurstLength, in either order.
+    /// FirstBurstLength stays within MaxBurstLength, whatever their order.
     #[test]
-    fn first_burst_within_max_burst() {
+    fn first_burst_length_stays_within_max_burst_length() {
         let mut negotiation = target();
         let pairs = [("FirstBurstLength", "262144"), ("MaxBurstLength", "65536")];
         let answers = negotiation.on_pairs(&pairs).unwrap();
@@ -837,7 +828,7 @@ mod tests {
         assert_eq!(negotiation.on_pairs(&pairs).unwrap()[0].1, "Irrelevant");
     }
 
-    /// In discovery, the keys of normal sessions are irrelevant, the others are not.
+    /// In discovery, keys for normal sessions are irrelevant, and all other keys are not.
     #[test]
     fn in_discovery_the_keys_of_normal_sessions_are_irrelevant() {
         let mut negotiation = target();
@@ -856,7 +847,7 @@ mod tests {
         );
     }
 
-    /// The two sides of this crate agree with each other, on the same values.
+    /// Both sides of this crate agree on the same values.
     #[test]
     fn both_ends_agree() {
         let wishes = Wishes {
@@ -877,10 +868,9 @@ mod tests {
         assert_eq!(target.values().max_outstanding_r2t, 8);
     }
 
-    /// Offers that determine the result hold without an answer: "No" if both sides must say Yes,
-    /// "Yes" if one suffices.
+    /// Offers that determine the result need no answer: "No" if both sides must say Yes, "Yes" if one side suffices.
     #[test]
-    fn offers_that_need_no_answer() {
+    fn offers_that_determine_the_result_need_no_answer() {
         let values = Params {
             immediate_data: false,
             initial_r2t: true,
@@ -894,14 +884,14 @@ mod tests {
         initiator.offers();
         initiator.on_pairs(&[("MaxBurstLength", "65536")]).unwrap();
         assert!(!initiator.values().immediate_data && initiator.values().initial_r2t);
-        // An answer must repeat the result.
+        // An answer, if sent, must repeat the result.
         initiator.on_pairs(&[("InitialR2T", "Yes")]).unwrap();
         assert!(initiator.on_pairs(&[("ImmediateData", "Yes")]).is_err());
     }
 
     /// An answer outside the offer ends the login.
     #[test]
-    fn bad_answers() {
+    fn an_answer_outside_the_offer_ends_the_login() {
         let check = |pair: (&str, &str)| {
             let mut initiator = Negotiation::new(IscsiRole::Initiator, Wishes::default(), false);
             initiator.offers();
@@ -916,9 +906,9 @@ mod tests {
         check(("InitialR2T", "perhaps"));
     }
 
-    /// A second connection keeps the session's values and negotiates only its own.
+    /// An additional connection keeps the session's values and negotiates only its own.
     #[test]
-    fn joining() {
+    fn a_joining_connection_keeps_the_sessions_values() {
         let session = Params {
             max_burst_length: 4096,
             header_digest: true,
@@ -939,7 +929,7 @@ mod tests {
         assert!(!negotiation.values().header_digest);
     }
 
-    /// The table names each key once.
+    /// The table names each key only once.
     #[test]
     fn names_are_unique() {
         for (index, key) in KEYS.iter().enumerate() {

@@ -1,11 +1,9 @@
-//! A hasher for task tags. Each request looks up its
-//! tag several times, so hashing is one multiplication.
+//! A hasher for task tags. Each request looks up its tag several times, so hashing is a single multiplication.
 
 use std::hash::Hasher;
 
-/// Tags are numbers that a transport counts or an initiator chooses: one multiplication distributes
-/// them. An initiator that provokes collisions slows down only its own connection, by a table of at
-/// most a thousand entries.
+/// Tags are numbers that a transport counts or an initiator chooses, and one multiplication distributes them. An
+/// initiator that provokes collisions slows down only its own connection, with a table of at most a thousand entries.
 #[derive(Default)]
 pub(crate) struct TagHasher(u64);
 

@@ -1,9 +1,8 @@
-//! Lets an outside process run a command on a lab host. The host's namespaces are passed as descriptors over a Unix
-//! socket, and the command starts in them with its caller's terminal, working folder and signals.
+//! Lets an outside process run a command on a lab host. The host's namespaces are passed as file descriptors over a
+//! Unix socket, and the command starts in them with the caller's terminal, working folder and signals.
 //!
-//! Called by `brunt lab exec` and by the lab that answers it. The rule: nothing is looked up by
-//! process number. A descriptor refers to the namespace for which it was opened; after the lab
-//! has ended, nothing can start in its namespaces.
+//! Called by `brunt lab exec` and by the lab that answers it. The rule: nothing is looked up by PID. A descriptor keeps
+//! referring to the namespace it was opened for; once the lab has ended, nothing can start in its namespaces.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -23,7 +22,7 @@ use crate::host::Host;
 use crate::stage::wait_for;
 use crate::sys;
 
-/// Descriptors in a door: the lab's user and process namespaces, the host's mount and network namespaces.
+/// File descriptors in a door: the lab's user and PID namespaces, the host's mount and network namespaces.
 const DESCRIPTORS: usize = 4;
 /// Longer messages are rejected.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -44,15 +43,15 @@ pub struct DoorError {
     what: &'static str,
     /// The kernel's error.
     pub source: io::Error,
-    /// Whether the command itself could not be started: it doesn't exist on the host, or isn't executable.
+    /// Whether the command itself failed to start: it doesn't exist on the host, or isn't executable.
     pub is_command: bool,
 }
 
 impl Door {
-    /// Opens a door to a host of the lab that this process runs.
+    /// Opens a door to a host of a lab that this process runs.
     ///
     /// # Errors
-    /// /proc is missing, or the process is out of descriptors.
+    /// /proc is missing, or the process is out of file descriptors.
     pub fn to(host: &Host) -> io::Result<Door> {
         let own =
             |kind: &str| Ok::<_, io::Error>(File::open(format!("/proc/self/ns/{kind}"))?.into());
@@ -65,10 +64,10 @@ impl Door {
         })
     }
 
-    /// Runs a command on the host, restricted to `cores` if given, and waits for it to end. This process
-    /// changes its namespaces for good, so it must be single-threaded and do nothing else. Signals that other
-    /// processes send to it are forwarded to the command; terminal signals reach the command directly. The
-    /// command is killed when this process or the lab ends.
+    /// Runs a command on the host, restricted to `cores` if given, and waits for it to end. This process stays in the
+    /// host's namespaces, so it must be single-threaded and do nothing else afterwards. Signals that other processes
+    /// send to it are forwarded to the command; terminal signals reach the command directly. The command is killed when
+    /// this process or the lab ends.
     ///
     /// # Errors
     /// The kernel refuses, the working folder doesn't exist on the host, or the command cannot be started.
@@ -99,7 +98,7 @@ impl Door {
             sched_setaffinity(None, &set)
                 .map_err(|error| failed("keep to the host's cores")(error.into()))?;
         }
-        // SIGTTOU is blocked so that this process can take the terminal back from the command.
+        // Blocking SIGTTOU lets this process take the terminal back from the command.
         let signals = sys::Signals::block(&[
             libc::SIGINT,
             libc::SIGTERM,
@@ -119,10 +118,10 @@ impl Door {
         wait_for(&mut child, &signals).map_err(failed("wait for it"))
     }
 
-    /// Moves this thread into the namespaces. The process namespace only applies to children started from now on.
+    /// Moves this thread into the namespaces. The PID namespace only applies to children started from now on.
     fn enter(&self) -> io::Result<()> {
-        // The user namespace first: it grants the rights that the others need. Labs started by root have no user
-        // namespace, and the kernel doesn't let a process enter the user namespace that it is already in.
+        // The user namespace goes first: it grants the privileges that the others need. A lab started by root has no
+        // user namespace of its own, and the kernel doesn't let a process enter the one it is already in.
         let here = fstat(File::open("/proc/self/ns/user")?)?;
         let there = fstat(&self.user)?;
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
@@ -176,7 +175,7 @@ pub fn send(mut socket: &UnixStream, line: &str, door: Option<&Door>) -> io::Res
 /// Receives a line sent by [`send`], without its line break, and the door sent with it, if any.
 ///
 /// # Errors
-/// The peer is gone, exceeds the socket's time-out, or sends something else.
+/// The peer is gone, is slower than the socket's timeout, or sends something else.
 pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<Door>)> {
     let (mut line, mut received) = (Vec::new(), Vec::new());
     while line.last() != Some(&b'\n') {
@@ -223,9 +222,9 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Lines of any length arrive whole; invalid input is an error and doesn't block.
+    /// Lines of any length arrive complete; invalid input is an error and doesn't block.
     #[test]
-    fn lines_arrive_whole() {
+    fn lines_of_any_length_arrive_complete() {
         for length in [0, 1, 4095, 4096, 100_000] {
             let (near, far) = UnixStream::pair().unwrap();
             let line = "x".repeat(length);
@@ -251,7 +250,7 @@ mod tests {
             io::ErrorKind::InvalidInput
         );
         std::thread::scope(|scope| {
-            // More than the limit: the sender is released when the other side closes.
+            // Over the limit: the sender is released when the other side closes.
             scope.spawn(move || drop((&near).write_all(&vec![b'x'; MESSAGE_BYTES_MAX + 100_000])));
             assert_eq!(
                 receive(&far).unwrap_err().kind(),
@@ -261,9 +260,9 @@ mod tests {
         });
     }
 
-    /// Descriptors arrive with the line they were sent with.
+    /// A door arrives with the line it was sent with.
     #[test]
-    fn doors_arrive() {
+    fn a_door_arrives_with_its_line() {
         let own = |kind: &str| OwnedFd::from(File::open(format!("/proc/self/ns/{kind}")).unwrap());
         let door = Door {
             user: own("user"),

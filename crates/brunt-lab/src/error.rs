@@ -1,6 +1,6 @@
-//! Why a lab or one of its links cannot be built as described.
+//! Reasons why a lab or one of its links cannot be built as described.
 //!
-//! The rule: each kind of mistake is a variant with its context; texts are for people only.
+//! The rule: each kind of mistake is a variant with its context; messages are for people only.
 
 use std::io;
 
@@ -38,7 +38,7 @@ pub enum LabError {
         /// The existing links.
         known: Vec<String>,
     },
-    /// More hosts or links than a lab supports.
+    /// More hosts or links than a lab can have.
     #[error("more than {max} {what}")]
     TooMany {
         /// `hosts` or `links`.
@@ -46,7 +46,7 @@ pub enum LabError {
         /// The limit.
         max: usize,
     },
-    /// Two hosts of the same name.
+    /// Two hosts with the same name.
     #[error("host {name} is defined twice; use different names")]
     HostTwice {
         /// The name.
@@ -84,15 +84,15 @@ pub enum LabError {
         /// The host that was expected at one end.
         host: String,
     },
-    /// No path over links between two hosts.
+    /// No path between two hosts.
     #[error("there is no route from {from} to {to}; add a link that connects them")]
     NoPath {
-        /// The one host.
+        /// One host.
         from: String,
         /// The other host.
         to: String,
     },
-    /// A kernel-carried link was asked for something that only Brunt's own links can do.
+    /// A link carried by the kernel was asked for something that only Brunt's own links support.
     #[error(
         "link {link} is carried by the kernel, which cannot separate hosts by address; omit carrier"
     )]
@@ -109,7 +109,7 @@ impl LabError {
     }
 }
 
-/// Suggests a remedy for a kernel error: for a limit, twice its value.
+/// Suggests a remedy for a kernel error. For an exhausted limit, that is twice its value.
 pub fn remedy(error: &io::Error) -> String {
     let limit = |resource| rustix::process::getrlimit(resource).current;
     match error.raw_os_error() {
@@ -131,7 +131,7 @@ pub fn remedy(error: &io::Error) -> String {
     }
 }
 
-/// Twice the limit, if the kernel accepts such a value.
+/// Twice the limit, if the kernel accepts that value.
 fn twice(limit: Option<u64>) -> Option<u64> {
     limit
         .and_then(|limit| limit.checked_mul(2))
@@ -184,7 +184,7 @@ fn advice(error: &io::Error) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Every remedy can be followed, even if there is no limit.
+    /// Every suggested remedy works, even if there is no limit.
     #[test]
     fn remedies_can_be_followed() {
         let check = |said: String, expected: &str| assert!(said.ends_with(expected), "{said}");
@@ -202,7 +202,7 @@ mod tests {
             processes_remedy(None),
             "pids.max of the cgroup or sysctl kernel.threads-max",
         );
-        // Already the maximum, which is Linux's own default for files.
+        // Already the maximum, which is Linux's default for files.
         check(
             system_files_remedy(Some(i64::MAX as u64)),
             "sysctl fs.file-nr shows how many are open",

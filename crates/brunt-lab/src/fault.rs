@@ -1,29 +1,28 @@
 //! Faults that are injected into a running system and removed again. Driven by an experiment's fault timeline;
 //! implemented by links, hogs, processes and device layers.
 //!
-//! The rule: a fault returns a [`Proof`] of an effect observed from outside (a probe packet
-//! arrived late, the processor share is taken), never just its intention. If the effect cannot be
-//! proven, that is an error, and the run is not valid.
+//! The rule: a fault returns a [`Proof`] of an effect observed from outside (a probe packet arrived late, the CPU share
+//! is taken), not merely of the attempt. If the effect cannot be proven, that is an error, and the run is invalid.
 
 use brunt_core::Clock;
 pub use brunt_protocol::Proof;
 
-/// A fault of one kind, at one place, with its values: a link's settings, a share of a processor.
+/// A fault of one kind, in one place, with its parameters, such as a link's settings or a share of a CPU.
 ///
-/// Each value is one injection: call [`Fault::inject`] and then [`Fault::remove`], once each.
-/// Dropping an implementation also removes the fault, so that an experiment that ends early leaves
-/// nothing behind; only `remove` proves the removal.
+/// Each value is a single injection: call [`Fault::inject`] and then [`Fault::remove`], once each. Dropping the value
+/// also removes the fault, so an experiment that ends early leaves nothing behind, but only `remove` proves the
+/// removal.
 pub trait Fault: Send {
-    /// A description for the report: `cpu hog, 98% of core 1`.
+    /// A description for the report, such as `cpu hog, 98% of core 1`.
     fn describe(&self) -> String;
 
     /// Injects the fault and waits until its effect is observed.
     ///
     /// # Errors
-    /// The machine refused, or the effect was not observed within the fault's own time limit.
+    /// The machine refused, or the effect was not observed within the fault's time limit.
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError>;
 
-    /// Removes the fault and waits until its effect is gone. After an error, removal is still attempted.
+    /// Removes the fault and waits until its effect is gone. Removal is attempted even after an error.
     ///
     /// # Errors
     /// As for [`Fault::inject`].
@@ -49,7 +48,7 @@ pub enum FaultError {
         /// What was observed.
         seen: String,
     },
-    /// The machine doesn't allow it; includes advice.
+    /// The machine doesn't allow it; comes with advice.
     #[error("{fault}: {what} ({source}); {advice}")]
     Refused {
         /// [`Fault::describe`].
@@ -61,18 +60,18 @@ pub enum FaultError {
         /// What would help.
         advice: String,
     },
-    /// `inject` twice, or `remove` without `inject`.
+    /// `inject` was called twice, or `remove` without `inject`.
     #[error("{fault}: {what}")]
     Misuse {
         /// [`Fault::describe`].
         fault: String,
-        /// Which call was out of order.
+        /// The call that was out of order.
         what: &'static str,
     },
 }
 
 impl FaultError {
-    /// The machine refused `what`; adds the usual remedy.
+    /// The machine refused `what`; adds the usual remedy to the error.
     pub fn refused(fault: String, what: impl Into<String>, source: std::io::Error) -> FaultError {
         let advice = crate::remedy(&source);
         FaultError::Refused {
@@ -88,9 +87,9 @@ impl FaultError {
 mod tests {
     use super::*;
 
-    /// A refusal is one line with the cause and the remedy.
+    /// A refusal is a single line with the cause and the remedy.
     #[test]
-    fn refusals_say_what_to_do() {
+    fn a_refusal_names_its_cause_and_remedy() {
         let refused = |advice: &str| FaultError::Refused {
             fault: "memory hog, 1GiB".into(),
             what: "cannot lock".into(),

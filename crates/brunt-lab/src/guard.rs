@@ -1,8 +1,8 @@
-//! Cleans up what would outlive this process: a separate process waits until it is dismissed, or until this process is
-//! gone for whatever reason, and then undoes the fault.
+//! Cleans up faults that would outlive this process. A separate process waits until it is dismissed, or until this
+//! process is gone for whatever reason; in the latter case it undoes the fault.
 //!
-//! A program that uses it calls [`crate::helper::serve_if_asked`] first of all in `main`. The rule: the guard runs
-//! before the fault is injected.
+//! A program that uses it calls [`crate::helper::serve_if_asked`] first in `main`. The rule: the guard runs before the
+//! fault is injected.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,10 +21,10 @@ const HELLO: &str = "brunt guard";
 /// Dismisses the guard.
 const DONE: &[u8] = b"done\n";
 
-/// What to undo.
+/// The fault to undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Undo {
-    /// Resumes the stopped process with this number and start time.
+    /// Resumes the stopped process with this PID and start time.
     Thaw { pid: u32, started_ticks: u64 },
     /// Removes our queueing discipline from an interface.
     Qdisc { index: u32 },
@@ -66,7 +66,7 @@ impl Undo {
                 pid,
                 started_ticks: started,
             } => {
-                // Another process may have the number by now.
+                // Another process may have reused the PID.
                 match started_ticks(pid) == Some(started) {
                     true => Ok(signal(pid, Signal::CONT)?),
                     false => Ok(()),
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_undone_survives_its_way() {
+    fn an_undo_order_round_trips() {
         let folder = Undo::Folder {
             path: "/tmp/two words".into(),
         };
@@ -156,9 +156,9 @@ mod tests {
         assert_eq!(Undo::read("reboot 1 1"), None);
     }
 
-    /// A process that has reused the number is left alone, whatever its state.
+    /// A process that has reused the PID is left alone, whatever its state.
     #[test]
-    fn only_the_process_that_was_stopped_is_resumed() {
+    fn a_process_with_a_reused_pid_is_not_resumed() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();
         let started = started_ticks(pid).unwrap();

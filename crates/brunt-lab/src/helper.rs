@@ -1,8 +1,8 @@
 //! Starts this program again for work that must not be done in the measuring process: filling memory holds the locks of
 //! the address space for seconds, and every thread in that space waits.
 //!
-//! A program that uses [`crate::faults::MemoryHog`] calls [`serve_if_asked`] first of all in `main`. The rule: a helper
-//! ends when the program that started it closes its standard input, so it also ends when that program dies.
+//! A program that uses [`crate::faults::MemoryHog`] calls [`serve_if_asked`] first in `main`. The rule: a helper ends
+//! when its standard input is closed, so it also ends when the program that started it dies.
 
 use std::env;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use crate::sys::{LockedMemory, is_hung_up, raise_priority};
 
 /// The helper's first line; a program that doesn't call [`serve_if_asked`] prints something else.
 const HELLO: &str = "brunt memory helper";
-/// Bytes locked at a time: a helper that should end does so after at most this much.
+/// Bytes locked at a time: a helper that is asked to end does so after locking at most this much.
 const CHUNK_BYTES: usize = 16 << 20;
 /// Lowest priority: the measured processes go first.
 const NICE: i32 = 19;
@@ -52,7 +52,7 @@ pub fn serve_if_asked() -> Option<u8> {
 
 /// Locks `bytes`, reports how many the kernel counts, and holds them until standard input ends.
 fn lock(bytes: usize, say: &mut dyn FnMut(&dyn Display) -> io::Result<()>) -> io::Result<()> {
-    // Refused only where priorities don't matter.
+    // Only refused where priorities don't matter.
     let _ = raise_priority(NICE);
     let mut memory = LockedMemory::reserve(bytes)?;
     while memory.lock_more(CHUNK_BYTES)? {
@@ -64,7 +64,7 @@ fn lock(bytes: usize, say: &mut dyn FnMut(&dyn Display) -> io::Result<()>) -> io
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-/// Bytes that a process has locked, by the kernel's count.
+/// Bytes that a process has locked, according to the kernel.
 fn locked(process: impl Display) -> Option<u64> {
     status_bytes(process, "VmLck:")
 }
@@ -73,7 +73,7 @@ fn locked(process: impl Display) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct MemoryHelper {
     child: Child,
-    /// The helper holds the memory while this is open.
+    /// The helper holds the memory as long as this is open.
     stdin: Option<ChildStdin>,
     reported_bytes: u64,
 }
@@ -92,7 +92,7 @@ impl MemoryHelper {
         Ok(helper)
     }
 
-    /// Bytes that the helper holds, by the kernel's count.
+    /// Bytes that the helper holds, according to the kernel.
     pub(crate) fn locked_bytes(&self) -> u64 {
         locked(self.child.id()).unwrap_or(self.reported_bytes)
     }
@@ -102,7 +102,7 @@ impl MemoryHelper {
         self.child.try_wait()
     }
 
-    /// Ends the helper, and waits until it and its memory are gone.
+    /// Ends the helper, and waits until the helper and its memory are gone.
     pub(crate) fn end(mut self) -> io::Result<()> {
         self.stdin = None;
         self.child.wait().map(drop)
@@ -118,7 +118,7 @@ impl Drop for MemoryHelper {
     }
 }
 
-/// Reads the number of bytes that a helper reports as locked.
+/// Reads the number of locked bytes that a helper reports.
 fn hear(stdout: ChildStdout) -> io::Result<u64> {
     let mut lines = BufReader::new(stdout).lines();
     if lines.next().transpose()?.as_deref() != Some(HELLO) {

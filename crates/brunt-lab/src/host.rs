@@ -1,7 +1,8 @@
-//! Hosts: each has a network and a mount namespace, held by descriptors. Threads enter a host, processes start on it.
+//! Lab hosts: each has a network and a mount namespace, held by file descriptors. Threads enter a host, processes start
+//! on it.
 //!
-//! The rule: the namespaces disappear when no descriptor refers to them and no process runs in them; they have no name
-//! in the file system that could be left behind. A mount on a host is visible only there, and disappears with it.
+//! The rule: a namespace disappears when no descriptor refers to it and no process runs in it; it has no name in the
+//! file system that could be left behind. A mount on a host is visible only there, and disappears with it.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +18,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::netlink::{DeviceConfig, Netlink};
 use crate::sys::{self, Namespaces};
 
-/// A machine of the lab; clones are the same machine.
+/// A machine of the lab; clones refer to the same machine.
 #[derive(Clone, Debug)]
 pub struct Host {
     inner: Arc<Inner>,
@@ -30,19 +31,19 @@ struct Inner {
     namespaces: Namespaces,
     /// The cores on which its processes run.
     cores: Mutex<CpuSet>,
-    /// Congestion control of TCP to and from this host, if not the kernel's default.
+    /// Congestion control of TCP to and from this host, if different from the kernel's default.
     congestion: OnceLock<String>,
 }
 
 impl Host {
-    /// Creates namespaces with the current mounts and only a loopback device, which gets this address.
+    /// Creates namespaces with the current mounts and nothing but a loopback device, which gets this address.
     pub(crate) fn new(name: &str, address: Ipv4Addr) -> io::Result<Host> {
         let made = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 sys::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS)?;
                 let everywhere = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
                 match mount_change("/", everywhere) {
-                    // The root of a chroot(2) may not be a mount point; then it doesn't affect mount propagation.
+                    // In a chroot(2), the root may not be a mount point; then it doesn't propagate mounts anyway.
                     Err(rustix::io::Errno::INVAL) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -58,11 +59,11 @@ impl Host {
                     mounts: own("mnt")?,
                     root,
                 };
-                // No packets but those of the experiment: IPv6 neighbour and router discovery would shift the packet
-                // numbers that decide about loss. Kernels without IPv6 have no such file.
+                // Only the experiment's packets: IPv6 neighbour and router discovery would shift the packet numbers
+                // that decide about loss. Kernels without IPv6 have no such file.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-                // Packets may leave and arrive by different devices. If /proc/sys is read-only (a container that masks
-                // it), the system's setting remains, which matters only if it is the strictest.
+                // Packets may leave and arrive through different devices. If /proc/sys is read-only (a container that
+                // masks it), the system's setting stays, which only matters if it is the strictest one.
                 for devices in ["all", "default"] {
                     let _ =
                         std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/rp_filter"), "0");
@@ -90,8 +91,8 @@ impl Host {
         })
     }
 
-    /// Makes TCP use this congestion control on all routes that are added from now on, for every socket. It is set as a
-    /// route attribute, because the kernel lets only the first namespace choose the default freely.
+    /// Makes TCP use this congestion control on all routes added from now on, for every socket. It is a route attribute
+    /// because only the initial namespace can choose any algorithm as the default.
     pub(crate) fn use_congestion(&self, algorithm: &str) {
         let set = self.inner.congestion.set(algorithm.to_string());
         assert!(
@@ -115,11 +116,11 @@ impl Host {
         self.inner.address
     }
 
-    /// Moves the calling thread to this host: this affects the sockets and files that it opens, and the threads and
-    /// processes that it starts. The working folder stays the same. There is no way back; end the thread instead.
+    /// Moves the calling thread to this host: the sockets and files that it opens and the threads and processes that it
+    /// starts belong to the host. The working folder stays the same. There is no way back; end the thread instead.
     ///
     /// # Errors
-    /// The kernel refuses, which doesn't happen in one's own lab.
+    /// The kernel refuses, which doesn't happen in a lab that this process created.
     pub fn enter(&self) -> io::Result<()> {
         self.inner.namespaces.enter()
     }
@@ -163,7 +164,7 @@ impl Host {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Like [`Host::enter`], and also restricts the thread and those that it starts to the host's cores.
+    /// Like [`Host::enter`], and also restricts the thread, and those that it starts, to the host's cores.
     ///
     /// # Errors
     /// As for [`Host::enter`].
@@ -175,7 +176,7 @@ impl Host {
     /// Makes the process that `command` will start run on this host and its cores.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// The process is out of file descriptors.
     pub fn place(&self, command: &mut Command) -> io::Result<()> {
         sys::enter_on_spawn(command, self.inner.namespaces.try_clone()?, self.cores());
         Ok(())
@@ -197,10 +198,10 @@ impl Host {
         })
     }
 
-    /// The network namespace, for reading its counters.
+    /// The network namespace, to read its counters.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// The process is out of file descriptors.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.network().try_clone()
     }

@@ -1,9 +1,9 @@
-//! Control groups that limit what processes request of a block device: `blkio` of cgroup version 1 (blk-throttle), or
-//! the `io` controller of version 2. Used by [`crate::faults::SlowDisk`].
+//! Cgroups that limit what processes request of a block device: the `blkio` controller of cgroup version 1
+//! (blk-throttle), or the `io` controller of version 2. Used by [`crate::faults::SlowDisk`].
 //!
-//! A group is named after the folder of all services, so that the cleanup of that folder
-//! ([`crate::scratch`]) finds the groups that a killed experiment left behind. The rule: a group is empty
-//! when it is removed; its processes return to their previous groups.
+//! A cgroup is named after the folder of all services, so that the cleanup of that folder ([`crate::scratch`]) finds
+//! the cgroups left behind by a killed experiment. The rule: a cgroup is empty when it is removed; its processes return
+//! to their previous cgroups.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use brunt_core::Size;
 
-/// How long it may take until an empty group can be removed.
+/// How long it may take until an empty cgroup can be removed.
 const REMOVE_MAX: Duration = Duration::from_secs(5);
 /// Interval between attempts.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Limits per second on the device for a group's processes, for reads and writes each.
+/// Limits per second on the device for a cgroup's processes, for reads and writes separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskLimits {
     /// Requests per second.
@@ -37,7 +37,7 @@ impl std::fmt::Display for DiskLimits {
     }
 }
 
-/// The cgroup version available here.
+/// The cgroup version in use on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
@@ -50,7 +50,7 @@ struct Hierarchy {
     version: Version,
     /// The mount point.
     mount: PathBuf,
-    /// The group at the mount point.
+    /// The cgroup at the mount point.
     root: PathBuf,
 }
 
@@ -67,13 +67,13 @@ impl std::fmt::Display for DeviceNumber {
     }
 }
 
-/// A group of processes with a limited disk. Dropping it releases the processes and removes the group.
+/// A cgroup of processes with a limited disk. Dropping it releases the processes and removes the cgroup.
 #[derive(Debug)]
 pub(crate) struct IoGroup {
     hierarchy: Hierarchy,
     path: PathBuf,
     device: DeviceNumber,
-    /// The previous group of each process.
+    /// The previous cgroup of each process.
     from: BTreeMap<u32, PathBuf>,
     there: bool,
 }
@@ -86,7 +86,7 @@ fn no_controller() -> io::Error {
 }
 
 impl Hierarchy {
-    /// Finds this machine's hierarchy in the text of proc_pid_mountinfo(5).
+    /// Finds this machine's hierarchy in the contents of proc_pid_mountinfo(5).
     fn of(mounts: &str, has_io: impl Fn(&Path) -> bool) -> Option<Hierarchy> {
         let found = mounts.lines().filter_map(|line| {
             let (place, system) = line.split_once(" - ")?;
@@ -123,7 +123,7 @@ impl Hierarchy {
             .ok_or_else(no_controller)
     }
 
-    /// The folder of the group that a process is in.
+    /// The folder of the cgroup that a process is in.
     fn group_of(&self, process: &str) -> io::Result<PathBuf> {
         let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
         let path = text.lines().find_map(|line| {
@@ -145,8 +145,8 @@ impl Hierarchy {
         Ok(self.mount.join(below))
     }
 
-    /// Where groups are created: with version 1 in the group of this process; with version 2 at the top, since a group
-    /// that contains processes cannot limit them through child groups.
+    /// Where cgroups are created: with version 1, in the cgroup of this process; with version 2, at the top, since a
+    /// cgroup that contains processes cannot limit them through child cgroups.
     fn home(&self) -> io::Result<PathBuf> {
         match self.version {
             Version::One => self.group_of("self"),
@@ -155,10 +155,10 @@ impl Hierarchy {
     }
 }
 
-/// The device that holds a folder's file system.
+/// The block device of a folder's file system.
 ///
 /// # Errors
-/// There is none, as for a file system in memory.
+/// There is none, as for an in-memory file system.
 fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
     let number = fs::metadata(folder)?.dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -168,7 +168,7 @@ fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
             format!("{} is not on a block device", folder.display()),
         )
     };
-    // Limits apply to whole devices.
+    // Limits only apply to whole devices.
     let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     if major == 0 || !entry.exists() {
         return Err(none());
@@ -187,10 +187,10 @@ fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
 }
 
 impl IoGroup {
-    /// Creates an empty group of this name, with these limits on the device below `folder`.
+    /// Creates an empty cgroup with this name, with these limits on the device that holds `folder`.
     ///
     /// # Errors
-    /// The kernel lacks such groups, this process may not create them, or the folder is not on a block device.
+    /// The kernel lacks such cgroups, this process may not create them, or the folder is not on a block device.
     pub fn new(name: &str, folder: &Path, limits: DiskLimits) -> io::Result<IoGroup> {
         let device = device_of(folder)?;
         let hierarchy = Hierarchy::here()?;
@@ -211,7 +211,7 @@ impl IoGroup {
         Ok(group)
     }
 
-    /// Sets the limits; an absent limit means unlimited.
+    /// Sets the limits; `None` means unlimited.
     pub fn limit(&self, limits: DiskLimits) -> io::Result<()> {
         let DiskLimits { requests, bytes } = limits;
         let device = self.device;
@@ -239,7 +239,7 @@ impl IoGroup {
         }
     }
 
-    /// Moves a process into the group. A process that has ended meanwhile is ignored.
+    /// Moves a process into the cgroup. A process that has ended in the meantime is ignored.
     pub fn take(&mut self, pid: u32) -> io::Result<()> {
         let moved = self.hierarchy.group_of(&pid.to_string()).and_then(|from| {
             if from != self.path {
@@ -254,14 +254,14 @@ impl IoGroup {
         }
     }
 
-    /// Whether a process is in the group, by the kernel's view of that process.
+    /// Whether a process is in the cgroup, according to the kernel's data about that process.
     pub fn holds(&self, pid: u32) -> bool {
         self.hierarchy
             .group_of(&pid.to_string())
             .is_ok_and(|group| group == self.path)
     }
 
-    /// Requests that the group's processes have made to the device.
+    /// Requests that the cgroup's processes have made to the device.
     pub fn requests(&self) -> io::Result<u64> {
         let (file, requests_of): (_, fn(&str) -> u64) = match self.hierarchy.version {
             Version::One => ("blkio.throttle.io_serviced", requests_of_row),
@@ -273,12 +273,12 @@ impl IoGroup {
         Ok(lines.map(requests_of).sum())
     }
 
-    /// Lifts the limits, returns the processes to their previous groups, and removes the group.
+    /// Lifts the limits, returns the processes to their previous cgroups, and removes the cgroup.
     pub fn remove(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.there) {
             return Ok(());
         }
-        // Release waiting requests first: the kernel keeps the group alive for them.
+        // Release waiting requests first: the kernel keeps the cgroup alive for them.
         self.limit(DiskLimits {
             requests: None,
             bytes: None,
@@ -293,8 +293,8 @@ impl Drop for IoGroup {
     }
 }
 
-/// Removes the groups of the experiment whose services have their folders
-/// in `services`; only its processes are in them.
+/// Removes the cgroups of the experiment whose services have their folders in `services`; only its processes are in
+/// them.
 pub(crate) fn remove_of(services: &Path) {
     let Some(name) = services.file_name().and_then(|name| name.to_str()) else {
         return;
@@ -313,7 +313,7 @@ pub(crate) fn remove_of(services: &Path) {
     }
 }
 
-/// The group name of the service with this folder, which is inside the folder of all services.
+/// The cgroup name for the service with this folder, which is inside the folder of all services.
 pub(crate) fn name_of(folder: &Path) -> String {
     let part = |path: Option<&Path>| {
         path.and_then(Path::file_name)
@@ -328,7 +328,7 @@ fn is_of(group: &str, services: &str) -> bool {
         .is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Moves all processes out of a group, to the group that `from` returns or to the parent, and removes it.
+/// Moves all processes out of a cgroup, to the one that `from` returns or else to the parent, and removes it.
 fn empty(path: &Path, from: impl Fn(u32) -> Option<PathBuf>) -> io::Result<()> {
     let above = path.parent().unwrap_or(path);
     let begin = Instant::now();
@@ -343,7 +343,7 @@ fn empty(path: &Path, from: impl Fn(u32) -> Option<PathBuf>) -> io::Result<()> {
                 put => put?,
             }
         }
-        // Its files need not be removed: they disappear with the folder.
+        // Its files don't have to be removed: they disappear with the folder.
         match fs::remove_dir(path) {
             Err(_) if begin.elapsed() < REMOVE_MAX => std::thread::sleep(LOOK),
             removed => return removed,
@@ -359,8 +359,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// A line such as `Read 12` or `Write 30` of version 1, after the device;
-/// other lines count the same requests differently.
+/// A line such as `Read 12` or `Write 30` of version 1, without the device; other lines count the same requests
+/// differently.
 fn requests_of_row(row: &str) -> u64 {
     match row.split_once(' ') {
         Some(("Read" | "Write", count)) => count.trim().parse().unwrap_or(0),
@@ -368,7 +368,7 @@ fn requests_of_row(row: &str) -> u64 {
     }
 }
 
-/// `rbytes=… wbytes=… rios=12 wios=30 …` of version 2, after the device.
+/// `rbytes=… wbytes=… rios=12 wios=30 …` of version 2, without the device.
 fn requests_of_stat(row: &str) -> u64 {
     let count = |word: &str| {
         word.strip_prefix("rios=")
@@ -421,8 +421,8 @@ mod tests {
         );
     }
 
-    /// An experiment's groups are recognized by its folder; an experiment whose number
-    /// has the same prefix is not confused with it.
+    /// An experiment's cgroups are recognized by its folder, and not confused with those of an experiment whose number
+    /// has the same prefix.
     #[test]
     fn groups_are_known_by_their_experiment() {
         let name = name_of(Path::new("/tmp/brunt-7-0/osd-1"));
@@ -435,13 +435,13 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_said() {
+    fn disk_limits_are_described() {
         let said = |requests, bytes| DiskLimits { requests, bytes }.to_string();
         assert_eq!(said(Some(20), None), "20 requests/s");
         assert_eq!(said(Some(20), Some(1 << 20)), "20 requests/s and 1MiB/s");
     }
 
-    /// A folder in memory has no disk that could be slowed.
+    /// A folder in memory has no disk to slow down.
     #[test]
     fn a_folder_on_no_device_is_refused() {
         assert_eq!(

@@ -1,7 +1,7 @@
-//! A complete lab: hosts by name and the links between them.
+//! A complete lab: named hosts and the links between them.
 //!
-//! Built inside a [`crate::stage`]. The rule: dropping a [`Lab`] removes its links; its hosts disappear with
-//! their last user.
+//! Built inside a [`crate::stage`]. The rule: dropping a [`Lab`] removes its links; a host disappears with its last
+//! user.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,17 +20,17 @@ use crate::routes::{Edge, first_steps};
 use crate::sys;
 use crate::wiring::{Carrier, Ends, LinkConfig, STRAIGHT, Wires};
 
-/// Maximum hosts of a lab; their addresses start at 10.77.0.1.
+/// Maximum number of hosts in a lab; their addresses start at 10.77.0.1.
 pub const HOSTS_MAX: usize = 250;
-/// Maximum links of a lab: each has a thread.
+/// Maximum number of links in a lab: each has a thread.
 pub const LINKS_MAX: usize = 64;
 /// Running hosts and links.
 #[derive(Debug)]
 pub struct Lab {
     hosts: BTreeMap<String, Host>,
     links: Vec<BuiltLink>,
-    /// For each host, in the order of their names, the first link and
-    /// direction to each other host; set by [`Lab::route`].
+    /// For each host, in the order of their names, the first link and its direction on the path to each other host; set
+    /// by [`Lab::route`].
     first_steps: Vec<BTreeMap<usize, (usize, usize)>>,
     clock: Clock,
 }
@@ -68,7 +68,7 @@ impl BuiltLink {
 }
 
 impl Lab {
-    /// Creates hosts of these names, without links.
+    /// Creates hosts with these names, without links.
     ///
     /// # Errors
     /// A duplicate name, too many hosts, or the machine refuses.
@@ -101,11 +101,11 @@ impl Lab {
         })
     }
 
-    /// Makes TCP between hosts use this congestion control, for every socket; call it before adding links. By default,
+    /// Makes TCP between hosts use this congestion control, for every socket; call it before adding links. Without it,
     /// connections use the kernel's default.
     ///
     /// # Panics
-    /// If there are links already, or it was called before.
+    /// If there are links already, or if it was called before.
     pub fn use_congestion(&mut self, algorithm: &str) {
         assert!(self.links.is_empty(), "the routes of links carry it");
         self.hosts
@@ -113,7 +113,7 @@ impl Lab {
             .for_each(|host| host.use_congestion(algorithm));
     }
 
-    /// Makes the hosts known by name to programs that run on them, with an /etc/hosts that only these programs see.
+    /// Makes host names known to programs that run on the hosts, with an /etc/hosts that only they see.
     ///
     /// # Errors
     /// /etc/hosts is missing, or the machine refuses.
@@ -121,10 +121,10 @@ impl Lab {
         names::publish(self.hosts.values())
     }
 
-    /// The host of this name.
+    /// The host with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No host has this name.
     pub fn host(&self, name: &str) -> Result<&Host, LabError> {
         self.hosts.get(name).ok_or_else(|| {
             let known = self.hosts.keys().cloned().collect();
@@ -184,7 +184,7 @@ impl Lab {
     }
 
     /// Lets hosts without a direct link reach each other through other hosts, which forward packets. Routes use the
-    /// fewest links, and among those the lowest delay under the current settings. Call it when all links are up.
+    /// fewest links and, among equals, have the lowest delay under the current settings. Call it when all links are up.
     ///
     /// # Errors
     /// The machine refuses.
@@ -234,7 +234,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The link of this name.
+    /// The link with this name.
     pub fn link(&self, name: &str) -> Option<LinkHandle> {
         self.links
             .iter()
@@ -247,7 +247,7 @@ impl Lab {
         self.links.iter().map(|built| built.link.handle())
     }
 
-    /// The report of each link, with drops by its devices counted as unintended.
+    /// The report of each link, which includes drops by its devices as unintended.
     ///
     /// # Errors
     /// A device's counters cannot be read.
@@ -288,7 +288,7 @@ impl Lab {
         Meter::of(links).map_err(LabError::system("open the counts of a link's devices"))
     }
 
-    /// Sets both directions' settings from now on; faults return to these.
+    /// Sets both directions' settings from now on; faults restore these when they end.
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
@@ -328,10 +328,10 @@ impl Lab {
         Ok(())
     }
 
-    /// The current settings of a link, there and back.
+    /// The current settings of a link, in both directions.
     ///
     /// # Errors
-    /// There is no such link.
+    /// No link has this name.
     pub fn settings(&self, name: &str) -> Result<[Settings; 2], LabError> {
         Ok(self.built(name)?.settings.clone())
     }
@@ -339,7 +339,7 @@ impl Lab {
     /// A fault that changes this link's settings for a while.
     ///
     /// # Errors
-    /// There is no such link.
+    /// No link has this name.
     pub fn link_fault(&self, name: &str, during: [Settings; 2]) -> Result<LinkChange, LabError> {
         let built = self.built(name)?;
         Ok(LinkChange::new(
@@ -364,7 +364,7 @@ impl Lab {
     /// ```
     ///
     /// # Errors
-    /// There is no such link, or the host is not at one of its ends.
+    /// No link has this name, or the host is not at one of its ends.
     pub fn one_way_fault(
         &self,
         name: &str,
@@ -407,8 +407,8 @@ impl Lab {
         Ok(Partition::new([names(first), names(second)], courses))
     }
 
-    /// A fault that resets TCP connections between two hosts. The resets appear to come from `from` and are received by
-    /// `to`. It affects existing connections, as soon as they send something, and new ones while it lasts.
+    /// A fault that resets TCP connections between two hosts. The resets appear to come from `from`, and `to` receives
+    /// them. It affects existing connections as soon as they send something, and new ones while it lasts.
     ///
     /// # Errors
     /// A host is unknown, there is no path between them, or its first link is not Brunt's own.
@@ -422,7 +422,7 @@ impl Lab {
         Ok(TcpReset::new(link, direction, hosts, ports, longest))
     }
 
-    /// The link by which packets leave one host for another.
+    /// The link that packets from one host to another leave by.
     fn leaving(&self, from: &str, to: &str) -> Result<Leaving, LabError> {
         let path = self.path(from, to)?;
         let longest = path
@@ -484,7 +484,7 @@ impl Lab {
     /// The current settings of a link for packets that leave this host.
     ///
     /// # Errors
-    /// There is no such link, or the host is not at one of its ends.
+    /// No link has this name, or the host is not at one of its ends.
     pub fn settings_from(&self, name: &str, from: &str) -> Result<Settings, LabError> {
         let built = self.built(name)?;
         Ok(built.settings[built.direction_from(from)? as usize].clone())

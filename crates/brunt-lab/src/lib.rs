@@ -1,5 +1,5 @@
 //! The environment of an experiment: hosts (network namespaces), links between them that delay, lose and reorder
-//! packets, and faults (a busy processor, locked memory, a frozen process) that are proven to start and proven to end.
+//! packets, and faults (a busy CPU, locked memory, a frozen process) whose start and end are both proven.
 //!
 //! The rule: no part of a lab outlives the process that created it, however that process ends.
 

@@ -1,5 +1,5 @@
-//! Counts the bytes that each link of a lab carries. It can be read at any rate: two system calls per direction, and
-//! neither the links nor the lab wait for it.
+//! Counts the bytes that each link of a lab carries. It can be read at any rate: a read takes two system calls per
+//! direction, and neither the links nor the lab wait for it.
 //!
 //! The rule: bytes are counted where a host sends them, with Ethernet headers, so bytes that a link loses are included.
 
@@ -9,12 +9,12 @@ use crate::link::{LinkDevice, LinkHandle};
 use crate::netlink::Netlink;
 use crate::wiring::Ends;
 
-/// Reads the counters of all links. It is independent of the lab once created, and can be used on any thread.
+/// Reads the counters of all links. Once created, it is independent of the lab, and can be used on any thread.
 pub struct Meter {
     links: Vec<Metered>,
 }
 
-/// A link, and its hosts' devices whose bytes its thread doesn't see, if any.
+/// A link and, if its thread doesn't see all bytes, the devices of its hosts.
 struct Metered {
     handle: LinkHandle,
     devices: Option<[Device; 2]>,
@@ -27,7 +27,7 @@ struct Device {
 }
 
 impl Meter {
-    /// A meter of these links and the device pairs that carry packets in parallel to their threads.
+    /// A meter of these links and of the device pairs that carry packets in parallel to their threads.
     pub(crate) fn of<'a>(
         links: impl Iterator<Item = (LinkHandle, Option<&'a Ends>)>,
     ) -> io::Result<Meter> {
@@ -59,8 +59,8 @@ impl Meter {
 
     /// Bytes since each link was created: from its first host to its second, and back.
     ///
-    /// Packets carried by a link's thread are counted as on the wire. Packets that bypassed the thread, or are carried
-    /// by the kernel, may be trains of segments, whose headers count once per train.
+    /// Packets carried by a link's thread are counted as on the wire. Packets that bypassed the thread, or that the
+    /// kernel carries, may be trains of segments, whose headers count once per train.
     ///
     /// # Errors
     /// A device's counters cannot be read.

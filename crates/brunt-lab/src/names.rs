@@ -12,7 +12,7 @@ use rustix::mount::mount_bind;
 
 use crate::host::Host;
 
-/// The file from which the C library reads names (hosts(5)).
+/// The file that the C library reads names from (hosts(5)).
 const HOSTS: &str = "/etc/hosts";
 
 /// Adds the names of these hosts to /etc/hosts as seen on them, before its previous contents.
@@ -22,14 +22,14 @@ const HOSTS: &str = "/etc/hosts";
 pub(crate) fn publish<'a>(hosts: impl Iterator<Item = &'a Host> + Clone) -> io::Result<()> {
     let names = hosts.clone().map(|host| (host.name(), host.address()));
     let text = text(names, &fs::read_to_string(HOSTS)?);
-    // The first process of every stage has the same number, but no two create a file in the same nanosecond.
+    // The init process of every stage has the same PID, but no two create a file in the same nanosecond.
     let path = std::env::temp_dir().join(format!("brunt-hosts-{}", Clock::Monotonic.now().0));
     let mut file = fs::File::create_new(&path)?;
     let mut mount = |host: &Host| host.run(|| Ok(mount_bind(&path, HOSTS)?));
     let mounted = file
         .write_all(text.as_bytes())
         .and_then(|()| hosts.into_iter().try_for_each(&mut mount));
-    // The kernel only mounts a file that has a name, but keeps it mounted when it is unlinked.
+    // The kernel can only mount a file that has a name, but keeps it mounted after it is unlinked.
     fs::remove_file(&path)?;
     mounted
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_first() {
+    fn host_names_precede_the_previous_contents() {
         let address = Ipv4Addr::new(10, 77, 0, 1);
         let hosts = ["client", "two words", "localhost"].map(|name| (name, address));
         assert_eq!(

@@ -1,8 +1,8 @@
-//! The rtnetlink requests (rtnetlink(7)) that a lab needs: bring up a link with its address, MTU and queue, add a
-//! neighbour, a route, a veth pair or netem, and read drop counters.
+//! The rtnetlink requests (rtnetlink(7)) that a lab needs: bring up a link with its address, MTU and queue; add a
+//! neighbour, a route, a veth pair or netem; and read drop counters.
 //!
-//! The rule: a [`Netlink`] always refers to the namespace its thread was in when it was opened. Every request
-//! waits for the kernel's answer.
+//! The rule: a [`Netlink`] always refers to the namespace that its thread was in when it was opened. Every request
+//! waits for the kernel's reply.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -24,7 +24,7 @@ const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 const TCA_STATS_PKT64: u16 = 8;
-/// The handle of queueing disciplines that faults add to interfaces, which distinguishes them from others: `b7e7:`.
+/// The handle of the queueing disciplines that faults add to interfaces, which distinguishes ours from others: `b7e7:`.
 const OWN_HANDLE: u32 = 0xb7e7_0000;
 const VETH_INFO_PEER: u16 = 1;
 const RTAX_CC_ALGO: u16 = 16;
@@ -34,7 +34,7 @@ const RTAX_CC_ALGO: u16 = 16;
 pub(crate) struct DeviceStats {
     /// Packets that the host's stack received from the device and dropped.
     pub rx_dropped: u64,
-    /// Packets that the host sent and the device had no room for.
+    /// Packets that the host sent but the device had no room for.
     pub tx_dropped: u64,
     /// Frames that the host sent, and their bytes.
     pub tx_frames: u64,
@@ -82,13 +82,13 @@ impl Netlink {
             .ok_or_else(|| io::Error::other("rtnetlink answered without a link"))
     }
 
-    /// The index of a device's peer or lower device, in the device's own namespace.
+    /// The index of a device's peer or lower device, if that is in the device's own namespace.
     pub(crate) fn peer_of(&mut self, name: &str) -> io::Result<Option<u32>> {
         let mut request = Request::new(libc::RTM_GETLINK, 0, &link_header(0, 0, 0));
         request.text(libc::IFLA_IFNAME, name);
         let answer = self.ask(request)?;
         let all: Vec<_> = attributes(&answer[(HEADER_BYTES + 16).min(answer.len())..]).collect();
-        // In another namespace the index means something else.
+        // In another namespace, the index refers to something else.
         let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
         let peer = all
             .iter()
@@ -138,7 +138,7 @@ impl Netlink {
         self.ask(route.request()).map(drop)
     }
 
-    /// Sets a permanent Ethernet address of a neighbour, so that no ARP is lost on a bad link.
+    /// Sets a neighbour's permanent Ethernet address, so that no ARP packet is lost on a bad link.
     pub(crate) fn add_neighbour(
         &mut self,
         index: u32,
@@ -177,12 +177,12 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// Adds a queueing discipline at a device's root, or replaces the one of the same kind.
+    /// Adds a queueing discipline at a device's root, replacing any of the same kind.
     pub(crate) fn set_qdisc(&mut self, index: u32, kind: &str, options: &[u8]) -> io::Result<()> {
         self.ask(qdisc_request(index, kind, options)).map(drop)
     }
 
-    /// Adds a queueing discipline of ours at a device's root, if there is no other one.
+    /// Adds a queueing discipline of ours at a device's root, unless there is another one.
     pub(crate) fn add_own_qdisc(
         &mut self,
         index: u32,
@@ -196,9 +196,9 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// The counters of our queueing discipline at a device's root; `None` if there is none of ours.
+    /// The counters of our queueing discipline at a device's root; `None` if ours isn't there.
     pub(crate) fn own_qdisc(&mut self, index: u32) -> io::Result<Option<QdiscStats>> {
-        // With echo: kernels before 6.8 send the reply only to listeners.
+        // With echo, because kernels before 6.8 otherwise send the reply only to listeners.
         let request = Request::new(
             libc::RTM_GETQDISC,
             libc::NLM_F_ECHO,
@@ -206,7 +206,7 @@ impl Netlink {
         );
         let answer = match self.ask(request) {
             Ok(answer) => answer,
-            // Devices without a queue, or whose discipline the kernel hides.
+            // The device has no queue, or the kernel hides its discipline.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
                 return Ok(None);
             }
@@ -217,8 +217,8 @@ impl Netlink {
         Ok((handle == Some(OWN_HANDLE)).then(|| QdiscStats::read(&answer[HEADER_BYTES + 20..])))
     }
 
-    /// Removes our queueing discipline from a device's root; the kernel restores its default.
-    /// It is not an error if there is none of ours.
+    /// Removes our queueing discipline from a device's root; the kernel restores its default. It is not an error if
+    /// ours isn't there.
     pub(crate) fn remove_own_qdisc(&mut self, index: u32) -> io::Result<()> {
         let request = Request::new(libc::RTM_DELQDISC, 0, &qdisc_header(index, OWN_HANDLE));
         match self.ask(request) {
@@ -320,7 +320,7 @@ pub(crate) struct Route<'a> {
 
 impl Route<'_> {
     fn request(&self) -> Request {
-        // struct rtmsg: family, bits of destination and source, tos, table, protocol, scope, type, flags.
+        // struct rtmsg: family, destination and source prefix lengths, tos, table, protocol, scope, type, flags.
         let [table, protocol] = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC];
         let scope = if self.gateway.is_some() {
             libc::RT_SCOPE_UNIVERSE
@@ -378,7 +378,7 @@ impl Request {
         });
     }
 
-    /// Adds an attribute whose value is written by `fill`.
+    /// Adds an attribute whose value `fill` writes.
     fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Request)) {
         let start = self.bytes.len();
         self.bytes.extend([0, 0]);
@@ -445,7 +445,7 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes(bytes.try_into().expect("four bytes"))
 }
 
-/// Kinds and values of consecutive attributes; stops at an invalid length.
+/// The kinds and values of consecutive attributes; stops at an invalid length.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes([*rest.first()?, *rest.get(1)?]));
@@ -460,7 +460,7 @@ fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 mod tests {
     use super::*;
 
-    /// Attributes round-trip, including padding and nesting, and an invalid length ends parsing instead of the program.
+    /// Attributes round-trip, including padding and nesting, and an invalid length ends parsing, not the program.
     #[test]
     fn attributes_round_trip() {
         let mut request = Request::new(libc::RTM_NEWLINK, 0, &[]);
@@ -478,14 +478,14 @@ mod tests {
         assert_eq!(attributes(&[2, 0, 1, 0, 7]).count(), 0);
     }
 
-    /// The request for a discipline is the same as that of `tc qdisc replace dev lo root netem …` (iproute2 6.1), byte
-    /// for byte, except for our handle and the sequence number.
+    /// The request for a discipline equals that of `tc qdisc replace dev lo root netem …` (iproute2 6.1), byte for
+    /// byte, except for our handle and the sequence number.
     #[test]
-    fn disciplines_are_asked_for_as_tc_does() {
+    fn a_qdisc_request_equals_that_of_tc() {
         let options = [0x5a; 24];
         let request = qdisc_request(1, "netem", &options);
         let mut expected = Vec::new();
-        // struct nlmsghdr; length and sequence number are set on sending.
+        // struct nlmsghdr; length and sequence number are set when sending.
         expected.extend([0, 0, 0, 0]);
         expected.extend(36u16.to_ne_bytes()); // RTM_NEWQDISC
         expected.extend((0x1u16 | 0x4 | 0x100 | 0x400).to_ne_bytes()); // request, ack, replace, create
@@ -504,7 +504,7 @@ mod tests {
 
     /// Counters are found in a kernel's reply, and nothing is read beyond its end.
     #[test]
-    fn counters_of_disciplines_are_read() {
+    fn qdisc_counters_are_parsed_within_bounds() {
         let mut request = Request::new(libc::RTM_GETQDISC, 0, &[]);
         request.text(TCA_KIND, "netem");
         request.nest(TCA_STATS2, |stats| {
@@ -531,7 +531,7 @@ mod tests {
 
     /// The kernel accepts a request as encoded here: the loopback device of the test's namespace is found by name.
     #[test]
-    fn finds_the_loopback_device() {
+    fn the_kernel_finds_the_loopback_device_by_name() {
         let mut netlink = Netlink::open().unwrap();
         let index = netlink.index_of("lo").unwrap();
         assert_eq!(index, 1);

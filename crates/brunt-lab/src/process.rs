@@ -1,11 +1,11 @@
-//! Processes by number, as faults and services need them: their data in `/proc`, and signals to them.
+//! Processes by PID, as faults and services need them: their data in `/proc`, and signals to them.
 
 use std::fmt::Display;
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The search for a service's processes stops at this number.
+/// The search for a service's processes stops at this many.
 const PROCESSES_MAX: usize = 1 << 16;
 
 /// The name of a process's program, truncated to 15 bytes by the kernel.
@@ -14,7 +14,7 @@ pub(crate) fn comm(pid: u32) -> Option<String> {
     Some(text.trim_end_matches('\n').to_string())
 }
 
-/// A field of a process by its number in proc_pid_stat(5), from 4 on.
+/// A field of a process's stat file by its number in proc_pid_stat(5), from 4 on.
 pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything; the state after it is field 3.
@@ -26,12 +26,12 @@ pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
         .ok()
 }
 
-/// When a process was started, in ticks since boot; together with its number it identifies the process.
+/// When a process was started, in ticks since boot; together with its PID this identifies the process.
 pub(crate) fn started_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// Whether there is no such process, or only a zombie.
+/// Whether the process doesn't exist or is a zombie.
 pub(crate) fn is_dead(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -40,13 +40,13 @@ pub(crate) fn is_dead(pid: u32) -> bool {
         .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// Sends a signal to a process whose number cannot have been reused.
+/// Sends a signal to a process whose PID cannot have been reused.
 pub(crate) fn signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     kill_process(pid.ok_or(rustix::io::Errno::SRCH)?, signal)
 }
 
-/// All living descendants of this process. One that was started meanwhile may be missing.
+/// All living descendants of this process. One started in the meantime may be missing.
 pub fn below(pid: u32) -> Vec<u32> {
     let mut found = children(pid);
     let mut next = 0;
@@ -75,7 +75,7 @@ fn children(pid: u32) -> Vec<u32> {
                 text.split_whitespace()
                     .filter_map(|word| word.parse::<u32>().ok()),
             ),
-            // The thread has ended meanwhile.
+            // The thread has ended in the meantime.
             Err(_) if fs::metadata(task.path()).is_err() => {}
             // A kernel without CONFIG_PROC_CHILDREN.
             Err(_) => return children_of_all(pid),
@@ -84,14 +84,14 @@ fn children(pid: u32) -> Vec<u32> {
     found
 }
 
-/// The same, from the parents of all processes.
+/// The same, derived from the parents of all processes.
 fn children_of_all(parent: u32) -> Vec<u32> {
     all()
         .filter(|pid| stat_field(*pid, 4) == Some(u64::from(parent)))
         .collect()
 }
 
-/// The numbers of all processes.
+/// The PIDs of all processes.
 pub(crate) fn all() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -102,7 +102,7 @@ pub(crate) fn resident_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmRSS:").unwrap_or(0)
 }
 
-/// An amount of memory of a process by its name in proc_pid_status(5); `None` if its /proc entry cannot be read.
+/// An amount of memory of a process, by its name in proc_pid_status(5); `None` if its /proc entry cannot be read.
 pub(crate) fn status_bytes(process: impl Display, name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -121,9 +121,9 @@ mod tests {
 
     use super::*;
 
-    /// A process's child and grandchild are found by either method.
+    /// Both methods find a process's child and grandchild.
     #[test]
-    fn finds_all_below() {
+    fn both_methods_find_children_and_grandchildren() {
         let script = "sh -c 'sleep 1000 & echo $!; wait' & wait";
         let mut child = Command::new("sh")
             .args(["-c", script])

@@ -1,20 +1,20 @@
-//! Routing in a lab whose links form a graph: over the fewest links, and among equal routes over the one with
+//! Routing in a lab whose links form a graph: over the fewest links and, among equally long routes, over the one with
 //! the lowest delay.
 //!
-//! Called once when a lab is built, with the links' initial settings: a link that is slowed down later keeps
-//! its traffic, as in a network without a routing protocol.
+//! Called once when a lab is built, with the links' initial settings: a link that is slowed down later keeps its
+//! traffic, as in a network without a routing protocol.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A link between two hosts, by index, and its delays there and back.
+/// A link between two hosts, by index, and its delays in both directions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub between: [usize; 2],
     pub delay: [Duration; 2],
 }
 
-/// For each host, the first link on the path to each other host: the link's index and direction (0 from its first
+/// For each host, the first link on the path to each other host: the link's index, and the direction (0 from its first
 /// host). Unreachable hosts are omitted.
 pub(crate) fn first_steps(hosts: usize, edges: &[Edge]) -> Vec<BTreeMap<usize, (usize, usize)>> {
     (0..hosts)
@@ -65,9 +65,9 @@ mod tests {
         }
     }
 
-    /// Fewest links first, then the lowest delay; unreachable hosts are omitted; cycles end.
+    /// Fewest links first, then the lowest delay; unreachable hosts are omitted; cycles terminate.
     #[test]
-    fn shortest_ways() {
+    fn routes_use_the_fewest_links_then_the_lowest_delay() {
         let check =
             |what: &str, hosts: usize, edges: &[Edge], from: usize, expected: &[(usize, usize)]| {
                 let steps = first_steps(hosts, edges);
@@ -121,9 +121,9 @@ mod tests {
         );
     }
 
-    /// Directions are those of the links' descriptions.
+    /// Directions are those in the links' configurations.
     #[test]
-    fn directions() {
+    fn directions_are_those_of_the_links() {
         let steps = first_steps(3, &[edge(1, 0, 1), edge(1, 2, 1)]);
         assert_eq!(steps[0][&2], (0, 1));
         assert_eq!(steps[1][&2], (1, 0));

@@ -3,8 +3,8 @@
 //!
 //! Processes that have the folder in their environment ([`FOLDERS_VARIABLE`]) are killed before it is removed:
 //! background processes of a service whose keeper was killed. For a lab, the folder is created outside, before the
-//! namespaces, and passed in as a descriptor, because a guard inside would be killed with the lab's processes. The
-//! rule: nothing is removed that is mounted in the folder.
+//! namespaces, and passed in as a file descriptor, because a guard inside would be killed with the lab's processes. The
+//! rule: nothing that is mounted in the folder is removed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -21,7 +21,7 @@ use crate::guard::{Guard, Undo};
 use crate::io_group;
 use crate::process::all;
 
-/// Maximum names to try; other experiments may use the first ones.
+/// Maximum number of names to try; other experiments may use the first ones.
 const NAMES_MAX: u32 = 1000;
 /// How long processes that still write to the folder may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub struct ServiceFolder {
 }
 
 impl ServiceFolder {
-    /// Creates a folder below that for temporary files (`TMPDIR`). Other users may enter it, but not list it.
+    /// Creates a folder inside the one for temporary files (`TMPDIR`). Other users may enter it, but not list it.
     ///
     /// # Errors
     /// It cannot be created or guarded.
@@ -71,10 +71,10 @@ impl ServiceFolder {
         )))
     }
 
-    /// A descriptor to pass to a process that calls [`ServiceFolder::of`].
+    /// A file descriptor to pass to a process that calls [`ServiceFolder::of`].
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// The process is out of file descriptors.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         Ok(File::open(&self.path)?.into())
     }
@@ -105,14 +105,14 @@ impl Drop for ServiceFolder {
     }
 }
 
-/// Removes a folder with everything in it, as soon as no process adds to it.
+/// Removes a folder with everything in it, once no process adds to it any more.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let begin = Instant::now();
     io_group::remove_of(path);
     loop {
         end_users(path);
         if let Some(mounted) = mounted_below(path)? {
-            // A mount of a killed service. If it cannot be unmounted, its files must not be removed.
+            // A mount left by a killed service. If it cannot be unmounted, its files must not be removed.
             unmount(&mounted, UnmountFlags::DETACH)?;
             continue;
         }
@@ -134,7 +134,7 @@ fn end_users(folder: &Path) {
     ]
     .concat();
     for pid in all().filter_map(|pid| Pid::from_raw(pid.try_into().ok()?)) {
-        // The data belongs to the process that is held, unless it has ended, which the signal will report.
+        // The data belongs to the process that is held, unless that has ended, which the signal will report.
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
             continue;
         };
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removes_all() {
+    fn a_folder_is_removed_with_its_contents() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::create_dir_all(path.join("b/c")).unwrap();
@@ -197,7 +197,7 @@ mod tests {
 
     /// Only processes with the folder in their environment are killed.
     #[test]
-    fn users_end_with_it() {
+    fn only_processes_with_the_folder_in_their_environment_are_killed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::create_dir(&path).unwrap();
@@ -210,7 +210,7 @@ mod tests {
                 .unwrap()
         };
         let (mut user, mut other) = (sleeper(&path), sleeper(folder.path()));
-        // Until the program is executed, the environment is that of this process.
+        // Until exec, the environment is that of this process.
         let has_it = || {
             let environment = fs::read(format!("/proc/{}/environ", user.id())).unwrap();
             environment

@@ -1,10 +1,10 @@
-//! The environment of a lab: the program starts itself again as the first process of new user, process,
-//! network and mount namespaces. This needs no root; root works too.
+//! The environment of a lab: the program starts itself again as the init process of new user, PID, network and mount
+//! namespaces. This doesn't need root, but works as root, too.
 //!
-//! Called by commands that need a lab before they start any thread, because a multi-threaded program cannot
-//! enter a user namespace. The rule: whatever ends either process ends everything. When the inner one dies,
-//! the kernel kills everything else in its process namespace, and the network namespaces disappear with their
-//! last process; when the outer one dies, the inner one is killed.
+//! Called by commands that need a lab, before they start any thread, because a multi-threaded program cannot enter a
+//! user namespace. The rule: whatever ends either process ends everything. When the inner one dies, the kernel kills
+//! everything else in its PID namespace, and the network namespaces disappear with their last process; when the outer
+//! one dies, the inner one is killed.
 
 use std::env;
 use std::fs;
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sys;
 
-/// Marks the inner process; the value is the descriptor of the pipe from its parent and the descriptors to keep.
+/// Marks the inner process; the value is the file descriptor of the pipe from its parent, followed by those to keep.
 const MARK: &str = "BRUNT_STAGE";
 
 /// On which side of the new namespaces the caller is.
@@ -25,7 +25,7 @@ const MARK: &str = "BRUNT_STAGE";
 pub enum Entered {
     /// In the namespaces: hosts and links can be created.
     Inside,
-    /// The inner process did everything and exited with this status: exit likewise.
+    /// The inner process did everything and exited with this status; exit with the same one.
     Done(u8),
     /// The inner process was killed by this signal.
     Killed(i32),
@@ -41,14 +41,14 @@ pub struct StageError {
 }
 
 impl StageError {
-    /// The setting that forbids it, and how to run instead.
+    /// Which setting forbids it, and how to run Brunt instead.
     pub fn advice(&self) -> &str {
         &self.advice
     }
 }
 
 /// Starts this program again in new namespaces, with the same arguments, and waits for it; signals to the outer process
-/// are forwarded to the inner one. In the inner process, returns at once.
+/// are forwarded to the inner one. In the inner process, it returns immediately.
 ///
 /// # Errors
 /// The system forbids user namespaces, or the program already has several threads.
@@ -56,8 +56,8 @@ pub fn enter() -> Result<Entered, StageError> {
     enter_with(Vec::new()).map(|(entered, _)| entered)
 }
 
-/// The same, and passes descriptors to the inner process, in order, such as sockets that listen outside. In the inner
-/// process, which has none yet, `keep` is empty.
+/// Like [`enter`], and passes file descriptors to the inner process, in order, such as sockets that listen outside. In
+/// the inner process, which has none yet, `keep` is empty.
 ///
 /// # Errors
 /// See [`enter`].
@@ -68,10 +68,10 @@ pub fn enter_with(keep: Vec<OwnedFd>) -> Result<(Entered, Vec<OwnedFd>), StageEr
     }
 }
 
-/// Whether this process has root privileges on the machine, not just in its own namespaces: for file attributes
-/// `trusted.*` and for block devices, for example.
+/// Whether this process has root privileges on the machine, not just in its own namespaces. Examples of what needs them
+/// are file attributes `trusted.*` and block devices.
 pub fn is_root_of_machine() -> bool {
-    // All users of the kernel, mapped to their own numbers.
+    // All users of the kernel are mapped to themselves.
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let all_users = users.split_whitespace().eq(["0", "0", "4294967295"]);
     let may = rustix::thread::capabilities(None);
@@ -91,20 +91,20 @@ fn mark() -> Option<String> {
     env::var(MARK).ok().filter(|_| std::process::id() == 1)
 }
 
-/// Whether this process was started by [`enter_with`] and has not called it yet: it may not start threads before.
+/// Whether this process was started by [`enter_with`] and has not called it yet; it must not start threads before that.
 pub fn is_inside() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// The inner side: checks that the parent lives, and mounts its own /proc. `descriptors` are the parent's and, each
-/// after a comma, those to keep.
+/// The inner side: checks that the parent is alive, and mounts its own /proc. `descriptors` lists the parent's and,
+/// each after a comma, those to keep.
 fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     let failed = |what, source| StageError {
         what,
         source,
         advice: String::new(),
     };
-    // No thread was started yet, so none reads the environment concurrently.
+    // No other thread has been started yet, so none reads the environment concurrently.
     sys::remove_variable(MARK);
     let broken = |_| {
         failed(
@@ -121,7 +121,7 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     let parent = sys::adopt(*numbers.first().unwrap_or(&-1)).map_err(gone)?;
     let kept = numbers.iter().skip(1).map(|number| sys::adopt(*number));
     let kept = kept.collect::<Result<Vec<OwnedFd>, _>>().map_err(gone)?;
-    // The parent may have died before the inner process was set to be killed with it.
+    // The parent may have died before the inner process was set up to be killed with it.
     let mut polled = [PollFd::new(&parent, PollFlags::IN)];
     let at_once = Timespec {
         tv_sec: 0,
@@ -134,8 +134,8 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
             io::ErrorKind::BrokenPipe.into(),
         ));
     }
-    // A /proc with the processes of this namespace. The kernel refuses it where a container masks parts of /proc;
-    // /proc/self still works then, which is enough here.
+    // A /proc with the processes of this namespace. The kernel refuses the mount where a container masks parts of
+    // /proc; /proc/self still works then, which is enough here.
     let _ = sys::mount_proc();
     Ok(kept)
 }
@@ -157,7 +157,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     }
     let program = env::current_exe().map_err(failed("cannot find this program's file"))?;
     let all = libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWNS;
-    // Root keeps its user namespace, which allows more: real devices, real-time priorities.
+    // Root keeps its user namespace, which permits more: real devices, real-time priorities.
     let privileged = rustix::process::geteuid().is_root() && sys::unshare(all).is_ok();
     if !privileged {
         let (user, group) = (
@@ -206,8 +206,8 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     })
 }
 
-/// Waits until a process has ended, and forwards to it the signals that other processes send to
-/// this one; terminal signals reach both anyway.
+/// Waits until a process has ended, and forwards signals to it that other processes send to this one; terminal signals
+/// reach both anyway.
 pub(crate) fn wait_for(child: &mut Child, signals: &sys::Signals) -> io::Result<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait()? {
@@ -223,7 +223,7 @@ pub(crate) fn wait_for(child: &mut Child, signals: &sys::Signals) -> io::Result<
     }
 }
 
-/// The settings of this machine that forbid it, or else the usual ones.
+/// The settings of this machine that forbid it or, if none does, the usual ones.
 fn advice(error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::EINVAL) {
         return "this is a mistake in Brunt: the program has threads already".to_string();

@@ -1,7 +1,7 @@
-//! Starts this program again in another role, and the environment variables that mark a process as having one. What
-//! such a process does is in the module of its role; [`crate::helper::serve_if_asked`] finds it.
+//! Starts this program again in another role, and defines the environment variables that mark a process as having one.
+//! What such a process does is in the module of its role; [`crate::helper::serve_if_asked`] finds it.
 //!
-//! The rule: a process with a role starts no others.
+//! The rule: a process with a role doesn't start others.
 
 use std::env;
 use std::io;
@@ -17,7 +17,7 @@ pub(crate) const DISK_PROBE_MARK: &str = "BRUNT_DISK_PROBE";
 
 /// Starts this program again in the role of `mark`, with its input and output piped.
 pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
-    // A program that doesn't call `helper::serve_if_asked` would run normally and start the next helper.
+    // A program that doesn't call `helper::serve_if_asked` would run normally and start another helper.
     if [MEMORY_MARK, GUARD_MARK, DISK_PROBE_MARK]
         .iter()
         .any(|mark| env::var_os(mark).is_some())
@@ -26,7 +26,7 @@ pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
             "this process is a helper and cannot start others",
         ));
     }
-    // Not by its path: the file of a program that was copied to a host has already been removed.
+    // Not by its path: if the program was copied to a host, its file has already been removed.
     Command::new("/proc/self/exe")
         .env(mark, value)
         .stdin(Stdio::piped())

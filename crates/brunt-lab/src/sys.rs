@@ -1,5 +1,5 @@
-//! The calls that need `unsafe`: namespaces, TAP devices, interfaces, waiting for signals. All unsafe code is here, and
-//! every function is safe to call.
+//! The calls that need `unsafe`: namespaces, TAP devices, interfaces, waiting for signals. All of the crate's unsafe
+//! code is here, and every function is safe to call.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -23,8 +23,8 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// Moves the calling process or thread to new namespaces; `flags` as for clone(2).
 pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: integers only. Callers pass CLONE_NEW* flags, none of which takes memory or
-    // descriptors away from other threads.
+    // SAFETY: integers only. Callers pass CLONE_NEW* flags, none of which takes memory or descriptors away from other
+    // threads.
     check(unsafe { libc::unshare(flags) }).map(drop)
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Moves the calling thread to a mount namespace with the root `root`. Its working folder becomes the one with the same
-/// path there; if there is none, it stays in the previous one.
+/// path there; if none exists, it keeps the previous one.
 pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
     use rustix::process::{chdir, chroot, fchdir};
@@ -52,11 +52,11 @@ pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::
     // SAFETY: the kernel writes at most the stated bytes, which are the array's.
     let bytes = unsafe { libc::syscall(libc::SYS_getcwd, path.as_mut_ptr(), path.len()) };
     move_into_link_name_space(mounts, Some(LinkNameSpaceType::Mount))?;
-    // setns chose the namespace's own root, which differs from that of a process in a chroot(2).
+    // setns used the namespace's own root, which differs from that of a process in a chroot(2).
     fchdir(root)?;
     chroot(c".")?;
     let named = std::ffi::CStr::from_bytes_until_nul(&path);
-    // The path of a folder that is unreachable from the root doesn't start with a slash.
+    // If a folder is unreachable from the root, its path doesn't start with a slash.
     let named = named
         .ok()
         .filter(|named| bytes > 0 && named.to_bytes().starts_with(b"/"));
@@ -98,7 +98,7 @@ pub(crate) fn enter_on_spawn(
     namespaces: Namespaces,
     cores: rustix::thread::CpuSet,
 ) {
-    // SAFETY: between fork and exec it makes bare system calls only, on its own memory.
+    // SAFETY: between fork and exec, only bare system calls are made, on the process's own memory.
     unsafe {
         command.pre_exec(move || {
             namespaces.enter()?;
@@ -107,10 +107,9 @@ pub(crate) fn enter_on_spawn(
     }
 }
 
-/// Makes the process that `command` will start be killed when the calling
-/// *thread* ends, and unblocks all signals in it.
+/// Makes the process that `command` will start die when the calling *thread* ends, and unblocks all signals in it.
 pub(crate) fn die_with_parent(command: &mut Command) {
-    // SAFETY: between fork and exec it makes bare system calls only, on its own memory.
+    // SAFETY: between fork and exec, only bare system calls are made, on the process's own memory.
     unsafe {
         command.pre_exec(|| {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
@@ -132,7 +131,7 @@ pub(crate) struct Signals(libc::sigset_t);
 impl Signals {
     /// Blocks these signals for this thread and those that it starts.
     pub(crate) fn block(signals: &[libc::c_int]) -> io::Result<Signals> {
-        // SAFETY: a zeroed set is valid to be emptied, and all calls get memory of this frame.
+        // SAFETY: sigemptyset accepts a zeroed set, and all calls get memory of this stack frame.
         unsafe {
             let mut set = std::mem::zeroed::<libc::sigset_t>();
             libc::sigemptyset(&mut set);
@@ -148,10 +147,10 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal; returns it, and whether a process sent it (not the kernel, as for Ctrl-C).
+    /// Waits for the next signal; returns it, and whether a process sent it (rather than the kernel, as for Ctrl-C).
     pub(crate) fn wait(&self) -> io::Result<(libc::c_int, bool)> {
         loop {
-            // SAFETY: the set is initialised, the info is of this frame and filled by the call.
+            // SAFETY: the set is initialised; the info is in this stack frame, and the call fills it.
             let (signal, code) = unsafe {
                 let mut info = std::mem::zeroed::<libc::siginfo_t>();
                 (libc::sigwaitinfo(&self.0, &mut info), info.si_code)
@@ -210,7 +209,7 @@ fn ifreq(device: &str) -> libc::ifreq {
     request
 }
 
-/// A socket for ioctls about devices of the calling thread's namespace.
+/// A socket for ioctls on devices of the calling thread's namespace.
 fn some_socket() -> io::Result<OwnedFd> {
     let (family, flags) = (
         rustix::net::AddressFamily::INET,
@@ -225,20 +224,20 @@ fn some_socket() -> io::Result<OwnedFd> {
 }
 
 /// Opens a socket that receives every packet that arrives at a device of the calling thread's namespace, and sends
-/// through it; each packet has a virtio-net header of ten bytes.
+/// through that device; each packet has a virtio-net header of ten bytes.
 pub(crate) fn open_packet_socket(index: u32, buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
     let socket = make_packet_socket(buffer_bytes)?;
     bind_packet_socket(socket.as_fd(), index)?;
     Ok(socket)
 }
 
-/// The same, but nothing is received until it is bound.
+/// The same, except that it receives nothing until it is bound.
 pub(crate) fn make_packet_socket(buffer_bytes: libc::c_int) -> io::Result<OwnedFd> {
     const PACKET_IGNORE_OUTGOING: libc::c_int = 23; // linux/if_packet.h
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: integers only.
     let socket = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: it was just opened, and has no other owner.
+    // SAFETY: it was just opened and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let on: libc::c_int = 1;
     set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &on)?;
@@ -255,7 +254,7 @@ pub(crate) fn make_packet_socket(buffer_bytes: libc::c_int) -> io::Result<OwnedF
     Ok(socket)
 }
 
-/// Sets a socket option to a value of the type that its manual specifies, without pointers in it.
+/// Sets a socket option to a value of the type that its manual page specifies, which contains no pointers.
 fn set_option<T: Copy>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
@@ -270,7 +269,7 @@ fn set_option<T: Copy>(
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes) }).map(drop)
 }
 
-/// Makes a packet socket receive from this device, and send through it.
+/// Makes a packet socket receive from, and send through, this device.
 pub(crate) fn bind_packet_socket(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     // SAFETY: zeros are a valid sockaddr_ll.
     let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_ll>() };
@@ -278,7 +277,7 @@ pub(crate) fn bind_packet_socket(socket: BorrowedFd<'_>, index: u32) -> io::Resu
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = index as i32;
     let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address is of this frame and as long as stated.
+    // SAFETY: the address is in this stack frame and as long as stated.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) }).map(drop)
 }
 
@@ -305,10 +304,10 @@ pub(crate) fn forward_packets() -> io::Result<()> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
 }
 
-/// Sets a socket's receive buffer to this size, or the maximum that the system allows.
+/// Sets a socket's receive buffer to this size or, if that is less, to the system's maximum.
 pub(crate) fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
-        // If refused, the socket is unchanged.
+        // If this is refused, the socket is unchanged.
         let _ = set_option(socket, libc::SOL_SOCKET, option, &bytes);
     }
 }
@@ -333,22 +332,22 @@ pub(crate) fn socket_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(values[DROPS])
 }
 
-/// Makes the calling thread's timers exact to the nanosecond, instead of up to 50 µs late.
+/// Makes the calling thread's timers accurate to the nanosecond, rather than up to 50 µs late.
 pub(crate) fn exact_timers() {
     // SAFETY: integers only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// Sets the priority (-20 to 19, lower goes first) of only the calling thread: on Linux
-/// each thread has its own (setpriority(2), bugs).
+/// Sets the priority (-20 to 19, lower goes first) of the calling thread only: on Linux each thread has its own
+/// (setpriority(2), bugs).
 pub(crate) fn raise_priority(nice: i32) -> io::Result<()> {
     rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice)
         .map_err(io::Error::from)
 }
 
-/// Makes the calling thread real-time (SCHED_FIFO): it preempts all normal threads of its core.
+/// Makes the calling thread real-time (SCHED_FIFO): it preempts all normal threads on its core.
 pub(crate) fn real_time(priority: libc::c_int) -> io::Result<()> {
-    // SAFETY: zeros are a valid sched_param, and the call reads it only.
+    // SAFETY: zeros are a valid sched_param, and the call only reads it.
     unsafe {
         let mut parameters = std::mem::zeroed::<libc::sched_param>();
         parameters.sched_priority = priority;
@@ -356,9 +355,9 @@ pub(crate) fn real_time(priority: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Reads a frame into `into`; `None` if there is none now.
+/// Reads a frame into `into`; `None` if there currently is none.
 pub(crate) fn read_frame(tap: RawFd, into: &mut [u8]) -> io::Result<Option<usize>> {
-    // SAFETY: the kernel writes at most the slice's length into it.
+    // SAFETY: the kernel writes at most as many bytes as the slice has.
     let count = unsafe { libc::read(tap, into.as_mut_ptr().cast(), into.len()) };
     if count >= 0 {
         return Ok(Some(count as usize));
@@ -372,7 +371,7 @@ pub(crate) fn read_frame(tap: RawFd, into: &mut [u8]) -> io::Result<Option<usize
 
 /// Writes one frame.
 pub(crate) fn write_frame(tap: RawFd, frame: &[u8]) -> io::Result<()> {
-    // SAFETY: the kernel reads at most the slice's length from it.
+    // SAFETY: the kernel reads at most as many bytes as the slice has.
     let count = unsafe { libc::write(tap, frame.as_ptr().cast(), frame.len()) };
     if count < 0 {
         Err(io::Error::last_os_error())
@@ -381,7 +380,7 @@ pub(crate) fn write_frame(tap: RawFd, frame: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Waits until one of the descriptors is readable, or for `timeout`; returns which ones have an error.
+/// Waits until one of the descriptors is readable, or until `timeout`; returns which ones have an error.
 pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::Result<[bool; 3]> {
     let mut polled = fds.map(|fd| libc::pollfd {
         fd,
@@ -393,7 +392,7 @@ pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::
         tv_nsec: i64::from(timeout.subsec_nanos()),
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array and the time live in this frame; no signal mask.
+    // SAFETY: the array and the time live in this stack frame; there is no signal mask.
     let result = unsafe { libc::ppoll(polled.as_mut_ptr(), 3, time, std::ptr::null()) };
     match check(result) {
         Ok(_) => Ok(polled.map(|polled| polled.revents & (libc::POLLERR | libc::POLLHUP) != 0)),
@@ -402,11 +401,11 @@ pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::
     }
 }
 
-/// Mounts a /proc of this process namespace, visible only in this mount namespace.
+/// Mounts a /proc of this PID namespace, visible only in this mount namespace.
 pub(crate) fn mount_proc() -> io::Result<()> {
     let none = std::ptr::null();
-    // SAFETY: all strings end in zero; the kernel keeps none of them. Private first, so that the
-    // mount does not spread to where we came from.
+    // SAFETY: all strings are zero-terminated, and the kernel keeps none of them. Private first, so that the mount does
+    // not propagate to the previous namespace.
     unsafe {
         check(libc::mount(
             none,
@@ -431,11 +430,11 @@ pub(crate) fn mount_proc() -> io::Result<()> {
 pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_SETFD takes an integer, and fails if the descriptor isn't open.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
-    // SAFETY: it is open, and the process that left it to us gave it to no other owner.
+    // SAFETY: it is open, and the process that left it to us gave it no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Removes a variable from the environment.
+/// Removes an environment variable.
 ///
 /// # Panics
 /// If other threads might read it concurrently: call this only from the first thread, before starting others.
@@ -445,7 +444,7 @@ pub(crate) fn remove_variable(name: &str) {
         threads <= 1,
         "the environment is changed before threads are started"
     );
-    // SAFETY: there is no other thread, as was just checked.
+    // SAFETY: there is no other thread, as just checked.
     unsafe { std::env::remove_var(name) };
 }
 
@@ -477,7 +476,7 @@ impl LockedMemory {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         );
-        // SAFETY: a new anonymous mapping where the kernel likes; nothing is replaced.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses; nothing is replaced.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -489,8 +488,8 @@ impl LockedMemory {
         })
     }
 
-    /// Locks the next piece, of at most `bytes` and whole pages; returns
-    /// whether there was one. Locking faults its pages in.
+    /// Locks the next piece, of at most `bytes` and in whole pages; returns whether there was one. Locking faults its
+    /// pages in.
     pub(crate) fn lock_more(&mut self, bytes: usize) -> io::Result<bool> {
         let piece = bytes.min(self.bytes - self.locked_bytes);
         if piece == 0 {
@@ -505,7 +504,7 @@ impl LockedMemory {
 
 impl Drop for LockedMemory {
     fn drop(&mut self) {
-        // SAFETY: the address is not used anywhere else. Unmapping unlocks.
+        // SAFETY: the address is not used anywhere else. Unmapping also unlocks.
         unsafe { libc::munmap(self.start, self.bytes) };
     }
 }

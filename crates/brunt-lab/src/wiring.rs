@@ -1,7 +1,6 @@
-//! The devices of a link, created on its hosts before its thread starts, and the routes that lead to them.
+//! The devices of a link, created on its hosts before its thread starts, and the routes that use them.
 //!
-//! Called by [`crate::Lab::add_link`]. The rule: every device is removed by its owner or disappears with its
-//! host.
+//! Called by [`crate::Lab::add_link`]. The rule: every device is removed by its owner or disappears with its host.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,13 +14,13 @@ use crate::link::{Link, LinkDevice, LinkParts, Settings, Way};
 use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
 use crate::sys;
 
-/// Packets that may wait in a host's device for the link's thread. Far more than a
-/// socket sends at once; overflows are counted.
+/// Maximum packets that wait in a host's device for the link's thread. This is far more than a socket sends at once;
+/// overflows are counted.
 const DEVICE_QUEUE_PACKETS: u32 = 16_384;
 /// Maximum bytes in flight in one direction: one second at 4 Gb/s.
 const HELD_BYTES_MAX: usize = 512 << 20;
 
-/// Buffer size of the prototype's sockets, which makes it slow rather than lossy.
+/// Buffer size of the prototype's sockets, which makes the prototype slow rather than lossy.
 const PROTOTYPE_BUFFER_BYTES: i32 = 256 << 20;
 
 /// The configuration of a link.
@@ -31,9 +30,9 @@ pub struct LinkConfig {
     pub name: String,
     /// The two hosts that it connects.
     pub between: [String; 2],
-    /// From the first to the second, and back.
+    /// From the first host to the second, and back.
     pub settings: [Settings; 2],
-    /// Maximum IP packet in bytes: 1500, or 9000 for jumbo frames.
+    /// Maximum size of an IP packet in bytes: 1500, or 9000 for jumbo frames.
     pub mtu: u32,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -47,21 +46,21 @@ pub enum Carrier {
     /// Brunt, which splits trains of segments where their fates differ.
     #[default]
     Brunt,
-    /// Brunt, but hosts split segments themselves, so that each packet arrives alone: no segmentation offload.
+    /// Brunt, but hosts split segments themselves, so that each packet arrives separately: no segmentation offload.
     BruntWireSize,
     /// The kernel's netem on a veth pair.
     Netem,
-    /// A plain veth pair; its settings must be clear.
+    /// A plain veth pair; its settings must have no impairments.
     Bare,
-    /// The simplest possible emulator, as a baseline for measurements: it can delay, equally in both directions, and
-    /// nothing else. Not available to experiments.
+    /// The simplest possible emulator, as a baseline for measurements: all it can do is delay packets, equally in both
+    /// directions. Not available to experiments.
     Prototype {
         /// Whether hosts split segments themselves.
         wire_size: bool,
     },
 }
 
-/// Index of the pair of devices that packets take when there is nothing to do with them.
+/// Index of the pair of devices used by packets without impairments.
 pub(crate) const STRAIGHT: usize = 1;
 
 /// Two connected devices.
@@ -78,7 +77,7 @@ impl Ends {
         Ok(Ends { devices, start })
     }
 
-    /// The change of the counters since then.
+    /// How much the counters have changed since then.
     pub(crate) fn stats(&self) -> io::Result<[DeviceStats; 2]> {
         let mut since = [DeviceStats::default(); 2];
         for ((since, device), start) in since.iter_mut().zip(&self.devices).zip(&self.start) {
@@ -97,7 +96,7 @@ impl Ends {
 /// The devices of one link.
 pub(crate) struct Wires {
     hosts: [Host; 2],
-    /// The descriptors that the link's thread reads and writes; none if the kernel carries the link.
+    /// The descriptors that the link's thread reads and writes; empty if the kernel carries the link.
     taps: Vec<OwnedFd>,
     /// The link's own devices, and those of the parallel veth pair.
     pairs: Vec<Ends>,
@@ -147,7 +146,7 @@ impl Wires {
         Ok(Wires { hosts, taps, pairs })
     }
 
-    /// Starts what carries frames between the devices.
+    /// Starts whatever carries frames between the devices.
     ///
     /// # Errors
     /// The machine refuses, or netem doesn't support these settings.
@@ -269,7 +268,7 @@ fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Res
 /// Sets up the device of one end: brings it up and adds the neighbour. `place` (link, pair, side)
 /// makes its Ethernet address unique in the lab.
 fn connect(host: &Host, other: &Host, name: &str, place: [u8; 3], mtu: u32) -> io::Result<u32> {
-    // Locally administered.
+    // A locally administered address.
     let address = |[link, pair, side]: [u8; 3]| [0x02, 0x42, 0x52, link, pair, side];
     let [link, pair, side] = place;
     host.run(|| {

@@ -1,5 +1,5 @@
-//! Holds rows on their way into or out of a table, column by column in memory. Memory is reused for each part:
-//! appending allocates only until the columns have reached their size.
+//! In-memory columns for rows that are about to be written or have just been read. The buffers are reused from part to
+//! part, so appending stops allocating once the columns have grown to their working size.
 //!
 //! The rule: a row has a value or a null in every column, in the table's order.
 
@@ -46,7 +46,7 @@ impl Batch {
         self.rows == 0
     }
 
-    /// Memory that the values take, in bytes.
+    /// Memory used by the values, in bytes.
     pub fn bytes(&self) -> usize {
         self.columns.iter().map(Cells::bytes).sum()
     }
@@ -60,10 +60,11 @@ impl Batch {
         }
     }
 
-    /// A column of integers to append many rows to; finish with [`Batch::end_rows`]. The column must not be nullable.
+    /// Direct access to an integer column, to append many rows at once; call [`Batch::end_rows`] afterwards. The column
+    /// must not be nullable.
     ///
     /// # Panics
-    /// It is nullable, or has another type.
+    /// The column is nullable or not an integer column.
     pub fn ints_mut(&mut self, column: usize) -> &mut Vec<i64> {
         let Column { name, nullable, .. } = self.table.columns[column];
         match &mut self.columns[column].values {
@@ -84,10 +85,11 @@ impl Batch {
     }
 
     /// Like [`Batch::append_words`], but the words of text columns are codes. `name` maps a code to its text and must
-    /// be constant. Codes are kept until the file is encoded, which then has each text once.
+    /// always return the same text for the same code. Codes are kept until the file is encoded; each text is then
+    /// stored once, in the dictionary.
     ///
     /// # Panics
-    /// As [`Batch::append_words`]; also if a code isn't a 16-bit number, or a text column isn't dictionary-coded.
+    /// As for [`Batch::append_words`]; also if a code doesn't fit in 16 bits or a text column isn't dictionary-coded.
     pub fn append_codes(&mut self, words: &Words, name: fn(i64) -> &'static str) {
         self.append_tiles(words, |column, values, words| {
             assert_eq!(
@@ -151,10 +153,10 @@ impl Batch {
         self.rows += other.rows;
     }
 
-    /// Replaces the contents by these rows of another batch of the same table, in this order.
+    /// Replaces the contents with the given rows of another batch of the same table, in the given order.
     ///
     /// # Panics
-    /// The other batch is of a different table, or has no such row.
+    /// The other batch is of a different table or lacks one of the rows.
     pub fn select(&mut self, other: &Batch, rows: &[u32]) {
         assert_eq!(self.table, other.table);
         self.columns
@@ -173,7 +175,7 @@ impl Batch {
     /// Sorts the rows by an integer column (stable, nulls first).
     ///
     /// # Panics
-    /// The column holds no integers.
+    /// The column is not an integer column.
     pub fn sort_by(&mut self, column: &str) {
         let mut order = RowOrder::default();
         if let Some(rows) = order.of(self, column) {
@@ -185,7 +187,7 @@ impl Batch {
     /// Adds a number to each non-null integer of a column.
     ///
     /// # Panics
-    /// The column holds no integers.
+    /// The column is not an integer column.
     pub fn add_to(&mut self, column: &str, more: i64) {
         let cells = &mut self.columns[self.table.index_of(column)];
         match &mut cells.values {
@@ -196,10 +198,10 @@ impl Batch {
         }
     }
 
-    /// Replaces the nulls of an integer column by a value.
+    /// Replaces nulls in an integer column with a value.
     ///
     /// # Panics
-    /// The column holds no integers.
+    /// The column is not an integer column.
     pub fn fill_nulls(&mut self, column: &str, value: i64) {
         let cells = &mut self.columns[self.table.index_of(column)];
         let Values::Ints(values) = &mut cells.values else {
@@ -222,7 +224,8 @@ impl Batch {
     /// The integers of a column; nulls have arbitrary values, see [`Batch::is_null`].
     ///
     /// # Panics
-    /// The table has no such column, or it has another type. The other column accessors panic likewise.
+    /// The table has no such column, or the column has a different type. The other column accessors panic in the same
+    /// cases.
     pub fn ints(&self, column: &str) -> &[i64] {
         match &self.columns[self.table.index_of(column)].values {
             Values::Ints(values) => values,
@@ -246,7 +249,7 @@ impl Batch {
         }
     }
 
-    /// The texts of a column, row by row.
+    /// The text values of a column, row by row.
     pub fn texts(&self, column: &str) -> impl ExactSizeIterator<Item = &str> {
         match &self.columns[self.table.index_of(column)].values {
             values @ (Values::Texts(_) | Values::Codes(_)) => {
@@ -260,7 +263,7 @@ impl Batch {
         }
     }
 
-    /// The bytes of a column, row by row.
+    /// The byte strings of a column, row by row.
     pub fn byte_strings(&self, column: &str) -> impl ExactSizeIterator<Item = &[u8]> {
         match &self.columns[self.table.index_of(column)].values {
             Values::Bytes(strings) => (0..strings.ends.len()).map(|row| strings.string(row)),
@@ -286,10 +289,10 @@ impl Batch {
     }
 }
 
-/// The nulls of a tile's rows.
+/// The null bits of a tile's rows.
 struct Nulls<'a> {
     rows: &'a [i64],
-    /// Bits of the columns that are null in any row, and in all rows.
+    /// Bit masks: columns with a null in any row, and columns with a null in every row.
     any: i64,
     all: i64,
 }
@@ -325,10 +328,10 @@ impl Nulls<'_> {
     }
 }
 
-/// Keys within a range of at most this many bits are sorted by radix.
+/// Keys that span at most this many bits are radix-sorted.
 const RADIX_BITS_MAX: u32 = 24;
 
-/// The order of rows sorted by a column.
+/// Computes the row order for sorting by a column; the buffers are reused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowOrder {
     rows: Vec<u32>,
@@ -339,7 +342,7 @@ impl RowOrder {
     /// Row numbers sorted by an integer column (stable, nulls first). `None` if the rows are in order already.
     ///
     /// # Panics
-    /// The column holds no integers.
+    /// The column is not an integer column.
     pub fn of(&mut self, batch: &Batch, column: &str) -> Option<&[u32]> {
         let cells = &batch.columns[batch.table.index_of(column)];
         let values = batch.ints(column);
@@ -368,8 +371,8 @@ impl RowOrder {
         Some(&self.rows)
     }
 
-    /// Sorts by keys up to `range`, one byte at a time from the lowest. Each pass is stable, so it keeps the order of
-    /// the previous ones.
+    /// LSD radix sort by keys up to `range`, one byte per pass. Each pass is stable, so it keeps the order of the
+    /// previous ones.
     fn sort_by_bytes(&mut self, range: u64, key: impl Fn(u32) -> u32) {
         for shift in (0..RADIX_BITS_MAX)
             .step_by(8)
@@ -417,7 +420,7 @@ macro_rules! value {
             cells
         }
 
-        /// The same value, or null.
+        /// Appends the value, or null.
         #[inline]
         pub fn $or_null(self, value: Option<$type>) -> Self {
             match value {
@@ -440,31 +443,31 @@ impl Row<'_> {
     value!(/// Bytes.
         bytes, bytes_or_null, &[u8], Bytes, ByteStrings::push);
 
-    /// A count or a size as an integer; `i64::MAX` if it doesn't fit.
+    /// Appends a count or size as an integer, saturating at `i64::MAX`.
     #[inline]
     pub fn count(self, value: u64) -> Self {
         self.int(i64::try_from(value).unwrap_or(i64::MAX))
     }
 
-    /// Like [`Row::count`], or null.
+    /// Like [`Row::count`], but nullable.
     #[inline]
     pub fn count_or_null(self, value: Option<u64>) -> Self {
         self.int_or_null(value.map(|value| i64::try_from(value).unwrap_or(i64::MAX)))
     }
 
-    /// A time in nanoseconds after `origin`, negative before it.
+    /// Appends a time as nanoseconds after `origin`, negative if before it.
     #[inline]
     pub fn nanos_since(self, time: Nanos, origin: Nanos) -> Self {
         self.int(time.0.wrapping_sub(origin.0) as i64)
     }
 
-    /// Like [`Row::nanos_since`], or null.
+    /// Like [`Row::nanos_since`], but nullable.
     #[inline]
     pub fn nanos_since_or_null(self, time: Option<Nanos>, origin: Nanos) -> Self {
         self.int_or_null(time.map(|time| time.0.wrapping_sub(origin.0) as i64))
     }
 
-    /// A null.
+    /// Appends a null.
     ///
     /// # Panics
     /// The table's next column is not nullable.
@@ -508,7 +511,7 @@ impl Row<'_> {
         self.batch.rows += 1;
     }
 
-    /// Advances to the next column, which gets a value.
+    /// Advances to the next column, marking this one as non-null.
     #[inline]
     fn present(mut self) -> Self {
         let Some(column) = self.batch.table.columns.get(self.column) else {
@@ -547,9 +550,9 @@ mod tests {
         ],
     };
 
-    /// Values read back equal, nulls included, in one batch after another.
+    /// Values and nulls read back unchanged, batch after batch.
     #[test]
-    fn rows_in_and_out() {
+    fn values_and_nulls_read_back_unchanged() {
         let mut batch = Batch::new(&TABLE);
         batch
             .row()
@@ -589,10 +592,10 @@ mod tests {
         assert_eq!((both, batch.is_empty()), (Batch::new(&TABLE), false));
     }
 
-    /// Rows appended as words equal rows appended by value, over several tiles, with and without nulls, and again after
-    /// the words were cleared.
+    /// Rows appended as words equal rows appended by value, across several tiles, with and without nulls, and again
+    /// after clearing the words.
     #[test]
-    fn rows_as_words() {
+    fn rows_appended_as_words_equal_rows_appended_by_value() {
         let (mut one, mut other, mut words) =
             (Batch::new(&TABLE), Batch::new(&TABLE), Words::default());
         for rows in [0..1, 1..300, 300..556] {
@@ -623,9 +626,9 @@ mod tests {
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(short)).is_err());
     }
 
-    /// Codes give the same texts as text columns, in order and between nulls.
+    /// Columns appended as codes equal text columns, with rows in order and with nulls.
     #[test]
-    fn rows_as_codes() {
+    fn codes_equal_text_columns() {
         const CODED: Table = Table {
             name: "c",
             doc: "Rows.",
@@ -676,9 +679,9 @@ mod tests {
         ordered
     }
 
-    /// Sorting keeps rows together, and is stable.
+    /// Sorting keeps the values of a row together and is stable.
     #[test]
-    fn rows_in_order() {
+    fn sorting_keeps_rows_together_and_is_stable() {
         let mut batch = Batch::new(&TABLE);
         for (index, a) in [3, 1, 2, 1].into_iter().enumerate() {
             let some = index != 1;
@@ -704,9 +707,9 @@ mod tests {
         );
     }
 
-    /// Any keys, close together or far apart, with or without nulls, are sorted as by a stable sort.
+    /// Any set of keys, close together or far apart, with or without nulls, is sorted like by a stable sort.
     #[test]
-    fn rows_in_order_of_any_keys() {
+    fn any_keys_are_sorted_stably() {
         const KEYS: Table = Table {
             name: "k",
             doc: "Rows.",
@@ -744,7 +747,7 @@ mod tests {
 
     /// Whole columns can be appended at once; columns of different lengths panic.
     #[test]
-    fn whole_columns() {
+    fn whole_columns_can_be_appended_at_once() {
         const PLAIN: Table = Table {
             name: "p",
             doc: "Rows.",

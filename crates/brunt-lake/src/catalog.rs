@@ -1,5 +1,5 @@
-//! The catalog of a lake: its live parts, and which parts of captured traces it contains. It is stored as numbered
-//! versions, one JSON file each; the newest is current:
+//! The catalog of a lake: its live parts, and which parts of captured traces it contains. Stored as numbered versions,
+//! one JSON file each; the newest one is current:
 //!
 //! ```text
 //! DIR/
@@ -15,11 +15,11 @@
 //!     part-000113.parquet        a captured part that no version has absorbed yet
 //! ```
 //!
-//! A folder without versions is a trace as captured. If there are versions, the live parts are those of the newest
-//! version plus the parts captured since: those from [`Absorbed::next`] on.
+//! A folder without versions is a trace as captured. Otherwise, the live parts are those of the newest version plus the
+//! parts captured since then, from [`Absorbed::next`] on.
 //!
-//! The rule: a version is complete once it has its name, and never changes. Comparing two versions shows what the newer
-//! one added and removed.
+//! The rule: a version is complete once it has its name, and never changes. Comparing two versions shows which parts
+//! the newer one added and removed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -53,20 +53,20 @@ pub struct Catalog {
     pub program: String,
     /// Commit time, in nanoseconds since 1970.
     pub committed_ns: u64,
-    /// How finely tables are divided by time; the same in all versions.
+    /// Granularity of the division by time; the same in all versions.
     pub grain: Grain,
     /// The traces in the lake.
     pub taps: Vec<LakeTap>,
     /// Parts of each table, by table name.
     pub parts: BTreeMap<String, Vec<LakePart>>,
-    /// Times of ids, for placing parts that are still to come.
+    /// Times of ids, to place parts that arrive later.
     pub timeline: IdTimeline,
 }
 
-/// A trace that a lake contains, in full or so far.
+/// A trace in a lake, possibly only in part so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LakeTap {
-    /// The user's name for it. Empty: the trace captured into the lake's own folder.
+    /// The user's name for it; empty for the trace captured into the lake's own folder.
     pub name: String,
     /// The trace's own name.
     pub trace_name: Option<String>,
@@ -74,7 +74,7 @@ pub struct LakeTap {
     pub first_pipeline: u16,
     /// Number of its pipelines.
     pub pipelines: u16,
-    /// Whether no more parts can come.
+    /// Whether no more parts will arrive.
     pub is_complete: bool,
     /// Parts absorbed, for each table and pipeline (as numbered in the trace).
     pub absorbed: BTreeMap<String, BTreeMap<u16, Absorbed>>,
@@ -100,10 +100,10 @@ pub struct LakePart {
     pub rows: u64,
     /// File size.
     pub bytes: u64,
-    /// XXH3 of the whole file; `None` if written by an earlier program.
+    /// XXH3 hash of the whole file; `None` if written by an earlier program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<u64>,
-    /// Its place: the first hour it covers, counted from 1970; `None` in tables that aren't divided by time.
+    /// Its place: the first hour it covers, counted from 1970; `None` for tables that aren't divided by time.
     pub hour: Option<i64>,
     /// Minimum and maximum of the columns that engines use to skip parts (times in nanoseconds). Columns without values
     /// are absent.
@@ -129,7 +129,7 @@ impl LakeTap {
             .copied()
     }
 
-    /// Whether this is the same tap as `older`, with everything that `older` absorbed.
+    /// Whether this is the same tap as `older` and has absorbed everything that `older` had.
     fn continues(&self, older: &LakeTap) -> bool {
         let is_same = self.name == older.name
             && (older.trace_name.is_none() || self.trace_name == older.trace_name)
@@ -145,7 +145,7 @@ impl LakeTap {
         is_same && absorbed.all(|(table, series, absorbed)| has(table, series, absorbed))
     }
 
-    /// The lake's numbers for this tap's pipelines.
+    /// The range of pipeline numbers that the lake assigned to this tap.
     pub fn numbers(&self) -> std::ops::Range<u32> {
         let first = u32::from(self.first_pipeline);
         first..first + u32::from(self.pipelines)
@@ -177,14 +177,14 @@ impl Catalog {
         self.parts.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether this version has absorbed a part captured into the lake's own folder.
+    /// Whether this version has absorbed the given part captured into the lake's own folder.
     pub fn has_absorbed(&self, table: &str, series: u16, number: u64) -> bool {
         let absorbed = self.own().and_then(|tap| tap.absorbed(table, series));
         absorbed.is_some_and(|absorbed| number < absorbed.next)
     }
 
-    /// Whether a part captured into the lake's own folder has rows that this version lacks: it was not absorbed yet, or
-    /// was skipped as damaged. `path` is relative to the lake's folder.
+    /// Whether a part captured into the lake's own folder has rows that this version lacks because it was not absorbed
+    /// yet or was skipped as damaged. `path` is relative to the lake's folder.
     pub fn is_besides(&self, table: &str, captured: (u16, u64), path: &str) -> bool {
         let (series, number) = captured;
         let is_left_out = self
@@ -193,8 +193,8 @@ impl Catalog {
         is_left_out || !self.has_absorbed(table, series, number)
     }
 
-    /// Whether this version is `older`, or a later one of the same lake with all rows of `older`. Two copies of a lake
-    /// that were compacted independently may continue one another, with different parts for the same rows.
+    /// Whether this version is `older`, or a later version of the same lake that has all rows of `older`. If two copies
+    /// of a lake were compacted independently, each may continue the other, with different parts for the same rows.
     pub fn continues(&self, older: &Catalog) -> bool {
         if self.version == older.version {
             return self == older;
@@ -203,19 +203,19 @@ impl Catalog {
         self.version > older.version && self.grain == older.grain && older.taps.iter().all(has)
     }
 
-    /// Reads the version in a file.
+    /// Reads a version from a file.
     ///
     /// # Errors
-    /// The file cannot be read, or a newer program wrote it.
+    /// The file cannot be read or was written by a newer program.
     pub fn read(path: &Path) -> Result<Catalog, LakeError> {
         let bytes = std::fs::read(path).map_err(LakeError::io(path))?;
         Catalog::parse(&bytes, path)
     }
 
-    /// Parses a version; errors name it by `path`.
+    /// Parses a version; `path` identifies it in errors.
     ///
     /// # Errors
-    /// The bytes are not a catalog, or a newer program wrote them.
+    /// The bytes are not a catalog or were written by a newer program.
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Catalog, LakeError> {
         #[derive(Deserialize)]
         struct Head {
@@ -252,8 +252,8 @@ impl Catalog {
         self.commit_bytes(root, &bytes)
     }
 
-    /// Like `Catalog::commit`, with the bytes of the same version from another copy of the lake. Its parts must be in
-    /// place and durable.
+    /// Like `Catalog::commit`, but takes the bytes of the same version from another copy of the lake. Its parts must be
+    /// in place and durable.
     ///
     /// # Errors
     /// The disk failed, or the version exists already.
@@ -279,7 +279,7 @@ impl Catalog {
 }
 
 impl Catalog {
-    /// Writes a second copy, from which a lost version is restored. It is written before the version itself.
+    /// Writes a backup copy for restoring a lost version. Call it before writing the version itself.
     pub(crate) fn write_copy(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
         let folder = root.join(COPIES_FOLDER);
         let path = folder.join(version_name(self.version, VERSION_SUFFIX));
@@ -312,7 +312,7 @@ pub(crate) fn damaged_copies(root: &Path) -> Result<Vec<(u64, PathBuf, LakeError
     for (version, path) in copies(root)? {
         match Catalog::read(&path) {
             Err(error @ LakeError::Catalog { .. }) => damaged.push((version, path, error)),
-            // A compaction removes old copies at any time, and a newer program may have written some.
+            // A concurrent compaction may have removed a copy, and a newer program may have written one.
             Err(error) if !error.is_gone() && !matches!(error, LakeError::CatalogFormat { .. }) => {
                 return Err(error);
             }
@@ -322,7 +322,7 @@ pub(crate) fn damaged_copies(root: &Path) -> Result<Vec<(u64, PathBuf, LakeError
     Ok(damaged)
 }
 
-/// Writes the copy of a version again if it is missing.
+/// Recreates the copy of a version if it is missing.
 pub(crate) fn renew_copy(root: &Path, version: u64) -> Result<(), LakeError> {
     let path = version_path(root, version);
     let copy = root
@@ -335,7 +335,7 @@ pub(crate) fn renew_copy(root: &Path, version: u64) -> Result<(), LakeError> {
     Catalog::parse(&bytes, &path)?.write_copy(root, &bytes)
 }
 
-/// Removes copies of versions that were never committed, and all but the newest of the others.
+/// Removes copies of versions that were never committed, and all but the newest copies of the others.
 pub(crate) fn prune_copies(root: &Path, newest: u64) -> Result<(), LakeError> {
     let mut copies = copies(root)?;
     let uncommitted = copies.split_off(copies.partition_point(|(version, _)| *version <= newest));
@@ -346,10 +346,11 @@ pub(crate) fn prune_copies(root: &Path, newest: u64) -> Result<(), LakeError> {
     Ok(())
 }
 
-/// The last key of a version's JSON object: the XXH3 of all bytes before it, to detect lost or changed entries.
+/// The last key in a version's JSON object: the XXH3 hash of all bytes before it, which detects lost or changed
+/// entries.
 const SUM_KEY: &[u8] = b",\"checksum\":\"";
 
-/// A version's bytes differ from those written.
+/// A version's bytes are not those that were written.
 #[derive(Debug, thiserror::Error)]
 #[error("its checksum is wrong, so it was changed or damaged after it was written")]
 pub(crate) struct WrongSum;
@@ -361,8 +362,8 @@ pub(crate) fn append_sum(object: &mut Vec<u8>) {
     object.extend_from_slice(format!("{sum:016x}\"}}").as_bytes());
 }
 
-/// Versions by earlier programs have no checksum. If a checksum exists but isn't the last key, another program rewrote
-/// the file.
+/// Versions written by earlier programs have no checksum. If a checksum exists but isn't the last key, another program
+/// has rewritten the file.
 pub(crate) fn check_sum(object: &[u8], has_sum: bool) -> Result<(), WrongSum> {
     let at = object
         .windows(SUM_KEY.len())
@@ -382,17 +383,17 @@ pub(crate) fn check_sum(object: &[u8], has_sum: bool) -> Result<(), WrongSum> {
 /// Suffix of versions and of their copies.
 const VERSION_SUFFIX: &str = ".json";
 
-/// File name of a version, with this suffix.
+/// File name of a version with this suffix.
 pub(crate) fn version_name(version: u64, suffix: &str) -> String {
     format!("v{version:08}{suffix}")
 }
 
-/// Version number in a file name with this suffix.
+/// Version number from a file name with this suffix.
 fn number_of(name: &str, suffix: &str) -> Option<u64> {
     name.strip_prefix('v')?.strip_suffix(suffix)?.parse().ok()
 }
 
-/// Versions that have files with this suffix in a folder, oldest first; empty if the folder doesn't exist.
+/// Versions that have a file with this suffix in a folder, oldest first; empty if the folder doesn't exist.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -430,8 +431,8 @@ pub fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
     numbered_in(&root.join(CATALOG_FOLDER), VERSION_SUFFIX)
 }
 
-/// Whether the newest version of the lake in `root` has absorbed a captured part there; also `false` if the catalog
-/// cannot be read.
+/// Whether the newest version of the lake in `root` has absorbed the given captured part; `false` if the catalog cannot
+/// be read.
 pub fn is_absorbed(root: &Path, table: &str, part: &Path) -> bool {
     let Some((series, number)) = crate::reader::PartFile::parse(part) else {
         return false;
@@ -447,7 +448,8 @@ pub fn is_absorbed(root: &Path, table: &str, part: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A checksum is verified wherever it is; other values that contain the word "checksum" are not taken for one.
+    /// A checksum is verified wherever it is in the file; values that contain the word "checksum" aren't mistaken for
+    /// one.
     #[test]
     fn catalogs_without_a_checksum_are_read_and_moved_checksums_are_refused() {
         let mut old = Catalog::empty(Grain::Day);

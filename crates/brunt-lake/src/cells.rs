@@ -1,23 +1,23 @@
-//! Holds one column's values in memory. A batch consists of these; the encoder writes them and the reader fills them.
+//! In-memory values of one column. A batch consists of these; the encoder writes them and the reader fills them.
 //!
-//! The rule: a null has an arbitrary value in its place, so that all columns of a batch have the same length.
+//! The rule: a null occupies a slot with an arbitrary value, so all columns of a batch have the same length.
 
 use crate::packing::all_same;
 use crate::table::ColumnKind;
 
-/// Makes room for `more` values; if the vector has to grow, it grows fourfold. Growing the column of a part then copies
-/// a third of its values in total instead of all of them, and memory that isn't touched isn't used.
+/// Makes room for `more` values; if the vector has to grow, it grows fourfold. Growing a column to the size of a part
+/// then copies a third of its values in total instead of all of them, and untouched memory costs nothing.
 pub(crate) fn make_room<T>(values: &mut Vec<T>, more: usize) {
     if values.capacity() - values.len() < more {
         values.reserve(more.max(3 * values.capacity()));
     }
 }
 
-/// One column's values; a null has an arbitrary value in its place.
+/// One column's values; a null occupies a slot with an arbitrary value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cells {
     pub values: Values,
-    /// Parquet's definition levels, 1 for a value and 0 for a null; empty unless nullable.
+    /// Parquet definition levels, 1 for a value and 0 for a null; empty unless nullable.
     pub levels: Vec<i16>,
     pub nulls: usize,
 }
@@ -29,7 +29,7 @@ pub(crate) enum Values {
     Bools(Vec<bool>),
     Texts(Texts),
     Bytes(ByteStrings),
-    /// Also texts.
+    /// Text values, stored as codes.
     Codes(Codes),
 }
 
@@ -70,10 +70,10 @@ impl Values {
         }
     }
 
-    /// The codes of a text column. An empty column of texts becomes one of codes.
+    /// The codes of a text column. Converts an empty column of texts to codes.
     ///
     /// # Panics
-    /// The column has texts, or isn't a text column: a bug in this program.
+    /// The column has texts or isn't a text column, a bug in this program.
     pub fn codes_of(&mut self, name: fn(i64) -> &'static str) -> &mut Codes {
         if matches!(self, Values::Texts(texts) if texts.ends.is_empty()) {
             *self = Values::Codes(Codes {
@@ -88,7 +88,7 @@ impl Values {
     }
 }
 
-/// Texts with few distinct values, as codes.
+/// Text values with few distinct texts, stored as codes.
 #[derive(Clone, Debug)]
 pub(crate) struct Codes {
     pub codes: Vec<u16>,
@@ -99,7 +99,7 @@ impl Codes {
     /// Appends codes.
     ///
     /// # Panics
-    /// A code isn't a 16-bit number.
+    /// A code doesn't fit in 16 bits.
     pub fn extend(&mut self, words: &[i64]) {
         let all = words.iter().fold(0, |all, word| all | *word);
         assert!(u16::try_from(all).is_ok(), "codes are 16-bit numbers");
@@ -117,7 +117,7 @@ impl Codes {
     }
 }
 
-/// Equal if the texts are.
+/// Two columns are equal if their texts are.
 impl PartialEq for Codes {
     fn eq(&self, other: &Codes) -> bool {
         let mut codes = self.codes.iter().zip(&other.codes);
@@ -126,11 +126,11 @@ impl PartialEq for Codes {
     }
 }
 
-/// Texts, concatenated.
+/// Text values, concatenated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Texts {
     pub bytes: String,
-    /// Where each text ends in `bytes`.
+    /// End offset of each text in `bytes`.
     pub ends: Vec<usize>,
 }
 
@@ -149,7 +149,7 @@ impl Texts {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ByteStrings {
     pub bytes: Vec<u8>,
-    /// Where each string ends in `bytes`.
+    /// End offset of each string in `bytes`.
     pub ends: Vec<usize>,
 }
 
@@ -227,7 +227,7 @@ impl Cells {
                 own.ends.extend(more.ends.iter().map(|end| base + end));
             }
             (Values::Codes(own), Values::Codes(more)) => own.codes.extend_from_slice(&more.codes),
-            // No rows to append, though they have another representation.
+            // An empty column may have the other representation.
             (_, more) if more.len() == 0 => {}
             (own, Values::Codes(more)) if own.len() == 0 => {
                 *own = Values::Codes(more.clone());
@@ -238,7 +238,7 @@ impl Cells {
         self.nulls += other.nulls;
     }
 
-    /// Whether all rows are equal, as in half of the columns.
+    /// Whether all rows are equal, as in half of all columns.
     pub fn are_all_same(&self) -> bool {
         let values = || match &self.values {
             Values::Ints(values) => all_same(values),
@@ -249,7 +249,7 @@ impl Cells {
         self.nulls == self.len() || (self.nulls == 0 && values())
     }
 
-    /// Copies these cells into others, in the given order of rows.
+    /// Copies these cells into others, in the given row order.
     pub fn in_order(&self, order: &[u32], into: &mut Cells) {
         fn gather<T: Copy>(values: &[T], order: &[u32], into: &mut Vec<T>) {
             into.clear();
@@ -290,7 +290,7 @@ impl Cells {
         into.nulls = self.nulls;
     }
 
-    /// Sets `rows` rows, all null.
+    /// Sets the contents to `rows` nulls.
     pub fn fill_nulls(&mut self, rows: usize) {
         match &mut self.values {
             Values::Ints(values) => values.resize(rows, 0),
@@ -303,7 +303,7 @@ impl Cells {
         self.levels.resize(rows, 0);
     }
 
-    /// Completes the cells after a file filled `values` and perhaps `levels`.
+    /// Completes the cells after a reader has filled `values` and, for a nullable column, possibly `levels`.
     pub fn complete(&mut self, rows: usize, nullable: bool) {
         if nullable {
             self.levels.resize(rows, 1);

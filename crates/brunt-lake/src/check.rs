@@ -1,4 +1,4 @@
-//! Finds missing or damaged files in a lake, and rebuilds its catalog. `brunt lake check` drives it.
+//! Finds missing or damaged files in a lake and rebuilds its catalog. Used by `brunt lake check`.
 //!
 //! ```text
 //!   newest version readable, no newer parts ──► intact, or parts are lost: they can't be recovered
@@ -32,10 +32,10 @@ use crate::place::{Grain, Hour, Placing, pipeline_of};
 use crate::reader::{PartReader, captured_parts};
 use crate::snapshot::LakeSnapshot;
 
-/// What is wrong with a lake.
+/// A problem with a lake.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// In its catalog or a part.
+    /// In the catalog or a part.
     #[error(transparent)]
     Lake(#[from] LakeError),
     /// In a Delta Lake log.
@@ -44,7 +44,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// Whether a repair may fix it.
+    /// Whether a repair of the catalog may fix it.
     pub fn is_of_catalog(&self) -> bool {
         let Problem::Lake(error) = self else {
             return false;
@@ -55,26 +55,26 @@ impl Problem {
         )
     }
 
-    /// Whether a repair rewrites a Delta Lake log that has this problem.
+    /// Whether repairing a Delta Lake log fixes this problem by rewriting the log.
     pub fn is_of_log(&self) -> bool {
         matches!(self, Problem::Delta(DeltaError::Damaged { .. }))
     }
 }
 
-/// The result of a check.
+/// Result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// The newest readable version of the catalog; `None` if there is none.
+    /// The newest readable version of the catalog; `None` if no version is readable.
     pub version: Option<u64>,
     /// Undamaged parts, compacted and captured.
     pub parts: u64,
     /// Rows in those parts.
     pub rows: u64,
-    /// What is missing or damaged.
+    /// Missing and damaged files.
     pub problems: Vec<Problem>,
 }
 
-/// Reads a whole lake, or a trace that was not compacted, and verifies it against its checksums and its catalog.
+/// Reads a whole lake, or a trace that was not compacted, and verifies it against its checksums and catalog.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -91,7 +91,7 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
     let catalog = snapshot.as_ref().and_then(LakeSnapshot::catalog);
     found.version = catalog.map(|catalog| catalog.version);
     for version in versions(root)? {
-        // Older versions; the snapshot has read the newest.
+        // Only older versions; the snapshot has read the newest.
         if found.version.is_some_and(|newest| version < newest) {
             match Catalog::read(&version_path(root, version)) {
                 Err(error) if !error.is_gone() => found.problems.push(error.into()),
@@ -137,7 +137,7 @@ pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> 
     Ok(found)
 }
 
-/// Versions of the catalog that can be read here or in the copies, oldest first.
+/// Readable catalog versions, from here or from the copies, oldest first.
 fn readable_versions(root: &Path) -> Result<Vec<Catalog>, LakeError> {
     let here = versions(root)?.into_iter();
     let here = here.map(|version| version_path(root, version));
@@ -167,10 +167,10 @@ fn sound_rows(
     part.rows()
 }
 
-/// What a repair did.
+/// Result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repaired {
-    /// Nothing: the catalog and its parts are intact.
+    /// The catalog and its parts were intact; nothing was done.
     Whole,
     /// Renamed unreadable older versions, or copies of versions.
     SetAside,
@@ -194,12 +194,12 @@ pub enum Repaired {
     },
 }
 
-/// Restores the catalog of a lake from a copy, or rebuilds it from the parts. With `without_lost`, missing or truncated
-/// parts are removed from the catalog: their rows are lost.
+/// Restores the catalog of a lake from a copy or rebuilds it from the parts. With `without_lost`, missing or truncated
+/// parts are removed from the catalog, and their rows are lost.
 ///
 /// # Errors
 /// Parts are lost, damaged, or don't name their origin; another process is writing to the lake; or the disk failed.
-/// Then nothing is changed, except that unreadable catalog files may have been renamed.
+/// Nothing is changed in these cases, except that unreadable catalog files may have been renamed.
 pub fn repair(
     root: &Path,
     layouts: &[LakeLayout],
@@ -215,11 +215,11 @@ pub fn repair(
     })
 }
 
-/// Repairs the Delta Lake logs of a lake from its catalog, which must be in order. Logs that another program has
+/// Repairs the Delta Lake logs of a lake from its catalog, which must be intact. Logs that another program has
 /// continued are left alone.
 ///
 /// # Errors
-/// The catalog or a part of it is missing or damaged, another process is writing to the lake, or the disk failed.
+/// The catalog or a part is missing or damaged, another process is writing to the lake, or the disk failed.
 pub fn repair_logs(root: &Path, layouts: &[LakeLayout]) -> Result<Vec<LogRepair>, Problem> {
     let _lock: FileLock = lock_lake(root)?;
     if LakeSnapshot::open_whole(root)?.catalog().is_none() {
@@ -233,7 +233,8 @@ pub fn repair_logs(root: &Path, layouts: &[LakeLayout]) -> Result<Vec<LogRepair>
     Ok(repaired)
 }
 
-/// Renames copies that can't be read, and writes the newest version's if it is missing. `true` if there were any.
+/// Renames unreadable copies, and recreates the newest version's copy if it is missing. `true` if any copy was
+/// unreadable.
 fn mend_copies(root: &Path) -> Result<bool, LakeError> {
     let damaged: Vec<(u64, PathBuf)> = damaged_copies(root)?
         .into_iter()
@@ -306,7 +307,7 @@ fn repair_catalog(
     })
 }
 
-/// The newest version is readable, but some of its parts may be lost.
+/// Repairs a lake whose newest version is readable but may list lost parts.
 fn repair_listed(
     root: &Path,
     newest: Option<Catalog>,
@@ -373,13 +374,13 @@ fn set_aside(damaged: &[(u64, PathBuf)]) -> Result<(), LakeError> {
     Ok(())
 }
 
-/// A part, and the origin it names.
+/// A part and the origin that it records.
 struct Found {
     part: LakePart,
     origin: PartOrigin,
 }
 
-/// Fails if parts that an older version lists are missing and not replaced by another part.
+/// Fails if parts listed by an older version are missing and no other part replaces them.
 fn refuse_forgotten(
     root: &Path,
     known: &Catalog,
@@ -392,7 +393,7 @@ fn refuse_forgotten(
     guard::check_parts(root, &needed)
 }
 
-/// The catalog that the parts describe, with the newest version number among them; and the parts replaced by others.
+/// The catalog described by the parts, numbered like the newest version among them, and the parts that others replace.
 fn rebuild(
     root: &Path,
     layouts: &[LakeLayout],
@@ -414,7 +415,7 @@ fn rebuild(
         for path in files.into_iter().filter(|path| guard::is_complete(path)) {
             let of = guard::part_version(&path).unwrap_or(0);
             version = version.max(of);
-            // Skip parts that a killed process didn't commit: the parts they were made from still exist.
+            // Skip parts that a killed process didn't commit: their source parts still exist.
             if !marked.contains(&of) {
                 found.push(read_part(root, path, layout)?);
             }
@@ -474,7 +475,7 @@ fn read_part(root: &Path, path: PathBuf, layout: &LakeLayout) -> Result<Found, L
     })
 }
 
-/// The first hour of a part's folder, from its name.
+/// The first hour of a part's folder, parsed from the path.
 fn hour_of_folder(part: &Path) -> Hour {
     let value = |key: &str| {
         let mut names = part.iter().filter_map(|name| name.to_str());
@@ -483,7 +484,7 @@ fn hour_of_folder(part: &Path) -> Hour {
     Grain::hour_of_values(value("date=")?, value("hour="))
 }
 
-/// Records absorbed captured parts that can't be read as left out: their rows may exist nowhere else.
+/// Lists unreadable captured parts as left out although they count as absorbed: their rows may exist nowhere else.
 fn leave_out_damaged(
     root: &Path,
     layouts: &[LakeLayout],
@@ -510,7 +511,7 @@ fn leave_out_damaged(
     Ok(())
 }
 
-/// Records times of ids, for traces that may get more parts.
+/// Records id times for traces that may still get parts.
 fn note_times(root: &Path, layouts: &[LakeLayout], catalog: &mut Catalog) -> Result<(), LakeError> {
     let open: Vec<_> = catalog
         .taps
@@ -540,7 +541,7 @@ fn note_times(root: &Path, layouts: &[LakeLayout], catalog: &mut Catalog) -> Res
     Ok(())
 }
 
-/// Whether this folder has a lake, intact or not.
+/// Whether this folder contains a lake, intact or not.
 pub fn is_lake(root: &Path) -> bool {
     root.join(CATALOG_FOLDER).is_dir() || guard::refuse_lost_version(root, 0).is_err()
 }

@@ -1,5 +1,5 @@
-//! Merges captured parts into a lake, and small parts of a lake into larger ones. `brunt lake` drives it, with the
-//! tables that `brunt-capture` describes.
+//! Merges captured parts into a lake, and small parts of a lake into larger ones. Used by `brunt lake`, with the table
+//! layouts from `brunt-capture`.
 //!
 //! ```text
 //!   Compaction::begin ──► take_in, merge_small (any number of times) ──► commit ──► …
@@ -8,12 +8,13 @@
 //!
 //! A version is committed in three steps; a process killed between any two of them loses nothing:
 //!
-//! 1. the new parts, complete and durable under temporary names (`*.open`), get their final names;
-//! 2. the version gets its name: from then on readers see it, all at once;
+//! 1. the new parts, complete and durable under temporary names (`*.open`), are renamed to their final names;
+//! 2. the version gets its name, which makes it visible to readers all at once;
 //! 3. parts that no version in use refers to are deleted ([`Compaction::sweep`]). The next compaction finishes this
 //!    step if it was interrupted.
 //!
-//! The rule: a captured part is deleted only when a durable version has its rows. A damaged one is never deleted.
+//! The rule: a captured part is deleted only after a durable version contains its rows. A damaged part is never
+//! deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -40,7 +41,7 @@ use crate::snapshot::LakeSnapshot;
 use crate::spread::{Spread, SpreadTo};
 use crate::table::Table;
 
-/// This many small parts of one place are merged even if more rows are expected there.
+/// This many small parts of a place are merged even if more rows are expected there.
 const SMALL_PARTS_MAX: usize = 8;
 
 /// How a lake stores the rows of a table.
@@ -50,17 +51,17 @@ pub struct LakeLayout {
     pub table: &'static Table,
     /// How rows are placed.
     pub placing: Placing,
-    /// The column that row groups are sorted by.
+    /// The sort column of row groups.
     pub order: Option<&'static str>,
-    /// Columns that are queried by value: they get Bloom filters.
+    /// Columns that are queried by value, which get Bloom filters.
     pub blooms: Vec<&'static str>,
-    /// Columns of ids, which have the pipeline number above their lower 48 bits.
+    /// Columns of ids, whose bits above the lower 48 are the pipeline number.
     pub ids: Vec<&'static str>,
     /// A column that holds only the pipeline number.
     pub pipeline: Option<&'static str>,
     /// A nullable column that gets the number of the tap's first pipeline.
     pub tap: Option<&'static str>,
-    /// The id column by which other tables' rows are placed; this table has the ids' times.
+    /// The id column by which other tables' rows are placed; this table provides the times of those ids.
     pub clock: Option<&'static str>,
 }
 
@@ -82,16 +83,16 @@ impl LakeLayout {
     }
 }
 
-/// How a lake is compacted.
+/// Compaction settings.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactOptions {
     /// A part is closed at this size; below half of it, it counts as small.
     pub part_bytes: u64,
-    /// Parts and versions stay on disk for this long after they were replaced, for readers that hold no lock.
+    /// Replaced parts and versions stay on disk for this long, for readers that hold no lock.
     pub keep_old: Duration,
 }
 
-/// What a compaction did.
+/// Counters of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CompactCounts {
     /// Captured parts absorbed, excluding damaged ones.
@@ -110,7 +111,7 @@ pub struct CompactCounts {
     pub versions: u64,
     /// Old parts deleted.
     pub parts_deleted: u64,
-    /// Old parts kept, for readers or until `keep_old` has passed.
+    /// Old parts kept for readers, or because `keep_old` hasn't passed yet.
     pub parts_kept: u64,
 }
 
@@ -118,9 +119,9 @@ pub struct CompactCounts {
 pub struct Compaction {
     root: PathBuf,
     options: CompactOptions,
-    /// The next version so far.
+    /// The next version, as prepared so far.
     draft: Catalog,
-    /// The draft's new parts, which don't have their final names yet.
+    /// New parts of the draft, still under temporary names.
     fresh: Vec<String>,
     /// Number of the next new part.
     number: u64,
@@ -129,21 +130,22 @@ pub struct Compaction {
     _lock: FileLock,
 }
 
-/// A trace to take in.
+/// A trace to absorb.
 #[derive(Clone, Copy, Debug)]
 pub struct TakeIn<'a> {
     /// The trace's folder.
     pub source: &'a Path,
     /// Index in [`Catalog::taps`].
     pub tap: usize,
-    /// Whether the trace is still being captured: then the last part of each pipeline may still change, and is skipped.
+    /// Whether the trace is still being captured. If so, the last part of each pipeline may still change and is
+    /// skipped.
     pub is_running: bool,
-    /// Takes in no more than this per call, but at least one part.
+    /// Absorbs at most this much per call, but at least one part.
     pub bytes_max: u64,
 }
 
 impl Compaction {
-    /// Opens the lake in `root` for writing and creates it if necessary; `grain` sets how finely a new lake is divided.
+    /// Opens the lake in `root` for writing, creating it if necessary; `grain` is the time granularity of a new lake.
     ///
     /// # Errors
     /// Another process is writing to the lake ([`LakeError::Busy`]), or it cannot be read or written.
@@ -152,7 +154,7 @@ impl Compaction {
         options: CompactOptions,
         grain: impl FnOnce() -> Result<Grain, LakeError>,
     ) -> Result<Compaction, LakeError> {
-        // If the catalog was lost, don't start a new one in its place.
+        // Don't create a new catalog in place of a lost one.
         if versions(root)?.is_empty() {
             guard::refuse_lost_version(root, 0)?;
         }
@@ -175,7 +177,7 @@ impl Compaction {
         Ok(compaction)
     }
 
-    /// The next version so far.
+    /// The next version, as prepared so far.
     pub fn draft(&self) -> &Catalog {
         &self.draft
     }
@@ -185,12 +187,12 @@ impl Compaction {
         &mut self.draft.taps
     }
 
-    /// Forgets the times of a tap's ids, once no more rows of the tap will come.
+    /// Drops the times of a tap's ids, once no more rows of the tap will arrive.
     pub fn forget_times(&mut self, tap: usize) {
         self.draft.timeline.forget(self.draft.taps[tap].numbers());
     }
 
-    /// What was done so far.
+    /// Counters so far.
     pub fn counts(&self) -> CompactCounts {
         self.counts
     }
@@ -200,15 +202,15 @@ impl Compaction {
         &self.damaged
     }
 
-    /// Like [`Compaction::damaged`], at the end.
+    /// Like [`Compaction::damaged`], but consumes the compaction.
     pub fn into_damaged(self) -> Vec<LakeError> {
         self.damaged
     }
 
-    /// Takes in captured parts of a table, from where the previous call stopped. Returns whether there were any.
+    /// Absorbs captured parts of a table, continuing after the previous call. Returns whether there were any.
     ///
     /// # Errors
-    /// The disk failed. Discard the draft then.
+    /// The disk failed. Discard the draft in this case.
     pub fn take_in(&mut self, layout: &LakeLayout, from: TakeIn<'_>) -> Result<bool, LakeError> {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -290,10 +292,10 @@ impl Compaction {
         spread.finish()
     }
 
-    /// Takes in the parts that another lake has of a table, whatever their numbers. That lake must be complete.
+    /// Absorbs all parts of a table in another lake, whatever their numbers. That lake must be complete.
     ///
     /// # Errors
-    /// As [`Compaction::take_in`]; also if a part is damaged, which the other lake still has.
+    /// As for [`Compaction::take_in`]; also if a part is damaged, which remains in the other lake.
     pub fn take_in_lake(
         &mut self,
         layout: &LakeLayout,
@@ -335,11 +337,11 @@ impl Compaction {
         self.add_verified(layout, new, self.counts.rows_taken_in - rows_before)
     }
 
-    /// Merges small parts of one place: as soon as there are two if no more rows are expected there, otherwise when
-    /// there are many. `is_finished`: no more rows are expected anywhere. Returns whether any were merged.
+    /// Merges small parts of each place: as soon as there are two if no more rows are expected there, otherwise when
+    /// there are many. `is_finished` means that no more rows are expected anywhere. Returns whether any were merged.
     ///
     /// # Errors
-    /// As [`Compaction::take_in`].
+    /// As for [`Compaction::take_in`].
     pub fn merge_small(
         &mut self,
         layout: &LakeLayout,
@@ -369,7 +371,7 @@ impl Compaction {
                     rows += parts.iter().map(|part| part.rows).sum::<u64>();
                     self.counts.parts_merged += parts.len() as u64;
                 }
-                // The damaged part stays as it is, and readers report it.
+                // The damaged part stays, and readers report it.
                 Err(error) if error.is_of_one_part() => self.damaged.push(error),
                 Err(error) => return Err(error),
             }
@@ -402,7 +404,7 @@ impl Compaction {
                 groups.push((extremes, index, group));
             }
         }
-        // By id, so that each pipeline's rows stay together; for equal ids, the older part first.
+        // Sort by id, so that each pipeline's rows stay together; for equal ids, older parts come first.
         groups.sort();
         let mut to = self.spread_to(&self.draft);
         to.origin = origin;
@@ -442,7 +444,7 @@ impl Compaction {
         }
     }
 
-    /// Adds an empty part to a table that has no parts, so that its columns are visible. Returns whether it did.
+    /// Adds an empty part to a table without parts, so that its columns are visible. Returns whether one was added.
     ///
     /// # Errors
     /// The disk failed.
@@ -454,7 +456,8 @@ impl Compaction {
         Ok(is_missing)
     }
 
-    /// Reads new parts back and adds them: the parts they replace will be deleted. `rows`: how many rows went in.
+    /// Reads new parts back to verify them, and adds them; the parts that they replace will be deleted. `rows` is the
+    /// number of rows that went into them.
     pub(crate) fn add_verified(
         &mut self,
         layout: &LakeLayout,
@@ -478,13 +481,13 @@ impl Compaction {
         self.fresh.extend(new.iter().map(|part| part.path.clone()));
         let parts = self.draft.parts.entry(table.to_string()).or_default();
         parts.extend(new);
-        // An empty part is only there while the table has no rows.
+        // An empty part is needed only while the table has no rows.
         if parts.iter().any(|part| part.rows > 0) {
             parts.retain(|part| part.rows > 0);
         }
     }
 
-    /// Makes the draft the newest version, and deletes what is no longer needed.
+    /// Makes the draft the newest version and deletes files that are no longer needed.
     ///
     /// # Errors
     /// The disk failed. Earlier commits are unaffected.
@@ -494,7 +497,7 @@ impl Compaction {
         for path in self.fresh.drain(..) {
             let path = self.root.join(path);
             std::fs::rename(open_name(&path), &path).map_err(LakeError::io(&path))?;
-            // Sync the parents too: folders created for a part are entries in them.
+            // Sync the parent folders too: folders created for a part are entries in them.
             folders.extend(path.ancestors().skip(1).take(3).map(Path::to_path_buf));
         }
         for folder in folders
@@ -515,13 +518,12 @@ impl Compaction {
         self.sweep()
     }
 
-    /// Deletes what is no longer needed: versions that are old enough and held by no reader; parts in none of the
-    /// remaining versions nor in the newest version of a table's log; and leftovers of a killed process. Call it after
-    /// a failure, too.
+    /// Deletes versions that are old enough and not held by a reader, parts that are neither in a remaining version nor
+    /// in the newest version of a table's log, and leftovers of killed processes. Call it after a failure, too.
     ///
     /// # Errors
     /// The folder cannot be read, or the lake is incomplete: its newest version or one of its parts is missing or
-    /// damaged. Then nothing is deleted.
+    /// damaged. In that case nothing is deleted.
     pub fn sweep(&mut self) -> Result<(), LakeError> {
         let number = versions(&self.root)?.last().copied().unwrap_or(0);
         guard::unmark_pending(&self.root, number)?;
@@ -563,7 +565,7 @@ impl Compaction {
                 }
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
                 self.counts.parts_deleted += u64::from(is_complete(&path));
-                // This fails for folders that aren't empty, which must stay.
+                // Fails for folders that aren't empty; those must stay.
                 for folder in path
                     .ancestors()
                     .skip(1)
@@ -574,13 +576,13 @@ impl Compaction {
             }
             self.sweep_captured(&table, &kept)?;
         }
-        // Leftovers of a killed process are gone now.
+        // All leftovers of killed processes are gone at this point.
         prune_copies(&self.root, number)?;
         guard::unmark_pending(&self.root, u64::MAX)
     }
 
-    /// The parts in the newest version of a table's log: its readers hold no lock, and see only this version. `None`:
-    /// another program has changed the log, so any part may be in use.
+    /// The parts in the newest version of a table's log; readers of the log hold no lock and see only this version.
+    /// `None` if another program has changed the log, so that any part may be in use.
     fn in_log(&self, table: &Path) -> Option<BTreeSet<PathBuf>> {
         let name = table
             .file_name()
@@ -591,7 +593,7 @@ impl Compaction {
         Some(parts.map(|part| table.join(part)).collect())
     }
 
-    /// Deletes parts captured into the lake's own folder that all of these versions have absorbed.
+    /// Deletes parts captured into the lake's own folder once all of these versions have absorbed them.
     fn sweep_captured(&mut self, table: &Path, kept: &[Option<Catalog>]) -> Result<(), LakeError> {
         let Some(name) = table.file_name().and_then(|name| name.to_str()) else {
             return Ok(());
@@ -630,8 +632,7 @@ impl Compaction {
         Ok(())
     }
 
-    /// The versions that may still be read, after deleting all
-    /// others. `None` stands for the time before the first version.
+    /// The versions that may still be in use, after deleting all others. `None` is the state before the first version.
     fn kept_versions(&self) -> Result<Vec<Option<Catalog>>, LakeError> {
         let all = versions(&self.root)?;
         let mut kept = Vec::new();
@@ -646,7 +647,7 @@ impl Compaction {
             let is_old = successor
                 .as_ref()
                 .is_some_and(|successor| !is_young(successor));
-            // A reader that gets the shared lock after this sees that the file is gone, and uses the newest version.
+            // A reader that gets the shared lock after this notices that the file is gone and uses the newest version.
             let unheld = if is_old {
                 lock::try_exclusive(&path)?
             } else {
@@ -680,7 +681,7 @@ impl LakeLayout {
     }
 }
 
-/// Replaces the trace's pipeline numbers in rows by the lake's.
+/// Replaces the trace's pipeline numbers with the lake's.
 fn number_rows(layout: &LakeLayout, rows: &mut Batch, first_pipeline: u16) {
     if let Some(tap) = layout.tap {
         rows.fill_nulls(tap, 0);
@@ -698,7 +699,7 @@ fn number_rows(layout: &LakeLayout, rows: &mut Batch, first_pipeline: u16) {
     }
 }
 
-/// Reads a whole part into memory (captured parts are small), or nothing if it is damaged.
+/// Reads a whole part into memory (captured parts are small). After an error, `rows` must not be used.
 pub(crate) fn read_all(
     path: &Path,
     rows: &mut Batch,
@@ -714,7 +715,7 @@ pub(crate) fn read_all(
     Ok(())
 }
 
-/// Locks out other writers to the lake in `root`.
+/// Locks out other writers of the lake in `root`.
 pub(crate) fn lock_lake(root: &Path) -> Result<FileLock, LakeError> {
     let folder = root.join(CATALOG_FOLDER);
     std::fs::create_dir_all(&folder).map_err(|error| LakeError::writing(&folder, 0, error))?;

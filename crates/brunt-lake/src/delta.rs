@@ -1,12 +1,12 @@
-//! The table format of a lake: a Delta Lake log for each table, through which Spark,
-//! DuckDB, Sail and others find its parts with their statistics, and see each
-//! version atomically. docs/table-formats.md explains the choice of this format.
+//! The table format of a lake: a Delta Lake log for each table, through which Spark, DuckDB, Sail and others find its
+//! parts and their statistics and see each version atomically. docs/table-formats.md explains why this format was
+//! chosen.
 //!
 //! ```text
 //! operations/
 //!   _delta_log/00000000000000000000.json    schema, and the first parts
 //!   _delta_log/00000000000000000001.json    parts added, parts removed
-//!   _delta_log/….checkpoint.parquet         sometimes: the sum of all versions up to this one
+//!   _delta_log/….checkpoint.parquet         occasionally: the combined state of all versions so far
 //!   _delta_log/_brunt_sums.json             checksums of these files
 //!   date=2026-11-25/…/part-….parquet        the parts
 //! ```
@@ -14,9 +14,8 @@
 //! The format: <https://github.com/delta-io/delta/blob/master/PROTOCOL.md>, reader version 1 and writer version 2. Time
 //! columns are declared by their twins ([`crate::integer_times`]), because the format has no nanoseconds.
 //!
-//! The rule: a version's file is linked under its name only when it is complete, and only if no other process has
-//! written that version. A log with features that this module doesn't know is not continued, nor is one whose files
-//! aren't those that were written.
+//! The rule: a version's file is linked to its name only once it is complete, and only if no other process has written
+//! that version. A log that uses unknown features is not continued, nor is one whose files were changed.
 
 mod check;
 mod checkpoint;
@@ -45,11 +44,11 @@ use log::{Add, Log, names_in};
 pub use check::check_log;
 pub use repair::{LogRepair, repair_log};
 
-/// The log's folder in a table's folder.
+/// The log's folder within a table's folder.
 const LOG_FOLDER: &str = "_delta_log";
-/// How the writer's name begins in versions that this program wrote.
+/// Prefix of the writer's name in versions written by this program.
 const ENGINE_PREFIX: &str = "brunt/";
-/// What readers and writers of a log must support.
+/// Protocol versions that readers and writers of a log must support.
 const READER_VERSION: u32 = 1;
 const WRITER_VERSION: u32 = 2;
 /// Versions between checkpoints, as in Delta's own writers.
@@ -58,7 +57,7 @@ const CHECKPOINT_EVERY: u64 = 10;
 /// What is wrong with a file that differs from its checksum.
 const CHANGED: &str = "was changed or damaged after it was written (checksum)";
 
-/// Files of a log that are replaced with each checkpoint or version: the hint, and the checksums.
+/// Files of a log that are replaced with each checkpoint or version: the hint and the checksums.
 pub const REPLACED_FILES: [&str; 2] = [checkpoint::HINT, sums::NAME];
 
 /// Why a log was not continued.
@@ -67,7 +66,7 @@ pub enum DeltaError {
     /// A part cannot be read.
     #[error(transparent)]
     Part(#[from] LakeError),
-    /// A part without twins of its times, or of another table.
+    /// A part lacks the twin of a time column, or belongs to another table.
     #[error("{}: has no column {column}: only compacted parts of this program's build can be published", path.display())]
     Column {
         /// The part.
@@ -75,7 +74,7 @@ pub enum DeltaError {
         /// The missing column.
         column: String,
     },
-    /// A part outside the table's folder.
+    /// A part is outside the table's folder.
     #[error("{}: is not below the table's folder", path.display())]
     Elsewhere {
         /// The part.
@@ -99,7 +98,7 @@ pub enum DeltaError {
         /// Why.
         source: serde_json::Error,
     },
-    /// A file of the log is missing, is not what was written, or doesn't agree with the catalog.
+    /// A file of the log is missing, was changed, or doesn't match the catalog.
     #[error("{}: {what}", path.display())]
     Damaged {
         /// The file.
@@ -107,7 +106,7 @@ pub enum DeltaError {
         /// What is wrong with it.
         what: String,
     },
-    /// Another program continued the log in a way that this one doesn't support, or removed its beginning.
+    /// Another program continued the log in a way that this program doesn't support, or removed its beginning.
     #[error("{}: another program has changed this log: {what}; move the folder away to begin a new one", path.display())]
     Foreign {
         /// The log, or a file in it.
@@ -126,7 +125,7 @@ pub struct DeltaVersion {
     pub added: usize,
     /// Number of parts removed.
     pub removed: usize,
-    /// Whether the rows are the same as before, only stored differently.
+    /// Whether the rows are unchanged and only stored differently.
     pub is_rearranged: bool,
 }
 
@@ -135,14 +134,14 @@ pub struct DeltaVersion {
 pub struct DeltaLogFiles {
     /// Versions, one file each, oldest first.
     pub versions: Vec<PathBuf>,
-    /// Checkpoints, oldest first, then the [`REPLACED_FILES`].
+    /// Checkpoints, oldest first, then [`REPLACED_FILES`].
     pub checkpoints: Vec<PathBuf>,
     /// Parts in the newest version, relative to the table's folder.
     pub parts: BTreeSet<String>,
 }
 
-/// Publishes these as the parts of a table in `root`, as of this version of the catalog: adds new parts to its log and
-/// removes missing ones, in one version. `None` if the log is up to date.
+/// Publishes the given parts as the contents of a table in `root`, as of the given catalog version: adds new parts to
+/// the table's log and removes missing ones, in a single version. `None` if the log is up to date.
 ///
 /// # Errors
 /// A part or the log cannot be read, the log was changed, or the version cannot be written.
@@ -173,7 +172,7 @@ pub fn publish(
     }
 }
 
-/// Parts by their paths in the log of the table in this folder.
+/// The given parts, keyed by their paths in the log of the table in this folder.
 fn wanted<'a>(
     folder: &Path,
     parts: &'a [PathBuf],
@@ -187,7 +186,7 @@ fn wanted<'a>(
     Ok(wanted)
 }
 
-/// The version that makes these the parts of a log, with its actions; `None` if they are already.
+/// The version that changes a log's contents to these parts, with its actions; `None` if it has these parts already.
 fn next_version(
     table: &'static Table,
     folder: &Path,
@@ -214,7 +213,7 @@ fn next_version(
         .into_iter()
         .map(|(path, part)| Ok((path, add(table, part)?)))
         .collect::<Result<_, DeltaError>>()?;
-    // A compaction changes no rows: if as many are added as removed, they are the same rows.
+    // A compaction changes no rows: if as many rows are added as removed, they are taken to be the same.
     let rows = |adds: &mut dyn Iterator<Item = &Add>| adds.map(Add::rows).sum::<Option<u64>>();
     let rows_gone = rows(&mut gone.iter().map(|(_, add)| *add));
     let is_rearranged = !gone.is_empty()
@@ -250,7 +249,7 @@ fn next_version(
 /// The files of a table's log in `root`; `None` if it has none.
 ///
 /// # Errors
-/// The log cannot be read, or another program has changed it in a way that this one doesn't support.
+/// The log cannot be read, or another program has changed it in an unsupported way.
 pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, DeltaError> {
     let folder = root.join(table);
     let log_folder = folder.join(LOG_FOLDER);
@@ -275,7 +274,7 @@ pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, Delt
     }))
 }
 
-/// Whether any table in `root` has a log: then there may be readers that hold no lock.
+/// Whether any table in `root` has a log, and therefore possibly readers that hold no lock.
 pub fn has_log(root: &Path) -> bool {
     let folders = std::fs::read_dir(root).into_iter().flatten().flatten();
     folders
@@ -312,7 +311,7 @@ fn version_path(log: &Path, version: u64) -> PathBuf {
     log.join(format!("{version:020}.json"))
 }
 
-/// Commits a version, durably; `false` if that version exists already.
+/// Durably commits a version; `false` if that version exists already.
 fn commit(log: &Path, version: u64, actions: &[Value]) -> Result<bool, DeltaError> {
     std::fs::create_dir_all(log).map_err(io_error(log))?;
     let path = version_path(log, version);
@@ -347,7 +346,7 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DeltaError {
     |source| DeltaError::Io { path, source }
 }
 
-/// A table's schema as the log stores it: a JSON string.
+/// A table's schema as stored in the log: a JSON string.
 fn schema(table: &Table) -> String {
     let fields = table.columns.iter().map(|column| {
         let kind = match column.kind {
@@ -380,7 +379,7 @@ fn meta_data(table: &Table, id: &str, schema: &str, now_ms: u64) -> Value {
     })
 }
 
-/// An id in the form of a UUID; it only has to differ from other tables' ids.
+/// A UUID-like table id, which only has to differ from those of other tables.
 fn new_id(folder: &Path) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -415,7 +414,7 @@ fn add_action(path: &str, add: &Add, data_change: bool) -> Value {
     }})
 }
 
-/// A part with the statistics that let engines skip it.
+/// The action that adds a part, with the statistics that let engines skip it.
 fn add(table: &'static Table, part: &Path) -> Result<Add, DeltaError> {
     let file = File::open(part).map_err(io_error(part))?;
     let about = file.metadata().map_err(io_error(part))?;
@@ -486,10 +485,10 @@ fn statistics(
     Ok(json!({ "numRecords": rows, "minValues": mins, "maxValues": maxes, "nullCount": nulls }))
 }
 
-/// Minimum and maximum over all groups; `None` if there are no values, or if they are unknown. Each group's statistics
+/// Minimum and maximum over all groups; `None` if there are no values or a bound is unknown. Each group's statistics
 /// come with its number of rows.
 fn extremes(groups: &[(&Statistics, u64)]) -> Option<(Value, Value)> {
-    // A group with only nulls has no bounds, and is ignored.
+    // A group with only nulls has no bounds and is ignored.
     let bounds = |group: &&(&Statistics, u64)| group.0.null_count_opt() != Some(group.1);
     let bounds = groups
         .iter()
@@ -500,7 +499,7 @@ fn extremes(groups: &[(&Statistics, u64)]) -> Option<(Value, Value)> {
     Some((min.json()?, max.json()?))
 }
 
-/// A bound of a column; all groups have the same type.
+/// A bound of a column, typed like the statistics of all groups.
 #[derive(PartialEq, PartialOrd)]
 enum Bound {
     Int(i64),
@@ -518,7 +517,7 @@ impl Bound {
         if other > self { other } else { self }
     }
 
-    /// The log has no bounds for booleans or for NaN.
+    /// The bound as JSON; the log has none for booleans and NaN.
     fn json(self) -> Option<Value> {
         match self {
             Bound::Int(value) => Some(value.into()),

@@ -1,7 +1,7 @@
-//! Encodes a batch as the bytes of a Parquet file: one row group, zstd, each column encoded as the table describes.
-//! Pure: the writer writes the bytes to disk.
+//! Encodes a batch as the bytes of a Parquet file with a single zstd-compressed row group, each column encoded as the
+//! table describes. Pure: the writer writes the bytes to disk.
 //!
-//! The rule: every reader must understand the file: data pages of version 1, no unsigned or nested types.
+//! The rule: every Parquet reader must understand the file: version 1 data pages, no unsigned or nested types.
 
 use std::sync::Arc;
 
@@ -29,17 +29,17 @@ use crate::packing;
 use crate::sums;
 use crate::table::{Coding, Column, ColumnKind, Table};
 
-/// Saves three quarters of what higher levels save, at several hundred megabytes per second.
+/// Gets three quarters of the savings of higher levels, at several hundred megabytes per second.
 const ZSTD_LEVEL: i32 = 1;
 /// Key of the table's name in the file's metadata.
 pub(crate) const TABLE_KEY: &str = "brunt.table";
-/// If the dictionary would be larger than this, the page stores the values themselves.
+/// If the dictionary would exceed this size, the page stores the values themselves.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
-/// Longest text kept as a column's minimum or maximum.
+/// Longest text stored as a column's minimum or maximum.
 const EXTREME_BYTES_MAX: usize = 64;
 
-/// Encodes files of one table. Pages are encoded here, so that columns with little information cost little time, and
-/// all columns share the buffers. The library writes the page headers and the file's structure.
+/// Encodes files of one table. Pages are encoded here, so that columns with little information take little time and all
+/// columns share the buffers. The library writes the page headers and the file structure.
 pub(crate) struct Encoder {
     columns: &'static [Column],
     schema: TypePtr,
@@ -50,14 +50,14 @@ pub(crate) struct Encoder {
 /// An encoded column of a row group, and its entry in the footer.
 pub(crate) type EncodedColumn = (Bytes, ColumnCloseResult);
 
-/// Memory for encoding: shared by the writers of one thread, so that it stays in that core's cache.
+/// Encoding buffers, shared by the writers of a thread so that they stay in that core's cache.
 pub(crate) struct Buffers {
     zstd: zstd::bulk::Compressor<'static>,
     scratch: Scratch,
     order: RowOrder,
-    /// A column in the sorted order of the rows.
+    /// A column in sorted row order.
     ordered: Cells,
-    /// The file encoded last.
+    /// The most recently encoded file.
     pub file: Vec<u8>,
 }
 
@@ -73,10 +73,10 @@ impl Default for Buffers {
     }
 }
 
-/// Buffers for a page, reused.
+/// Reusable buffers for a page.
 #[derive(Default)]
 struct Scratch {
-    /// Values of a column without nulls.
+    /// Non-null values of a column.
     ints: Vec<i64>,
     /// Lengths of texts.
     lengths: Vec<i64>,
@@ -101,7 +101,7 @@ impl Encoder {
         }
     }
 
-    /// Encodes the rows as a file, sorted by a column if one is named ([`RowOrder::of`]). A batch without rows gives a
+    /// Encodes the rows as a file, sorted by a column if one is given ([`RowOrder::of`]). An empty batch results in a
     /// file without row groups.
     pub fn encode(
         &self,
@@ -147,7 +147,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Encodes one column of `rows` rows, for a group that is assembled column by column.
+    /// Encodes one column of `rows` rows, for a row group that is assembled column by column.
     pub fn column(
         &self,
         index: usize,
@@ -161,7 +161,7 @@ impl Encoder {
     }
 }
 
-/// Appends the definition levels as run lengths, preceded by their size.
+/// Appends the definition levels, run-length encoded and preceded by their size.
 fn put_levels(cells: &Cells, rows: usize, page: &mut Vec<u8>) {
     page.extend([0; 4]);
     match cells.nulls {
@@ -175,7 +175,7 @@ fn put_levels(cells: &Cells, rows: usize, page: &mut Vec<u8>) {
     page[..4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Encodes a column as one page, after a dictionary if it has one.
+/// Encodes a column as one page, preceded by a dictionary page if it has a dictionary.
 fn encode_column(
     scratch: &mut Scratch,
     zstd: &mut zstd::bulk::Compressor<'static>,
@@ -247,7 +247,7 @@ fn encode_column(
     Ok((sink.into_inner()?.into(), closed))
 }
 
-/// How the values are encoded in the page.
+/// The encoding of the values in a page.
 struct LaidOut {
     encoding: Encoding,
     /// Number of dictionary entries, if there is a dictionary.
@@ -265,7 +265,7 @@ impl LaidOut {
     }
 }
 
-/// Appends the non-null values to the page, and fills the dictionary.
+/// Appends the non-null values to the page and fills the dictionary.
 fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
     let nulls = Some(cells.nulls as u64);
     match &cells.values {
@@ -310,7 +310,7 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
                 // `min` and `max` ignore NaN.
                 (min, max) = (min.min(*value), max.max(*value));
             }
-            // A zero bound stands for both signs of zero (parquet.thrift, "ColumnOrder").
+            // A zero bound covers both zeros (parquet.thrift, "ColumnOrder").
             let min = if min == 0.0 { -0.0 } else { min };
             let max = if max == 0.0 { 0.0 } else { max };
             let some = min <= max;
@@ -442,7 +442,7 @@ fn lay_out_texts(scratch: &mut Scratch, cells: &Cells, texts: &Texts, column: &C
     let statistics = text_statistics(extremes, nulls);
     if column.coding == Coding::Delta {
         packing::deltas(&scratch.lengths, &mut scratch.page);
-        // A null's text is empty, so the concatenated texts are those that are present.
+        // A null's text is empty, so the concatenation contains exactly the non-null texts.
         scratch.page.extend_from_slice(texts.bytes.as_bytes());
         return LaidOut::plainly(Encoding::DELTA_LENGTH_BYTE_ARRAY, statistics);
     }
@@ -457,8 +457,8 @@ fn text_statistics(extremes: Option<(&[u8], &[u8])>, nulls: Option<u64>) -> Stat
     Statistics::byte_array(min, max, None, nulls, false)
 }
 
-/// Numbers distinct values in the order of first appearance, and appends them to the dictionary; `None` if that grows
-/// too large.
+/// Numbers the distinct values in order of first appearance and appends them to the dictionary; `None` if the
+/// dictionary grows too large.
 fn number<T: Copy + PartialEq>(
     values: impl Iterator<Item = T>,
     hash: impl Fn(&T) -> u64,
@@ -472,7 +472,7 @@ fn number<T: Copy + PartialEq>(
     table.clear();
     indexes.clear();
     for value in values {
-        // Equal values often follow each other.
+        // Equal values often occur in runs.
         if let Some((same, index)) = last
             && same == value
         {
@@ -501,7 +501,7 @@ fn number<T: Copy + PartialEq>(
 
 type Extremes<'a> = Option<(&'a [u8], &'a [u8])>;
 
-/// Like [`number`] for texts, with minimum and maximum: only distinct texts are compared.
+/// Like [`number`], but for texts, and with minimum and maximum; only distinct texts are compared.
 fn number_texts<'a>(
     texts: impl Iterator<Item = &'a [u8]>,
     hash: impl Fn(&&'a [u8]) -> u64,
@@ -543,7 +543,7 @@ fn present(values: &[i64], levels: &[i16], into: &mut Vec<i64>) {
     into.clear();
     into.resize(values.len(), 0);
     let mut count = 0;
-    // Always write, but advance only for values: no branch depends on the data.
+    // Always store, but advance only for values: avoids data-dependent branches.
     for (value, level) in values.iter().zip(levels) {
         into[count] = *value;
         count += *level as usize;
@@ -592,14 +592,14 @@ fn field(column: &Column) -> Type {
             .with_converted_type(ConvertedType::UTF8);
     }
     if column.kind == ColumnKind::Time {
-        // Readers that don't support nanoseconds see an Int64, because converted types have no nanoseconds.
+        // Readers without nanosecond support see an Int64, because converted types have no nanoseconds.
         field = field.with_logical_type(Some(LogicalType::timestamp(true, TimeUnit::NANOS)));
     }
     field.build().expect("each kind is a valid primitive type")
 }
 
-/// Properties of the file. A minimum and maximum per column let an engine skip parts; finer ones would take a tenth of
-/// a small part.
+/// File properties. The minimum and maximum of each column let an engine skip parts; finer statistics would take a
+/// tenth of a small part.
 fn properties(table: &Table) -> WriterProperties {
     let named = KeyValue::new(TABLE_KEY.to_string(), table.name.to_string());
     WriterProperties::builder()
@@ -613,7 +613,7 @@ fn properties(table: &Table) -> WriterProperties {
 mod tests {
     use super::*;
 
-    /// A time is a UTC timestamp in nanoseconds, and an Int64 to readers that don't support those.
+    /// A time column is a UTC timestamp in nanoseconds, and an Int64 to readers that don't support those.
     #[test]
     fn times_are_timestamps() {
         let field = field(&Column::time("at", "When."));
@@ -625,9 +625,9 @@ mod tests {
         assert_eq!(field.get_physical_type(), Physical::INT64);
     }
 
-    /// A batch without rows is a complete file too: engines find the columns in it.
+    /// A batch without rows is a complete file, too: engines find its columns.
     #[test]
-    fn no_rows_are_a_file() {
+    fn a_batch_without_rows_is_a_complete_file() {
         const TABLE: Table = Table {
             name: "t",
             doc: "Rows.",

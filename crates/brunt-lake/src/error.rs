@@ -1,19 +1,19 @@
-//! Why a table could not be written or read.
+//! Errors from writing and reading tables.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Errors name the file or folder, and what to do about it where that isn't obvious.
+/// Names the file or folder, and the remedy if it isn't obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
-    /// The file system, the quota or the file size limit is exhausted. Closed parts are complete;
-    /// the writer still has the rows of the open part, and may try again.
+    /// The file system, quota or file size limit is exhausted. Closed parts are complete; the writer still holds the
+    /// rows of the open part and may retry.
     #[error(
         "{}: no space for {bytes} more bytes ({source}); everything written so far is kept: free some space, or choose another folder",
         path.display()
     )]
     Full {
-        /// The part that didn't fit.
+        /// The part that couldn't be written.
         path: PathBuf,
         /// Size of the part.
         bytes: u64,
@@ -28,7 +28,7 @@ pub enum LakeError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The folder already has parts of an earlier writer.
+    /// The folder already contains parts written earlier.
     #[error("{}: already contains a table; choose another folder, or move it away", path.display())]
     Taken {
         /// The table's folder.
@@ -44,7 +44,7 @@ pub enum LakeError {
         /// What is wrong with it.
         what: String,
     },
-    /// Compacted parts without the version of the catalog that lists them.
+    /// Compacted parts exist, but the catalog version that lists them is missing.
     #[error(
         "{}: this version of the lake's catalog is missing, though {} was written with it; nothing is read, added or deleted \
          without it: run `brunt lake check --repair`, finish the `brunt lake pull` that was under way, or restore _catalog from a backup",
@@ -56,7 +56,7 @@ pub enum LakeError {
         /// One of the parts.
         part: PathBuf,
     },
-    /// A version of the catalog that cannot be read.
+    /// A catalog version cannot be read.
     #[error("{}: not readable as the catalog of a lake: {what}; remove nothing, and run `brunt lake check --repair`, or restore the file from a backup", path.display())]
     Catalog {
         /// The version's file.
@@ -64,7 +64,7 @@ pub enum LakeError {
         /// What is wrong with it.
         what: String,
     },
-    /// A part that doesn't name its origin.
+    /// A part doesn't name its origin.
     #[error("{}: an earlier version of brunt wrote this part, which doesn't name its origin: the catalog can't be rebuilt from it; restore _catalog from a backup or from a copy in an object store", path.display())]
     NoOrigin {
         /// The part.
@@ -84,7 +84,7 @@ pub enum LakeError {
         /// How many other parts are missing or truncated.
         others: usize,
     },
-    /// A catalog version that a newer program wrote.
+    /// A newer program wrote this catalog version.
     #[error(
         "{}: catalog of format {found}, this program reads format {known}: use the program that wrote it, or a newer one",
         path.display()
@@ -103,7 +103,7 @@ pub enum LakeError {
         /// The lake's folder.
         path: PathBuf,
     },
-    /// Not an intact Parquet file: truncated, or its bytes have changed.
+    /// Not an intact Parquet file: it is truncated or its bytes have changed.
     #[error("{}: damaged: {what}", path.display())]
     Damaged {
         /// The file.
@@ -113,7 +113,7 @@ pub enum LakeError {
     },
 }
 
-/// Number of further parts in the same condition.
+/// Number of other parts in the same condition.
 struct Others(usize);
 
 impl std::fmt::Display for Others {
@@ -126,7 +126,7 @@ impl std::fmt::Display for Others {
 }
 
 impl LakeError {
-    /// Distinguishes lack of space from other errors.
+    /// Distinguishes lack of space from other write errors.
     pub(crate) fn writing(path: &Path, bytes: u64, source: io::Error) -> LakeError {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let path = path.to_path_buf();
@@ -145,17 +145,17 @@ impl LakeError {
         |source| LakeError::Io { path, source }
     }
 
-    /// Whether only one file is unreadable, so that a reader can continue with the others.
+    /// Whether the error affects only one file, so that a reader can continue with the others.
     pub fn is_of_one_part(&self) -> bool {
         matches!(self, LakeError::Damaged { .. })
     }
 
-    /// Whether a file doesn't exist: it was deleted after it was listed.
+    /// Whether the file doesn't exist: it was deleted after being listed.
     pub fn is_gone(&self) -> bool {
         matches!(self, LakeError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether only space was missing, so that the writer can continue once space is freed.
+    /// Whether the only problem is lack of space, so that the writer can continue once space is freed.
     pub fn is_full(&self) -> bool {
         matches!(self, LakeError::Full { .. })
     }

@@ -1,6 +1,6 @@
-//! Reads a Parquet file whose columns aren't known beforehand: the result of an SQL engine. Called by `brunt sql`.
+//! Reads Parquet files whose columns aren't known in advance: results of SQL engines. Used by `brunt sql`.
 //!
-//! The rule: values keep their precision, and memory does not grow with the number of rows.
+//! The rule: values keep their full precision, and memory doesn't grow with the number of rows.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;
@@ -33,7 +33,7 @@ pub struct ForeignColumn {
     pub is_number: bool,
 }
 
-/// A value of any type.
+/// A value of any supported type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForeignValue {
     /// Null.
@@ -48,7 +48,7 @@ pub enum ForeignValue {
     Single(f32),
     /// A 64-bit floating-point number.
     Double(f64),
-    /// A text; also dates, times and UUIDs in their usual form, times in UTC.
+    /// Text; also dates, times (in UTC) and UUIDs in their usual notation.
     Text(String),
     /// Bytes that are not text.
     Bytes(Vec<u8>),
@@ -175,7 +175,7 @@ fn column(kind: &Type) -> ForeignColumn {
     }
 }
 
-/// Converts a value of this type. For a list in the legacy form, the type of its elements is ignored.
+/// Converts a value of this type. For lists in the legacy form, the element type is ignored.
 fn value(field: Field, kind: Option<&Arc<Type>>) -> ForeignValue {
     let logical = kind.and_then(|kind| kind.get_basic_info().logical_type_ref());
     let child = |index: usize| {
@@ -197,7 +197,7 @@ fn value(field: Field, kind: Option<&Arc<Type>>) -> ForeignValue {
         Field::Float(value) => ForeignValue::Single(value),
         Field::Double(value) => ForeignValue::Double(value),
         Field::Decimal(_) => {
-            // Without a fraction it would end with the decimal point.
+            // A number without a fraction would end with the decimal point.
             ForeignValue::Decimal(field.to_string().trim_end_matches('.').to_string())
         }
         Field::Str(value) => ForeignValue::Text(value),
@@ -278,7 +278,7 @@ fn time_of_day(ns: i128) -> ForeignValue {
     ForeignValue::Text(clock_text(ns))
 }
 
-/// `08:15:00.5`, with as many decimals as needed.
+/// `08:15:00.5`, with as many decimals as necessary.
 fn clock_text(ns: i128) -> String {
     let (second, fraction) = (ns / SECOND_NS, ns % SECOND_NS);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -305,7 +305,7 @@ impl Display for ForeignValue {
     }
 }
 
-/// The word for a floating-point number that JSON can't represent.
+/// The name of a floating-point number that JSON can't represent.
 fn not_finite(value: &ForeignValue) -> Option<&'static str> {
     let number = match value {
         ForeignValue::Single(number) => f64::from(*number),
@@ -320,7 +320,7 @@ fn not_finite(value: &ForeignValue) -> Option<&'static str> {
     }
 }
 
-/// A value as JSON. Numbers have all their digits; NaN and infinities, which JSON lacks, are the strings `NaN`,
+/// A value as JSON. Numbers keep all digits; NaN and the infinities, which JSON lacks, are the strings `NaN`,
 /// `Infinity` and `-Infinity`; bytes are hexadecimal strings.
 struct Json<'a>(&'a ForeignValue);
 
@@ -353,8 +353,8 @@ impl Display for Json<'_> {
     }
 }
 
-/// Named values as a JSON object, in order. Numbers have all their digits; NaN and infinities, which JSON lacks, are
-/// the strings `NaN`, `Infinity` and `-Infinity`; bytes are hexadecimal strings.
+/// Named values as a JSON object, in order. Numbers keep all digits; NaN and the infinities, which JSON lacks, are the
+/// strings `NaN`, `Infinity` and `-Infinity`; bytes are hexadecimal strings.
 pub struct JsonObject<I>(pub I);
 
 impl<'a, I: Iterator<Item = (&'a str, &'a ForeignValue)> + Clone> Display for JsonObject<I> {
@@ -380,7 +380,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with this schema and one row; `write` gets a writer for each column in turn.
+    /// A file with the given schema and one row; `write` gets each column's writer in turn.
     fn one_row(
         schema: &str,
         mut write: impl FnMut(usize, &mut parquet::file::writer::SerializedColumnWriter<'_>),
@@ -402,7 +402,7 @@ mod tests {
         file
     }
 
-    /// Every type in an engine's result keeps its precision, as text and as JSON.
+    /// Every type that an engine may return keeps its precision, as text and as JSON.
     #[test]
     fn values_keep_their_precision() {
         let schema = "message answer {
@@ -521,7 +521,7 @@ mod tests {
         );
     }
 
-    /// Reading by name would return one column's values for both.
+    /// Two columns of the same name are refused: reading by name would return one column's values for both.
     #[test]
     fn columns_of_one_name_are_refused() {
         let schema = "message answer { required int64 a; required int64 a; }";
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_parquet_file_is_an_error() {
+    fn a_file_that_is_not_parquet_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "PAR1 nonsense").unwrap();
         assert!(matches!(

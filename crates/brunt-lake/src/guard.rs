@@ -1,13 +1,12 @@
-//! Decides whether a lake is intact, before anything in it is read or deleted. [`crate::compact`] asks before every
-//! sweep, [`crate::snapshot`] before every read.
+//! Checks that a lake is intact before anything in it is read or deleted. Called by [`crate::compact`] before every
+//! sweep and by [`crate::snapshot`] before every read.
 //!
-//! The catalog decides which parts count. If it is missing, or older than the parts, the parts that it doesn't list
-//! look like leftovers of a killed process, and deleting those would delete the lake. So a process first leaves a
-//! marker, `_catalog/v00000007.pending`, before it gives new parts their names: only the parts of a marked version may
-//! be leftovers.
+//! The catalog decides which parts count. If it is missing or older than the parts, the parts that it doesn't list look
+//! like leftovers of a killed process, and deleting them would delete the lake. So before a process gives new parts
+//! their names, it creates a marker, `_catalog/v00000007.pending`: only parts of a marked version may be leftovers.
 //!
-//! The rule: compacted parts that no version lists are deleted
-//! only if they are older than the newest version, or marked.
+//! The rule: a compacted part that no version lists is deleted only if it is older than the newest version or its
+//! version is marked.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,12 +18,12 @@ use crate::reader::{OPEN_SUFFIX, PartReader, folders_in};
 use crate::sums;
 use crate::table::Table;
 
-/// Prefix of lake part names.
+/// Prefix of lake part file names.
 const PART_PREFIX: &str = "part-c";
-/// Suffix of marker names.
+/// Suffix of marker file names.
 const PENDING_SUFFIX: &str = ".pending";
 
-/// Marks a version that is about to be committed, durably. Call it before the version's parts get their names.
+/// Durably marks a version that is about to be committed. Call it before the version's parts get their names.
 ///
 /// # Errors
 /// The catalog's folder cannot be written to.
@@ -61,8 +60,8 @@ pub(crate) fn marked_versions(root: &Path) -> Result<Vec<u64>, LakeError> {
     numbered_in(&root.join(CATALOG_FOLDER), PENDING_SUFFIX)
 }
 
-/// Refuses complete parts of versions after `newest` that no process is committing: the version that lists them is
-/// missing. `newest` is 0 if the lake has no version.
+/// Fails if complete parts exist of a version after `newest` that no process is committing: the version that lists them
+/// is missing. `newest` is 0 if the lake has no version.
 ///
 /// # Errors
 /// There are such parts ([`LakeError::NoCatalog`]), or a folder cannot be read.
@@ -80,10 +79,10 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
     if unlisted.is_empty() {
         return Ok(());
     }
-    // Read the markers after listing the parts: each marker exists before its parts get their names.
+    // Read the markers after listing the parts: a marker always exists before the parts get their names.
     let marked = marked_versions(root)?.last().copied();
     let is_lost = |part: &PathBuf| part_version(part) > marked && part.exists();
-    // The newest version is the one to restore: it replaces all before it.
+    // Report the newest version: it supersedes all earlier ones, so it is the one to restore.
     let newest_lost = unlisted
         .into_iter()
         .filter(is_lost)
@@ -97,7 +96,7 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
     }
 }
 
-/// Refuses a version if one of its parts is missing or has a different size.
+/// Fails if one of a version's parts is missing or has the wrong size.
 ///
 /// # Errors
 /// There is such a part ([`LakeError::PartLost`]), or the folder cannot be read.
@@ -117,7 +116,7 @@ pub(crate) fn check_parts(root: &Path, version: &Catalog) -> Result<(), LakeErro
     })
 }
 
-/// Like [`check_parts`], for one part.
+/// Like [`check_parts`], but for one part.
 pub(crate) fn check_part(path: &Path, bytes: u64) -> Result<(), LakeError> {
     let what = match path.metadata() {
         Ok(about) if about.len() == bytes => return Ok(()),
@@ -132,10 +131,10 @@ pub(crate) fn check_part(path: &Path, bytes: u64) -> Result<(), LakeError> {
     })
 }
 
-/// Reads a whole part and verifies its bytes against their checksums and its rows against `rows`.
+/// Reads a whole part and verifies its bytes against their checksums and its number of rows against `rows`.
 ///
 /// # Errors
-/// They differ ([`LakeError::Damaged`]), it is not a part of this table, or it cannot be read.
+/// They differ ([`LakeError::Damaged`]), the file isn't a part of this table, or it cannot be read.
 pub(crate) fn verify_part(path: &Path, table: &'static Table, rows: u64) -> Result<(), LakeError> {
     let part = PartReader::open(path.to_path_buf(), table)?;
     part.verify()?;
@@ -148,7 +147,7 @@ pub(crate) fn sum_part(path: &Path) -> Result<u64, LakeError> {
     sums::sum_file(&file).map_err(LakeError::io(path))
 }
 
-/// Refuses a part whose bytes are not those with this checksum ([`sum_part`]).
+/// Fails if a part's bytes don't match this checksum ([`sum_part`]).
 pub(crate) fn check_sum(path: &Path, expected: u64) -> Result<(), LakeError> {
     if sum_part(path)? == expected {
         return Ok(());
@@ -159,7 +158,7 @@ pub(crate) fn check_sum(path: &Path, expected: u64) -> Result<(), LakeError> {
     })
 }
 
-/// Refuses a part with an unexpected number of rows.
+/// Fails if a part has an unexpected number of rows.
 pub(crate) fn check_rows(path: &Path, found: u64, expected: u64) -> Result<(), LakeError> {
     if found == expected {
         return Ok(());
@@ -175,14 +174,14 @@ pub(crate) fn is_complete(part: &Path) -> bool {
     part.extension().is_some_and(|e| e == "parquet")
 }
 
-/// The temporary name of a part while it is written.
+/// The temporary name of a part while it is being written.
 pub(crate) fn open_name(part: &Path) -> PathBuf {
     let mut open = part.to_path_buf().into_os_string();
     open.push(format!(".{OPEN_SUFFIX}"));
     open.into()
 }
 
-/// The version that a lake part was written with, from its file name; `None` for other names.
+/// The version that a lake part was written for, from its file name; `None` for other names.
 pub fn part_version(path: &Path) -> Option<u64> {
     path.file_name()?
         .to_str()?

@@ -1,5 +1,5 @@
-//! Makes times readable as plain integers, too: in the footer, each time column has a twin, `NAME_ns`, that refers to
-//! the same bytes of the file. [`crate::part_writer`] adds them to lake parts.
+//! Makes times readable as plain integers as well: in the footer, each time column has a twin, `NAME_ns`, that refers
+//! to the same bytes in the file. [`crate::part_writer`] adds twins to lake parts.
 //!
 //! ```text
 //!   columns  | request_first: INT64 …             the bytes, once
@@ -31,7 +31,7 @@ pub fn twin_name(column: &str) -> String {
     format!("{column}_ns")
 }
 
-/// The name of the column that every engine can read: for times, the twin.
+/// The name of the column that every engine can read: the twin for times, the column itself otherwise.
 pub(crate) fn plain_name(column: &Column) -> String {
     if column.kind == ColumnKind::Time {
         twin_name(column.name)
@@ -40,8 +40,8 @@ pub(crate) fn plain_name(column: &Column) -> String {
     }
 }
 
-/// The footer with twins for times; `None` if there are no times.
-/// Page indexes and Bloom filters stay in place in the file.
+/// The footer with twins of the time columns; `None` if there are no time columns. Page indexes and Bloom filters keep
+/// their positions in the file.
 fn with_twins(metadata: &ParquetMetaData) -> Result<Option<ParquetMetaData>, ParquetError> {
     let about = metadata.file_metadata();
     let mut fields = about.schema().get_fields().to_vec();
@@ -94,7 +94,7 @@ fn with_twins(metadata: &ParquetMetaData) -> Result<Option<ParquetMetaData>, Par
     Ok(Some(ParquetMetaData::new(about, groups)))
 }
 
-/// Adds twins to a complete file: takes the metadata it was closed with, and returns the final metadata.
+/// Adds twins to a complete file: takes the metadata from closing the file and returns the final metadata.
 pub(crate) fn add_to(
     file: &File,
     metadata: ParquetMetaData,
@@ -118,7 +118,7 @@ fn is_time(field: &Type) -> bool {
     logical == Some(&LogicalType::timestamp(true, TimeUnit::NANOS))
 }
 
-/// The same bytes under another name.
+/// The same column chunk under another name.
 fn twin(
     chunk: &ColumnChunkMetaData,
     descriptor: ColumnDescPtr,
@@ -177,7 +177,7 @@ mod tests {
         (values, levels)
     }
 
-    /// A twin has its column's values, nulls and extremes, and takes space only in the footer.
+    /// A twin has the same values, nulls and extremes as its column and takes space only in the footer.
     #[test]
     fn twins_are_the_same_bytes() {
         let mut batch = Batch::new(&TABLE);
@@ -219,7 +219,7 @@ mod tests {
 
     /// A table without times gets no twins.
     #[test]
-    fn no_times() {
+    fn a_table_without_times_gets_no_twins() {
         const PLAIN: Table = Table {
             name: "t",
             doc: "Rows.",

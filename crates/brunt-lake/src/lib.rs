@@ -1,9 +1,8 @@
-//! Stores tables as folders of Parquet files, which `brunt run` and `brunt capture` write and
-//! `brunt report`, `brunt analyze`, DuckDB, pandas and Spark read. Only this crate knows Parquet.
+//! Stores tables as folders of Parquet files. `brunt run` and `brunt capture` write them; `brunt report`,
+//! `brunt analyze`, DuckDB, pandas and Spark read them. This is the only crate that knows Parquet.
 //!
-//! A [`Table`] describes its columns once; the file schema and the
-//! documentation derive from it. Rows are appended to a [`Batch`],
-//! column by column in memory; a [`TableWriter`] writes them as *parts*:
+//! A [`Table`] describes its columns once; the file schema and the documentation are derived from it. Rows are appended
+//! to a [`Batch`], an in-memory column store, which a [`TableWriter`] writes as *parts*:
 //!
 //! ```text
 //! results/
@@ -13,11 +12,11 @@
 //!     part-000002.parquet.open   being written; no glob over *.parquet matches it
 //! ```
 //!
-//! [`Compaction`] merges such parts into a lake: fewer, larger parts, ordered by time and listed in
-//! a [`Catalog`]. Readers see both forms through a [`LakeSnapshot`].
+//! [`Compaction`] merges such parts into a lake: fewer, larger parts, ordered by time and listed in a [`Catalog`].
+//! Readers access both forms through a [`LakeSnapshot`].
 //!
-//! The rule: a file with a part's name is a complete Parquet file. If a process is killed, every
-//! part stays readable without repair, and at most the rows of one row group are lost.
+//! The rule: a file with a part's name is a complete Parquet file. If a process is killed, every part stays readable
+//! without repair, and at most the rows of one row group are lost.
 #![forbid(unsafe_code)]
 
 pub mod batch;

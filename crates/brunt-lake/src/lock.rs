@@ -1,6 +1,6 @@
-//! Locks between processes, through the operating system's `flock`: they end with the process, however it ends.
+//! Inter-process locks using the operating system's `flock`. They end with the process, however it ends.
 //!
-//! The rule: a lock only shows that a process is at work. What it has done is recorded in files.
+//! The rule: a lock shows only that a process is at work. Its results are recorded in files.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,10 +12,10 @@ use brunt_core::FileLock;
 
 use crate::error::LakeError;
 
-/// The file that a trace's writer locks; it contains the trace's name.
+/// The file that a trace's writer locks; contains the trace's name.
 const WRITER_FILE: &str = ".writer";
 
-/// Tries to lock a file or folder exclusively. `None`: another process has it locked.
+/// Tries to lock a file or folder exclusively. `None` if another process holds the lock.
 pub(crate) fn try_exclusive(path: &Path) -> Result<Option<FileLock>, LakeError> {
     let file = File::open(path).map_err(LakeError::io(path))?;
     match FileLock::try_exclusive(file) {
@@ -30,8 +30,8 @@ pub(crate) fn shared(path: &Path) -> std::io::Result<FileLock> {
     FileLock::shared(File::open(path)?)
 }
 
-/// Held by the writer of a trace while parts may come. The lock file stays, and holds the trace's name: 32 hexadecimal
-/// digits that are unique to the trace.
+/// Held by the writer of a trace while it may add parts. The lock file remains and contains the trace's name: 32
+/// hexadecimal digits, unique to the trace.
 #[derive(Debug)]
 pub struct WriterLock {
     path: PathBuf,
@@ -61,7 +61,7 @@ impl WriterLock {
         }
     }
 
-    /// Clears the name of an earlier trace in the folder, for a new one.
+    /// Clears the name that an earlier trace left in the folder.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -71,7 +71,7 @@ impl WriterLock {
             .map_err(|error| LakeError::writing(&self.path, 0, error))
     }
 
-    /// Names the trace. Call it when the first parts of all tables and pipelines exist.
+    /// Names the trace. Call it once the first parts of all tables and pipelines exist.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -88,17 +88,17 @@ impl WriterLock {
 pub struct WriterState {
     /// Whether the writer is running.
     pub is_running: bool,
-    /// The trace's name; `None` if it was written before traces had names, or is just starting.
+    /// The trace's name; `None` if the trace was written before traces had names or is just starting.
     pub trace_name: Option<String>,
 }
 
 impl WriterState {
-    /// Whether the writer hasn't created the first parts of all tables and pipelines yet.
+    /// Whether the writer has yet to create the first parts of all tables and pipelines.
     pub fn is_starting(&self) -> bool {
         self.is_running && self.trace_name.is_none()
     }
 
-    /// The state for the trace in `root`.
+    /// The writer state of the trace in `root`.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -132,7 +132,7 @@ impl WriterState {
 mod tests {
     use super::*;
 
-    /// A duplicate of the open file, such as a child process has before it runs its program, doesn't keep the lock.
+    /// A duplicate of the open file, such as a child process has before it executes its program, doesn't hold the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = tempfile::tempdir().unwrap();
@@ -142,9 +142,9 @@ mod tests {
         WriterLock::take(folder.path()).unwrap();
     }
 
-    /// A trace has one writer and a name, which outlives the writer.
+    /// A trace has a single writer, and a name that outlives the writer.
     #[test]
-    fn one_writer() {
+    fn a_trace_has_one_writer_and_a_name_that_outlives_it() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(
             WriterState::of(folder.path()).unwrap(),

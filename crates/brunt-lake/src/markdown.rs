@@ -1,11 +1,10 @@
-//! Describes tables in Markdown, so that pages under `docs/` match the descriptions that files are
-//! written from.
+//! Describes tables in Markdown, so that pages under `docs/` match the descriptions that the files are written from.
 
 use std::fmt::Write;
 
 use crate::table::{Column, Table};
 
-/// A section for each table: its doc, and its columns with type and meaning.
+/// A section per table: its doc, and its columns with type and meaning.
 pub fn sections(tables: &[&Table]) -> String {
     let mut text = String::new();
     for table in tables {
@@ -30,8 +29,8 @@ pub fn sections(tables: &[&Table]) -> String {
     text
 }
 
-/// The text between `<!-- tables: begin -->` and `<!-- tables: end -->` of a page; the page's test
-/// compares it with [`sections`].
+/// The text between `<!-- tables: begin -->` and `<!-- tables: end -->` of a page; a test of the page compares it with
+/// [`sections`].
 pub fn between_marks(page: &str) -> Option<&str> {
     let (_, after) = page.split_once("<!-- tables: begin -->\n\n")?;
     after

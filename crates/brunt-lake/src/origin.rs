@@ -1,8 +1,8 @@
-//! What a lake part records about its origin in its footer, so that a lost catalog can be rebuilt from the parts.
-//! [`crate::spread`] writes it, [`crate::check`] reads it.
+//! The origin of a lake part, recorded in its footer so that a lost catalog can be rebuilt from the parts. Written by
+//! [`crate::spread`], read by [`crate::check`].
 //!
 //! The rule: every part of a batch names all captured parts and lake parts whose rows went into the batch, so any one
-//! of them shows that these must not be counted again.
+//! of them is enough to show that those rows must not be counted again.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ use crate::reader::PartReader;
 /// The key in a part's metadata; its value is a [`PartOrigin`] as JSON.
 const ORIGIN_KEY: &str = "brunt.origin";
 
-/// Where the rows of a part come from.
+/// The origin of a part's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PartOrigin {
-    /// How the lake is divided by time.
+    /// The lake's time granularity.
     pub grain: Grain,
     /// The traces, each with the captured parts of this table that were absorbed so far.
     pub taps: Vec<LakeTap>,
-    /// Lake parts that it replaces, and those that they had replaced; paths relative to the lake's folder.
+    /// Lake parts that this part replaces, and those that they had replaced; paths relative to the lake's folder.
     pub replaces: BTreeSet<String>,
 }
 
@@ -38,7 +38,7 @@ impl PartOrigin {
         }
     }
 
-    /// Adds a trace, keeping only what concerns `table`.
+    /// Adds a trace, keeping only the information about `table`.
     pub fn add_tap(&mut self, tap: &LakeTap, table: &str) {
         let mut tap = tap.clone();
         tap.absorbed.retain(|name, _| name == table);
@@ -61,7 +61,7 @@ impl PartOrigin {
         KeyValue::new(ORIGIN_KEY.to_string(), json)
     }
 
-    /// The origin of a part; `None` if an earlier program wrote it.
+    /// The recorded origin of a part; `None` if an earlier program wrote the part.
     pub fn of(part: &PartReader) -> Option<PartOrigin> {
         let about = part.file.metadata().file_metadata();
         let pairs = about.key_value_metadata()?;
@@ -70,7 +70,7 @@ impl PartOrigin {
     }
 }
 
-/// Merges what a part records about a trace into what other parts recorded.
+/// Merges a part's record of a trace into the records of other parts.
 pub(crate) fn add_tap(taps: &mut Vec<LakeTap>, more: &LakeTap) {
     let Some(tap) = taps.iter_mut().find(|tap| tap.name == more.name) else {
         taps.push(more.clone());

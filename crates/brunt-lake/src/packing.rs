@@ -1,18 +1,18 @@
-//! Packs integers into few bits, in Parquet's encodings: deltas in blocks, runs, dictionary indexes. Called by
+//! Packs integers into few bits using Parquet's encodings: blocks of deltas, runs, dictionary indexes. Called by
 //! [`crate::encode`] for whole columns. Pure.
 //!
-//! The rule: a reader gets back exactly the packed values, for every 64-bit value; sums wrap around.
+//! The rule: unpacking returns exactly the packed values, for every 64-bit value; sums wrap around.
 
 use pulp::Arch;
 
-/// Values per block of deltas; each of its four parts has its own width.
+/// Values per block of deltas; each of its four miniblocks has its own bit width.
 const BLOCK: usize = 128;
 const PART: usize = 32;
 const PARTS: usize = BLOCK / PART;
-/// Number of equal consecutive values that is worth a run.
+/// Minimum number of equal consecutive values worth encoding as a run.
 const RUN_MIN: usize = 16;
 
-/// A number in groups of seven bits, the lowest first (ULEB128).
+/// Appends a number in groups of seven bits, lowest first (ULEB128).
 pub(crate) fn varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -25,7 +25,7 @@ fn zigzag(number: i64, out: &mut Vec<u8>) {
     varint((number << 1 ^ number >> 63) as u64, out);
 }
 
-/// Number of bits that a number needs.
+/// Number of bits needed for a number.
 pub(crate) fn width(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()) as usize
 }
@@ -45,7 +45,7 @@ pub(crate) fn extremes(values: &[i64]) -> Option<(i64, i64)> {
     }))
 }
 
-/// Whether all values are equal. Compares the ends first, then all values without a branch for each.
+/// Whether all values are equal. Compares the ends first, then all values without a branch per value.
 pub(crate) fn all_same(values: &[i64]) -> bool {
     let (Some(first), Some(last)) = (values.first(), values.last()) else {
         return true;
@@ -56,8 +56,8 @@ pub(crate) fn all_same(values: &[i64]) -> bool {
             .all(|some| some.iter().fold(0, |bits, value| bits | (value ^ first)) == 0)
 }
 
-/// `DELTA_BINARY_PACKED`: differences between neighbours, minus the block's smallest, in as many bits as the largest of
-/// 32 needs. Costs a nanosecond per value; almost nothing if all values are equal.
+/// `DELTA_BINARY_PACKED`: differences between neighbours minus the block's smallest difference, in as many bits as the
+/// largest of 32 needs. Costs a nanosecond per value, and almost nothing if all values are equal.
 pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
     varint(BLOCK as u64, out);
     varint(PARTS as u64, out);
@@ -67,14 +67,14 @@ pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
     };
     zigzag(*first, out);
     if all_same(values) {
-        // For each block: a smallest delta of zero, and four widths of zero.
+        // Each block has a smallest delta of zero and four widths of zero.
         out.resize(out.len() + rest.len().div_ceil(BLOCK) * (1 + PARTS), 0);
         return;
     }
     Arch::new().dispatch(|| blocks(values, out));
 }
 
-/// The blocks of differences. Inlined, so that it is compiled for the processor's features.
+/// Appends the blocks of differences. Inlined, so that it is compiled for the processor's features.
 #[inline(always)]
 fn blocks(values: &[i64], out: &mut Vec<u8>) {
     let (befores, _) = values.as_chunks::<BLOCK>();
@@ -92,7 +92,7 @@ fn blocks(values: &[i64], out: &mut Vec<u8>) {
     for (delta, (value, before)) in some.iter_mut().zip(last.iter().zip(before)) {
         *delta = value.wrapping_sub(*before);
     }
-    // The minimum needs no bits.
+    // Pad with the minimum, which takes no bits.
     beyond.fill(least(some));
     put_block(&deltas, out);
 }
@@ -118,7 +118,7 @@ fn put_block(deltas: &[i64; BLOCK], out: &mut Vec<u8>) {
     }
 }
 
-/// Packs 32 values of `width` bits. Neighbours are joined while a word has room for them: this vectorizes, and leaves
+/// Packs 32 values of `width` bits. Neighbours are combined as long as they fit in a word: this vectorizes and leaves a
 /// half or a quarter of the sequential steps.
 #[inline(always)]
 fn pack(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
@@ -138,7 +138,7 @@ fn pack(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Packs values of `width` bits, 1 to 64. Together they must fill whole groups of four bytes.
+/// Packs values of `width` bits, 1 to 64. Together they must fill a multiple of four bytes.
 #[inline(always)]
 fn words(values: &[u64], width: usize, out: &mut Vec<u8>) {
     let (mut word, mut filled) = (0u64, 0);
@@ -162,7 +162,7 @@ pub(crate) fn bits(values: impl Iterator<Item = u64>, width: usize, out: &mut Ve
     for value in values {
         word |= value << filled;
         filled += width;
-        // A width is at most 32: no bits are shifted out at the top.
+        // A width is at most 32, so no bits are shifted out at the top.
         while filled >= 32 {
             out.extend_from_slice(&(word as u32).to_le_bytes());
             word >>= 32;
@@ -172,7 +172,7 @@ pub(crate) fn bits(values: impl Iterator<Item = u64>, width: usize, out: &mut Ve
     out.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8)]);
 }
 
-/// `RLE`: runs of equal values, and other values in groups of eight, of `width` bits (at most 32) each.
+/// `RLE`: runs of equal values, and other values in groups of eight; each value has `width` bits (at most 32).
 pub(crate) fn runs<T: Copy + PartialEq>(
     values: &[T],
     width: usize,
@@ -195,7 +195,7 @@ pub(crate) fn runs<T: Copy + PartialEq>(
             .position(|other| *other != value)
             .unwrap_or(values.len() - at);
         if run < RUN_MIN {
-            // Groups begin at multiples of eight after the last run.
+            // Groups start at multiples of eight from the end of the last run.
             at += 8;
             continue;
         }
@@ -265,7 +265,7 @@ mod tests {
 
     /// Every width and the limits of the range decode correctly, in full and partial blocks.
     #[test]
-    fn deltas_come_back() {
+    fn every_width_and_the_range_limits_decode_correctly() {
         let check = |values: &[i64]| {
             let mut out = Vec::new();
             deltas(values, &mut out);
@@ -322,7 +322,7 @@ mod tests {
 
     /// Runs and the values between them decode correctly, for each width.
     #[test]
-    fn runs_come_back() {
+    fn runs_and_the_values_between_them_decode_correctly() {
         let mut random = brunt_core::random::Random::new(12);
         for width in 0..=32usize {
             for count in [0usize, 1, 7, 8, 9, 40, 1000] {

@@ -1,5 +1,5 @@
-//! Writes a lake part: a large file of many row groups, with everything that lets an engine skip what it doesn't need.
-//! Called by `spread`.
+//! Writes a lake part: a large file of many row groups, with everything that lets an engine skip data. Called by
+//! `spread`.
 //!
 //! - Each group is sorted by a column, named in the metadata (`sorting_columns`).
 //! - Columns have pages of 16,384 rows, with minimum and maximum for each (column and offset index).
@@ -8,7 +8,7 @@
 //!
 //! Unlike in `encode`, the library writes the pages: it supports indexes and filters, and speed matters less here.
 //!
-//! The rule: the file gets its name only when it is complete and on the medium.
+//! The rule: the file gets its name only once it is complete and durable.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -37,11 +37,11 @@ use crate::origin::PartOrigin;
 use crate::sums;
 use crate::table::{Coding, ColumnKind};
 
-/// Rows per page: the least that an engine reads of a column for one value.
+/// Rows per page: the minimum that an engine reads from a column to get a single value.
 const PAGE_ROWS: usize = 1 << 14;
-/// A tenth smaller than level 1, and as fast to read; lake parts are written once and read for years.
+/// A tenth smaller than level 1 and as fast to read; lake parts are written once and read for years.
 const ZSTD_LEVEL: i32 = 3;
-/// False positive rate of a filter.
+/// False positive rate of a Bloom filter.
 const BLOOM_FALSE_SHARE: f64 = 0.01;
 
 /// A part being written.
@@ -57,12 +57,12 @@ pub(crate) struct PartWriter {
 pub(crate) struct FinishedPart {
     pub rows: u64,
     pub bytes: u64,
-    /// For each integer column: index in the table, minimum and maximum.
+    /// Index in the table, minimum and maximum of each integer column.
     pub extremes: Vec<(usize, (i64, i64))>,
 }
 
 impl PartWriter {
-    /// Starts a part in the file `open`. `origin`: where its rows come from, if known.
+    /// Creates a part in the file `open`. `origin` is the origin of its rows, if known.
     pub fn create(
         open: PathBuf,
         layout: &LakeLayout,
@@ -90,7 +90,7 @@ impl PartWriter {
         })
     }
 
-    /// Writes rows, in their order, as a group.
+    /// Writes rows as a group, in their current order.
     pub fn write(&mut self, rows: &Batch) -> Result<(), LakeError> {
         let bytes = rows.bytes() as u64;
         let mut write = || {
@@ -130,7 +130,7 @@ impl PartWriter {
         self.writer.bytes_written() as u64
     }
 
-    /// Completes the file, durably, under the name it was created with.
+    /// Completes the file under the name it was created with, and syncs it.
     pub fn finish(self) -> Result<FinishedPart, LakeError> {
         let PartWriter {
             open: path,
@@ -163,7 +163,7 @@ impl PartWriter {
     }
 }
 
-/// The library wraps I/O errors in its own.
+/// Converts an error of the library, which wraps I/O errors in its own.
 fn unwritten(path: &Path, bytes: u64, error: ParquetError) -> LakeError {
     let source = match error {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {
@@ -220,7 +220,7 @@ fn present<'v, T: Copy>(values: &'v [T], cells: &Cells) -> std::borrow::Cow<'v, 
     present.map(|(value, _)| *value).collect::<Vec<_>>().into()
 }
 
-/// Minimum and maximum of each integer column over all groups, if every group has them.
+/// Minimum and maximum of each integer column over all groups, for columns where every group has them.
 pub(crate) fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
     let columns = metadata.file_metadata().schema_descr().num_columns();
     let of = |index: usize| {
@@ -236,7 +236,7 @@ pub(crate) fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
         .collect()
 }
 
-/// Minimum and maximum of an integer column; `None` if it has no value.
+/// Minimum and maximum of an integer column; `None` if it has no values.
 pub(crate) fn int_extremes(statistics: &Statistics) -> Option<(i64, i64)> {
     match statistics {
         Statistics::Int64(values) => values.min_opt().copied().zip(values.max_opt().copied()),
@@ -312,9 +312,9 @@ mod tests {
         ],
     };
 
-    /// Every kind of column reads back equal, with and without nulls, over several groups; a changed byte is detected.
+    /// Columns of every kind read back equal, with and without nulls, over several groups; a changed byte is detected.
     #[test]
-    fn all_kinds_come_back() {
+    fn columns_of_every_kind_read_back_equal() {
         let layout = LakeLayout {
             table: &TABLE,
             placing: Placing::Nowhere,

@@ -1,10 +1,10 @@
-//! Decides where in a lake a row belongs: the hour or day of its time, as folders `date=2026-11-25/hour=16`, which
-//! every engine treats as columns. Pure; called by [`crate::compact`].
+//! Decides where in a lake a row belongs: its time determines an hour or day, stored as folders
+//! `date=2026-11-25/hour=16`, which every engine treats as columns. Pure; called by [`crate::compact`].
 //!
-//! Rows without a time, but with the id of something that has one, are placed by [`IdTimeline`]: ids increase with
-//! time, so an hour is a range of ids.
+//! Rows without a time, but with the id of something that has a time, are placed by [`IdTimeline`]: ids increase with
+//! time, so an hour corresponds to a range of ids.
 //!
-//! The rule: a row's place only says where to look for it first. No reader skips a row because of its place.
+//! The rule: a row's place only says where to look first. Readers never skip a row because of its place.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 const SECONDS_OF_HOUR: i64 = 3600;
 const NANOS_OF_HOUR: i64 = SECONDS_OF_HOUR * 1_000_000_000;
 const HOURS_OF_DAY: i64 = 24;
-/// Ids are numbered per pipeline, whose number is in the bits above these.
+/// Ids are numbered per pipeline; the bits above these contain the pipeline's number.
 pub const NUMBER_BITS: u32 = 48;
-/// Limit for the number of pipelines: ids are not negative.
+/// Maximum number of pipelines, because ids are not negative.
 pub const PIPELINES_MAX: u32 = 1 << (63 - NUMBER_BITS);
-/// Hours remembered per pipeline: six weeks. Older ids are placed in the oldest of them.
+/// Hours remembered per pipeline: six weeks. Older ids are placed in the oldest remembered hour.
 const HOURS_MAX: usize = 1008;
 
-/// How finely a lake is divided by time.
+/// Granularity of a lake's division by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grain {
@@ -30,22 +30,22 @@ pub enum Grain {
     Day,
 }
 
-/// By what the rows of a table are placed.
+/// What determines the place of a table's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placing {
-    /// A column of times.
+    /// A time column.
     Time(&'static str),
-    /// A column of seconds since 1970.
+    /// A column with seconds since 1970.
     Second(&'static str),
-    /// A column of minutes since 1970.
+    /// A column with minutes since 1970.
     Minute(&'static str),
-    /// A column of ids of another table's rows, whose times are known.
+    /// A column with ids of another table's rows, whose times are known.
     Id(&'static str),
-    /// Not at all: all rows are in the table's own folder.
+    /// Nothing: all rows are in the table's own folder.
     Nowhere,
 }
 
-/// The hour since 1970 that a row belongs to; `None` in tables that aren't divided by time.
+/// The hour since 1970 that a row belongs to; `None` for tables that aren't divided by time.
 pub type Hour = Option<i64>;
 
 /// The hour of a time in nanoseconds since 1970.
@@ -77,7 +77,7 @@ impl Grain {
         }
     }
 
-    /// The columns that a folder's name stands for, with their values: a date, and perhaps a two-digit hour.
+    /// The columns encoded in a folder's name, with their values: a date and, with [`Grain::Hour`], a two-digit hour.
     pub fn values(self, hour: i64) -> Vec<(&'static str, String)> {
         let [year, month, day] = date(hour.div_euclid(HOURS_OF_DAY));
         let mut values = vec![("date", format!("{year:04}-{month:02}-{day:02}"))];
@@ -87,7 +87,7 @@ impl Grain {
         values
     }
 
-    /// The hour since 1970 for a folder's values; `None` if they are invalid.
+    /// The hour since 1970 for the values in a folder's name; `None` if they are invalid.
     pub(crate) fn hour_of_values(day: &str, hour: Option<&str>) -> Hour {
         let mut numbers = day.splitn(3, '-').map(|number| number.parse().ok());
         let mut next = || numbers.next().flatten();
@@ -107,7 +107,7 @@ impl Grain {
 }
 
 /// Year, month and day of a day since 1970 in the Gregorian calendar (Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`: years begin in March, so that the leap day is the last day).
+/// Algorithms", `civil_from_days`: years start in March, so that the leap day is the last day).
 pub(crate) fn date(day: i64) -> [i64; 3] {
     const DAYS_OF_ERA: i64 = 146_097; // 400 years
     let day = day + 719_468; // from 0000-03-01
@@ -120,7 +120,7 @@ pub(crate) fn date(day: i64) -> [i64; 3] {
     [year + era * 400 + i64::from(month <= 2), month, day]
 }
 
-/// The day since 1970 of a date, the reverse of [`date`] (Hinnant, `days_from_civil`).
+/// The day since 1970 of a date, the inverse of [`date`] (Hinnant, `days_from_civil`).
 fn day_of([year, month, day]: [i64; 3]) -> i64 {
     const DAYS_OF_ERA: i64 = 146_097; // 400 years
     let year = year - i64::from(month <= 2);
@@ -129,7 +129,7 @@ fn day_of([year, month, day]: [i64; 3]) -> i64 {
     era * DAYS_OF_ERA + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Which ids each pipeline assigned in which hour.
+/// Which ids each pipeline assigned in each hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IdTimeline {
@@ -148,8 +148,8 @@ impl IdTimeline {
         }
     }
 
-    /// The hour of an id: the last hour that starts with this id or a lower one, or else the pipeline's first known
-    /// hour; `None` if none is known.
+    /// The hour of an id: the last hour that starts with this id or a lower one, otherwise the pipeline's first known
+    /// hour; `None` if no hour is known.
     pub fn hour_of(&self, id: i64) -> Hour {
         let hours = self.first_ids.get(&pipeline_of(id))?;
         let begun = hours.iter().rev().find(|(_, first)| **first <= id);
@@ -171,7 +171,7 @@ mod tests {
 
     /// Dates match those of `date -u -d @SECONDS`.
     #[test]
-    fn folders() {
+    fn dates_match_those_of_the_date_command() {
         let check = |second: i64, expected: &str| {
             let hour = hour_of_second(second);
             assert_eq!(Grain::Hour.folder(hour), expected);
@@ -193,9 +193,9 @@ mod tests {
         assert_eq!(Grain::Day.first(49), 48);
     }
 
-    /// An id is in the hour that its pipeline had reached; other pipelines' ids don't matter.
+    /// An id belongs to the hour that its pipeline had reached; other pipelines' ids don't matter.
     #[test]
-    fn ids_have_hours() {
+    fn an_id_belongs_to_the_hour_that_its_pipeline_had_reached() {
         let mut line = IdTimeline::default();
         let other = 3 << NUMBER_BITS;
         for (id, hour) in [

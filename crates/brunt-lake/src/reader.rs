@@ -1,9 +1,9 @@
-//! Reads a table's parts back, in order, a bounded number of
-//! rows at a time. Called by `brunt report` and `brunt analyze`.
+//! Reads a table's parts back, in order, a bounded number of rows at a time. Called by `brunt report` and
+//! `brunt analyze`.
 //!
-//! The rule: a column missing from a part, because an older writer didn't have it, is null if the table allows that,
-//! and an error otherwise; unknown columns are ignored. So a reader that needs only a few columns can describe a table
-//! of the same name with just those.
+//! The rule: if a part lacks a column because an older writer didn't have it, the column is null if the table allows
+//! that and an error otherwise; unknown columns are ignored. So a reader that needs only a few columns can describe a
+//! table of the same name with just those.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -26,14 +26,14 @@ use crate::table::{ColumnKind, Table};
 
 /// Maximum rows per batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 16;
-/// Suffix of a part's name until it is complete.
+/// Suffix of a part's file name until it is complete.
 pub(crate) const OPEN_SUFFIX: &str = "open";
 
 /// A complete part of a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartFile {
-    /// Series and number of a captured part: each writer that shares the table has its own series of parts. `None`: a
-    /// part of a lake.
+    /// Series and number of a captured part: writers that share a table have a series of parts each. `None` for parts
+    /// of a lake.
     pub captured: Option<(u16, u64)>,
     /// The file.
     pub path: PathBuf,
@@ -62,7 +62,7 @@ impl PartFile {
     }
 }
 
-/// Subfolders, except the catalog's and hidden ones.
+/// Subfolders, excluding the catalog's and hidden ones.
 pub(crate) fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
@@ -76,7 +76,7 @@ pub(crate) fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
     Ok(folders)
 }
 
-/// The captured parts of a table in `root`, including those a lake has absorbed, by series and then oldest first.
+/// The captured parts of a table in `root`, including those already absorbed by a lake, by series, oldest first.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -99,7 +99,7 @@ pub fn captured_parts(root: &Path, table: &str) -> Result<Vec<PartFile>, LakeErr
     Ok(parts)
 }
 
-/// The complete parts of a table in `root` ([`LakeSnapshot::parts`]); none if there is no such table.
+/// The complete parts of a table in `root` ([`LakeSnapshot::parts`]); empty if the table doesn't exist.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -114,26 +114,27 @@ pub struct SoundParts {
     pub files: Vec<PathBuf>,
     /// Whether times have twins ([`crate::integer_times`]).
     pub has_twins: bool,
-    /// Columns that some of them lack: an older writer didn't have them.
+    /// Columns that some of the parts lack because an older writer didn't have them.
     pub not_in_all: Vec<&'static str>,
-    /// Columns that all of them lack.
+    /// Columns that all of the parts lack.
     pub in_none: Vec<&'static str>,
 }
 
 /// The undamaged parts of a table.
 #[derive(Debug, Default)]
 pub struct SoundTable {
-    /// Parts of the lake, and captured parts, whose times have no twins. No group is empty.
+    /// Lake parts and captured parts in separate groups, because times in captured parts have no twins. No group is
+    /// empty.
     pub groups: Vec<SoundParts>,
     /// Errors of damaged parts, which are not in `groups`.
     pub damaged: Vec<LakeError>,
 }
 
-/// The parts of a table that have valid footers and all required columns. With `verify`, all that engines read of them
-/// must also match its checksums; otherwise, only footers are read.
+/// The parts of a table that have valid footers and all required columns. With `verify`, everything that engines read
+/// must also match the checksums; otherwise only footers are read.
 ///
 /// # Errors
-/// The folder or a part cannot be read, or a part belongs to another table.
+/// The folder or a part cannot be read, or a part belongs to a different table.
 pub fn sound_parts(
     snapshot: &LakeSnapshot,
     table: &'static Table,
@@ -153,7 +154,7 @@ pub fn sound_parts(
         let opened = PartReader::open(file.path.clone(), table).and_then(|part| {
             match sums.get(&file.path) {
                 _ if !verify => {}
-                // The catalog's checksum covers indexes, too.
+                // The catalog's checksum also covers indexes.
                 Some(sum) => guard::check_sum(&file.path, *sum)?,
                 None => part.verify()?,
             }
@@ -208,7 +209,7 @@ pub fn sound_parts(
 /// up to the damage.
 ///
 /// # Errors
-/// As [`TableReader::next_batch`].
+/// As for [`TableReader::next_batch`].
 pub fn read_table(
     root: &Path,
     table: &'static Table,
@@ -223,7 +224,7 @@ pub fn read_table(
 
 /// Reads a table from disk.
 pub struct TableReader {
-    /// Keeps the parts from being deleted.
+    /// Prevents the parts from being deleted.
     _snapshot: Option<LakeSnapshot>,
     table: &'static Table,
     parts: VecDeque<PathBuf>,
@@ -237,17 +238,17 @@ pub struct TableReader {
 pub(crate) struct PartReader {
     path: PathBuf,
     pub file: SerializedFileReader<File>,
-    /// The same file, and its checksums if it has any.
+    /// The same file, with its checksums if it has any.
     bytes: File,
     sums: Option<Sums>,
     group: usize,
-    /// A reader for each column of the table, and the number of rows left in the group.
+    /// The reader of each column, and the number of rows left in the group.
     columns: Vec<Option<ColumnReader>>,
     left: u64,
 }
 
 impl TableReader {
-    /// Opens a table in `root`; a missing table has no rows.
+    /// Opens a table in `root`; a table that doesn't exist has no rows.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -255,7 +256,7 @@ impl TableReader {
         TableReader::of(&LakeSnapshot::open(root)?, table)
     }
 
-    /// Opens a table in a snapshot, which is held until the reader is dropped.
+    /// Opens a table in a snapshot, which is held as long as the reader.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -278,7 +279,7 @@ impl TableReader {
         })
     }
 
-    /// Errors of parts that were skipped so far, or read up to the damage.
+    /// Errors of parts that were skipped or only read up to the damage so far.
     pub fn damaged(&self) -> &[LakeError] {
         &self.damaged
     }
@@ -288,11 +289,11 @@ impl TableReader {
         &self.batch
     }
 
-    /// Reads the next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones. A damaged part ends where the
-    /// damage is found; the error is noted.
+    /// Reads the next rows, at most [`BATCH_ROWS_MAX`]; `None` at the end. A damaged part ends where the damage is
+    /// found, and the error is recorded.
     ///
     /// # Errors
-    /// A part cannot be opened, or belongs to another table.
+    /// A part cannot be opened or belongs to a different table.
     pub fn next_batch(&mut self) -> Result<Option<&Batch>, LakeError> {
         loop {
             if self.part.is_none() && self.parts.is_empty() {
@@ -396,7 +397,7 @@ impl PartReader {
         let wrong = |error: ParquetError| damaged(&self.path, error);
         let wrong_read = |error: std::io::Error| damaged(&self.path, error);
         let group = self.file.get_row_group(number).map_err(wrong)?;
-        // The Parquet library panics at negative values.
+        // The Parquet library panics on negative values.
         let columns = group.metadata().columns();
         let places = columns.iter().flat_map(|column| {
             [
@@ -469,7 +470,7 @@ impl PartReader {
         texts: &mut Vec<ByteArray>,
     ) -> Result<(), LakeError> {
         self.begin_group(number, batch.table())?;
-        // A hostile footer makes this allocate one batch at most; the rest grows with rows that exist.
+        // A hostile footer makes this allocate at most one batch; beyond that, memory grows only with rows that exist.
         let mut more = Batch::new(batch.table());
         batch.clear();
         while self.left > 0 {
@@ -479,7 +480,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Reads the next rows of the group, at most `rows_max`.
+    /// Reads up to `rows_max` rows of the group.
     fn fill(
         &mut self,
         batch: &mut Batch,
@@ -576,7 +577,7 @@ fn fill(
     Ok(())
 }
 
-/// Moves values to their rows: `values` holds the non-null ones, packed to the front.
+/// Moves values to their rows: `values` holds the non-null values, packed at the front.
 fn spread<T: Clone + Default>(values: &mut Vec<T>, levels: &[i16], rows: usize) {
     if values.len() == rows || levels.len() != rows {
         return;
@@ -632,9 +633,9 @@ mod tests {
         folder
     }
 
-    /// Columns may be added or removed between versions; a type may not change.
+    /// Columns may be added or removed between versions; types may not change.
     #[test]
-    fn older_files_are_read() {
+    fn columns_may_be_added_or_removed_but_types_may_not_change() {
         let folder = table();
         let mut rows = 0;
         read_table(folder.path(), &NEW, |batch| {
@@ -663,10 +664,10 @@ mod tests {
         );
     }
 
-    /// A damaged file is reported, or rejected as another table's,
-    /// or yields the values that were written; it never panics.
+    /// A damaged file is reported, rejected as another table's, or yields the values that were written; reading it
+    /// never panics.
     #[test]
-    fn damage_is_noted() {
+    fn a_damaged_file_is_reported_and_yields_no_wrong_values() {
         let folder = table();
         let part = folder.path().join("t/part-000000.parquet");
         let whole = std::fs::read(&part).unwrap();
@@ -692,7 +693,7 @@ mod tests {
                 }
             }
         }
-        // Flips in words that don't affect values: the file's magic number, and the marker of the checksums.
+        // Undetected flips are in words that don't affect values: the file's magic number and the checksum marker.
         assert!(
             unnoticed <= 16,
             "{unnoticed} of {} were taken for good",
@@ -700,7 +701,7 @@ mod tests {
         );
     }
 
-    /// A part by an older version has no checksums, and is readable.
+    /// A part without checksums, from an older version, is readable.
     #[test]
     fn a_part_without_sums_is_read() {
         let folder = table();
@@ -723,9 +724,9 @@ mod tests {
         assert_eq!(rows, 1000);
     }
 
-    /// One bad part of three loses only its own rows, and is named.
+    /// One bad part of three loses only its own rows and is named in the error.
     #[test]
-    fn others_are_read() {
+    fn one_bad_part_of_three_loses_only_its_own_rows() {
         let folder = TempDir::new().unwrap();
         let mut writer =
             TableWriter::create(folder.path(), &OLD, WriterOptions::default()).unwrap();

@@ -1,15 +1,15 @@
-//! Makes a lake of any size from a small trace by repeating its rows, each time later and with other ids. `brunt lake
-//! repeat` calls it to measure how the cost of queries grows with a lake.
+//! Builds a lake of any size from a small trace by repeating its rows with later times and different ids.
+//! `brunt lake repeat` uses it to measure how the cost of queries grows with a lake.
 //!
 //! ```text
 //!   group of the trace ──► columns encoded and compressed, once ─────────────► group of each copy
 //!                          times and ids: shifted, encoded, compressed ──┘
 //! ```
 //!
-//! Only the columns that change are compressed again for each copy, so it is written nearly at disk speed.
+//! Only the columns that change are compressed again for each copy, so copies are written at nearly disk speed.
 //!
-//! The rule: copies don't overlap in time, and each lies within one hour, so that their groups are placed as a
-//! capture's are.
+//! The rule: copies don't overlap in time, and each copy lies within one hour, so that its groups are placed like those
+//! of a capture.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -34,33 +34,33 @@ const SECOND_NS: i64 = 1_000_000_000;
 pub struct Repeat {
     /// Number of copies.
     pub copies: u64,
-    /// The second since 1970 at which the trace starts.
+    /// Start of the trace, in seconds since 1970.
     pub from_second: i64,
-    /// The second at which the first copy starts, a multiple of `period_seconds`.
+    /// Start of the first copy, in seconds since 1970; a multiple of `period_seconds`.
     pub to_second: i64,
-    /// Seconds from one copy's start to the next one's: a divisor of an hour, and at least the trace's length.
+    /// Seconds between the starts of consecutive copies: a divisor of an hour, and at least the trace's length.
     pub period_seconds: i64,
-    /// Columns of ids that are different in each copy.
+    /// Id columns that differ between copies.
     pub ids: &'static [&'static str],
-    /// Offset added to those ids from copy to copy.
+    /// Offset added to those ids for each copy.
     pub ids_step: i64,
 }
 
 /// How a repetition ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepeatEnd {
-    /// All copies are in the draft.
+    /// The draft contains all copies.
     Whole,
-    /// It was stopped early: discard the draft.
+    /// Stopped early: discard the draft.
     Stopped,
 }
 
 impl Compaction {
-    /// Adds `repeat.copies` copies of a trace's tables to the draft, with one thread per core. Tables without times or
-    /// ids of operations (dimensions) are added once. When `stop` is set, it ends before the next copy.
+    /// Adds `repeat.copies` copies of a trace's tables to the draft, with one thread per core. Tables without times and
+    /// operation ids (dimensions) are added once. If `stop` is set, it ends before the next copy.
     ///
     /// # Errors
-    /// The trace cannot be read, or the lake cannot be written. Discard the draft then.
+    /// The trace cannot be read, or the lake cannot be written. Discard the draft in this case.
     pub fn repeat(
         &mut self,
         layouts: &[LakeLayout],
@@ -150,8 +150,8 @@ struct Group {
     columns: Vec<Repeated>,
 }
 
-/// What is added to a column: `base`, plus `step` for each copy, in whole multiples of `unit`, which is also the
-/// result's unit.
+/// The offset of a column: `base` plus `step` for each copy, in whole multiples of `unit`, which is also the unit of
+/// the result.
 #[derive(Clone, Copy, Debug)]
 struct Shift {
     base: i64,
@@ -162,7 +162,7 @@ struct Shift {
 enum Repeated {
     /// Unchanged.
     Same(Box<EncodedColumn>),
-    /// Integers that are shifted in each copy.
+    /// Integers with a different offset in each copy.
     Shifted { cells: Cells, by: Shift },
 }
 
@@ -249,8 +249,8 @@ fn groups(
 }
 
 impl Repeat {
-    /// The shift of a column, if it has one. A minute is shifted by whole minutes, so it may be one less than the
-    /// minute of its rows.
+    /// The shift of a column, if it is shifted. Minutes are shifted by whole minutes, so a row's minute may be one
+    /// lower than that of its shifted time.
     fn shift(&self, layout: &LakeLayout, column: &str, kind: ColumnKind) -> Option<Shift> {
         let (base, step) = (self.to_second - self.from_second, self.period_seconds);
         match layout.placing {
@@ -322,10 +322,10 @@ mod tests {
         }
     }
 
-    /// Copies are the trace shifted in time, with their own ids,
-    /// across an hour's end; tables without times are copied once.
+    /// Copies are the trace shifted in time, with their own ids, even across the end of an hour; tables without times
+    /// are copied once.
     #[test]
-    fn copies() {
+    fn copies_are_the_trace_shifted_in_time_with_their_own_ids() {
         const FROM: i64 = 1_700_000_001;
         const TO: i64 = 472_222 * 3600 + 3580;
         let (trace, lake) = (TempDir::new().unwrap(), TempDir::new().unwrap());

@@ -1,8 +1,8 @@
-//! Reads rows of a table in the order of an id from parts that are nearly in that order, captured or compacted: one
-//! pipeline's rows, as it numbered them. `brunt analyze` reads traces with it.
+//! Reads a pipeline's rows in the order of their ids, from captured or compacted parts that are nearly in that order.
+//! Used by `brunt analyze` to read traces.
 //!
-//! Each row group is a *run*. Runs are merged; a run is read once all rows with ids below its first have been returned,
-//! so only overlapping runs are in memory.
+//! Each row group is a *run*. Runs are merged; a run is loaded only once all rows with ids below its first id have been
+//! returned, so only overlapping runs are in memory.
 //!
 //! The rule: rows with equal ids keep their stored order.
 
@@ -39,10 +39,10 @@ pub struct OrderedRuns {
 }
 
 impl OrderedRuns {
-    /// Lists the groups of a table, by an id column that is never null. Reads only footers.
+    /// Lists the row groups of a table, ordered by an id column without nulls. Reads only footers.
     ///
     /// # Errors
-    /// The folder or a part cannot be read, or a part belongs to another table.
+    /// The folder or a part cannot be read, or a part belongs to a different table.
     pub fn list(
         snapshot: &LakeSnapshot,
         table: &'static Table,
@@ -116,10 +116,10 @@ fn runs_of(path: PathBuf, table: &'static Table, id: &str) -> Result<Vec<Run>, L
     Ok(runs.collect())
 }
 
-/// Minimum and maximum of an integer column over a table, as far as footers have them; `None` if the table has no rows.
+/// Minimum and maximum of an integer column over a table, according to the footers; `None` if the table has no rows.
 ///
 /// # Errors
-/// As [`OrderedRuns::list`]; damaged parts are skipped.
+/// As for [`OrderedRuns::list`]; damaged parts are skipped.
 pub fn extremes(
     snapshot: &LakeSnapshot,
     table: &'static Table,
@@ -136,7 +136,7 @@ pub fn extremes(
 pub struct OrderedReader {
     _snapshot: LakeSnapshot,
     id: &'static str,
-    /// The pipeline's first and last possible id.
+    /// The pipeline's lowest and highest possible id.
     ids: (i64, i64),
     /// Ordered by minimum id.
     pending: VecDeque<Run>,
@@ -146,7 +146,7 @@ pub struct OrderedReader {
     damaged: Vec<LakeError>,
 }
 
-/// A run in memory, sorted. Rows before `at` were returned; rows from `end` on belong to another pipeline.
+/// A run in memory, sorted. Rows before `at` have been returned; rows from `end` on belong to another pipeline.
 struct OpenRun {
     rows: Batch,
     at: usize,
@@ -164,7 +164,7 @@ impl OrderedReader {
         &self.batch
     }
 
-    /// Reads the next rows, at most [`BATCH_ROWS_MAX`]; `None` after the last ones.
+    /// Reads the next rows, at most [`BATCH_ROWS_MAX`]; `None` at the end.
     ///
     /// # Errors
     /// A part cannot be read.
@@ -173,7 +173,7 @@ impl OrderedReader {
         let mut more = Batch::new(self.batch.table());
         while self.batch.rows() < BATCH_ROWS_MAX {
             self.open_due()?;
-            // Take the run with the lowest id, up to where another run's id comes first.
+            // Take rows from the run with the lowest id, up to the point where another run has a lower one.
             let id_at = |run: &OpenRun| run.rows.ints(self.id)[run.at];
             let Some(first) = (0..self.open.len()).min_by_key(|index| id_at(&self.open[*index]))
             else {

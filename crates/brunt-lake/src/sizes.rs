@@ -1,7 +1,7 @@
-//! Measures how much disk space a table takes, and how much its values would take unpacked, as `brunt-bench capture`
-//! prints for a trace. Reads only the parts' footers.
+//! Measures the disk space of a table, and the size of its values before encoding, as printed by `brunt-bench capture`
+//! for a trace. Reads only the parts' footers.
 //!
-//! The rule: what a footer doesn't contain isn't estimated. Unpacked texts are counted as stored in the pages,
+//! The rule: values that aren't in a footer aren't estimated. Unencoded texts are counted as stored in the pages,
 //! including the dictionary.
 
 use std::fs::File;
@@ -16,14 +16,14 @@ use crate::error::LakeError;
 use crate::reader::parts;
 use crate::table::Table;
 
-/// The sizes of a table, or of several together.
+/// The sizes of one or more tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableSizes {
     /// Number of complete parts.
     pub parts: u64,
-    /// Number of their rows.
+    /// Number of rows in those parts.
     pub rows: u64,
-    /// Unpacked values: eight bytes per number and time, one per boolean, texts as in the pages.
+    /// Unencoded values: eight bytes per number or time, one per boolean, texts as in the pages.
     pub value_bytes: u64,
     /// Pages before compression: bit-packed deltas and dictionary indexes.
     pub packed_bytes: u64,
@@ -56,7 +56,7 @@ pub fn table_sizes(root: &Path, table: &Table) -> Result<TableSizes, LakeError> 
         };
         let reader = SerializedFileReader::new(file).map_err(damaged)?;
         let groups = reader.metadata().row_groups();
-        // Twins of times refer to the same bytes.
+        // A time's twin refers to the same bytes.
         let is_own = |name: &str| table.columns.iter().any(|column| column.name == name);
         let columns = || {
             let all = groups.iter().flat_map(|group| group.columns());
@@ -88,7 +88,7 @@ fn value_bytes(column: &ColumnChunkMetaData) -> u64 {
     }
 }
 
-/// A count from a footer, which may contain anything.
+/// A count from a footer, which may contain any value.
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -108,9 +108,9 @@ mod tests {
         ],
     };
 
-    /// Unpacked numbers count eight bytes, booleans one; packed sizes are smaller, and file sizes are those on disk.
+    /// Unencoded numbers count eight bytes and booleans one; packed sizes are smaller; file sizes are those on disk.
     #[test]
-    fn values_pages_and_files() {
+    fn sizes_of_values_pages_and_files_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(
             table_sizes(folder.path(), &TABLE).unwrap(),
@@ -139,9 +139,9 @@ mod tests {
         assert!(sizes.packed_bytes * 4 < sizes.value_bytes, "{sizes:?}");
     }
 
-    /// A file that isn't a part gives an error that names it.
+    /// A file that isn't a part causes an error that names it.
     #[test]
-    fn damaged_part() {
+    fn a_file_that_is_not_a_part_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("numbers")).unwrap();
         std::fs::write(

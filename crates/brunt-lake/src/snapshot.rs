@@ -1,10 +1,10 @@
-//! A consistent view of a lake: the newest version when the reader opens it, held until the reader is done. Every
-//! reader of tables goes through a snapshot.
+//! A consistent view of a lake: the version that was newest when the reader opened it, held until the reader is done.
+//! All table readers go through a snapshot.
 //!
-//! The version's parts stay on disk while the snapshot is held: it shares the lock of the version's file, or of the
+//! The version's parts stay on disk while the snapshot is held: it holds a shared lock on the version's file, or on the
 //! folder if there is no version yet, and a compaction deletes nothing that a held version contains.
 //!
-//! The rule: read the version first, then the folder with the parts captured since. In the other order, a part that is
+//! The rule: read the version first, then list the parts captured since then. In the other order, a part that is
 //! compacted in between would be in neither.
 
 use std::io::ErrorKind;
@@ -37,7 +37,7 @@ fn is_besides(catalog: &Catalog, root: &Path, table: &str, part: &PartFile) -> b
 pub struct LakeSnapshot {
     root: PathBuf,
     catalog: Option<Arc<Catalog>>,
-    /// The lock that keeps the version's parts.
+    /// The lock that preserves the version's parts.
     _lock: Option<Arc<FileLock>>,
 }
 
@@ -45,7 +45,7 @@ impl LakeSnapshot {
     /// Opens the newest version.
     ///
     /// # Errors
-    /// The folder cannot be read, or a newer program wrote its catalog.
+    /// The folder cannot be read, or its catalog was written by a newer program.
     pub fn open(root: &Path) -> Result<LakeSnapshot, LakeError> {
         loop {
             let newest = versions(root)?.last().copied();
@@ -57,7 +57,7 @@ impl LakeSnapshot {
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(LakeError::io(&path)(error)),
             };
-            // Another process may have replaced and deleted this version before we had the lock.
+            // Another process may have replaced and deleted this version before we got the lock.
             let is_gone = match &lock {
                 Some(lock) => lock.metadata().map_err(LakeError::io(&path))?.nlink() == 0,
                 None => false,
@@ -77,11 +77,11 @@ impl LakeSnapshot {
         }
     }
 
-    /// Like [`LakeSnapshot::open`], but refuses a lake that is not intact: its catalog or newest version is missing, or
-    /// a listed part is missing or truncated. Rows would be read twice, or not at all.
+    /// Like [`LakeSnapshot::open`], but refuses a lake that isn't intact: its catalog or newest version is missing, or
+    /// a listed part is missing or truncated. Reading such a lake could return rows twice or omit them.
     ///
     /// # Errors
-    /// As [`LakeSnapshot::open`]; also [`LakeError::NoCatalog`] and [`LakeError::PartLost`].
+    /// As for [`LakeSnapshot::open`]; also [`LakeError::NoCatalog`] and [`LakeError::PartLost`].
     pub fn open_whole(root: &Path) -> Result<LakeSnapshot, LakeError> {
         loop {
             let snapshot = LakeSnapshot::open(root)?;
@@ -111,7 +111,7 @@ impl LakeSnapshot {
         self.catalog.as_deref()
     }
 
-    /// The live parts of a table: compacted ones by place, then captured ones by pipeline and number.
+    /// The live parts of a table: compacted parts by place, then captured parts by pipeline and number.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -146,7 +146,7 @@ impl LakeSnapshot {
         Ok(bytes)
     }
 
-    /// Captured parts of all tables that are complete and final, and have rows that the version lacks.
+    /// Captured parts of all tables that are complete and final, and contain rows that the version lacks.
     ///
     /// # Errors
     /// The folder cannot be read.

@@ -1,7 +1,7 @@
-//! Distributes rows over the parts of a lake: each row goes to the part of its hour or day, and a part is closed when
-//! it is large enough. Used by [`crate::compact`], for captured parts and for small lake parts.
+//! Distributes rows over the parts of a lake: each row goes to the part of its hour or day, and a part is closed once
+//! it is large enough. Used by [`crate::compact`] for captured parts and for small lake parts.
 //!
-//! The rule: the number of open parts bounds the memory; to open another, the least recently used one is closed.
+//! The rule: memory is bounded by the number of open parts; opening another one closes the least recently used one.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::part_writer::PartWriter;
 use crate::place::{Grain, Hour, IdTimeline, Placing, hour_of, hour_of_minute, hour_of_second};
 use crate::reader::OPEN_SUFFIX;
 
-/// Rows per group: what an engine reads or skips at a time, and what is sorted in memory.
+/// Rows per group: the unit in which engines read or skip data and in which rows are sorted in memory.
 const GROUP_ROWS: usize = 1 << 17;
-/// A group ends where the next pipeline's rows begin, unless it would be smaller than this: then its ids are close
-/// together, and engines can skip it when they look for others.
+/// A group ends at the next pipeline's rows unless it would be smaller than this: that keeps its ids close together, so
+/// that engines can skip it when looking for others.
 const GROUP_ROWS_MIN: usize = GROUP_ROWS / 8;
 /// Maximum number of open parts, each with a group in memory.
 const OPEN_MAX: usize = 6;
@@ -31,8 +31,8 @@ pub(crate) struct SpreadTo {
     /// The version that the parts belong to.
     pub version: u64,
     pub part_bytes: u64,
-    /// What the parts record about the origin of their rows; `None`
-    /// if an earlier program wrote some of the source parts.
+    /// The origin of the rows, to be recorded in the parts; `None` if an earlier program wrote some of the source
+    /// parts.
     pub origin: Option<PartOrigin>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct OpenPart {
     path: String,
     pub writer: PartWriter,
     rows: Batch,
-    /// The pipeline of the last rows.
+    /// The pipeline of the last rows added.
     pipeline: u16,
     turn: u64,
 }
@@ -70,7 +70,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Adds rows of a pipeline. `timeline` has the times of their ids.
+    /// Adds rows of a pipeline. `timeline` provides the times of their ids.
     pub fn push(
         &mut self,
         rows: &Batch,
@@ -121,7 +121,7 @@ impl<'a> Spread<'a> {
         Ok(())
     }
 
-    /// Closes all parts, and returns them: complete and durable, under temporary names.
+    /// Closes all parts and returns them, complete and durable, under temporary names.
     pub fn finish(mut self) -> Result<Vec<LakePart>, LakeError> {
         while let Some(hour) = self.open.keys().next().copied() {
             self.close(hour)?;
@@ -129,7 +129,7 @@ impl<'a> Spread<'a> {
         Ok(self.done)
     }
 
-    /// Where each row belongs. A row without a time goes where the previous row went.
+    /// The place of each row. A row without a time goes where the previous row went.
     fn hours(&self, rows: &Batch, timeline: &IdTimeline) -> Vec<Hour> {
         let grain = self.to.grain;
         let mut last = Some(0);
@@ -187,7 +187,7 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// Starts a new part of a table, the `number`th of its version.
+/// Starts part `number` of a table, counted within its version.
 pub(crate) fn begin_part(
     to: &SpreadTo,
     layout: &LakeLayout,
@@ -220,7 +220,7 @@ pub(crate) fn begin_part(
     })
 }
 
-/// Finishes a part whose rows are all written.
+/// Finishes a part to which all rows have been written.
 pub(crate) fn finish_part(
     layout: &LakeLayout,
     hour: Hour,
@@ -247,7 +247,7 @@ pub(crate) fn finish_part(
 }
 
 impl OpenPart {
-    /// Writes the rows so far as a group.
+    /// Writes the collected rows as a group.
     fn write(&mut self, order: Option<&str>) -> Result<(), LakeError> {
         if self.rows.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Checksums of a part, so that changed bytes are reported as damage instead of read as other values. Parquet's pages
-//! have room for checksums, which the library doesn't write, and its headers and footer have none.
+//! Checksums of a part, so that changed bytes are reported as damage instead of being read as different values. Parquet
+//! has optional page checksums, which the library doesn't write, and none for page headers and the footer.
 //!
-//! The checksums are before the footer, after the last column and its indexes, where no reader looks for anything:
+//! The checksums are stored between the last column with its indexes and the footer, where readers ignore them:
 //!
 //! ```text
 //! PAR1 | columns, group by group | sum of each column, sum of the footer, number of columns, MAGIC | footer, its length, PAR1
@@ -17,11 +17,11 @@ use std::os::unix::fs::FileExt;
 
 use twox_hash::XxHash3_64;
 
-/// Marks that there are checksums.
+/// Marks the presence of checksums.
 const MAGIC: &[u8; 8] = b"BrntSum1";
-/// The footer's length, and the closing magic.
+/// Size of the footer's length and the closing magic.
 pub(crate) const TAIL_BYTES: usize = 8;
-/// Limit for the number of columns in all row groups together; a file that claims more has no checksums.
+/// Maximum number of column chunks in all row groups; a file that claims more is treated as having no checksums.
 const COLUMNS_MAX: usize = 1 << 20;
 /// Bytes read at a time to compute a checksum.
 const PIECE_BYTES: usize = 256 << 10;
@@ -31,13 +31,13 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// Where the footer starts in a file that ends with these bytes.
+/// Offset of the footer in a file that ends with these bytes.
 pub(crate) fn footer_start(tail: [u8; TAIL_BYTES], file_bytes: u64) -> Option<u64> {
     let [a, b, c, d, ..] = tail;
     file_bytes.checked_sub(TAIL_BYTES as u64 + u64::from(u32::from_le_bytes([a, b, c, d])))
 }
 
-/// Inserts checksums into a complete file; `columns` has the checksums of its column chunks.
+/// Inserts checksums into a complete file; `columns` contains the checksums of its column chunks.
 pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
     let tail = file
         .last_chunk()
@@ -47,7 +47,7 @@ pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
     file.splice(footer..footer, gap);
 }
 
-/// Like [`insert`] for a file on disk, and computes the checksums; `columns` has the columns' byte ranges.
+/// Like [`insert`], but for a file on disk, and computes the checksums; `columns` contains the columns' byte ranges.
 pub(crate) fn insert_into(file: &File, columns: &[Range<u64>]) -> io::Result<()> {
     let sums: Vec<u64> = columns
         .iter()

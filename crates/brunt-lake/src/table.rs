@@ -1,16 +1,16 @@
-//! Describes a table: its columns, their types, and a line of documentation for each. Writers,
-//! readers and the pages under `docs/` all follow these descriptions.
+//! Describes a table: its columns, their types, and a line of documentation for each. Writers, readers and the pages
+//! under `docs/` all use these descriptions.
 //!
-//! The rules: a column's name ends with its unit (`start_ns`, `len_bytes`). Integers are Int64,
-//! including counts, because with unsigned types some engines return decimals for divisions;
-//! [`Row::count`](crate::Row::count) saturates at the largest Int64.
+//! The rules: a column's name ends with its unit (`start_ns`, `len_bytes`). Integers, including counts, are Int64,
+//! because some engines return decimals when dividing unsigned types; [`Row::count`](crate::Row::count) saturates at
+//! the largest Int64.
 
 /// A table's description, usually a `const`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Name of the table, and of its folder.
+    /// Name of the table and its folder.
     pub name: &'static str,
-    /// What a row is, in a sentence or two (Markdown).
+    /// What a row represents, in a sentence or two (Markdown).
     pub doc: &'static str,
     /// The columns, in file order.
     pub columns: &'static [Column],
@@ -25,9 +25,9 @@ pub struct Column {
     pub doc: &'static str,
     /// Its type.
     pub kind: ColumnKind,
-    /// Whether a row may be null here; then the doc says when.
+    /// Whether values may be null; the doc then says when.
     pub nullable: bool,
-    /// How its values are encoded before compression.
+    /// How values are encoded before compression.
     pub coding: Coding,
 }
 
@@ -44,17 +44,17 @@ pub enum ColumnKind {
     Bool,
     /// UTF-8 text.
     Text,
-    /// Opaque bytes, such as a sketch that engines merge.
+    /// Opaque bytes, such as a sketch for engines to merge.
     Bytes,
 }
 
 /// How a column's values are encoded, before zstd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Unencoded: for floats, and for unordered integers, such as random offsets.
+    /// Unencoded: for floats and for unordered integers such as random offsets.
     Plain,
-    /// Bit-packed differences: for times, indexes, counts
-    /// and lengths. For texts, only their lengths.
+    /// Bit-packed differences: for times, indexes, counts and lengths. For texts, only their lengths are encoded like
+    /// this.
     Delta,
     /// Each distinct value once: for names and codes with few distinct values.
     Dictionary,
@@ -81,7 +81,7 @@ impl Column {
         Column::new(name, ColumnKind::Int, Coding::Delta, doc)
     }
 
-    /// A column of calendar times, in nanoseconds since 1970. The type, not the name, has the unit.
+    /// A column of calendar times, in nanoseconds since 1970. The unit is part of the type, not of the name.
     pub const fn time(name: &'static str, doc: &'static str) -> Column {
         Column::new(name, ColumnKind::Time, Coding::Delta, doc)
     }
@@ -106,7 +106,7 @@ impl Column {
         Column::new(name, ColumnKind::Bytes, Coding::Plain, doc)
     }
 
-    /// The same column, but nullable.
+    /// The same column, made nullable.
     pub const fn nullable(mut self) -> Column {
         self.nullable = true;
         self
@@ -119,10 +119,10 @@ impl Column {
     }
 }
 
-/// Concatenates lists of columns into one of `N`, for tables that share groups of columns.
+/// Concatenates lists of columns into an array of `N`, for tables that share groups of columns.
 ///
 /// # Panics
-/// Together they aren't `N`; in a constant, this is a compile error.
+/// The total isn't `N`; in a constant, this is a compile error.
 pub const fn columns<const N: usize>(groups: &[&[Column]]) -> [Column; N] {
     let mut all = [Column::bool("", ""); N];
     let (mut group, mut filled) = (0, 0);
@@ -165,7 +165,7 @@ impl Table {
         place.unwrap_or_else(|| panic!("table {} has no column {column}", self.name))
     }
 
-    /// Mistakes in the description; for the test that walks a crate's tables.
+    /// Mistakes in the description; used by the test that walks a crate's tables.
     pub fn mistakes(&self) -> Vec<String> {
         let plain = |name: &str| {
             name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -217,9 +217,9 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// Each mistake in a description is reported, and a good one has none.
+    /// Each kind of mistake in a description is reported, and a good description has none.
     #[test]
-    fn mistakes_are_told() {
+    fn each_mistake_in_a_description_is_reported() {
         const GOOD: Table = Table {
             name: "good",
             doc: "Rows.",

@@ -1,11 +1,11 @@
-//! Collects rows from a thread that has no time to sort values into columns: every value is a word, stored once.
-//! Another thread appends them to a [`Batch`] ([`Batch::append_words`]).
+//! Collects rows from a thread that has no time to sort values into columns: every value is a 64-bit word, stored once.
+//! Another thread appends the rows to a [`Batch`] ([`Batch::append_words`]).
 //!
-//! Words are stored in tiles of 128 rows, one column after another: a tile is small enough to stay in the L1 cache
-//! while it is filled row by row, and its columns are then copied as they are.
+//! Words are stored column by column in tiles of 128 rows: a tile is small enough to stay in the L1 cache while it is
+//! filled row by row, and its columns are then copied unchanged.
 //!
-//! The rule: a row has one word for each column of its table,
-//! and a last word whose bit `n` is set if column `n` is null.
+//! The rule: a row has one word for each column of its table and a final word whose bit `n` is set if column `n` is
+//! null.
 //!
 //! [`Batch`]: crate::Batch
 //! [`Batch::append_words`]: crate::Batch::append_words
@@ -17,7 +17,8 @@ use crate::table::Table;
 
 /// Rows per tile.
 pub(crate) const TILE_ROWS: usize = 128;
-/// Words per column of a tile. With a power of two, the same row of all columns would map to the same few cache sets.
+/// Words per column of a tile. If this were a power of two, the same row of all columns would map to the same few cache
+/// sets.
 const COLUMN_WORDS: usize = TILE_ROWS + 8;
 
 /// Words of one column in a tile.
@@ -29,14 +30,14 @@ pub struct Words {
     /// Contents beyond `rows` are zero or stale.
     tiles: Vec<TileColumn>,
     rows: usize,
-    /// The texts that words refer to, concatenated, in UTF-8.
+    /// The concatenated texts that words refer to, in UTF-8.
     texts: Vec<u8>,
 }
 
 impl Words {
-    /// Starts a row of a table, which must be the same in all calls:
-    /// append a word for each column, then call [`WordRow::end`].
-    // Always inlined: then the columns' places are constants, and a row is just one store per column.
+    /// Starts a row of a table, which must be the same in all calls: append a word for each column, then call
+    /// [`WordRow::end`].
+    // Always inlined, so that column positions are constants and a row is just one store per column.
     #[inline(always)]
     pub fn line(&mut self, table: &'static Table) -> WordRow<'_> {
         let (tile, row) = self.next_place(table);
@@ -49,8 +50,8 @@ impl Words {
         }
     }
 
-    /// Starts several rows at once, up to `count`, as many as fit into the tile. Append their columns one after
-    /// another, then call [`WordRows::end`]. For runs of rows that differ in few columns.
+    /// Starts up to `count` rows at once, as many as fit in the tile. Append their columns one after another, then call
+    /// [`WordRows::end`]. For runs of rows that differ in few columns.
     #[inline]
     pub fn lines(&mut self, table: &'static Table, count: usize) -> WordRows<'_> {
         let (tile, row) = self.next_place(table);
@@ -65,7 +66,7 @@ impl Words {
         }
     }
 
-    /// The columns of the tile that the next row goes to, and the row's index there.
+    /// The tile columns for the next row, and the row's index in the tile.
     #[inline(always)]
     fn next_place(&mut self, table: &'static Table) -> (Range<usize>, usize) {
         let columns = table.columns.len() + 1;
@@ -90,7 +91,7 @@ impl Words {
         self.ascii(text.as_bytes())
     }
 
-    /// Stores bytes that are known to be ASCII; this is checked when the rows are appended.
+    /// Stores bytes that are known to be ASCII; verified when the rows are appended.
     #[inline]
     pub fn ascii(&mut self, text: &[u8]) -> i64 {
         let word = (self.texts.len() as i64) << 32 | text.len() as i64;
@@ -98,7 +99,7 @@ impl Words {
         word
     }
 
-    /// All texts; [`text_at`] finds one by its word.
+    /// All texts; [`text_at`] extracts one by its word.
     ///
     /// # Panics
     /// Bytes passed as ASCII were not UTF-8, a bug in this program.
@@ -111,7 +112,7 @@ impl Words {
         self.rows
     }
 
-    /// Memory that the rows take in a table with this many columns, in bytes.
+    /// Memory used by the rows in a table with this many columns, in bytes.
     pub fn bytes(&self, columns: usize) -> usize {
         self.rows * (columns + 1) * size_of::<i64>() + self.texts.len()
     }
@@ -122,7 +123,7 @@ impl Words {
         self.texts.clear();
     }
 
-    /// Values of some columns, given by index, row by row; `None` is null.
+    /// Values of the columns with the given indexes, row by row; `None` is null.
     pub fn columns<const N: usize>(
         &self,
         table: &'static Table,
@@ -137,7 +138,7 @@ impl Words {
         })
     }
 
-    /// The columns of each tile, the last of which has the null bits, and its number of rows.
+    /// The columns of each tile, of which the last one has the null bits, and the tile's number of rows.
     pub(crate) fn tiles(&self, columns: usize) -> impl Iterator<Item = (&[TileColumn], usize)> {
         let tiles = self.tiles.chunks(columns + 1).enumerate();
         tiles.map_while(|(index, tile)| {
@@ -150,7 +151,7 @@ impl Words {
     }
 }
 
-/// The text of a word, from [`Words::texts`].
+/// The text for a word, from [`Words::texts`].
 #[inline]
 pub fn text_at(texts: &str, word: i64) -> &str {
     let (start, len) = ((word >> 32) as usize, (word & 0xffff_ffff) as usize);
@@ -169,7 +170,7 @@ pub struct WordRow<'a> {
 
 // Always inlined, like `Words::line`.
 impl WordRow<'_> {
-    /// The next column's word.
+    /// Appends the next column's word.
     #[inline(always)]
     pub fn int(mut self, value: i64) -> Self {
         self.columns[self.at][self.row % TILE_ROWS] = value;
@@ -177,26 +178,26 @@ impl WordRow<'_> {
         self
     }
 
-    /// The next column's word, or null.
+    /// Appends the next column's word, or null.
     #[inline(always)]
     pub fn int_or_null(mut self, value: Option<i64>) -> Self {
         self.nulls |= i64::from(value.is_none()) << self.at;
         self.int(value.unwrap_or(0))
     }
 
-    /// A null.
+    /// Appends a null.
     #[inline(always)]
     pub fn null(self) -> Self {
         self.int_or_null(None)
     }
 
-    /// A boolean.
+    /// Appends a boolean.
     #[inline(always)]
     pub fn bool(self, value: bool) -> Self {
         self.int(value.into())
     }
 
-    /// A boolean, or null.
+    /// Appends a boolean, or null.
     #[inline(always)]
     pub fn bool_or_null(self, value: Option<bool>) -> Self {
         self.int_or_null(value.map(i64::from))
@@ -232,7 +233,7 @@ impl WordRows<'_> {
         self.len
     }
 
-    /// The next column's words: takes one for each row from the start of `values`.
+    /// Appends the next column's words, taking one for each row from the start of `values`.
     #[inline]
     pub fn ints(mut self, values: impl IntoIterator<Item = i64>) -> Self {
         let words = self.columns[self.at][self.row..][..self.len].iter_mut();
@@ -241,7 +242,7 @@ impl WordRows<'_> {
         self
     }
 
-    /// The same word in each row.
+    /// Appends the same word for each row.
     #[inline]
     pub fn same(mut self, value: i64) -> Self {
         self.columns[self.at][self.row..][..self.len].fill(value);
@@ -249,7 +250,7 @@ impl WordRows<'_> {
         self
     }
 
-    /// The same word in each row, or null in all.
+    /// Appends the same word for each row, or a null for each.
     #[inline]
     pub fn same_or_null(mut self, value: Option<i64>) -> Self {
         self.nulls |= i64::from(value.is_none()) << self.at;

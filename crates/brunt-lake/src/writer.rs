@@ -1,11 +1,12 @@
-//! Writes a table's parts. Called by the single thread that owns the table, with that thread's clock.
+//! Writes a table's parts. Called by the only thread that owns the table, using that thread's clock.
 //!
-//! A part is closed when it has enough rows or bytes, or is old enough. Until then, its rows are saved as a complete
+//! A part is closed when it has enough rows or bytes or is old enough. Until then, its rows are saved as a complete
 //! part under the same name whenever they have waited for `age_max`, so that a slow table has few files but loses
 //! little in a crash. Every part gets its name by a rename.
 //!
-//! The rule: rows stay in memory until a file with them is complete. If the disk is full, the rows are kept; the caller
-//! frees space and commits again, or drops them and has the loss counted ([`TableWriter::give_up_rows`]).
+//! The rule: rows stay in memory until a file that contains them is complete. If the disk is full, the rows are kept;
+//! the caller frees space and commits again, or drops the rows, which are then counted as lost
+//! ([`TableWriter::give_up_rows`]).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,33 +25,34 @@ use crate::reader::{OPEN_SUFFIX, PartFile, captured_parts};
 use crate::snapshot::LakeSnapshot;
 use crate::table::Table;
 
-/// When parts are closed, and how much is kept.
+/// Limits for closing and keeping parts.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Rows per part; also the most that a crash loses.
+    /// Rows per part, and the most rows that a crash loses.
     pub rows_max: usize,
-    /// Closes a part early when its values take this much memory.
+    /// Closes a part early once its values take this much memory.
     pub bytes_max: usize,
-    /// Longest time that rows wait to be saved.
+    /// Maximum time until rows are saved.
     pub age_max: Duration,
-    /// Shortest such time, for a small part. The wait grows with the part's rows and bytes, up to `age_max` for a full
-    /// one, because each save writes all of them again.
+    /// Minimum time until rows are saved, for a small part. The wait grows with the part's rows and bytes, up to
+    /// `age_max` for a full part, because each save rewrites all of them.
     pub age_min: Duration,
-    /// Closes a part this long after its first row, however few rows it has. `None`: parts of slow tables keep growing.
+    /// Closes a part this long after its first row, regardless of its number of rows. `None`: parts of slow tables keep
+    /// growing.
     pub part_age_max: Option<Duration>,
-    /// Series number, if several writers share a table.
+    /// Series number, for writers that share a table.
     pub series: u16,
-    /// Limit for the size of all parts of the table on disk; the oldest parts above it are deleted and counted. `None`:
-    /// keep all.
+    /// Maximum size of all parts of the table on disk; the oldest parts in excess are deleted and counted. `None`: keep
+    /// all.
     pub keep_bytes: Option<u64>,
-    /// Sorts a part's rows by this integer column (stable, nulls
-    /// first): similar rows next to each other compress better.
+    /// Sorts a part's rows by this integer column (stable, nulls first): similar rows next to each other compress
+    /// better.
     pub order: Option<&'static str>,
     /// Shared by the writers of one thread.
     pub workspace: Workspace,
 }
 
-/// Memory for encoding parts, some megabytes. Writers that never write at the same time share one.
+/// Encoding buffers, a few megabytes. Writers that never write concurrently share them.
 #[derive(Clone, Default)]
 pub struct Workspace(Arc<Mutex<Buffers>>);
 
@@ -61,8 +63,8 @@ impl std::fmt::Debug for Workspace {
 }
 
 impl Default for WriterOptions {
-    /// 122880 rows (like DuckDB's row groups), 32 MiB in memory, 10 s regardless of size, keep all. Columns for that
-    /// many rows have grown to a capacity of 131072 values, which leaves room for the batch that closes the part.
+    /// 122880 rows (like DuckDB's row groups), 32 MiB in memory, 10 s regardless of size, keep all. Columns that hold
+    /// this many rows have a capacity of 131072 values, which leaves room for the batch that closes the part.
     fn default() -> WriterOptions {
         WriterOptions {
             rows_max: 122_880,
@@ -111,13 +113,13 @@ pub struct TableWriter {
     encoder: Encoder,
     rows: Batch,
     number: u64,
-    /// How many of `rows` are in a complete file of the open part, and the file's size.
+    /// How many of `rows` are saved in a complete file of the open part, and the file's size.
     saved: (usize, u64),
-    /// When the first row that isn't saved yet was seen.
+    /// When the first unsaved row was seen.
     waiting_since: Option<Nanos>,
     /// When the first row of the open part was seen.
     part_since: Option<Nanos>,
-    /// Number and size of closed parts, oldest first.
+    /// Number and size of each closed part, oldest first.
     closed: VecDeque<(u64, u64)>,
     /// The part closed most recently.
     last_closed: Option<ClosedPart>,
@@ -125,17 +127,17 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Creates a table in `root`, and `root` if necessary. Writes an empty part at once, so that readers find the table
-    /// even after an early end, and a full disk shows immediately.
+    /// Creates a table in `root`, creating `root` if necessary. Writes an empty part at once, so that readers find the
+    /// table even if the run ends early, and a full disk is noticed immediately.
     ///
     /// # Errors
-    /// `root` has such a table already, or cannot be written to.
+    /// `root` already contains such a table or cannot be written to.
     pub fn create(
         root: &Path,
         table: &'static Table,
         options: WriterOptions,
     ) -> Result<TableWriter, LakeError> {
-        // Rows of a lake are written by the compaction, which assigns the numbers.
+        // Only the compaction writes rows of a lake; it assigns the part numbers.
         if LakeSnapshot::open_whole(root)?.catalog().is_some() {
             return Err(LakeError::Taken {
                 path: root.join(table.name),
@@ -151,7 +153,7 @@ impl TableWriter {
         Ok(writer)
     }
 
-    /// Continues after the existing parts, if any. Unfinished files of a killed writer are removed.
+    /// Continues after existing parts, if any. Unfinished files of a killed writer are removed.
     ///
     /// # Errors
     /// The folder cannot be created or read.
@@ -183,7 +185,7 @@ impl TableWriter {
                 closed.push_back((number, bytes));
             }
         }
-        // Absorbed parts may be deleted; a new part that reuses a number would be ignored.
+        // Absorbed parts may have been deleted; a new part that reused such a number would be ignored.
         let snapshot = LakeSnapshot::open_whole(root)?;
         let own = snapshot.catalog().and_then(Catalog::own);
         let absorbed = own.and_then(|tap| tap.absorbed(table.name, options.series));
@@ -215,10 +217,10 @@ impl TableWriter {
         &mut self.rows
     }
 
-    /// Writes what is due at `now`; cheap if nothing is.
+    /// Writes whatever is due at `now`; cheap if nothing is.
     ///
     /// # Errors
-    /// The disk failed. The rows are kept, and the next call tries again.
+    /// The disk failed. The rows are kept, and the next call retries.
     #[inline]
     pub fn commit(&mut self, now: Nanos) -> Result<(), LakeError> {
         if self.rows.is_empty() {
@@ -245,7 +247,7 @@ impl TableWriter {
         }
     }
 
-    /// Longest time that rows of the open part wait to be saved.
+    /// Maximum time that rows of the open part wait to be saved.
     fn wait_max(&self) -> Duration {
         let WriterOptions {
             rows_max,
@@ -265,7 +267,7 @@ impl TableWriter {
     /// Writes all unsaved rows now.
     ///
     /// # Errors
-    /// As [`TableWriter::commit`].
+    /// As for [`TableWriter::commit`].
     pub fn flush(&mut self) -> Result<(), LakeError> {
         if self.rows.rows() > self.saved.0 {
             self.save()
@@ -277,7 +279,7 @@ impl TableWriter {
     /// Closes the open part if it has rows: the next row starts a new one.
     ///
     /// # Errors
-    /// As [`TableWriter::commit`].
+    /// As for [`TableWriter::commit`].
     pub fn rotate(&mut self) -> Result<(), LakeError> {
         if self.rows.is_empty() {
             Ok(())
@@ -286,22 +288,22 @@ impl TableWriter {
         }
     }
 
-    /// Writes the last part durably, and returns the totals.
+    /// Durably writes the last part and returns the totals.
     ///
     /// # Errors
-    /// As [`TableWriter::commit`]; call it again to retry.
+    /// As for [`TableWriter::commit`]; call it again to retry.
     pub fn finish(&mut self) -> Result<Written, LakeError> {
         self.rotate()?;
         Ok(self.written())
     }
 
-    /// Drops the unsaved rows, for lack of disk space, and counts them as lost.
+    /// Drops the unsaved rows because there is no disk space, and counts them as lost.
     pub fn give_up_rows(&mut self) {
         self.written.rows_lost += (self.rows.rows() - self.saved.0) as u64;
         self.next_part();
     }
 
-    /// What is on disk so far.
+    /// Totals on disk so far.
     pub fn written(&self) -> Written {
         let (rows, bytes) = self.saved;
         let open = u64::from(bytes > 0);
@@ -339,14 +341,14 @@ impl TableWriter {
         &self.folder
     }
 
-    /// Saves the rows so far as a complete file. It isn't synced until the part ends.
+    /// Saves the rows so far as a complete file. It is synced only at the end of the part.
     fn save(&mut self) -> Result<(), LakeError> {
         self.put(false)?;
         self.keep_within_budget();
         Ok(())
     }
 
-    /// Saves the part for the last time, synced to the medium, and starts the next one.
+    /// Saves the part for the last time, synced, and starts the next one.
     fn end_part(&mut self) -> Result<(), LakeError> {
         self.put(true)?;
         self.next_part();
@@ -377,7 +379,7 @@ impl TableWriter {
             std::fs::rename(&open, &path)
         };
         if let Err(error) = write() {
-            // The unfinished file takes space that others need.
+            // Free the space that the unfinished file takes.
             let _ = std::fs::remove_file(&open);
             return Err(io(error));
         }
@@ -386,7 +388,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Starts the next part, after the one on disk if there is one.
+    /// Starts the next part, after the saved part if any.
     fn next_part(&mut self) {
         let (rows, bytes) = std::mem::take(&mut self.saved);
         if bytes > 0 {
@@ -406,7 +408,7 @@ impl TableWriter {
         self.part_since = None;
     }
 
-    /// Deletes the oldest closed parts above the limit. The newest part always stays.
+    /// Deletes the oldest closed parts until the table is within its limit. The newest part always stays.
     fn keep_within_budget(&mut self) {
         let Some(keep) = self.options.keep_bytes else {
             return;
@@ -417,7 +419,7 @@ impl TableWriter {
             let Some((number, bytes)) = self.closed.pop_front() else {
                 return;
             };
-            // If someone else has deleted the part, it still no longer counts.
+            // A part that something else deleted no longer counts, either.
             let _ = std::fs::remove_file(self.path(number));
             self.written.parts -= 1;
             self.written.bytes -= bytes;
@@ -523,9 +525,9 @@ mod tests {
         }
     }
 
-    /// Rows read back equal, across parts closed by row count, with nulls of every type.
+    /// Rows read back equal across parts closed by row count, with nulls of every type.
     #[test]
-    fn rows_come_back() {
+    fn rows_read_back_equal_across_parts() {
         let folder = Folder::new();
         let mut writer = TableWriter::create(folder.path(), &TABLE, small(50_000)).unwrap();
         for at in 0..170_000 {
@@ -552,13 +554,13 @@ mod tests {
 
     /// The folder is readable at any moment, as after a SIGKILL, and contains every row that has waited for `age_max`.
     #[test]
-    fn every_moment_is_readable() {
+    fn the_folder_is_readable_at_any_moment() {
         let folder = Folder::new();
         let mut writer = TableWriter::create(folder.path(), &TABLE, small(25)).unwrap();
         assert_eq!(folder.files(), ["part-000000.parquet"]);
         for at in 0..100 {
             push(&mut writer, at);
-            // One row every four seconds: at most three wait.
+            // One row every four seconds: at most three rows are unsaved.
             writer.commit(Nanos(at as u64 * 4_000_000_000)).unwrap();
             let there = folder.read().len() as i64;
             assert!((at - 2..=at + 1).contains(&there), "{there} of {at}");
@@ -572,7 +574,7 @@ mod tests {
         ));
     }
 
-    /// Rows of a small part are saved after a second, those of a larger part after a proportionally longer time, and no
+    /// Rows of a small part are saved after a second, those of a larger part after a proportionally longer time, but no
     /// row waits longer than `age_max`.
     #[test]
     fn small_parts_are_saved_sooner() {
@@ -607,9 +609,9 @@ mod tests {
         assert_eq!((writer.written().rows, folder.read().len()), (500, 500));
     }
 
-    /// An unfinished file of a killed writer isn't a part, and a resumed writer continues after the parts.
+    /// An unfinished file of a killed writer isn't a part, and a resumed writer continues after the existing parts.
     #[test]
-    fn resumed_after_a_kill() {
+    fn a_resumed_writer_continues_after_the_existing_parts() {
         let folder = Folder::new();
         let mut writer = TableWriter::create(folder.path(), &TABLE, small(2)).unwrap();
         push(&mut writer, 0);
@@ -623,10 +625,10 @@ mod tests {
         assert_eq!((folder.files().len(), folder.read()), (2, vec![0, 1]));
     }
 
-    /// A part is closed when its first row is old enough, however few rows it has and whether or not they are saved;
-    /// without new rows there are no new parts.
+    /// A part is closed once its first row is old enough, however few rows it has and whether or not they are saved; no
+    /// new parts are created without new rows.
     #[test]
-    fn parts_end_by_time() {
+    fn a_part_is_closed_once_its_first_row_is_old_enough() {
         let folder = Folder::new();
         let options = WriterOptions {
             part_age_max: Some(Duration::from_secs(60)),
@@ -640,7 +642,8 @@ mod tests {
             }
             writer.commit(Nanos(second * 1_000_000_000)).unwrap();
         }
-        // Rows of 0 to 60 s, then from 70 s on: the row that arrives at the limit belongs to the old part.
+        // Rows of 0 to 60 s in the first part, then from 70 s on: the row that arrives at the limit belongs to the old
+        // part.
         let written = writer.written();
         assert_eq!(
             (written.rows, written.parts, folder.files().len()),
@@ -650,10 +653,10 @@ mod tests {
         assert_eq!(writer.finish().unwrap(), written);
     }
 
-    /// Several writers share a table; each continues after its
-    /// own parts, and a reader finds the parts of all or of one.
+    /// Several writers share a table; each continues after its own parts, and a reader finds the parts of all writers
+    /// or of one.
     #[test]
-    fn series_side_by_side() {
+    fn writers_that_share_a_table_continue_after_their_own_parts() {
         let folder = Folder::new();
         for round in 0..2 {
             let options = |series| WriterOptions {
@@ -666,7 +669,7 @@ mod tests {
             for (index, writer) in writers.iter_mut().enumerate() {
                 push(writer, index as i64 * 100 + round);
             }
-            // One writer is killed while it writes; another must not remove its file.
+            // One writer is killed while writing; the other must not remove its file.
             std::fs::write(folder.path().join("t/part-1-000007.parquet.open"), "half").unwrap();
             TableWriter::resume(folder.path(), &TABLE, options(0)).unwrap();
             assert!(folder.path().join("t/part-1-000007.parquet.open").exists());
@@ -680,7 +683,7 @@ mod tests {
         assert_eq!(numbers, [(0, 0), (0, 1), (1, 0), (1, 1), (12, 0), (12, 1)]);
     }
 
-    /// A size limit keeps the newest rows, and counts the deleted parts.
+    /// A size limit keeps the newest rows and counts the deleted parts.
     #[test]
     fn a_size_limit_deletes_the_oldest_parts_and_counts_them() {
         let folder = Folder::new();
@@ -716,10 +719,10 @@ mod tests {
         );
     }
 
-    /// A disk error names the file, loses nothing in memory, and ends with its cause. (Here a missing folder stands in
-    /// for a failing disk.)
+    /// A disk error names the file, loses nothing in memory, and goes away with its cause. (A missing folder simulates
+    /// a failing disk.)
     #[test]
-    fn trouble_passes() {
+    fn a_disk_error_loses_nothing_and_goes_away_with_its_cause() {
         let folder = Folder::new();
         let mut writer = TableWriter::create(folder.path(), &TABLE, small(2)).unwrap();
         let away = folder.path().join("away");

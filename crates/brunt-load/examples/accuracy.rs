@@ -3,8 +3,8 @@
 //!
 //!     cargo run --release -p brunt-load --example accuracy [SECONDS]
 //!
-//! A line is "ok" within 2 % or 3 µs of the expected value. For exponential delays, p99 has a sampling error, which is
-//! also printed.
+//! A line is "ok" if it is within 2 % or 3 µs of the expected value. For exponential delays, p99 has a sampling error,
+//! which is also printed.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map_or(Ok(2.0), |text| text.parse())?;
     println!("service time      loop    depth  requests       mean  (truth)      p99  (truth)");
     let mut bad = 0;
-    // Enough outstanding for a good sample, few enough that the worker keeps up.
+    // Enough requests outstanding for a good sample, few enough that the worker keeps up.
     for (micros, depth) in [(10u64, 1u32), (100, 4), (1000, 16), (10_000, 256)] {
         for law in ["const", "exp"] {
             for open in [false, true] {
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     false => Arrival::Closed {},
                 };
                 let workload = Workload {
-                    // An open loop needs room for fluctuations: 16 times the mean number outstanding.
+                    // An open loop needs headroom for fluctuations: 16 times the mean number outstanding.
                     queue_depth: if open { (8 * depth).max(64) } else { depth },
                     arrival,
                     stop: StopCondition {

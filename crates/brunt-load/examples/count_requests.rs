@@ -4,8 +4,8 @@
 //!     valgrind --tool=callgrind target/release/examples/count_requests URL WORKLOAD REQUESTS
 //!
 //! WORKLOAD is TOML, for example 'queue_depth = 32', or for a replay 'trace = "x.vscsi"', 'timing = "depth"' and other
-//! keys on separate lines. For a replay, the count includes the reader of the trace; the slope excludes the pass before
-//! the start, which is the same for any number of requests.
+//! keys on separate lines. For a replay, the count includes the reader of the trace; the slope excludes the survey
+//! before the start, whose cost is the same for any number of requests.
 
 use std::sync::atomic::AtomicBool;
 

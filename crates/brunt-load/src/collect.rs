@@ -1,10 +1,10 @@
-//! Collects the reports of a run's workers: merges their intervals as they arrive and passes the merged ones to the
+//! Collects the reports of a run's workers: merges their intervals as they arrive, and passes the merged ones to the
 //! recorder and to decisions. Called by [`crate::decisions`], on the thread that waits for the end.
 //!
 //! For a load of several jobs ([`crate::together`]), reports are collected twice: for all workers together, and for
 //! each job.
 //!
-//! The rule: an interval is passed on when every worker has reported it, and never changes afterwards.
+//! The rule: an interval is passed on once every worker has reported it, and never changes afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,11 @@ use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 use crate::load::{PreparedJob, PreparedLoad};
 use crate::record::Recorder;
 
-/// Maximum number of messages that wait for the recorder; beyond that, workers wait too instead of losing any.
+/// Maximum number of messages queued for the recorder; when it is reached, workers wait, so that no message is lost.
 const MESSAGES_MAX: usize = 64;
 /// Maximum delay before a stop is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// An interval shorter than this share of another worker's with the same number was not measured completely.
+/// An interval shorter than this share of another worker's with the same number was not fully measured.
 const WHOLE: f64 = 0.99;
 
 /// A message from a worker.
@@ -39,7 +39,7 @@ pub enum WorkerMessage<E> {
 }
 
 /// The workers' side of the channel to the collector. The workers of a job number themselves and their intervals from
-/// 0; the sender converts these to the numbers in the whole run.
+/// 0; the sender translates these to numbers within the whole run.
 #[derive(Debug)]
 pub struct WorkerSender<E> {
     messages: SyncSender<WorkerMessage<E>>,
@@ -54,7 +54,7 @@ impl<E> Clone for WorkerSender<E> {
 }
 
 impl<E> WorkerSender<E> {
-    /// Creates a run's channel. It is bounded; workers wait while it is full.
+    /// Creates a run's channel. It is bounded, and workers wait while it is full.
     pub fn new() -> (WorkerSender<E>, Receiver<WorkerMessage<E>>) {
         let (messages, inbox) = sync_channel(MESSAGES_MAX);
         (
@@ -67,7 +67,7 @@ impl<E> WorkerSender<E> {
         )
     }
 
-    /// Returns a sender for a job that follows this many other workers and intervals.
+    /// Returns a sender for a job that is preceded by this many workers and intervals.
     pub fn of_job(&self, workers: u32, intervals: u64) -> WorkerSender<E> {
         WorkerSender {
             messages: self.messages.clone(),
@@ -76,12 +76,12 @@ impl<E> WorkerSender<E> {
         }
     }
 
-    /// Sends a message. It is discarded if the run has been abandoned.
+    /// Sends a message, which is discarded if the run has been abandoned.
     pub fn send(&self, message: WorkerMessage<E>) {
         let _ = self.messages.send(self.renumbered(message));
     }
 
-    /// Renumbers a message; a single request keeps the number that its worker has in its job.
+    /// Renumbers a message; a single request keeps the number that its worker has within its job.
     fn renumbered(&self, message: WorkerMessage<E>) -> WorkerMessage<E> {
         match message {
             WorkerMessage::Ready => WorkerMessage::Ready,
@@ -103,7 +103,7 @@ impl<E> WorkerSender<E> {
 pub struct Post<'a, E> {
     worker: u32,
     messages: &'a WorkerSender<E>,
-    /// Time spent waiting for room in the inbox. It makes requests late, which is not the device's fault.
+    /// Time spent waiting for space in the inbox. It makes requests late, which is not the device's fault.
     waited: Duration,
 }
 
@@ -146,9 +146,9 @@ impl<E> Recorder for Post<'_, E> {
 
 /// Controls the workers of a run.
 pub(crate) trait WorkersHandle {
-    /// Starts the workers at this time; all are ready.
+    /// Starts the workers at this time; all of them are ready.
     fn start(&mut self, at: Nanos);
-    /// Stops new requests, even if the start comes later.
+    /// Stops issuing requests, even if the start comes later.
     fn halt(&mut self);
 }
 
@@ -156,9 +156,9 @@ pub(crate) trait WorkersHandle {
 pub(crate) struct Collector<'a, E> {
     stop: &'a AtomicBool,
     recorder: &'a mut dyn Recorder,
-    /// Called with every merged interval; a result of `Some` ends the run.
+    /// Called with every merged interval; returning `Some` ends the run.
     judge: &'a mut dyn FnMut(&Interval) -> Option<Stopped>,
-    /// Time between all workers being ready and their common start.
+    /// Time from when all workers are ready to their common start.
     notice: Duration,
     all: Stream,
     jobs: Vec<JobStream>,
@@ -167,16 +167,16 @@ pub(crate) struct Collector<'a, E> {
     error: Option<E>,
 }
 
-/// The merged reports of some workers.
+/// The merged reports of a set of workers.
 struct Stream {
     /// Intervals that some workers have not reported yet.
     open: BTreeMap<u64, OpenInterval>,
     /// The next interval of each worker; `u64::MAX` if it is done.
     next: Vec<u64>,
     outcome: Option<Outcome>,
-    /// Totals of the intervals that all workers measured completely.
+    /// Totals over the intervals that all workers measured completely.
     common: CommonTime,
-    /// When the first worker ended, among those that made requests.
+    /// When the first worker ended, of those that issued requests.
     first_end: Nanos,
 }
 
@@ -185,7 +185,7 @@ struct OpenInterval {
     interval: Interval,
     /// Number of workers that have reported it.
     workers: usize,
-    /// Shortest and longest length that they reported.
+    /// The shortest and the longest length that they reported.
     shortest: Duration,
     longest: Duration,
 }
@@ -193,7 +193,7 @@ struct OpenInterval {
 /// The reports of one job's workers.
 struct JobStream {
     first_worker: u32,
-    /// The run ends when this job ends.
+    /// Whether the run ends when this job ends.
     ends_run: bool,
     stream: Stream,
 }
@@ -367,7 +367,7 @@ impl<'a, E> Collector<'a, E> {
             if self.halts {
                 handle.halt();
                 if self.error.is_some() && !started {
-                    // A worker could not be prepared: the others start, and end at once.
+                    // A worker could not be prepared: the others start, and end immediately.
                     started = true;
                     handle.start(Clock::Monotonic.now());
                 }
@@ -501,9 +501,9 @@ mod tests {
     use super::*;
     use brunt_result::{Figures, OpKind};
 
-    /// A worker reports whether it had to wait for its figures to be accepted.
+    /// A worker reports if it had to wait for its figures to be accepted.
     #[test]
-    fn waiting_for_the_recorder_is_told() {
+    fn a_worker_reports_waiting_for_the_recorder() {
         let (messages, inbox) = WorkerSender::<()>::new();
         let mut post = Post::new(0, &messages);
         (0..MESSAGES_MAX).for_each(|_| post.requests(&[]));
@@ -524,10 +524,10 @@ mod tests {
         assert_eq!(outcome.recording_wait, post.waited * 2);
     }
 
-    /// The common time consists of the intervals that all workers measured completely, including last ones that end
+    /// The common time consists of the intervals that all workers measured completely, including final ones that end
     /// together; other intervals are excluded.
     #[test]
-    fn the_time_in_common_is_of_whole_intervals() {
+    fn the_common_time_consists_of_whole_intervals() {
         let second = |count: u64| Nanos(count * 1_000_000_000);
         let figures = |completed: u64| {
             let mut figures = Figures::of_kinds(&[OpKind::Read]);
@@ -574,7 +574,7 @@ mod tests {
             ended_apart_s: 2.0,
         };
         assert_eq!(found, expected);
-        // The other worker's second interval is half as long; what the first did in that half is unknown.
+        // The other worker's second interval is half as long, and it is unknown what the first did in that half.
         let half = Nanos(1_500_000_000);
         let found = common(&[&long, &[(second(1), 80), (half, 40)]]);
         assert_eq!(

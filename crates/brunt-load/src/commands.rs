@@ -1,16 +1,16 @@
 //! Commands to a running load. They reach its workers without a lock: the controlling side writes them, and workers
-//! check once per loop.
+//! check once per iteration.
 //!
-//! The rule: the latest command of each kind counts; a worker may miss one that was replaced.
+//! The rule: only the latest command of each kind counts; a worker may miss one that was replaced.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A command to a running load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LoadCommand {
-    /// Issue no more requests; outstanding requests may still complete.
+    /// Issue no further requests; outstanding requests may still complete.
     Stop,
-    /// Change the rate to this many requests per second, all workers together.
+    /// Change the rate of all workers combined to this many requests per second.
     Rate(f64),
     /// Change the queue depth to this many outstanding requests per worker.
     Depth(u32),
@@ -41,7 +41,7 @@ pub enum LoadCommandError {
     BadDepth {
         /// The requested depth.
         depth: u32,
-        /// The maximum depth that was prepared.
+        /// The maximum depth that was prepared for.
         max: u32,
     },
 }
@@ -51,7 +51,7 @@ pub enum LoadCommandError {
 pub struct CommandLimits {
     /// True if its rate can be changed.
     pub has_rate: bool,
-    /// Maximum outstanding requests per worker; `None` if it has no queue depth.
+    /// Maximum outstanding requests per worker; `None` if the load has no queue depth.
     pub depth_max: Option<u32>,
 }
 
@@ -59,7 +59,7 @@ impl CommandLimits {
     /// Checks whether a command is acceptable.
     ///
     /// # Errors
-    /// Why it isn't.
+    /// Why it is not.
     pub fn check(self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match (command, self.depth_max) {
             (LoadCommand::Stop, _) => Ok(()),
@@ -82,9 +82,9 @@ pub struct Commands {
     stop: AtomicBool,
     /// Counts changes of rate or depth.
     changes: AtomicU32,
-    /// Bits of an `f64`; 0 for none yet.
+    /// The bits of an `f64`; 0 if none has been set.
     rate: AtomicU64,
-    /// 0 for none yet.
+    /// 0 if none has been set.
     depth: AtomicU32,
 }
 
@@ -97,7 +97,7 @@ impl Commands {
     /// Gives the workers a command.
     ///
     /// # Panics
-    /// If a rate or depth is zero; callers have checked it.
+    /// If a rate or depth is zero; callers have ruled that out.
     pub fn give(&self, command: LoadCommand) {
         match command {
             LoadCommand::Stop => self.stop.store(true, Ordering::Relaxed),
@@ -114,7 +114,7 @@ impl Commands {
         }
     }
 
-    /// Returns true if no more requests should be issued.
+    /// Returns true if no further requests should be issued.
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -1,12 +1,12 @@
-//! Measures a worker's own cost: reads the CPU time and context switches of its thread into plain result data, together
-//! with the ring's count of system calls.
+//! Measures a worker's own cost: turns the CPU time and context switches of its thread, together with the ring's count
+//! of system calls, into plain result data.
 
 use brunt_result::Cost;
 
 use crate::block::worker::RingUse;
 
-/// Returns the calling thread's cost so far, with its ring's counts. The ring counts all system calls of the loop
-/// except the few per interval that read resource usage and the writes of a verification journal. CPU time of other
+/// Returns the calling thread's cost so far, including its ring's counts. The ring counts all system calls of the loop
+/// except the few per interval that read resource usage, and the writes of a verification journal. CPU time of other
 /// threads that work for the ring counts as system time, because they run almost entirely in the kernel.
 pub fn of_this_thread(ring: RingUse) -> Cost {
     let used = brunt_core::cost::ResourceUsage::of_thread();
@@ -25,7 +25,7 @@ mod tests {
 
     /// Work of this thread is counted; a pause counts as a context switch, not as work.
     #[test]
-    fn work_is_counted() {
+    fn work_of_the_thread_is_counted_and_pauses_are_not() {
         let calls = |system_calls| RingUse {
             system_calls,
             workers_cpu_nanos: 1000 * system_calls,

@@ -1,8 +1,9 @@
-//! The interface of loads that can run on other hosts. The side that runs the experiment asks a load what each host
-//! gets; an agent asks the load that it received what it may open. Only loads that can run on other hosts implement it.
+//! The interface of loads that can run on other hosts. The side that runs the experiment asks a load what to send to
+//! each host; an agent asks the load that it received what it may open. Only loads that can run on other hosts
+//! implement it.
 //!
-//! The rule: a host gets text that its own line of [`crate::LOADS`] reads. The messages are the same for all kinds of
-//! loads, so that a new kind needs no new message.
+//! The rule: a host is sent text that its own line of [`crate::LOADS`] parses. The messages are the same for all kinds
+//! of loads, so a new kind doesn't need a new message.
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ use brunt_result::replay::ReplayFidelity;
 use crate::commands::CommandLimits;
 use crate::load::{Load, LoadError, LoadInfo, RunOrder, WorkloadError};
 
-/// The name of files and folders in a permit.
+/// The name for files and folders in a permit.
 pub(crate) const FILE: &str = "file";
 
 /// A load that other hosts can run, either shared among them or separately on each.
@@ -23,7 +24,7 @@ pub trait HostedLoad: Load {
     /// Returns the hosts named in its description; empty for a load that an agent received.
     fn named_hosts(&self) -> &[String];
 
-    /// Returns what each host gets for a run, and the properties of such a run.
+    /// Returns what to send to each host for a run, and the properties of such a run.
     fn for_host(&self, order: &RunOrder) -> OrderedLoad;
 
     /// Returns the number of reporting workers per host.
@@ -31,7 +32,7 @@ pub trait HostedLoad: Load {
         self.info().workers
     }
 
-    /// Returns the information about all hosts together.
+    /// Returns the information about all hosts combined.
     fn info_of_all(&self) -> LoadInfo {
         let info = self.info();
         LoadInfo {
@@ -40,35 +41,35 @@ pub trait HostedLoad: Load {
         }
     }
 
-    /// [`Load::describe`] of all hosts together.
+    /// Like [`Load::describe`], for all hosts combined.
     fn describe_all(&self) -> String {
         format!("{}, on {}", self.describe(), self.named_hosts().join(" + "))
     }
 
-    /// Returns the seed of the host whose first worker has this number. Workers that share a sequence share a seed.
+    /// Returns the seed for the host whose first worker has this number. Workers that share a sequence share a seed.
     fn host_seed(&self, seed: u64, _first_worker: u32) -> u64 {
         seed
     }
 
-    /// Returns true if hosts call [`Load::open`] before the first run and before each run, which may take long. If not,
-    /// [`Load::prepare`] does everything.
+    /// Returns true if hosts call [`Load::open`] before the first run and before each run, which may take long.
+    /// Otherwise, [`Load::prepare`] does everything.
     fn is_opened(&self) -> bool {
         true
     }
 
-    /// Returns true if all runs on a host share what [`Load::open`] made there, until [`Load::close`].
+    /// Returns true if all runs on a host share what [`Load::open`] created there, until [`Load::close`].
     fn keeps_between_runs(&self) -> bool {
         false
     }
 
-    /// Returns true if trial runs on its hosts choose the engine and mode of its rings, where these are
+    /// Returns true if the engine and mode of its rings are chosen by trial runs on its hosts, where they are set to
     /// [`EngineSetting::Auto`] and [`RingMode::Auto`].
     fn measures_rings(&self) -> bool {
         false
     }
 
-    /// Returns a digest of the input that it reads before it runs, which must be the same on all hosts. `None` if there
-    /// is no input.
+    /// Returns a digest of the input that it reads before it runs, which must be the same on all hosts; `None` if it
+    /// has no input.
     ///
     /// # Errors
     /// The input can't be read.
@@ -76,8 +77,8 @@ pub trait HostedLoad: Load {
         Ok(None)
     }
 
-    /// Judges the parts of all hosts ([`crate::load::Finished::replay_part`]). `lost` has the reason for each host
-    /// without a part. `None`: loads of this kind are not judged.
+    /// Judges the parts of all hosts ([`crate::load::Finished::replay_part`]). `lost` contains the reason for each host
+    /// without a part. `None` means that loads of this kind are not judged.
     ///
     /// # Errors
     /// A part is unusable.
@@ -97,12 +98,12 @@ pub trait HostedLoad: Load {
         Ok(())
     }
 
-    /// For agents: returns true if it runs on the device that it was sent with.
+    /// For agents: returns true if it runs on the device that was sent with it.
     fn drives_device(&self) -> bool {
         true
     }
 
-    /// For agents: checks that the agent's owner allows everything it uses in addition to that device.
+    /// For agents: checks that the agent's owner allows everything that it uses besides that device.
     ///
     /// # Errors
     /// Something is not allowed.
@@ -114,7 +115,7 @@ pub trait HostedLoad: Load {
     }
 }
 
-/// A load as sent to each host for one run.
+/// A load in the form sent to each host for a run.
 #[derive(Clone, Debug, Default)]
 pub struct OrderedLoad {
     /// Its description, for the table of loads.
@@ -123,13 +124,13 @@ pub struct OrderedLoad {
     pub member: String,
     /// Its kinds of operations.
     pub kinds: Vec<OpKind>,
-    /// True if it records requests.
+    /// Whether it records requests.
     pub records: bool,
     /// The folder on this machine for the journals of acknowledged writes from all hosts, if it keeps any.
     pub journals: Option<PathBuf>,
     /// Queue depth of each worker.
     pub queue_depth: u32,
-    /// The engine as stated; each host resolves it.
+    /// The engine as stated, which each host resolves.
     pub engine: Option<EngineSetting>,
     /// The ring mode; `None` for a load without rings.
     pub ring: Option<RingMode>,

@@ -1,6 +1,6 @@
-//! The type of the entries of [`crate::LOADS`], and the context in which descriptions of loads are read.
+//! The type of the entries of [`crate::LOADS`], and the context in which load descriptions are parsed.
 //!
-//! The rule: this file knows no kind of load, so that the table and its entries don't form an import cycle.
+//! The rule: this file knows no particular kind of load, so that the table and its entries don't form an import cycle.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +15,14 @@ pub struct LoadKind {
     pub help: &'static str,
     /// An example description, as in an experiment file.
     pub example: &'static str,
-    /// The permit list's prefix for resources that it uses in addition to devices, files and folders, if any: `nfs` for
-    /// `nfs:` ([`crate::HostedLoad::check_allowed`]).
+    /// The prefix that the permit list uses for resources that it needs besides devices, files and folders, if any:
+    /// `nfs` for `nfs:` ([`crate::HostedLoad::check_allowed`]).
     pub permit: Option<&'static str>,
     /// Parses a description; some describe several loads.
     pub read: fn(&str, &LoadContext) -> Result<Vec<NamedLoad>, ReadError>,
 }
 
-/// A load with its name among the loads of one description.
+/// A load, with its name among the loads of one description.
 pub type NamedLoad = (String, Arc<dyn Load>);
 
 /// Why a description can't be turned into a load.
@@ -36,17 +36,17 @@ pub enum ReadError {
     Workload(#[from] WorkloadError),
 }
 
-/// What a load is created from, in addition to its description.
+/// What a load is created from, besides its description.
 #[derive(Clone, Default)]
 pub struct LoadContext {
-    /// Names of the targets that it drives as one device, in the order of their parts
-    /// ([`crate::load::LoadTarget::parts`]); empty: a single target, or all that it names.
+    /// Names of the targets that it drives as a single device, in the order of their parts
+    /// ([`crate::load::LoadTarget::parts`]). Empty means a single target, or all targets that it names.
     pub targets: Vec<String>,
-    /// Inputs that other loads have read and that it may need too.
+    /// Inputs that other loads have read and that this one may need, too.
     pub inputs: SharedInputs,
 }
 
-/// Inputs that several loads of an experiment or an agent need, such as the survey of a trace, so that each is made
+/// Inputs that several loads of an experiment or an agent need, such as the survey of a trace, so that each is created
 /// only once. Clones share them.
 #[derive(Clone, Default)]
 pub struct SharedInputs {
@@ -56,12 +56,12 @@ pub struct SharedInputs {
 }
 
 impl SharedInputs {
-    /// Keeps any number of inputs.
+    /// Keeps an unlimited number of inputs.
     pub fn new() -> SharedInputs {
         SharedInputs::default()
     }
 
-    /// Keeps at most `inputs_max` inputs: one more discards all others, except in loads that hold them.
+    /// Keeps at most `inputs_max` inputs: adding another discards all others, except for loads that hold them.
     pub fn at_most(inputs_max: usize) -> SharedInputs {
         SharedInputs {
             inputs_max: Some(inputs_max),
@@ -69,7 +69,7 @@ impl SharedInputs {
         }
     }
 
-    /// Returns the input with this key and these types, making it now if no load has requested it before.
+    /// Returns the input with this key and these types, creating it now if no load has requested it before.
     pub fn share<K, V>(&self, key: K, make: impl FnOnce() -> V) -> V
     where
         K: PartialEq + Send + 'static,

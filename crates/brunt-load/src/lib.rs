@@ -1,12 +1,12 @@
 //! The load engine: turns a described workload into requests, and requests into histograms.
 //!
 //! Start reading at [`block::workload`], the description. [`block::generator`] turns it into a sequence of requests and
-//! [`block::arrival`] into due times. Both do no I/O and give the same results on every machine for the same seed.
+//! [`block::arrival`] into due times. Both do no I/O and, for a given seed, produce the same results on every machine.
 //! [`block::worker`] is the loop between them and a device; [`block`] runs several of these loops in threads.
 //! [`mod@file`] drives a mounted directory instead of a device, [`replay`] sends the requests of a block trace, and
-//! [`mod@together`] runs several such loads at once. Each is a [`Load`] with a line in [`LOADS`]. [`mod@transfer`]
-//! moves one range once, with the same loop. [`decisions`] runs a load and makes the decisions that involve all of its
-//! workers. Figures leave through [`record::Recorder`]; this crate knows no file formats.
+//! [`mod@together`] runs several such loads concurrently. Each is a [`Load`] with a line in [`LOADS`]. [`mod@transfer`]
+//! moves a range once, with the same loop. [`decisions`] runs a load and makes the decisions that involve all of its
+//! workers. Figures are output through [`record::Recorder`]; this crate knows no file formats.
 #![forbid(unsafe_code)]
 
 pub mod block;

@@ -1,8 +1,8 @@
 //! The trait for loads of any kind: requests to a device, operations on files. Each point of an experiment has a
 //! [`Load`], which [`crate::decisions`] runs; every kind has a line in [`crate::LOADS`].
 //!
-//! The rule: a load executes one run as ordered and reports its results. Decisions that involve all workers
-//! (steady state, rate, queue depth) are made above it.
+//! The rule: a load executes a run as ordered and reports its results. Decisions that involve all workers (steady
+//! state, rate, queue depth) are made in a layer above.
 
 use std::error::Error;
 use std::io;
@@ -26,12 +26,12 @@ use crate::collect::WorkerSender;
 use crate::commands::{LoadCommand, LoadCommandError};
 use crate::hosted::HostedLoad;
 
-/// Minimum reporting interval: merging its histograms takes a tenth of a millisecond.
+/// Minimum reporting interval: merging an interval's histograms takes a tenth of a millisecond.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Maximum reporting interval (papers/spek.md, 2.1).
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Channel on which a load's workers report.
+/// The channel on which a load's workers report.
 pub type MessageSender = WorkerSender<LoadError>;
 
 /// A described load, for any number of runs.
@@ -42,15 +42,15 @@ pub trait Load: std::fmt::Debug + Send + Sync {
     /// Returns what is known about it without running it.
     fn info(&self) -> LoadInfo;
 
-    /// Describes it for people, in one line: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
+    /// Describes it in one line, for people: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
     fn describe(&self) -> String;
 
-    /// Returns additional keys for a plan, on top of those that every load has.
+    /// Returns additional keys for a plan, besides those that every load has.
     fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
     }
 
-    /// Returns the other hosts that it runs on; empty if it runs here.
+    /// Returns the other hosts that it runs on; empty if it runs on this machine.
     fn hosts(&self) -> &[String] {
         &[]
     }
@@ -61,16 +61,16 @@ pub trait Load: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// Checks that it fits the device of one of its targets. Opens no device.
+    /// Checks that it fits the device of one of its targets. Doesn't open any device.
     ///
     /// # Errors
-    /// It does not fit, or its input can't be read.
+    /// It doesn't fit, or its input can't be read.
     fn check_target(&self, _info: &DeviceInfo, _target: &str) -> Result<(), WorkloadError> {
         Ok(())
     }
 
-    /// Returns true if it changes data on one of its targets. Reads the trace that it replays, if not done yet, so it
-    /// is more precise than [`LoadInfo::writes`].
+    /// Returns true if it changes data on one of its targets. Reads the trace that it replays, unless that has been
+    /// done already, so it is more precise than [`LoadInfo::writes`].
     ///
     /// # Errors
     /// The trace can't be read.
@@ -79,16 +79,16 @@ pub trait Load: std::fmt::Debug + Send + Sync {
     }
 
     /// Prepares what all its runs share, and returns notes for the user. Called once, before the first run. Loads that
-    /// wait for other hosts check `stop` meanwhile.
+    /// wait for other hosts check `stop` in the meantime.
     ///
     /// # Errors
     /// It can't be used here; [`LoadError::Interrupted`] if `stop` was set.
     fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError>;
 
-    /// Prepares the workers of one run; they report to `inbox` and wait for their start. Checks `stop` meanwhile.
+    /// Prepares the workers of a run; they report to `inbox` and wait for their start. Checks `stop` in the meantime.
     ///
     /// # Errors
-    /// [`LoadError::Interrupted`] if `stop` was set meanwhile; otherwise the reason why the run is impossible.
+    /// [`LoadError::Interrupted`] if `stop` was set in the meantime; otherwise, why the run is impossible.
     fn prepare(
         &self,
         on: &LoadTarget,
@@ -97,7 +97,7 @@ pub trait Load: std::fmt::Debug + Send + Sync {
         stop: &AtomicBool,
     ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError>;
 
-    /// Removes what [`Load::open`] made. Called once, after the last run.
+    /// Removes what [`Load::open`] created. Called once, after the last run.
     ///
     /// # Errors
     /// Something could not be removed.
@@ -116,14 +116,14 @@ pub trait Load: std::fmt::Debug + Send + Sync {
 pub struct LoadTarget {
     /// The device, for loads that drive one.
     pub device: Option<Arc<dyn Backend>>,
-    /// The parts of it that belong to several targets, one after the other; empty for one target.
+    /// The parts of it that belong to the targets, one after the other; empty if there is a single target.
     pub parts: Vec<Range<u64>>,
     /// The target of each job, for a load with several jobs; jobs without an entry use the fields above.
     pub jobs: Vec<LoadTarget>,
 }
 
 impl LoadTarget {
-    /// Returns a target that is all of one device.
+    /// Returns a target that consists of a whole device.
     pub fn of(device: Arc<dyn Backend>) -> LoadTarget {
         LoadTarget {
             device: Some(device),
@@ -142,7 +142,7 @@ impl LoadTarget {
 pub struct LoadInfo {
     /// The kinds of its operations, in the order of their figures.
     pub kinds: Vec<OpKind>,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: u32,
     /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
@@ -150,19 +150,19 @@ pub struct LoadInfo {
     pub pace: Pace,
     /// Duration of the warm-up before measuring.
     pub ramp_up: Duration,
-    /// Length of an interval; zero: one for the whole run.
+    /// Length of an interval; zero means a single interval for the whole run.
     pub interval: Duration,
-    /// It ends when the throughput is steady.
+    /// The steady-state goal, if it ends when the throughput is steady.
     pub steady: Option<SteadyGoal>,
-    /// Its queue depth is searched for before the first run.
+    /// The goal of the search for its queue depth before the first run, if there is one.
     pub depth_search: Option<DepthGoal>,
     /// Minimum duration of a run.
     pub time_min: Duration,
-    /// True if it may take longer, because it ends when its requests or bytes are done.
+    /// Whether it may take longer, because it ends when its requests or bytes are done.
     pub open_ended: bool,
-    /// True if it writes to the device.
+    /// Whether it writes to the device.
     pub writes: bool,
-    /// True if each of its requests is recorded (`record_requests`).
+    /// Whether each of its requests is recorded (`record_requests`).
     pub records_requests: bool,
     /// The engine of its rings; [`EngineSetting::Auto`] is measured before the first run
     /// ([`crate::decisions::settle`]).
@@ -184,7 +184,7 @@ pub enum EngineNeed {
 }
 
 impl EngineNeed {
-    /// Returns the requirement of a load with rings, given its workload's setting.
+    /// Returns the requirement of a load that has rings, given its workload's setting.
     pub fn of(setting: Option<EngineSetting>) -> EngineNeed {
         setting.map_or(EngineNeed::Usual, EngineNeed::Stated)
     }
@@ -217,7 +217,7 @@ impl Default for LoadInfo {
 pub enum Pace {
     /// After completions.
     Closed,
-    /// At scheduled times, at this rate of all workers together.
+    /// At scheduled times, at this combined rate of all workers.
     Open {
         /// Requests per second.
         rate: f64,
@@ -233,7 +233,7 @@ pub struct RateGoal {
     pub promise: Promise,
     /// Starting rate in requests per second.
     pub rate: f64,
-    /// The search ends when the answer is known to within this share.
+    /// The search ends when the answer is known to within this relative error.
     pub tolerance: f64,
 }
 
@@ -244,9 +244,9 @@ pub struct DepthGoal {
     pub from: u32,
     /// The maximum depth to try.
     pub max: u32,
-    /// How long each trial is measured.
+    /// The measured duration of each trial.
     pub time: Duration,
-    /// Find the greatest depth that keeps this limit, instead of the one that saturates the target.
+    /// Find the greatest depth that keeps this limit, rather than the one that saturates the target.
     pub promise: Option<Promise>,
 }
 
@@ -259,7 +259,7 @@ pub struct Promise {
     pub limit: Duration,
 }
 
-/// Rounds of the steady-state test.
+/// The goal of a steady-state run: its rounds, and when they count as steady.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyGoal {
     /// Length of a round.
@@ -268,7 +268,7 @@ pub struct SteadyGoal {
     pub rounds_max: u32,
     /// Time before the first round begins.
     pub after: Duration,
-    /// The criteria of the steady state.
+    /// The criteria for a steady state.
     pub rule: SteadyRule,
 }
 
@@ -324,7 +324,8 @@ pub struct RunOrder {
     pub seed: u64,
     /// Distinguishes the blocks of this run from others during verification.
     pub run: u64,
-    /// Its number among the runs of an experiment, which also separates verification journals. `None` for a single run.
+    /// Its number among the runs of an experiment, which also keeps verification journals apart. `None` for a single
+    /// run.
     pub order: Option<u32>,
     /// The engine of its rings, if already chosen.
     pub engine: Option<EngineSetting>,
@@ -336,25 +337,27 @@ pub struct RunOrder {
     pub rate: Option<RateTrial>,
     /// Set for a trial that determines how to run the load.
     pub trial: Option<Trial>,
-    /// Set if only some of the run's workers are here; `None`: all are.
+    /// Set if only some of the run's workers are on this machine; `None` means that all are.
     pub part: Option<RunPart>,
-    /// Receives the journals of a load that verifies its writes; `None`: they go to its folder, if it names one.
+    /// Receives the journals of a load that verifies its writes. With `None` they go to the load's folder, if it has
+    /// one.
     pub shelf: Option<JournalShelf>,
 }
 
-/// Some of a run's workers. They make the same requests as if all workers were here.
+/// Some of a run's workers. They issue the same requests as if all workers were on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunPart {
-    /// Number of the first one among all workers.
+    /// Number of the first one, counted across all hosts.
     pub first_worker: u32,
-    /// Number of workers of the run on all hosts.
+    /// Number of the run's workers on all hosts.
     pub workers_of_all: u32,
-    /// Number of workers that share these workers' device: all, or those of this host if each host has its own device.
+    /// Number of workers that share these workers' device: all workers, or those of this host if each host has its own
+    /// device.
     pub workers_on_device: u32,
 }
 
 impl RunPart {
-    /// Returns the part that is all of a run with this number of workers.
+    /// Returns the part that is the whole run, with this number of workers.
     pub fn whole(workers: u32) -> RunPart {
         RunPart {
             first_worker: 0,
@@ -367,16 +370,16 @@ impl RunPart {
 /// A rate to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateTrial {
-    /// Requests per second, all workers together.
+    /// Requests per second of all workers combined.
     pub rate: f64,
-    /// Requests that are this late are skipped, so a hopeless trial ends early.
+    /// Requests that are this late are skipped, so that a hopeless trial ends early.
     pub skip_after: Duration,
 }
 
-/// A run of limited duration, without verification or recorded requests.
+/// A run of limited duration, without verification and without recording requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// How long it is measured.
+    /// The measured duration.
     pub time: Duration,
     /// Ramp-up if the load has none.
     pub ramp_up: Duration,
@@ -399,7 +402,7 @@ impl RunOrder {
         }
     }
 
-    /// Returns the mark that distinguishes its blocks from others.
+    /// Returns the mark that distinguishes its blocks from those of others.
     pub(crate) fn mark(&self) -> RunMark {
         RunMark {
             run: self.run,
@@ -415,14 +418,14 @@ pub struct PreparedLoad {
     pub workers: u32,
     /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
-    /// The engine of their rings, measured now if not chosen before; `None` for a load without rings, and if other
+    /// The engine of their rings, measured now unless already chosen. `None` for a load without rings, and if other
     /// hosts report theirs later.
     pub engine: Option<EngineChoice>,
     /// The mode of their rings; `None` in the same cases.
     pub ring: Option<RingChoice>,
     /// The jobs of a load with several, in the order of their workers; otherwise empty.
     pub jobs: Vec<PreparedJob>,
-    /// How long in advance the workers have to know their start time.
+    /// How long in advance the workers have to be given their start time.
     pub notice: Duration,
 }
 
@@ -430,7 +433,7 @@ pub struct PreparedLoad {
 const NOTICE: Duration = Duration::from_millis(2);
 
 impl PreparedLoad {
-    /// Returns the result for one load without jobs and rings.
+    /// Returns the result for a load without jobs and without rings.
     pub fn alone(workers: u32, queue_depth: u32) -> PreparedLoad {
         PreparedLoad {
             workers,
@@ -450,15 +453,15 @@ pub struct PreparedJob {
     pub workers: u32,
     /// See [`PreparedLoad::engine`].
     pub engine: Option<EngineChoice>,
-    /// Number of its first interval among those of the run; it may start later than others.
+    /// Index of its first interval among those of the run, as the job may start later than others.
     pub first_interval: u64,
-    /// True if the run ends when this job ends.
+    /// Whether the run ends when this job ends.
     pub ends_run: bool,
 }
 
 /// A prepared run. Dropping it stops its workers and waits for them.
 pub trait RunningLoad: Send {
-    /// Starts the workers at this time. Called once, when all have reported that they are ready.
+    /// Starts the workers at this time. Called once, when all of them have reported that they are ready.
     fn start(&mut self, at: Nanos);
 
     /// Gives the workers a command.
@@ -467,11 +470,11 @@ pub trait RunningLoad: Send {
     /// This load does not support the command; it continues unchanged.
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError>;
 
-    /// Waits for the last worker to end. Called when each has reported its end.
+    /// Waits for the last worker to end. Called when all of them have reported their end.
     fn finish(self: Box<Self>) -> Finished;
 }
 
-/// Results of a run from the load, in addition to its workers' reports.
+/// Results of a run from the load itself, besides its workers' reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finished {
     /// The influence of the page cache, if one was involved.
@@ -480,9 +483,9 @@ pub struct Finished {
     pub replay: Option<Box<ReplayFidelity>>,
     /// The measurements of this part of a replay shared with other hosts, for [`HostedLoad::judge`].
     pub replay_part: Option<String>,
-    /// Problems of its devices that don't show in the requests, such as connection attempts; by worker.
+    /// Problems of its devices that don't show in the requests, such as failed connection attempts; sorted by worker.
     pub troubles: Vec<String>,
-    /// The hosts that ran it, if not this one.
+    /// The hosts that ran it, if not this machine.
     pub hosts: Vec<HostFigures>,
     /// The results of each job, for a load with several.
     pub jobs: Vec<Finished>,
@@ -491,7 +494,7 @@ pub struct Finished {
 /// Why a run failed or could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The load is invalid, or does not fit this device.
+    /// The load is invalid, or doesn't fit this device.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// A worker could not open the device.
@@ -504,7 +507,7 @@ pub enum LoadError {
         /// The cause.
         source: Box<OpenError>,
     },
-    /// A worker failed, or its thread, ring or journal did.
+    /// A worker, its thread, its ring or its journal failed.
     #[error("worker {worker}: {source}")]
     Io {
         /// Number of the worker.
@@ -534,7 +537,7 @@ pub enum LoadError {
     Interrupted,
 }
 
-/// An error in a workload: which key, and what would be correct.
+/// An error in a workload: the key, and what would be correct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct WorkloadError {

@@ -1,4 +1,4 @@
-//! The table of loads: one line per kind that an experiment can have. To add a kind, write a folder whose load
+//! The table of loads: one line per kind that an experiment can use. To add a kind, create a folder whose load
 //! implements [`crate::Load`], and [`crate::hosted::HostedLoad`] if other hosts can run it, and add its line here.
 
 use crate::kind::LoadKind;
@@ -53,7 +53,7 @@ mod tests {
         }
     }
 
-    /// A load that is sent to another host is read there as a load with the same description and no hosts.
+    /// A load sent to another host is parsed there as a load with the same description, without hosts.
     #[test]
     fn a_load_that_other_hosts_can_run_survives_being_sent() {
         let context = LoadContext::default();

@@ -1,5 +1,5 @@
-//! The trait [`Recorder`], through which results leave a load; files, terminals and web pages implement it. The results
-//! themselves are plain data of `brunt_result`.
+//! The trait [`Recorder`], through which a load outputs its results; files, terminals and web pages implement it. The
+//! results themselves are plain data from `brunt_result`.
 
 use brunt_block::{DeviceError, Op};
 use brunt_result::{Interval, OpKind, RequestRecord, RequestStatus};
@@ -36,17 +36,17 @@ pub trait Recorder {
     /// More requests have ended; called only if the workload has `record_requests`.
     fn requests(&mut self, _batch: &[RequestRecord]) {}
 
-    /// An interval of one job has ended, in a load with several jobs; intervals of all jobs together come through
+    /// In a load with several jobs, an interval of one job has ended; intervals of all jobs combined are passed to
     /// [`Recorder::interval`].
     fn job_interval(&mut self, _job: usize, _interval: &Interval) {}
 
-    /// More requests of one job have ended. They are not reported again through [`Recorder::requests`].
+    /// More requests of a job have ended. They are not passed to [`Recorder::requests`] as well.
     fn job_requests(&mut self, _job: usize, _batch: &[RequestRecord]) {}
 
     /// All workers are ready and start at `start`; measuring begins after ramp-up.
     fn starts(&mut self, _start: brunt_core::Nanos) {}
 
-    /// Returns true if nothing more can be recorded (a full disk): the run then ends as if interrupted.
+    /// Returns true if nothing more can be recorded (a full disk); the run then ends as if interrupted.
     fn is_full(&self) -> bool {
         false
     }

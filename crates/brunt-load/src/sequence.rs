@@ -3,7 +3,7 @@
 //! hold back requests that depend on earlier ones.
 //!
 //! The rule: a sequence never waits before its worker has left, and never reads a clock; it only knows the times it is
-//! given. A request that it has handed out belongs to its worker and returns exactly once through
+//! given. A request that it has handed out belongs to its worker, and returns exactly once through
 //! [`Sequence::completed`] or [`Sequence::given_back`].
 
 use brunt_core::{Histogram, Nanos};
@@ -12,54 +12,53 @@ use brunt_result::RequestStatus;
 /// A sequence's answer to a worker that asks for its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The request that was written is due at this time, which may be later than now. In a closed loop, requests are
-    /// due when they are asked for.
+    /// The request in `place` is due at this time, which may be in the future. In a closed loop, requests are due when
+    /// they are asked for.
     Due(Nanos),
-    /// Nothing is due before this time. Unlike with [`Next::Due`], nothing is decided yet: another worker may get the
+    /// Nothing is due before this time. Unlike with [`Next::Due`], nothing has been decided: another worker may get the
     /// request, or a new rate may make it due earlier.
     Later(Nanos),
     /// Nothing is due before the request with this index completes, which may be another worker's. The worker asks
-    /// again after any of its own completions and, while it doesn't hold this request itself, every
-    /// [`FOREIGN_POLL_NANOS`].
+    /// again after any of its own completions and, unless this request is its own, every [`FOREIGN_POLL_NANOS`].
     WaitFor(u64),
-    /// No more requests, ever.
+    /// There are no more requests, and never will be.
     End,
 }
 
-/// How often a worker checks whether another worker's request has completed; the maximum delay that this adds to a
-/// dependent request.
+/// How often a worker checks whether another worker's request has completed, which is the maximum delay that this adds
+/// to a dependent request.
 pub const FOREIGN_POLL_NANOS: u64 = 100_000;
 
-/// Requests in order. Each worker owns one; workers that share a sequence each own a handle to it.
+/// Requests in order. Each worker owns a sequence; workers that share one each own a handle to it.
 pub trait Sequence {
     /// The type of a worker's requests.
     type Request;
 
-    /// True if it needs to be notified of each request that is sent ([`Sequence::sent`]).
+    /// Whether it has to be notified of each request that is sent ([`Sequence::sent`]).
     const WATCHES: bool = false;
 
     /// Sets the start time of the run. Called once by each worker, before anything else.
     fn starts(&mut self, start: Nanos);
 
-    /// Returns the next request of the worker that asks. The request is written into `place`, where the worker keeps it
-    /// until it ends; with any other answer the content of `place` is meaningless. A worker's `now` never decreases.
+    /// Returns the next request for the worker that asks. The request is written into `place`, where the worker keeps
+    /// it until it ends; with any other answer the content of `place` is meaningless. A worker's `now` never decreases.
     fn next(&mut self, now: Nanos, place: &mut Self::Request) -> Next;
 
-    /// The device accepted this request at this time; called again for each further attempt. Only called if the
-    /// sequence [`Sequence::WATCHES`].
+    /// The device accepted this request at this time; called again for each further attempt. Only called if
+    /// [`Sequence::WATCHES`] is set.
     fn sent(&mut self, _request: &Self::Request, _at: Nanos) {}
 
     /// The worker is about to wait for its device. It has reported all requests that ended; `unsent` of its requests
-    /// have not been submitted to the device yet, but will be. Only called if the sequence [`Sequence::WATCHES`].
+    /// have not been submitted to the device yet, but will be. Only called if [`Sequence::WATCHES`] is set.
     fn pause(&mut self, _unsent: usize) {}
 
     /// Returns true if another worker may continue after the next [`Sequence::pause`], so that this worker's requests
-    /// must be with the kernel before.
+    /// must have reached the kernel before that.
     fn hands_over(&self) -> bool {
         false
     }
 
-    /// Returns true if the last answer was [`Next::Later`] only because the next request is not known yet: another
+    /// Returns true if the last answer was [`Next::Later`] just because the next request is not known yet: another
     /// worker is deciding, or it has not been read yet. More requests may be due.
     fn is_undecided(&self) -> bool {
         false
@@ -72,18 +71,18 @@ pub trait Sequence {
     /// No worker will send this request, because the run ends before it is due. It does not complete.
     fn given_back(&mut self, _index: u64, _at: Nanos) {}
 
-    /// The worker sends no more requests, but may still ask for them to count those that will not be sent. If
-    /// `may_wait`, asking then waits for requests not read yet, up to a limit. Returns true if other workers continue,
-    /// which then send what is due.
+    /// The worker sends no more requests, but may still ask for them, to count those that will not be sent. If
+    /// `may_wait`, asking then waits for requests that have not been read yet, up to a limit. Returns true if other
+    /// workers continue, which then send what is due.
     fn leaves(&mut self, _may_wait: bool) -> bool {
         false
     }
 
-    /// A request finally ended at this time with this status, which includes skipped requests.
+    /// A request ended for good at this time with this status. This includes skipped requests.
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos);
 
-    /// Changes the rate, in requests per second of all workers together. Returns `false` if the times of this sequence
-    /// do not depend on a rate.
+    /// Changes the rate, in requests per second of all workers combined. Returns `false` if the times of this sequence
+    /// don't depend on a rate.
     fn set_rate(&mut self, _rate: f64, _now: Nanos) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! A load for tests that shows how to add one: this file and its line in [`crate::LOADS`]. Its workers only sleep; a
-//! nap is a request.
+//! A load for tests that shows how to add one: this file, and its line in [`crate::LOADS`]. Its workers just sleep;
+//! each nap is a request.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,6 +1,6 @@
-//! What does a sample of a host cost, and how much of that does the kernel spend on making the texts? Prints the CPU
-//! time of one sample of each probe, and of all together, compared with only reading the same files; both are measured
-//! interleaved, and their ratio is printed.
+//! What does a sample of a host cost, and how much of that does the kernel spend on generating the texts? Prints the
+//! CPU time of one sample of each probe, and of all together, compared with just reading the same files; the two
+//! measurements are interleaved, and their ratio is printed.
 //!
 //!     cargo bench -p brunt-probe --bench probe
 

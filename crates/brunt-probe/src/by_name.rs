@@ -1,7 +1,7 @@
 //! Finds processes by program name, repeatedly, because they come and go during a run.
 //!
-//! The rule: in samples, the first process of a name has the name as its instance, further ones `name:2`, `name:3`. A
-//! restarted process takes the place of the one that ended, so that runs can be compared.
+//! The rule: in samples, the first process with a name has the name as its instance, further ones have `name:2`,
+//! `name:3`. A restarted process takes the place of the one that ended, so that runs can be compared.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,12 +32,12 @@ pub struct ProcessFinder {
 
 struct Found {
     process: Process,
-    /// Its number among those of the same name, from 1.
+    /// Its number among those with the same name, from 1.
     number: usize,
     _watching: Watching,
 }
 
-/// A process. Its start time distinguishes it from a later one with the same pid.
+/// A process. Its start time distinguishes it from a later one with the same PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Process {
     name: usize,
@@ -46,7 +46,7 @@ struct Process {
 }
 
 impl ProcessFinder {
-    /// For processes of these names on this host.
+    /// Searches for processes with these names on this host.
     pub fn new(host: &str, names: &[String]) -> ProcessFinder {
         ProcessFinder {
             host: host.into(),
@@ -98,14 +98,14 @@ impl ProcessFinder {
         }
     }
 
-    /// The current processes of these names, the oldest first.
+    /// The current processes with these names, the oldest first.
     fn there(&self) -> BTreeSet<Process> {
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter_map(|pid| self.process(pid)).collect()
     }
 
-    /// The process with this pid, if it has one of the names.
+    /// The process with this PID, if it has one of the names.
     fn process(&self, pid: u32) -> Option<Process> {
         let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
         let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
@@ -121,7 +121,7 @@ impl ProcessFinder {
         })
     }
 
-    /// Notes for the end: names that never matched a process, and how many processes exceeded the limit.
+    /// Notes for the end: names that never matched a process, and the number of processes beyond the limit.
     pub fn notes(&self) -> Vec<String> {
         let never = self
             .names
@@ -161,7 +161,8 @@ mod tests {
         // Longer than the kernel's limit, and unique.
         let name = format!("by-name-{}-sleeps", std::process::id());
         let program = folder.path().join(&name);
-        // A symbolic link, not a copy: if another test forks while a copy is being written, it would be busy.
+        // A symbolic link, not a copy: if another test forks during the copy, executing the file would fail with
+        // ETXTBSY.
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let start = || {
             let child = Sleeper(Command::new(&program).arg("60").spawn().unwrap());

@@ -1,8 +1,8 @@
-//! The cgroup (version 2) of a process that has one to itself, such as a service or a container with one process. The
-//! kernel counts its CPU time to the microsecond, including threads that ended.
+//! The cgroup (version 2) of a process that is alone in it, such as a service or a container with a single process. The
+//! kernel counts its CPU time to the microsecond, including that of ended threads.
 //!
-//! The rule: a cgroup with other processes says nothing about this one, so its text is empty then; its members are
-//! checked at every reading.
+//! The rule: a cgroup with other processes says nothing about this one, so its text is then empty; its members are
+//! checked on every reading.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ pub(super) struct OwnCgroup {
     /// `/proc/PID/cgroup`.
     membership: PathBuf,
     pid: u32,
-    /// Mount point of the hierarchy, and the cgroup that is visible there; `None` without version 2.
+    /// Mount point of the hierarchy, and the cgroup that is visible there; `None` if version 2 is not mounted.
     mount: Option<(PathBuf, PathBuf)>,
 }
 
 impl OwnCgroup {
-    /// For the process with this `cgroup` file; `None` if the path names no process by its pid.
+    /// The cgroup of the process with this `cgroup` file; `None` if the path doesn't contain the process's PID.
     pub fn of(membership: &Path) -> Option<OwnCgroup> {
         let pid = membership.parent()?.file_name()?.to_str()?.parse().ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -30,7 +30,7 @@ impl OwnCgroup {
         })
     }
 
-    /// The text of its `cpu.stat`; empty if there is none, or while other processes are in the cgroup.
+    /// The contents of its `cpu.stat`; empty if there is none, or while other processes are in the cgroup.
     pub fn cpu_stat(&self) -> String {
         self.own_cpu_stat().unwrap_or_default()
     }
@@ -41,7 +41,7 @@ impl OwnCgroup {
         let path = membership
             .lines()
             .find_map(|line| line.strip_prefix("0::"))?;
-        // `/../…` is outside what this process may see.
+        // `/../…` is outside of what this process may see.
         let folder = mount.join(Path::new(path).strip_prefix(root).ok()?);
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
         let only = |procs: String| procs.trim().parse() == Ok(self.pid);
@@ -99,10 +99,10 @@ mod tests {
         }
     }
 
-    /// A process that is alone in its cgroup has a text with its CPU time; with other members or child
-    /// cgroups there is none.
+    /// A process that is alone in its cgroup has a text with its CPU time; with other members or child cgroups there is
+    /// none.
     #[test]
-    fn only_a_cgroup_of_its_own() {
+    fn only_a_process_alone_in_its_cgroup_has_a_text() {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let Some((mount, _)) = mounts.lines().find_map(unified) else {
             println!("skipped: needs cgroup version 2");
@@ -136,7 +136,7 @@ mod tests {
             (first.cpu_stat(), second.cpu_stat()),
             (String::new(), String::new())
         );
-        // This process has better counters, and the path names no pid.
+        // This process has better counters, and the path contains no PID.
         assert!(OwnCgroup::of(Path::new("/proc/self/cgroup")).is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! The control groups of the process that runs the experiment: their limits, and how long they throttled it. Reads
-//! files of either version ([`Cgroups`](super::limits::Cgroups)).
+//! The cgroups of the process that runs the experiment: their limits, and how long they throttled it. Reads the files
+//! of either version ([`Cgroups`](super::limits::Cgroups)).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Metric, Probe, headline, metric_of};
 
 pub struct ControlGroup;
 
-/// The usual place of the hierarchies; the source finds their actual one.
+/// The usual place of the hierarchies; the source finds the actual one.
 pub const FOLDER: &str = "/sys/fs/cgroup";
 
 /// A line of the text and its metric.

@@ -1,5 +1,5 @@
-//! CPU time by state, over all CPUs and per CPU. From `/proc/stat` (proc(5)), in ticks of a hundredth of a
-//! second, so over 100 ms a CPU's share is known to about 10 %.
+//! CPU time by state, over all CPUs and per CPU. From `/proc/stat` (proc(5)), in ticks of a hundredth of a second, so
+//! that over 100 ms a CPU's share is only known to about 10 %.
 //!
 //! The rule: shares refer to the time that the kernel accounted for, so they always add up to one.
 
@@ -67,14 +67,14 @@ impl Probe for Cpu {
             return;
         };
         for (name, before, now) in pairs(before, now.now()) {
-            // Idle and iowait may decrease a little (Documentation/filesystems/proc.rst), which counts as no change.
+            // Idle and iowait may decrease slightly (Documentation/filesystems/proc.rst), which counts as no change.
             let ticks: [u64; FIELDS] =
                 std::array::from_fn(|index| now[index].saturating_sub(before[index]));
             let [user, nice, system, idle, iowait, irq, softirq, steal] =
                 ticks.map(|count| count as f64);
             let all: f64 = user + nice + system + idle + iowait + irq + softirq + steal;
             if all == 0.0 {
-                // Shorter than a tick, or the CPU is offline.
+                // The interval is shorter than a tick, or the CPU is offline.
                 continue;
             }
             sink.put_of(name, "busy_share", (all - idle - iowait) / all);

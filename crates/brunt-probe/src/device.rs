@@ -1,8 +1,8 @@
-//! Figures that parts of devices report about themselves: caches, arrays, faults, retries. The kernel does not
-//! know them: the code that owns the devices reads them, at the interval of all other probes, and names the
-//! figures as in this table.
+//! Figures that parts of devices report about themselves: caches, arrays, faults, retries. The kernel doesn't know
+//! them: the code that owns the devices reads them, at the same interval as all other probes, and names the figures as
+//! in this table.
 //!
-//! The rule: a figure's name ends with its unit, and a figure of two kinds of parts means the same in both.
+//! The rule: a figure's name ends with its unit, and a figure used by two kinds of parts means the same in both.
 
 use super::{DeviceEntry, Metric, headline, metric_of};
 

@@ -1,8 +1,8 @@
 //! Activity of each block device: requests, bytes, latencies and busy time. From `/proc/diskstats`
 //! (Documentation/admin-guide/iostats.rst). Devices that never had a request are omitted.
 //!
-//! The rule: busy means that a request was outstanding, not that the device was saturated: a device that
-//! serves many requests at once is 100 % busy long before its limit.
+//! The rule: busy means that a request was outstanding, not that the device was saturated. A device that serves many
+//! requests concurrently is 100 % busy long before its limit.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::{Metric, Probe, headline, metric_of};
 
 pub struct Disk;
 
-/// Kernels since 2.6 report these: reads, merged, sectors, ms; the same for writes; in flight, busy ms, weighted ms.
-/// Later kernels add discards (4.18) and flushes (5.5); on earlier ones they are zero.
+/// Kernels since 2.6 report reads, merged, sectors, ms; the same for writes; in flight, busy ms, weighted ms. Later
+/// kernels add discards (4.18) and flushes (5.5); on earlier ones these are zero.
 const FIELDS: usize = 17;
 const FIELDS_MIN: usize = 11;
-/// Regardless of the device's block size.
+/// Always 512, whatever the device's block size.
 const SECTOR_BYTES: f64 = 512.0;
 
 impl Probe for Disk {

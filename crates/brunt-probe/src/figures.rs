@@ -1,4 +1,4 @@
-//! Computes figures from the difference of two readings and the time between them. All probes use it.
+//! Computes figures from the difference between two readings and the time between them. All probes use it.
 //!
 //! The rule: a counter that went backwards has wrapped at 32 bits if it was near that limit, and was reset otherwise; a
 //! reset yields no figure and is counted.
@@ -23,7 +23,7 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    /// A problem with a line.
+    /// Reports a problem with a line.
     pub fn new(what: &'static str, line: &str) -> Malformed {
         Malformed {
             what,
@@ -36,12 +36,12 @@ impl Malformed {
 pub struct Texts<'a>(pub &'a [Option<Cow<'a, str>>]);
 
 impl Texts<'_> {
-    /// The text of a file, if it exists.
+    /// The contents of a file, if it exists.
     pub fn get(&self, index: usize) -> Option<&str> {
         self.0.get(index)?.as_deref()
     }
 
-    /// The text of a required file.
+    /// The contents of a required file.
     ///
     /// # Errors
     /// The file is missing.
@@ -105,13 +105,13 @@ pub fn advance(before: u64, now: u64) -> Option<u64> {
     const WRAP: u64 = 1 << 32;
     match now.checked_sub(before) {
         Some(difference) => Some(difference),
-        // Backwards by more than half of the range is a wrap; by less, a reset.
+        // Going backwards by more than half of the range is a wrap; by less, a reset.
         None if before < WRAP && before - now > WRAP / 2 => Some(now + WRAP - before),
         None => None,
     }
 }
 
-/// The shortest interval for which CPU times are reported: the kernel updates them every tick, which is 1 to 10 ms, so
+/// The shortest interval for which CPU times are reported. The kernel updates them every tick, which is 1 to 10 ms, so
 /// a 10 ms tick within a millisecond would look like ten CPUs.
 pub const STRETCH_MIN: Duration = Duration::from_millis(50);
 
@@ -119,7 +119,7 @@ pub const STRETCH_MIN: Duration = Duration::from_millis(50);
 /// while the interval is too short.
 pub struct Ticked<T> {
     now: T,
-    /// An earlier reading, and by how much it is earlier.
+    /// An earlier reading, and how much earlier it is.
     base: Option<(T, Duration)>,
 }
 
@@ -134,8 +134,8 @@ impl<T> Ticked<T> {
         &self.now
     }
 
-    /// The reading from which to compute figures `elapsed` after this one, and the interval's length; `None` while that
-    /// is too short.
+    /// The reading from which to compute figures `elapsed` after this one, and the interval's length; `None` as long as
+    /// that is too short.
     pub fn since(&self, elapsed: Duration) -> Option<(&T, Duration)> {
         let (base, earlier) = self
             .base
@@ -145,7 +145,8 @@ impl<T> Ticked<T> {
         (stretch >= STRETCH_MIN).then_some((base, stretch))
     }
 
-    /// Passes the base on to `now`, read `elapsed` after this, if the interval was too short for figures so far.
+    /// If the interval has been too short for figures so far, passes the base on to `now`, which was read `elapsed`
+    /// after this.
     pub fn carry(self, now: &mut Ticked<T>, elapsed: Duration) {
         if self.since(elapsed).is_none() {
             let (base, earlier) = self.base.unwrap_or((self.now, Duration::ZERO));
@@ -157,14 +158,14 @@ impl<T> Ticked<T> {
 /// Collects a probe's figures.
 pub struct Sink<'a> {
     probe: &'static str,
-    /// The instance for figures that name none, such as a process.
+    /// The instance for figures without one of their own, such as a process.
     owner: Arc<str>,
     values: &'a mut Vec<SampleValue>,
     resets: &'a mut u64,
 }
 
 impl<'a> Sink<'a> {
-    /// For the figures of `probe`; `owner` is the instance for figures that name none.
+    /// Collects the figures of `probe`; `owner` is the instance for figures without one of their own.
     pub fn new(
         probe: &'static str,
         owner: Arc<str>,
@@ -230,7 +231,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// The instances that are in both readings. Their order is mostly the same.
+/// The instances that are in both readings. Their order is usually the same.
 pub fn pairs<'a, const N: usize>(
     before: &'a Rows<N>,
     now: &'a Rows<N>,
@@ -262,9 +263,9 @@ mod tests {
         check((1 << 31) + 10, 20, None);
     }
 
-    /// Instances are matched even if their order changes, and a new one has no figure yet.
+    /// Instances are matched even if their order changes, and a new one doesn't have a figure yet.
     #[test]
-    fn instances_pair_by_name() {
+    fn instances_are_matched_by_name() {
         let rows = |names: &[(&str, u64)]| -> Rows<1> {
             names
                 .iter()
@@ -281,9 +282,9 @@ mod tests {
         assert_eq!(found, [("b", 3), ("a", 0)]);
     }
 
-    /// A name does not match inside a longer one, and a line without a number is an error.
+    /// A name doesn't match inside a longer one, and a line without a number is an error.
     #[test]
-    fn names_are_whole() {
+    fn a_name_does_not_match_inside_a_longer_one() {
         assert_eq!(named("nr_freed 7\nnr_free 9\n", "nr_free"), Ok(Some(9)));
         assert_eq!(named("Swap:   12 kB\n", "Swap"), Ok(Some(12)));
         assert_eq!(named("a 1\n", "b"), Ok(None));

@@ -1,13 +1,11 @@
-//! Probes: host counters during measurements (papers/spek.md, 2.2). A [`Sampler`] reads the kernel's counters
-//! and turns two readings into figures of the time between them; a [`Prober`] does so at an interval, on the
-//! clock of the run.
+//! Probes: host counters during measurements (papers/spek.md, 2.2). A [`Sampler`] reads the kernel's counters and turns
+//! two readings into figures for the time between them; a [`Prober`] does so at an interval, on the run's clock.
 //!
-//! To add one: a file here with an `impl Probe` for it (its name, one-line help, files and metrics,
-//! and two pure functions: text to reading, two readings to figures), a captured text in
-//! `testdata/proc/`, and one line in [`PROBES`].
+//! To add a probe: a file here with an `impl Probe` for it (its name, one-line help, files and metrics, and two pure
+//! functions: text to reading, two readings to figures), a captured text in `testdata/proc/`, and a line in [`PROBES`].
 //!
-//! The rule: counters that the kernel does not provide are noted once and have no value; nothing is made up,
-//! and a zero means zero. The crate works without an experiment.
+//! The rule: counters that the kernel doesn't provide are noted once and have no value; nothing is made up, and a zero
+//! means zero. The crate works without an experiment.
 #![forbid(unsafe_code)]
 
 mod activity;
@@ -61,7 +59,7 @@ pub static PROBES: &[Entry] = &[
     entry::<process::Process>(),
 ];
 
-/// The probe that reads parts of devices, not files of the kernel.
+/// The probe that reads parts of devices rather than the kernel's files.
 pub static DEVICE: &DeviceEntry = &device::ENTRY;
 
 /// A figure's name and meaning.
@@ -86,7 +84,8 @@ pub enum Scope {
     Process,
 }
 
-/// One kind of probe. Its files' texts are passed in the order of [`Probe::FILES`], `None` for a missing file.
+/// A kind of probe. The contents of its files are passed in the order of [`Probe::FILES`], with `None` for a missing
+/// file.
 pub trait Probe: Send + 'static {
     /// Its name in results and in `[probes] only = […]`.
     const NAME: &'static str;
@@ -94,7 +93,7 @@ pub trait Probe: Send + 'static {
     const HELP: &'static str;
     /// What its figures describe.
     const SCOPE: Scope = Scope::Machine;
-    /// The files that it reads; `{net}` is the namespace's folder, `{process}` the process's.
+    /// The files that it reads; `{net}` stands for the namespace's folder, `{process}` for the process's.
     const FILES: &'static [&'static str];
     /// All figures that it may report.
     const METRICS: &'static [Metric];
@@ -110,7 +109,7 @@ pub trait Probe: Send + 'static {
     /// The figures for the time between two readings.
     fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>);
 
-    /// Moves the part of `before` that the next figures need into `now`; by default nothing.
+    /// Moves the part of `before` that the next figures need into `now`; does nothing by default.
     fn carry(before: Self::Reading, now: &mut Self::Reading, elapsed: Duration) {
         let _ = (before, now, elapsed);
     }
@@ -152,7 +151,7 @@ const fn entry<P: Probe>() -> Entry {
     }
 }
 
-/// Finds a metric by a name that comes from elsewhere (a file, another process).
+/// Finds a metric by a name from outside (a file, another process).
 pub fn metric(probe: &str, name: &str) -> Option<&'static Metric> {
     let of_kernel = PROBES
         .iter()
@@ -162,7 +161,7 @@ pub fn metric(probe: &str, name: &str) -> Option<&'static Metric> {
     metrics.iter().find(|metric| metric.name == name)
 }
 
-/// The names of all probes, as `[probes] only = […]` takes them.
+/// The names of all probes, as accepted by `[probes] only = […]`.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PROBES.iter().map(|entry| entry.name).chain([DEVICE.name])
 }

@@ -1,6 +1,6 @@
-//! The limits of this process's control groups on CPUs, memory and processes, and how long they throttled it. Supports
-//! versions 1 and 2 of the hierarchy, and includes all ancestors of each group, because the tightest limit counts. The
-//! `cgroup` probe, the noise meter, `brunt doctor` and advice about memory use it.
+//! The limits of this process's cgroups on CPUs, memory and processes, and how long they throttled it. Supports
+//! versions 1 and 2 of the hierarchy, and includes all ancestors of each cgroup, because the tightest limit counts.
+//! Used by the `cgroup` probe, the noise meter, `brunt doctor` and advice about memory.
 //!
 //! The rule: a limit that cannot be read is unknown, never infinite or zero.
 
@@ -12,50 +12,50 @@ use super::figures::named;
 
 /// Larger values mean no limit: version 1 expresses "unlimited" as the largest multiple of a page.
 const UNLIMITED_BYTES: u64 = 1 << 60;
-/// Maximum depth of a process's group below the root.
+/// Maximum depth of a process's cgroup below the root.
 const DEPTH_MAX: usize = 64;
 
 /// The kinds of limits that are read, named after version 1's controllers.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
 
-/// The folders of this process's control groups.
+/// The folders of this process's cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
-    /// By controller: the process's group first, then its ancestors; and whether they are version 2.
+    /// By controller: whether the cgroups are version 2, and the process's cgroup followed by its ancestors.
     groups: BTreeMap<&'static str, (bool, Vec<PathBuf>)>,
     proc: PathBuf,
 }
 
-/// The limits of control groups. `None`: no limit, or unknown.
+/// The limits of cgroups. `None` means no limit, or unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupLimits {
-    /// CPUs' worth of time: quota divided by period.
+    /// Number of CPUs' worth of time: quota divided by period.
     pub cpus: Option<f64>,
     /// How often the quota was exhausted.
     pub throttled_periods: Option<u64>,
-    /// How long groups were throttled because of it, in nanoseconds.
+    /// How long cgroups were throttled because of it, in nanoseconds.
     pub throttled_nanos: Option<u64>,
-    /// Bytes of memory allowed, in the group with the least left.
+    /// Maximum bytes of memory, in the cgroup with the least left.
     pub memory_max: Option<u64>,
-    /// Bytes still available in that group: its limit minus unreclaimable memory.
+    /// Bytes still available in that cgroup: its limit minus unreclaimable memory.
     pub memory_left: Option<u64>,
-    /// Processes in this group that the kernel killed for lack of memory.
+    /// Processes in this cgroup that the kernel killed for lack of memory.
     pub oom_kills: Option<u64>,
-    /// Processes and threads allowed.
+    /// Maximum number of processes and threads.
     pub pids_max: Option<u64>,
-    /// Current processes and threads in the group with that limit.
+    /// Current number of processes and threads in the cgroup with that limit.
     pub pids: Option<u64>,
     /// CPUs that may be used, such as `0-3,8`.
     pub cpuset: Option<String>,
 }
 
 impl Cgroups {
-    /// Those of this process on this machine.
+    /// The cgroups of this process on this machine.
     pub fn own() -> Cgroups {
         Cgroups::at(Path::new("/"))
     }
 
-    /// Those of the process `self` below this root, which tests replace.
+    /// The cgroups of the process `self` below this root, which tests replace.
     pub fn at(root: &Path) -> Cgroups {
         let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
         let (membership, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -79,7 +79,7 @@ impl Cgroups {
                 };
                 is_it.then_some(path)
             });
-            // Groups outside the mounted one cannot be seen from here; the mounted group itself can.
+            // Cgroups outside the mounted one cannot be seen from here; the mounted cgroup itself can.
             let below = path.and_then(|path| Path::new(path).strip_prefix(&visible).ok());
             let top = root.join(mount.strip_prefix("/").unwrap_or(&mount));
             let own = below.map_or_else(|| top.clone(), |below| top.join(below));
@@ -139,7 +139,7 @@ impl Cgroups {
                 continue;
             };
             let of = |name: &str| named(&stat, name).ok().flatten();
-            // Each ancestor may also throttle this group: the longest time is a lower bound.
+            // Each ancestor may also throttle this cgroup: the longest time is a lower bound.
             let nanos = of("throttled_time")
                 .or_else(|| of("throttled_usec").map(|micros| micros.saturating_mul(1000)));
             limits.throttled_nanos = limits.throttled_nanos.max(nanos);
@@ -174,7 +174,7 @@ impl Cgroups {
                 }
             }
         }
-        // Only the process's own group; its ancestors count events of all their descendants.
+        // Only the process's own cgroup; its ancestors count the events of all their descendants.
         let events = chain.first().and_then(|folder| text(folder, names[3]));
         limits.oom_kills = events.and_then(|events| named(&events, "oom_kill").ok().flatten());
     }
@@ -190,8 +190,8 @@ impl Cgroups {
         }
     }
 
-    /// Memory in bytes that this process can still allocate: the kernel's estimate for the machine, or less if control
-    /// groups limit it.
+    /// Memory in bytes that this process can still allocate: the kernel's estimate for the machine, or less if cgroups
+    /// limit it.
     pub fn available_memory(&self) -> Option<u64> {
         let text = fs::read_to_string(self.proc.join("meminfo")).ok()?;
         let machine = named(&text, "MemAvailable").ok().flatten()? << 10;
@@ -240,8 +240,8 @@ fn number(folder: &Path, file: &str) -> Option<u64> {
     text(folder, file)?.parse().ok()
 }
 
-/// The group that a `mountinfo` line (proc_pid_mountinfo(5)) mounts and where, if it mounts the given version 1
-/// controller, or version 2 without a controller.
+/// The cgroup that a `mountinfo` line (proc_pid_mountinfo(5)) mounts and where, if the line mounts the given version 1
+/// controller or, without a controller, version 2.
 fn mounted(line: &str, controller: Option<&str>) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3);
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!((limits.pids_max, limits.cpuset), (None, None));
     }
 
-    /// A container sees its own group as the top, and a machine without control groups has no limits.
+    /// A container sees its own cgroup as the top, and a machine without cgroups has no limits.
     #[test]
     fn unknown_limits_are_none() {
         let root = machine(&[

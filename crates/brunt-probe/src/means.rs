@@ -1,7 +1,7 @@
 //! Means of a run's samples, for `summary.json`; the samples themselves go to the result's tables.
 //!
 //! The rule: samples are weighted by their duration, and a value that is undefined in a sample (a share of nothing)
-//! does not enter the mean.
+//! doesn't enter the mean.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ struct Mean {
 }
 
 impl Means {
-    /// Adds the part of a sample that lies after `measured_from`.
+    /// Adds the part of a sample after `measured_from`.
     pub fn add(&mut self, sample: &Sample, measured_from: Nanos) {
         let seconds = sample
             .end
@@ -74,7 +74,7 @@ impl Means {
         hosts
     }
 
-    /// Whether a total over all instances exists (CPUs), which is enough here.
+    /// Whether there is a total over all instances (as for CPUs), which is enough here.
     fn is_part_of_a_total(&self, key: &Key) -> bool {
         let total = Key {
             instance: "".into(),
@@ -106,10 +106,10 @@ mod tests {
     use super::*;
     use brunt_result::event::SampleValue;
 
-    /// Means are weighted by time from the start of measuring; idle instances, parts of totals and details are
-    /// left to the tables.
+    /// Means are weighted by time, from the start of measuring; idle instances, parts of totals and details appear only
+    /// in the tables.
     #[test]
-    fn means_are_over_time() {
+    fn means_are_weighted_by_time() {
         let mut means = Means::default();
         let value =
             |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {

@@ -28,7 +28,7 @@ const SIZES: [(&str, &str); 9] = [
     ("SwapTotal", "swap_total_bytes"),
 ];
 
-/// A line of `/proc/vmstat`, its metric, and whether it counts pages (or events).
+/// A line of `/proc/vmstat`, its metric, and whether it counts pages (as opposed to events).
 const RATES: [(&str, &str, bool); 4] = [
     ("pswpin", "swapped_in_bytes_per_s", true),
     ("pswpout", "swapped_out_bytes_per_s", true),

@@ -1,5 +1,5 @@
 //! Which other programs used CPUs during a run, and how much. Compares `/proc/PID/stat` of all processes before and
-//! after, so the run itself is not disturbed. The noise meter uses it.
+//! after, so the run itself is not disturbed. Used by the noise meter.
 //!
 //! The rule: this program and its children, kernel threads, and local servers to which this program has TCP connections
 //! are not neighbours: they are the measurement and the storage under test.
@@ -31,9 +31,9 @@ pub(super) struct Processes(BTreeMap<u32, Process>);
 /// CPU time used by other programs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Used {
-    /// CPUs' worth of time over the interval.
+    /// Number of CPUs' worth of time over the interval.
     pub cpus: f64,
-    /// The program that used the most, and its part.
+    /// The program that used the most, and its share.
     pub most: Option<(String, f64)>,
 }
 
@@ -46,7 +46,7 @@ impl Processes {
         let processes = entries.filter_map(|entry| {
             let entry = entry.ok()?;
             let pid = entry.file_name().to_str()?.parse().ok()?;
-            // A process that ended meanwhile has no file.
+            // A process that has ended in the meantime has no file.
             let text = fs::read(entry.path().join("stat")).ok()?;
             Some((pid, process(&String::from_utf8_lossy(&text))?))
         });
@@ -99,8 +99,9 @@ impl Processes {
             !process.is_kernel && !servers.contains(&pid) && !of.is_of(pid, me)
         };
         let (mut all, mut each) = (0i64, BTreeMap::<&str, i64>::new());
-        // The time of an ended process is included in that of its closest surviving ancestor, so its earlier usage is
-        // subtracted. The time of a process that was never waited for is lost and must not make the sum negative.
+        // The time of an ended process is included in that of its closest surviving ancestor, so the usage before the
+        // interval is subtracted. The time of a process that was never waited for is lost, and must not make the sum
+        // negative.
         for (pid, process) in &self.0 {
             if is_other(self, *pid, process) {
                 let same = before
@@ -153,7 +154,7 @@ fn process(stat: &str) -> Option<Process> {
 }
 
 /// Local processes at the other end of this process's TCP connections: servers under test that this program did not
-/// start. Needs access to their descriptors, so it finds no servers of other users.
+/// start. This needs access to their file descriptors, so it doesn't find servers of other users.
 pub(super) fn tcp_peers(proc: &Path) -> BTreeSet<u32> {
     let own = sockets(&proc.join("self"));
     let mut connections = Vec::new();
@@ -273,9 +274,9 @@ mod tests {
         assert_eq!((none.cpus, none.most), (0.0, None));
     }
 
-    /// The time of processes that were never waited for is lost, and never makes a usage negative.
+    /// The time of processes that were never waited for is lost, and usage is never negative.
     #[test]
-    fn a_use_is_never_negative() {
+    fn usage_is_never_negative() {
         let before = all(&[line(1, "init", 0, [5, 0]), line(7, "gone", 1, [500, 0])]);
         let now = all(&[line(1, "init", 0, [5, 0])]);
         let used = now.used_since(&before, 10, &BTreeSet::new(), (1.0, 100.0));

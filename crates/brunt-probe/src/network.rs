@@ -1,7 +1,7 @@
 //! Packets, bytes, errors and drops in each direction, for each interface of a network
 //! namespace. From `net/dev` (proc(5)).
 //!
-//! Drops here are the interface's; the probe `tcp` reports TCP's losses and retransmissions.
+//! Drops here are the interface's; the `tcp` probe reports TCP's losses and retransmissions.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Probe for Network {
             .skip(HEAD_LINES)
             .filter(|line| !line.trim().is_empty());
         let rows = lines.take(INSTANCES_MAX).map(|line| {
-            // `eth0:123` has no space if the number is long; a name may contain a colon (`eth0:1`).
+            // There is no space in `eth0:123` if the number is long; a name may contain a colon (`eth0:1`).
             let split = line
                 .rsplit_once(':')
                 .ok_or_else(|| Malformed::new("no colon after the name", line));

@@ -1,9 +1,10 @@
-//! Measures the machine's noise from a thread next to the load: how late it wakes up, how long a fixed piece of work
-//! takes, how long the load's threads waited for a CPU, and how much other programs, the hypervisor and control groups
-//! took meanwhile. A study measures it during each run, `brunt doctor` for a second.
+//! Measures the machine's noise from a thread that runs next to the load: how late it wakes up, how long a fixed piece
+//! of work takes, how long the load's threads waited for a CPU, and how much time other programs, the hypervisor and
+//! cgroups took. A study measures it during each run, `brunt doctor` for a second.
 //!
-//! The rule: it must not become the noise. Forty times a second, it does some thirty microseconds of work and reads
-//! each thread of the load: a few thousandths of a CPU. Scans of all processes happen before and after.
+//! The rule: it must not become the noise itself. Forty times a second, it does some thirty microseconds of work and
+//! reads each thread of the load, which takes a few thousandths of a CPU. Scans of all processes happen before and
+//! after.
 
 use std::hint::black_box;
 use std::io;
@@ -20,15 +21,16 @@ use super::limits::{CgroupLimits, Cgroups};
 use super::neighbours::{Processes, tcp_peers};
 use super::waits::ThreadWaits;
 
-/// The time between two looks.
+/// The interval between measurements.
 const PERIOD: Duration = Duration::from_millis(25);
-/// Rounds of the fixed work, which take some twenty microseconds.
+/// Iterations of the fixed work, which take some twenty microseconds.
 const WORK_ROUNDS: u32 = 10_000;
-/// The look at which to search for local servers, once connections are open; and how often to read the CPUs' frequency.
+/// The measurement at which to search for local servers, once connections are open; and how often to read the CPUs'
+/// frequency.
 const PEERS_AT: usize = 4;
 const FREQUENCY_EVERY: usize = 20;
-/// Maximum samples of the fixed work that are kept: an hour's worth. Beyond that, every second
-/// one is dropped, repeatedly.
+/// Maximum number of samples of the fixed work that are kept: an hour's worth. When it is exceeded, every second one is
+/// dropped, repeatedly.
 const WORK_SAMPLES_MAX: usize = 1 << 17;
 
 /// Measures noise until it is stopped.
@@ -103,7 +105,7 @@ impl Seen {
         self.samples += 1;
     }
 
-    /// The median duration of the work: a preempted sample, however long, does not shift it.
+    /// The median duration of the work: a preempted sample, however long, doesn't shift it.
     fn work_median_us(&mut self) -> Option<f64> {
         self.works_us.sort_unstable_by(f64::total_cmp);
         let count = self.works_us.len();
@@ -146,7 +148,7 @@ impl NoiseMeter {
         })
     }
 
-    /// Stops and returns the noise; `None` if the time was too short for one look.
+    /// Stops and returns the noise; `None` if the time was too short for a measurement.
     pub fn stop(mut self) -> Option<MachineNoise> {
         self.stop = None;
         let mut seen = self.thread.take()?.join().ok()?;
@@ -174,7 +176,8 @@ impl NoiseMeter {
         let processors = elapsed_ticks.map_or(f64::INFINITY, |(before, now)| {
             now[1].saturating_sub(before[1]) as f64 / ticks / seconds
         });
-        // A request passes a worker and, if this program also serves the target, a thread of the server.
+        // A request passes through a worker and, if this program also serves the target, through a thread of the
+        // server.
         let served = self.served.iter().filter_map(|(_, waits)| waits.share());
         let waited = seen.waits.share();
         let waited_share = waited.map(|waited| (waited + served.fold(0.0, f64::max)).min(1.0));
@@ -207,7 +210,7 @@ impl NoiseMeter {
     }
 }
 
-/// Looks repeatedly until `paused` reports the end.
+/// Measures repeatedly until `paused` reports the end.
 fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeoutError>) -> Seen {
     let (clock, mut seen, task) = (Clock::Monotonic, Seen::default(), proc.join("self/task"));
     let mut due = clock.now().after(PERIOD);
@@ -222,7 +225,7 @@ fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeout
             work();
             clock.now().since(begin)
         });
-        // The first repetition warms up caches after the sleep; either one may be preempted.
+        // The first repetition warms up the caches after the sleep; either one may be preempted.
         seen.add(woken.since(due), each[0].min(each[1]));
         seen.waits.look(&task, clock.now());
         if look == PEERS_AT {
@@ -255,7 +258,7 @@ fn frequency_mhz() -> Option<f64> {
     (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 
-/// Microseconds for which some task waited for a CPU (Documentation/accounting/psi.rst).
+/// Microseconds for which any task waited for a CPU (Documentation/accounting/psi.rst).
 fn pressure(file: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;
@@ -271,7 +274,7 @@ impl Drop for NoiseMeter {
     }
 }
 
-/// Always the same instructions, using only registers.
+/// Always executes the same instructions, and uses only registers.
 fn work() {
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..WORK_ROUNDS {
@@ -299,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stolen_ticks_are_read() {
+    fn stolen_ticks_are_parsed() {
         let folder = tempfile::tempdir().unwrap();
         let stat = folder.path().join("stat");
         std::fs::write(
@@ -315,7 +318,7 @@ mod tests {
 
     /// On any machine, the work's mean is at least its minimum, and stolen time is a share.
     #[test]
-    fn a_stretch_is_measured() {
+    fn noise_is_measured_on_any_machine() {
         let folder = tempfile::tempdir().unwrap();
         let stat = folder.path().join("stat");
         // A busy machine may not let the thread run for a while.

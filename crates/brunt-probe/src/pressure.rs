@@ -12,7 +12,7 @@ pub struct Pressure;
 /// The instances, in the order of the files.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "io"];
 
-/// Microseconds for which some, and all, tasks were stalled.
+/// Microseconds for which some tasks, and all tasks, were stalled.
 #[derive(Clone, Copy, Default)]
 pub struct Stalls {
     some: Option<u64>,

@@ -1,7 +1,7 @@
 //! Samples all watched subjects at an interval, in a separate thread, for the duration of a run. The code that executes
-//! the run starts and stops it and receives its samples.
+//! the run starts and stops it, and receives its samples.
 //!
-//! The rule: a sample carries the times at which it was taken. Late samples are counted, and later ones keep their
+//! The rule: a sample contains the times at which it was taken. Late samples are counted, and those after them stay on
 //! schedule; missed samples are not made up for.
 //!
 //! Its cost is part of every result: see [`ProbeRecord::cpu_us_per_sample`].
@@ -21,9 +21,9 @@ use super::means::Means;
 use super::round::SampleRound;
 use super::watch::{Subject, Watch, Watching};
 
-/// In samples, the name of the machine that runs the runner.
+/// The name, in samples, of the machine that runs the runner.
 pub const LOCAL: &str = "local";
-/// A sample is late if it is taken later than this share of the interval after its time, but at least the minimum.
+/// A sample is late if it is taken more than a tenth of the interval, and more than [`LATE_MIN`], after its due time.
 const LATE_SHARE: u32 = 10;
 const LATE_MIN: Duration = Duration::from_millis(1);
 
@@ -47,7 +47,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The first one is due at `first`.
+    /// Creates a schedule whose first sample is due at `first`.
     pub fn new(first: Nanos, interval: Duration) -> Schedule {
         Schedule {
             due: first,
@@ -81,12 +81,12 @@ impl Schedule {
 }
 
 impl Prober {
-    /// For an experiment. `watch` lists the subjects besides this machine and this process.
+    /// A prober for an experiment. `watch` lists the subjects besides this machine and this process.
     pub fn new(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, true)
     }
 
-    /// For an experiment in a lab whose hosts are in `watch`: all of this machine except its network.
+    /// A prober for an experiment in a lab whose hosts are in `watch`: all of this machine except its network.
     pub fn in_lab(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, false)
     }
@@ -106,7 +106,7 @@ impl Prober {
         }
     }
 
-    /// Takes samples until [`Prober::stop`] and passes each to `take`.
+    /// Takes samples until [`Prober::stop`], and passes each to `take`.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -132,7 +132,7 @@ impl Prober {
         Ok(())
     }
 
-    /// Sets the schedule to start at `first`; earlier samples are not part of the run's means.
+    /// Restarts the schedule at `first`; earlier samples are not part of the run's means.
     pub fn measure_from(&self, first: Nanos) {
         if let Some((control, _)) = &self.thread {
             control.change(|orders| orders.measure_from = Some(first));
@@ -175,7 +175,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Waits until `due` or for new orders.
+    /// Waits until `due`, or for new orders.
     fn wait(&self, due: Nanos) -> Orders {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

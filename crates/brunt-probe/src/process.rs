@@ -1,12 +1,12 @@
-//! Resource usage of a process: the runner itself or a served target, so that the cost of each is known.
-//! From its `stat` (CPU time of all threads, including ended ones, in ticks; memory) and the `status` of
-//! its threads (context switches).
+//! Resource usage of a process: the runner itself or a served target, so that the cost of each is known. From its
+//! `stat` (CPU time of all threads, including ended ones, in ticks; memory) and the `status` of its threads (context
+//! switches).
 //!
-//! CPU time comes from the finest counter that covers all of it: the process's own cgroup, its threads' `schedstat`, or
-//! ticks if threads ended in between.
+//! CPU time comes from the most precise counter that covers all of it: the process's own cgroup, its threads'
+//! `schedstat`, or ticks if threads ended in between.
 //!
-//! The rule: context switches of ended threads are lost, because the kernel lists only existing threads. The
-//! runner's own come from getrusage, which includes them.
+//! The rule: context switches of ended threads are lost, because the kernel only lists existing threads. The runner's
+//! own come from getrusage, which includes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,8 +33,8 @@ struct CgroupTimes {
     system: u64,
 }
 
-/// Rounding may make the sum of user and system ticks too long by this many: each is truncated to a
-/// tick at both readings.
+/// Rounding may make the sum of user and system ticks this many too large: each is truncated to a tick in both
+/// readings.
 const TICKS_OFF: f64 = 2.0;
 
 pub struct Reading {
@@ -124,7 +124,7 @@ impl Probe for Process {
         }
         let mut made = [0; 2];
         for (thread, counters) in &now.switches {
-            // A new thread made all its switches since the last reading.
+            // A new thread made all of its switches since the last reading.
             let earlier = before.switches.get(thread).copied().unwrap_or_default();
             for ((sum, now), before) in made.iter_mut().zip(counters).zip(earlier) {
                 *sum += now.saturating_sub(before);
@@ -154,7 +154,7 @@ fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
         ticks(before.system_ticks, now.system_ticks),
     );
     let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
-    // Ticks cover all threads but are coarse; nanoseconds cover only threads that still exist.
+    // Ticks cover all threads but are coarse; nanoseconds only cover threads that still exist.
     let told = threads_seconds(before, now);
     let missed_none = |seconds: &f64| (user + system - TICKS_OFF) * tick_s <= *seconds;
     let Some(seconds) = told.filter(missed_none) else {
@@ -175,7 +175,7 @@ fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
 /// Seconds used by the current threads; `None` if the kernel does not provide them.
 fn threads_seconds(before: &Times, now: &Times) -> Option<f64> {
     let (earlier, threads) = (before.threads.as_ref()?, now.threads.as_ref()?);
-    // A new thread used all its time since the last reading.
+    // A new thread used all of its time since the last reading.
     let used = |(thread, nanos): (&u64, &u64)| {
         nanos.saturating_sub(earlier.get(thread).copied().unwrap_or(0))
     };
@@ -200,7 +200,7 @@ fn cgroup_times(text: Option<&str>) -> Result<Option<CgroupTimes>, Malformed> {
     })
 }
 
-/// CPU time in nanoseconds by thread, from lines with a thread's number and its `schedstat`.
+/// CPU time in nanoseconds by thread, from lines with a thread's ID and its `schedstat`.
 fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed> {
     let Some(text) = text else { return Ok(None) };
     let of = |line: &str| {
@@ -209,7 +209,7 @@ fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed
     text.lines().map(of).collect::<Result<_, _>>().map(Some)
 }
 
-/// Switches by thread, from a text of several concatenated `status` files.
+/// Switches by thread, from several concatenated `status` files.
 fn switches(text: Option<&str>) -> Result<BTreeMap<u64, [u64; 2]>, Malformed> {
     let mut threads: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
     let mut thread = None;

@@ -18,13 +18,13 @@ pub struct SampleRound {
     version: Option<u64>,
     samplers: BTreeMap<u64, Sampler>,
     finder: ProcessFinder,
-    /// Misreadings of removed samplers.
+    /// Failed readings of removed samplers.
     gone: Misreadings,
     notes: Vec<String>,
 }
 
 impl SampleRound {
-    /// For all subjects on this list and the processes named in `probes`, under this host's name.
+    /// Samples all subjects on this list, and the processes named in `probes`, under this host's name.
     pub fn new(probes: &Probes, watch: &Watch, host: &str) -> SampleRound {
         SampleRound {
             watch: watch.clone(),
@@ -37,7 +37,7 @@ impl SampleRound {
         }
     }
 
-    /// Samples each subject and passes the samples to `take`; a subject's first reading produces none.
+    /// Samples each subject and passes the samples to `take`; a subject's first reading doesn't produce a sample.
     pub fn sample(&mut self, clock: &Clock, mut take: impl FnMut(Sample)) {
         let now = clock.now();
         self.look_who_is_there(now);
@@ -64,7 +64,7 @@ impl SampleRound {
         self.take_notes()
     }
 
-    /// All misreadings so far.
+    /// All failed readings so far.
     pub fn misreadings(&self) -> Misreadings {
         let mut all = self.gone;
         self.samplers

@@ -1,8 +1,8 @@
-//! Reads one subject's files and turns two readings into a sample. No thread and no timer: a
+//! Reads the files of one subject and turns two readings into a sample. It has no thread and no timer: a
 //! [`super::Prober`] calls it, and so may a role in its own process.
 //!
-//! The rule: each figure refers to the time between two readings of the same file, so a prober that is
-//! preempted between two files reports no wrong rate.
+//! The rule: each figure refers to the time between two readings of the same file, so that a prober preempted between
+//! two files doesn't report a wrong rate.
 //!
 //! Cost: some 40 system calls per sample. All files are read first and parsed afterwards.
 
@@ -23,7 +23,7 @@ use brunt_result::event::{Sample, SampleValue};
 /// The running probes of one subject.
 pub struct Sampler {
     host: Arc<str>,
-    /// The instance for figures that name none.
+    /// The instance for figures without one of their own.
     owner: Arc<str>,
     sources: Vec<Source>,
     slots: Vec<Slot>,
@@ -42,7 +42,7 @@ pub struct Misreadings {
 }
 
 impl Misreadings {
-    /// Adds those of another.
+    /// Adds the counts of another subject.
     pub fn add(&mut self, other: Misreadings) {
         self.resets += other.resets;
         self.unreadable += other.unreadable;
@@ -60,7 +60,7 @@ struct Slot {
 }
 
 impl Sampler {
-    /// Opens the files of those `probes` that fit the subject. [`Sampler::take_notes`] reports missing files.
+    /// Opens the files of those `probes` that apply to the subject. [`Sampler::take_notes`] reports missing files.
     ///
     /// # Errors
     /// The subject's namespace cannot be entered.
@@ -149,7 +149,7 @@ impl Sampler {
         sampler
     }
 
-    /// The index of a file's source, which all probes share that read the file.
+    /// The index of a file's source, which is shared by all probes that read the file.
     fn source(&mut self, entry: &Entry, path: PathBuf) -> Option<usize> {
         if let Some(index) = self.sources.iter().position(|source| source.path() == path) {
             return Some(index);
@@ -178,12 +178,12 @@ impl Sampler {
         self.notes.push(format!("{}: {text}", self.host));
     }
 
-    /// The notes since the last call: missing files, each once.
+    /// The notes since the last call: each missing file, once.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The misreadings so far.
+    /// The failed readings so far.
     pub fn misreadings(&self) -> Misreadings {
         self.misreadings
     }
@@ -193,8 +193,8 @@ impl Sampler {
         self.slots.is_empty()
     }
 
-    /// Reads everything and returns the figures since the last call; the first call returns none. The
-    /// sample's end is `now`.
+    /// Reads everything and returns the figures since the last call; the first call returns none. The sample ends at
+    /// `now`.
     pub fn sample(&mut self, clock: &Clock, now: Nanos) -> Option<Sample> {
         let mut gone = Vec::new();
         for (index, source) in self.sources.iter_mut().enumerate() {
@@ -206,7 +206,7 @@ impl Sampler {
             }
         }
         for (index, what) in gone {
-            // An ended process is not an error, and the note on its first file stands for all of them.
+            // An ended process is not an error, and the note on its first file covers all of them.
             if self
                 .slots
                 .iter()

@@ -39,7 +39,7 @@ pub struct Probes {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct ProbesError {
-    /// The wrong key.
+    /// The invalid key.
     pub key: &'static str,
     /// What is wrong, and how to correct it.
     pub what: String,
@@ -137,9 +137,9 @@ impl Probes {
 mod tests {
     use super::*;
 
-    /// The message for an invalid value names valid ones.
+    /// The message for an invalid value lists valid ones.
     #[test]
-    fn mistakes_are_answered() {
+    fn a_mistake_lists_valid_values() {
         let check = |interval: &str, only: &[&str], expected: &str| {
             let interval = interval.parse().unwrap();
             let only = only.iter().map(|name| (*name).into()).collect();
@@ -186,7 +186,7 @@ mod tests {
 
     /// The help of `only` names all probes.
     #[test]
-    fn help_names_all() {
+    fn the_help_of_only_names_all_probes() {
         let schema = serde_json::to_string(&schemars::schema_for!(Probes)).unwrap();
         for name in crate::names() {
             assert!(schema.contains(name), "{name}");

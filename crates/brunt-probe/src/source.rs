@@ -1,5 +1,5 @@
-//! A file of `/proc` that is read repeatedly. It is opened once, so that a reused pid or a thread's changed namespace
-//! cannot put another file in its place.
+//! A file in `/proc` that is read repeatedly. It is opened only once, so that neither a reused PID nor a thread's
+//! change of namespace can put another file in its place.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,7 +17,7 @@ use super::temperature::{self, Sensor};
 
 /// Maximum bytes read from a file: enough for `/proc/stat` on a machine with thousands of CPUs and interrupts.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Maximum threads per process whose `status` is read: each costs some 20 µs.
+/// Maximum number of threads per process whose `status` is read: each costs some 20 µs.
 const THREADS_MAX: usize = 256;
 
 /// A file and its last contents.
@@ -37,13 +37,13 @@ enum Kind {
     },
     /// The kernel's counts for this process, including ended threads, in the format of `status`.
     OwnSwitches,
-    /// Its CPU time, in the format of a thread's number and its `schedstat`.
+    /// This process's CPU time, in the format of a thread's ID and its `schedstat`.
     OwnTime,
     /// The counters of the process's cgroup, if it is alone in it.
     Cgroup(Option<OwnCgroup>),
     /// All of the machine's sensors.
     Sensors(Vec<Sensor>),
-    /// The limits of this process's control groups.
+    /// The limits of this process's cgroups.
     Limits(Cgroups),
 }
 
@@ -116,7 +116,7 @@ impl Source {
                     };
                     let before = self.text.len();
                     if name == "schedstat" {
-                        // The file does not contain the thread's number.
+                        // The file doesn't contain the thread's ID.
                         self.text
                             .extend_from_slice(thread.file_name().as_encoded_bytes());
                         self.text.push(b' ');
@@ -163,7 +163,7 @@ impl Source {
         }
     }
 
-    /// Its contents; process names need not be UTF-8.
+    /// Its contents; process names may not be valid UTF-8.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.text)
     }

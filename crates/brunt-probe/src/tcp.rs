@@ -1,4 +1,4 @@
-//! TCP counters of a network namespace, above all retransmissions. From `net/snmp` (RFC 4022's counters) and
+//! TCP counters of a network namespace, in particular retransmissions. From `net/snmp` (RFC 4022's counters) and
 //! `net/netstat` (Linux's own, Documentation/networking/snmp_counter.rst).
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::{Metric, Probe, Scope, headline, metric_of};
 
 pub struct Tcp;
 
-/// The file's index, group and name of a counter, and its metric.
+/// A counter's file index, group and name, and its metric.
 const RATES: [(usize, &str, &str, &str); 14] = [
     (0, "Tcp", "InSegs", "received_segments_per_s"),
     (0, "Tcp", "OutSegs", "sent_segments_per_s"),

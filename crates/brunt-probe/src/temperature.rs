@@ -1,9 +1,9 @@
-//! Temperatures of CPUs, drives and network cards, as reported by the kernel's sensor drivers
+//! Temperatures of CPUs, drives and NICs, as reported by the kernel's sensor drivers
 //! (Documentation/hwmon/sysfs-interface.rst).
 //!
-//! The rule: reading a sensor may query its device, so each is read at most every [`READ_EVERY`], whatever the
-//! sampling interval. Sensors that send a command to a disk (drivetemp) are not read at all, because that
-//! would disturb the measurement.
+//! The rule: reading a sensor may query its device, so each is read no more often than every [`READ_EVERY`], whatever
+//! the sampling interval. Sensors that send a command to a disk (drivetemp) are not read at all, because that would
+//! disturb the measurement.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,11 +14,11 @@ use std::time::Duration;
 use super::figures::{INSTANCES_MAX, Malformed, Sink, Texts};
 use super::{Metric, Probe, headline};
 
-/// Temperatures change slowly, and reading an NVMe drive's takes a command.
+/// Temperatures change slowly, and reading that of an NVMe drive takes a command.
 pub const READ_EVERY: Duration = Duration::from_secs(10);
 /// The folder of the sensors.
 pub const FOLDER: &str = "/sys/class/hwmon";
-/// This driver sends a command to a disk, which may be under test, at every reading.
+/// For every reading, this driver sends a command to a disk, which may be under test.
 const LEFT_ALONE: &str = "drivetemp";
 
 pub struct Temperature;
@@ -87,7 +87,7 @@ fn sensors_of(chip: &Path) -> Vec<Sensor> {
     if driver == LEFT_ALONE {
         return Vec::new();
     }
-    // Chips are numbered in the order of their discovery; the names of their devices are stable.
+    // Chips are numbered in the order in which they were discovered; the names of their devices are stable.
     let device = fs::read_link(chip.join("device")).ok();
     let device = device
         .as_deref()

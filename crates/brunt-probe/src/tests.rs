@@ -1,4 +1,4 @@
-//! Golden texts, broken texts, and the whole crate against a real kernel.
+//! Golden texts, malformed texts, and the whole crate against a real kernel.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn entry_of(name: &str) -> &'static Entry {
     PROBES.iter().find(|entry| entry.name == name).unwrap()
 }
 
-/// Every entry of the table is usable: names are unique, help exists, each file has a captured text, and that text
+/// Every entry in the table is usable: names are unique, help exists, each file has a captured text, and that text
 /// yields only declared figures, with zero rates if nothing changed.
 #[test]
 fn the_table_is_whole() {
@@ -132,7 +132,7 @@ fn the_table_is_whole() {
         }
         let (values, resets) = between(entry, &texts(entry), &texts(entry));
         assert_eq!(resets, 0);
-        // No CPU time passed, so there are no shares of it.
+        // No CPU time has passed, so there are no shares of it.
         assert_eq!(values.is_empty(), entry.name == "cpu", "{}", entry.name);
         for value in &values {
             assert!(
@@ -150,7 +150,7 @@ fn the_table_is_whole() {
     }
 }
 
-/// Figures match the difference of two texts, computed by hand.
+/// Figures match hand-computed differences between two texts.
 #[test]
 fn figures_by_hand() {
     // Long because it is one list of cases, best read in one place.
@@ -264,9 +264,9 @@ fn figures_by_hand() {
 }
 
 /// CPU time of threads that ended between two readings is not lost: the process's own cgroup counts it to the
-/// microsecond, and without one, ticks include it.
+/// microsecond and, without one, ticks include it.
 #[test]
-fn ended_threads_count() {
+fn cpu_time_of_ended_threads_is_not_lost() {
     let process = entry_of("process");
     // Threads that came and went used 2 s; the remaining one used 10 ms.
     let mut now = texts(process);
@@ -290,7 +290,7 @@ fn ended_threads_count() {
     check(&values, "", "total_cpus", 2.011 / 2.0);
     check(&values, "", "user_cpus", 1.5001 / 2.0);
     check(&values, "", "system_cpus", 0.0);
-    // A mere rounding difference of ticks does not override nanoseconds.
+    // A mere rounding difference of ticks doesn't override nanoseconds.
     now[0] = changed("{process}/stat", &[(" 1100 300 ", " 1102 301 ")]);
     now[3] = String::new();
     let (values, _) = between(process, &texts(process), &now);
@@ -298,9 +298,9 @@ fn ended_threads_count() {
 }
 
 /// A tick in a short interval is not reported as many CPUs: CPU time is reported once the interval is long enough, and
-/// then for all of it. Everything else is reported each time.
+/// then for all of it. Everything else is reported every time.
 #[test]
-fn ticks_need_their_time() {
+fn a_tick_in_a_short_interval_is_not_many_cpus() {
     let process = entry_of("process");
     let tick = vec![
         changed("{process}/stat", &[(" 1100 300 ", " 1100 301 ")]),
@@ -367,7 +367,7 @@ fn ticks_need_their_time() {
 
 /// All samples of a round have the same times, so that their figures line up.
 #[test]
-fn rounds_have_one_time() {
+fn all_samples_of_a_round_have_the_same_times() {
     let probes = Probes {
         interval: "10ms".parse().unwrap(),
         ..Probes::default()
@@ -407,8 +407,8 @@ fn resets_are_counted() {
     assert_eq!(resets, 1);
 }
 
-/// Texts that are truncated at any byte, lack any line, or contain nonsense for numbers are parsed or refused, without
-/// panics, and figures stay finite.
+/// Texts that are truncated at any byte, lack any line, or have garbage in place of numbers are parsed or refused,
+/// without panics, and figures stay finite.
 #[test]
 fn broken_texts() {
     let nonsense = [
@@ -479,7 +479,7 @@ fn broken_texts() {
     }
 }
 
-/// Samples keep their schedule, late ones are counted, and missed ones are not made up for.
+/// Samples stay on schedule, late ones are counted, and missed ones are not made up for.
 #[test]
 fn schedules_do_not_drift() {
     let millis = |millis: u64| brunt_core::Nanos(millis * 1_000_000);
@@ -510,10 +510,10 @@ fn machine(probes: &[&'static Entry]) -> Sampler {
     .unwrap()
 }
 
-/// On this kernel, everything is read without complaint, and this test's actions are visible: a busy CPU, packets over
-/// loopback, and a process's own CPU time and switches.
+/// On this kernel, everything can be read, and what this test does is visible: a busy CPU, packets over loopback, and a
+/// process's own CPU time and switches.
 #[test]
-fn real_work_shows() {
+fn real_work_is_visible() {
     let all: Vec<_> = PROBES.iter().collect();
     let mut here = machine(&all);
     let pid = std::process::id();
@@ -558,8 +558,8 @@ fn real_work_shows() {
             .unwrap_or_else(|| panic!("no {instance} {metric}"))
             .value
     };
-    // Other processes may have worked too, so this is a lower bound. A tick is 10 ms. All of the machine's CPUs count,
-    // even if this process may use only some of them.
+    // Other processes may have been active, too, so this is a lower bound. A tick is 10 ms. All of the machine's CPUs
+    // count, even if this process may only use some of them.
     let cpus = sample
         .values
         .iter()
@@ -583,9 +583,9 @@ fn real_work_shows() {
     assert_eq!(here.misreadings(), Misreadings::default());
 }
 
-/// A process that does not exist is noted once and yields no figures; one that ends yields no more.
+/// A process that doesn't exist is noted once and yields no figures; one that ends yields no more.
 #[test]
-fn processes_end() {
+fn an_ended_process_yields_no_more_figures() {
     let all: Vec<_> = PROBES.iter().collect();
     let mut child = std::process::Command::new("sleep")
         .arg("60")
@@ -622,7 +622,7 @@ fn processes_end() {
             && sampler.is_empty()
     );
     assert_eq!(sampler.take_notes().len(), 1);
-    // The files of an ended process cannot be opened, which causes nothing else.
+    // The files of an ended process cannot be opened, which has no other consequences.
     let mut nobody = Sampler::open(&subject, &all).unwrap();
     assert!(
         nobody.is_empty()
@@ -632,8 +632,8 @@ fn processes_end() {
     );
 }
 
-/// A prober reports all time from its start to its stop without gaps or overlaps, and the record's means
-/// cover the measured part.
+/// A prober covers all of the time from its start to its stop without gaps or overlaps, and the record's means cover
+/// the measured part.
 #[test]
 fn a_prober_covers_its_run() {
     let probes = Probes {
@@ -679,7 +679,7 @@ fn is_machine(sample: &Sample) -> bool {
 
 /// A lab host has its own interfaces and counters, separate from the machine's.
 #[test]
-fn another_network() {
+fn a_lab_host_has_its_own_network_counters() {
     let child = std::process::Command::new("unshare")
         .args(["--user", "--map-root-user", "--net", "sleep", "60"])
         .stdout(std::process::Stdio::null())
@@ -725,7 +725,7 @@ fn another_network() {
         };
         let mut sampler = match Sampler::open(&subject, &probes) {
             Ok(sampler) => sampler,
-            // Entering a namespace needs privilege; reading a process's counters does not.
+            // Entering a namespace needs privileges; reading a process's counters doesn't.
             Err(error) => {
                 assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
                 assert!(matches!(network, Network::Namespace(_)));

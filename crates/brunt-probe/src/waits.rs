@@ -1,8 +1,8 @@
-//! How long the threads that generate the load, and those of processes that serve it, were ready and waited for a CPU:
-//! the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). The noise meter uses it.
+//! How long the threads that generate the load, and those of the processes that serve it, were ready but waiting for a
+//! CPU: the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). Used by the noise meter.
 //!
 //! The rule: threads end before the run does, so they are read during the run; each is counted from the first to the
-//! last look that found it.
+//! last reading that found it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,9 @@ use brunt_core::Nanos;
 
 /// Prefix of the load's thread names.
 const WORKER: &str = "worker-";
-/// Threads other than the load's, whose waits delay no request.
+/// Threads other than the load's, whose waiting delays no request.
 const BESIDE: [&str; 4] = ["noise", "results", "prober", "tokio"];
-/// Maximum threads that are read in one look: each costs some microseconds.
+/// Maximum number of threads read at a time: each costs some microseconds.
 const LOOKS_MAX: usize = 32;
 const THREADS_MAX: usize = 4096;
 
@@ -51,7 +51,7 @@ pub(super) struct ThreadWaits {
 impl ThreadWaits {
     /// Reads the threads in the folder `task`.
     pub fn look(&mut self, task: &Path, now: Nanos) {
-        // With many threads, only every n-th call looks.
+        // With many threads, only every n-th call reads them.
         let every = self.threads.len() / LOOKS_MAX + 1;
         self.looks += 1;
         if !(self.looks - 1).is_multiple_of(every) {
@@ -97,8 +97,8 @@ impl ThreadWaits {
         }
     }
 
-    /// The share of their time for which they waited: the mean of the load's workers or, if no thread has such a name,
-    /// of the thread that waited most. `None` if the kernel does not provide it.
+    /// The share of their time for which they waited: the mean over the load's workers or, if no thread has such a
+    /// name, the share of the thread that waited most. `None` if the kernel doesn't provide it.
     pub fn share(&self) -> Option<f64> {
         let shares = |workers: bool| {
             let threads = self
@@ -115,7 +115,7 @@ impl ThreadWaits {
     }
 }
 
-/// Nanoseconds for which a thread was ready and waited.
+/// Nanoseconds for which a thread was ready but waiting.
 fn waited(stat: &Path) -> Option<u64> {
     fs::read_to_string(stat)
         .ok()?
@@ -136,9 +136,10 @@ mod tests {
         fs::write(folder.join("schedstat"), format!("77 {waited} 3\n")).unwrap();
     }
 
-    /// Workers count with their mean, up to the last look that found them; without any, the thread that waited most.
+    /// The mean over the workers counts, up to the last reading that found them; without workers, the thread that
+    /// waited most.
     #[test]
-    fn waits_are_those_of_the_workers() {
+    fn the_share_is_the_mean_over_the_workers() {
         let folder = tempfile::tempdir().unwrap();
         let task = folder.path();
         let mut waits = ThreadWaits::default();

@@ -1,5 +1,5 @@
-//! What a prober watches besides its own machine: lab hosts and served processes. Code that starts one registers it
-//! here and keeps the returned guard; dropping the guard ends the watch.
+//! The subjects that a prober watches besides its own machine: lab hosts and served processes. Code that starts one
+//! registers it here and keeps the returned guard; dropping the guard ends the watch.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub enum Network {
     /// The prober's own.
     Own,
-    /// That of this process. Needs no privilege.
+    /// That of this process. Needs no privileges.
     OfProcess(u32),
     /// This one (`/proc/PID/ns/net`, `/run/netns/NAME`). Needs CAP_SYS_ADMIN over it.
     Namespace(Arc<OwnedFd>),
@@ -35,11 +35,11 @@ pub enum Subject {
     },
     /// A process on this machine.
     Process {
-        /// In samples, the name of the host on which it plays a role.
+        /// In samples, the name of the host that it plays a role on.
         host: Arc<str>,
         /// Its instance in samples: `runner`, `target`.
         name: Arc<str>,
-        /// Its pid on this machine.
+        /// Its PID on this machine.
         pid: u32,
     },
 }
@@ -68,7 +68,7 @@ struct List {
     subjects: Vec<(u64, Subject)>,
 }
 
-/// A guard: dropping it ends the watching.
+/// A guard: dropping it ends the watch.
 #[must_use = "dropping it ends the watching"]
 #[derive(Debug)]
 pub struct Watching {
@@ -93,7 +93,7 @@ impl Watch {
         })
     }
 
-    /// Watches one of our processes, for example a target.
+    /// Watches one of our processes, such as a target.
     pub fn process(&self, host: &str, name: &str, pid: u32) -> Watching {
         self.add(Subject::Process {
             host: host.into(),
@@ -110,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// The list and its version, if that is no longer `version`.
+    /// The list and its version, if that is different from `version`.
     pub(super) fn changed(&self, version: Option<u64>) -> Option<(u64, Vec<(u64, Subject)>)> {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         (version != Some(list.version)).then(|| (list.version, list.subjects.clone()))

@@ -1,7 +1,7 @@
 //! Faults on a host: what its controller requests, and how its agent proves them.
 //!
-//! The rule: a fault is injected and removed by its number, each once; if the connection ends in between, the agent
-//! removes the fault.
+//! The rule: a fault is injected once and removed once, by its number; if the connection ends in between, the agent
+//! removes it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub enum HostProcess {
     /// The only process whose program has this name.
     Named(String),
-    /// The process with this id.
+    /// The process with this PID.
     Numbered(u32),
 }
 
@@ -22,55 +22,55 @@ pub enum HostProcess {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostFault {
-    /// A share of processors is taken away.
+    /// Take away a share of the CPU.
     Cpu {
-        /// Of each core, 0.01 to 1.
+        /// Share of each core, 0.01 to 1.
         share: f64,
-        /// Which cores; if empty, all.
+        /// The cores; empty for all of them.
         cores: Vec<usize>,
     },
-    /// Memory is locked.
+    /// Lock memory.
     Memory {
-        /// How many bytes.
+        /// Amount in bytes.
         bytes: u64,
     },
-    /// A process is stopped.
+    /// Stop a process.
     Freeze {
-        /// Which.
+        /// The process.
         process: HostProcess,
     },
-    /// A process is killed.
+    /// Kill a process.
     Kill {
-        /// Which.
+        /// The process.
         process: HostProcess,
-        /// Whether a supervisor on the host restarts it: the fault is over when a new process runs.
+        /// Whether a supervisor on the host restarts it; if so, the fault ends when the new process runs.
         comes_back: bool,
     },
-    /// The kernel's own emulator is attached to an interface.
+    /// Attach the kernel's emulator to an interface.
     Netem {
         /// The interface that packets leave by.
         interface: String,
-        /// The settings of a link, as experiments have them.
+        /// The settings of a link, in the experiment's format.
         settings: serde_json::Value,
     },
-    /// Two interfaces are bridged, and packets pass unchanged: the base for [`HostFault::Impair`], not an impairment
-    /// itself. There is one at a time.
+    /// Bridge two interfaces and pass packets unchanged: the basis for [`HostFault::Impair`], not an impairment itself.
+    /// There is only one at a time.
     Bridge {
         /// The two interfaces.
         interfaces: [String; 2],
         /// Seed of the random numbers.
         seed: u64,
-        /// A file on that host, by its absolute path, to which received packets are saved.
+        /// Absolute path of a file on the host to save received packets to.
         capture: Option<String>,
     },
-    /// The bridge delays or drops packets, and more.
+    /// Make the bridge delay or drop packets, among other impairments.
     Impair {
-        /// The settings of a link, as experiments have them: from the first interface to the second, and back.
+        /// The settings of a link, in the experiment's format: from the first interface to the second, and back.
         settings: Box<[serde_json::Value; 2]>,
     },
 }
 
-/// Evidence that a fault is in effect, or gone; in a message, with times on the host's clock.
+/// Evidence that a fault is in effect or has been removed; in a message, its times are on the host's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
@@ -80,17 +80,17 @@ pub struct Proof {
     pub seen: Nanos,
     /// The observation, with its figures, for a report: `97.8% of core 1 taken over 250ms`.
     pub what: String,
-    /// The figure in it that distinguishes presence from absence, if there is one, in the unit stated in `what`.
+    /// The figure in it, if any, that shows whether the fault is in effect, in the unit stated in `what`.
     pub value: Option<f64>,
 }
 
 impl Proof {
-    /// The time from the change until it was observed.
+    /// The time from the change to its observation.
     pub fn took(&self) -> Duration {
         self.seen.since(self.at)
     }
 
-    /// The same proof with its times converted by `date`.
+    /// The same proof, with its times converted by `date`.
     #[must_use]
     pub fn dated(self, date: impl Fn(Nanos) -> Nanos) -> Proof {
         Proof {
@@ -101,13 +101,13 @@ impl Proof {
     }
 }
 
-/// Why a fault is not in effect, or not gone.
+/// Why a fault is not in effect, or has not been removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostFaultFailure {
     /// The agent doesn't allow it.
     NotAllowed,
-    /// The object of the fault doesn't exist, or the machine refuses.
+    /// The target of the fault doesn't exist, or the machine refused.
     Refused,
     /// It was injected, but had no observable effect.
     NotShown,

@@ -1,4 +1,4 @@
-//! Encodes bytes in a message as hexadecimal: two digits each, where a list of numbers takes up to four characters.
+//! Encodes bytes in a message as hexadecimal: two digits per byte, where a list of numbers takes up to four characters.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
@@ -35,7 +35,7 @@ mod tests {
     struct Bytes(#[serde(with = "super")] Vec<u8>);
 
     #[test]
-    fn bytes_survive_their_digits() {
+    fn bytes_round_trip_as_hexadecimal() {
         let all = Bytes((0..=255).collect());
         let text = serde_json::to_string(&all).unwrap();
         assert!(text.starts_with("\"000102") && text.len() == 514, "{text}");

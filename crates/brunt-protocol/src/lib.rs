@@ -1,12 +1,12 @@
-//! The messages between the controller of an experiment and its agents, and their framing: before, during
-//! and after a run.
+//! The messages between the controller of an experiment and its agents, and their framing: before, during and after a
+//! run.
 //!
-//! A frame is a length (four bytes, big-endian), followed by that many bytes of JSON. Each side begins with a greeting
+//! A frame is a length (four bytes, big-endian), followed by that many bytes of JSON. Each side starts with a greeting
 //! that states [`VERSION`]; on a mismatch, the error names both versions. A length is checked against
 //! [`FRAME_BYTES_MAX`] before anything is buffered, so an announced length costs no memory.
 //!
-//! The rule: times are on the clock that the message names, and a message carries a secret only as a [`Secret`], which
-//! is never printed.
+//! The rule: times are on the clock that the message names, and a message only carries secrets as [`Secret`], which is
+//! never printed.
 #![forbid(unsafe_code)]
 
 mod fault;
@@ -30,21 +30,21 @@ pub use requests::RecordEnd;
 pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
-/// The protocol version. Raised when a message changes its meaning or a new one has to be understood.
+/// The protocol version. Raised when the meaning of a message changes or a new message is added.
 pub const VERSION: u32 = 16;
-/// Longest frame. An interval of eight kinds of operation with full histograms takes a third of it; longer data
-/// (requests, a trace) is sent in several frames.
+/// Maximum size of a frame. An interval with eight kinds of operations and full histograms takes a third of it; longer
+/// data (requests, a trace) is sent in several frames.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Maximum requests in one message: about 64 KiB, so that an answer about the clock never waits long behind them.
+/// Maximum number of requests in a message: about 64 KiB, so that a clock reply never waits long behind them.
 pub const REQUESTS_MAX: usize = 1024;
-/// Maximum bytes of a trace in one message, before text encoding.
+/// Maximum bytes of a trace in a message, before text encoding.
 pub const PART_BYTES_MAX: usize = 1 << 20;
-/// The same for a journal: as long as [`REQUESTS_MAX`] requests, for the same reason.
+/// Maximum bytes of a journal in a message: about as long as [`REQUESTS_MAX`] requests, for the same reason.
 pub const JOURNAL_BYTES_MAX: usize = 32 << 10;
-/// The same for a service's output.
+/// Maximum bytes of a service's output in a message.
 pub const LOG_BYTES_MAX: usize = 32 << 10;
 
-/// A moment on a named clock.
+/// A time on a named clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// The clock.
@@ -53,7 +53,7 @@ pub struct Moment {
     pub at: Nanos,
 }
 
-/// A value that must not be displayed, such as a URL with its password. It is sent, but printed as `***`.
+/// A value that must not be displayed, such as a URL with its password. It is sent as it is, but printed as `***`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(pub String);
@@ -80,40 +80,41 @@ pub enum LoadStep {
     Close,
 }
 
-/// What a host does in a run.
+/// A host's part of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assignment {
-    /// Distinguishes this run's blocks from those of other runs in verification.
+    /// Distinguishes this run's blocks from those of other runs during verification.
     pub run: u64,
-    /// Determines every request.
+    /// The seed that determines every request.
     pub seed: u64,
-    /// Number of this host's first worker among all; the load determines how many workers it has.
+    /// Number of this host's first worker, counted across all hosts; the load determines how many workers the host has.
     pub first_worker: u32,
-    /// Number of workers of the run, on all hosts.
+    /// Number of the run's workers on all hosts.
     pub workers_of_all: u32,
-    /// How many of them share this host's device: all, or this host's only, if each host has a separate device.
+    /// Number of workers that share this host's device: all of them, or just this host's if each host has its own
+    /// device.
     pub workers_on_device: u32,
     /// An entry in the table of loads, such as `block`.
     pub kind: String,
     /// The load for this run, in the format of its kind (TOML).
     pub load: String,
-    /// The name of the load to run, if `load` describes several; empty if there is only one.
+    /// The name of the load to run, if `load` describes several; empty if it describes one.
     pub member: String,
-    /// Which step to perform.
+    /// The step to perform.
     pub step: LoadStep,
-    /// The device's URL as this host opens it, with its password; empty for a load that names what it uses.
+    /// The device's URL as this host opens it, with its password; empty for a load that names its own resources.
     pub target: Secret,
-    /// Whether the device may be written although it holds a file system or partition table.
+    /// Whether the device may be written to although it holds a file system or partition table.
     pub overwrite: bool,
     /// Whether its workers keep journals of acknowledged writes, for the controller.
     pub journals: bool,
-    /// The targets of a replay that names several, in their order, driven as one device in place of `target`; empty for
+    /// The targets of a replay that uses several, in order, driven as a single device in place of `target`; empty for
     /// other loads.
     pub joined: Vec<JoinedTarget>,
 }
 
-/// One of the targets that a replay drives as one device.
+/// One of several targets that a replay drives as a single device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedTarget {
@@ -133,45 +134,45 @@ pub enum ToHost {
     Hello {
         /// [`VERSION`].
         version: u32,
-        /// The program's version, for the message on a mismatch.
+        /// The program's version, for the error message on a mismatch.
         program: String,
     },
-    /// Prepare this; only without another run. Answered by [`FromHost::Ready`] or [`FromHost::Failed`].
+    /// Prepare this; only valid if there is no other run. Answered by [`FromHost::Ready`] or [`FromHost::Failed`].
     Prepare(Box<Assignment>),
-    /// A part of a trace that the host lacks, in order; an empty one ends it.
+    /// A part of a trace that the host lacks, in order; an empty part ends the trace.
     TracePart {
-        /// Which trace.
+        /// The trace.
         trace: TraceDigest,
         /// At most [`PART_BYTES_MAX`].
         bytes: Vec<u8>,
     },
     /// Start at this time on the host's own clock.
     Start(Moment),
-    /// Send no more requests; the measurements so far are the result.
+    /// Send no further requests; the measurements so far are the result.
     Stop,
-    /// An open loop's rate from now on, in requests per second of all hosts' workers together.
+    /// The rate of an open loop from now on, in requests per second of all hosts' workers combined.
     Rate(f64),
     /// The queue depth of each worker from now on.
     Depth(u32),
-    /// Restart the lease.
+    /// Renew the lease.
     Renew,
-    /// Read the clock; answered at once by [`FromHost::Clock`].
+    /// Read the clock; answered immediately by [`FromHost::Clock`].
     AskClock {
-        /// Matches the answer to the question.
+        /// Matches the reply to the request.
         round: u32,
     },
-    /// Sample the host's counters from now on, at each interval; samples arrive as [`FromHost::Event`].
+    /// Sample the host's counters from now on, at the given interval; samples arrive as [`FromHost::Event`].
     Watch {
         /// The controller's name for the host, for notes.
         name: String,
         /// Milliseconds between two samples.
         interval_ms: u64,
-        /// Which probes; if empty, all.
+        /// The probes to use; empty for all.
         only: Vec<String>,
         /// Programs whose processes are sampled as well.
         processes: Vec<String>,
     },
-    /// Samples are due from this time on the host's own clock, at each interval.
+    /// Schedule samples: the first at this time on the host's own clock, then one per interval.
     WatchFrom(Moment),
     /// Take a last sample, and stop; answered by [`FromHost::Watched`].
     Unwatch,
@@ -186,21 +187,21 @@ pub enum ToHost {
     AskBridge,
     /// Remove a fault; answered by [`FromHost::FaultRemoved`] or [`FromHost::FaultFailed`].
     RemoveFault {
-        /// Which.
+        /// The fault's number.
         fault: u32,
     },
     /// Start, drive or end a role; answered by [`FromHost::Role`].
     Role {
         /// Identifies the role.
         role: u32,
-        /// The order to it.
+        /// The order to the role.
         order: RoleOrder,
     },
-    /// Send the next requests of the run's record; answered by one [`FromHost::Requests`].
+    /// Send the next requests of the run's record; answered by a single [`FromHost::Requests`].
     MoreRequests,
-    /// Send the next part of the run's journals; answered by one [`FromHost::Journal`].
+    /// Send the next part of the run's journals; answered by a single [`FromHost::Journal`].
     MoreJournal,
-    /// Discard the run, stopping it if it is still going; answered by [`FromHost::Released`].
+    /// Discard the run, stopping it if it is still in progress; answered by [`FromHost::Released`].
     Release,
 }
 
@@ -213,7 +214,7 @@ pub struct HostReady {
     /// The engine of its requests; `None` for a load that needs none, or was only opened.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
-    /// The mode of its rings, if that was to be measured.
+    /// The mode of its rings, if it was to be measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ring: Option<RingChoice>,
     /// A digest of the requests in the trace that it replays.
@@ -221,19 +222,19 @@ pub struct HostReady {
     pub trace: Option<String>,
 }
 
-/// Why a host cannot do what it was asked.
+/// Why a host cannot do what was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// It speaks another version.
+    /// Its version differs.
     Version,
-    /// It may not open the requested target.
+    /// It is not allowed to open the requested target.
     NotAllowed,
     /// A load or target is invalid or cannot be opened.
     Refused,
     /// A device, a disk or the ring failed during the run.
     Broken,
-    /// It received nothing for the length of its lease.
+    /// It received nothing for the duration of its lease.
     LeaseOver,
 }
 
@@ -250,114 +251,114 @@ pub enum FromHost {
         /// The clock of all later times, and its current time.
         now: Moment,
     },
-    /// It lacks the trace, which must follow as [`ToHost::TracePart`].
+    /// The host lacks the trace, which must follow as [`ToHost::TracePart`].
     NeedsTrace(TraceDigest),
-    /// All workers wait for the start.
+    /// All workers are waiting for the start.
     Ready(HostReady),
-    /// An interval of one worker is over.
+    /// An interval of a worker is over.
     Interval {
-        /// Its number, counted from this host's first worker.
+        /// The worker's number, counted from this host's first worker.
         worker: u32,
-        /// What happened in it.
+        /// The measurements in it.
         interval: Box<Interval>,
     },
     /// Another event on the host, such as a sample of its state or a fault.
     Event(Box<Envelope>),
     /// The time on the host's clock.
     Clock {
-        /// Copied from the question.
+        /// Copied from the request.
         round: u32,
-        /// When the question was received.
+        /// When the request was received.
         heard: Nanos,
-        /// The wall clock between that and the answer, in nanoseconds since 1970.
+        /// The wall clock between receiving the request and replying, in nanoseconds since 1970.
         wall_ns: u64,
-        /// Just before the answer was sent.
+        /// The time just before the reply was sent.
         answered: Nanos,
     },
     /// A remark for the user, such as counters that this host's kernel lacks.
     Note(String),
-    /// The same about its samples.
+    /// A remark for the user about the host's samples.
     WatchNote(String),
-    /// Sampling has ended, with this outcome; the answer to [`ToHost::Unwatch`].
+    /// Sampling has ended, with this outcome; answers [`ToHost::Unwatch`].
     Watched(WatchReport),
-    /// The bridge's traffic since it began; `None` if there is no bridge.
+    /// The bridge's traffic since it started; `None` if there is no bridge.
     Bridge(Option<Box<LinkReport>>),
     /// A fault is in effect.
     FaultPut {
-        /// Which.
+        /// The fault's number.
         fault: u32,
         /// The evidence.
         proof: Proof,
     },
-    /// A fault is gone.
+    /// A fault has been removed.
     FaultRemoved {
-        /// Which.
+        /// The fault's number.
         fault: u32,
         /// The evidence.
         proof: Proof,
     },
-    /// A fault is not in effect, or not gone; no further message about it follows.
+    /// A fault is not in effect, or has not been removed; no further message about it follows.
     FaultFailed {
-        /// Which.
+        /// The fault's number.
         fault: u32,
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: HostFaultFailure,
         /// For people: what failed, where, and what to do.
         what: String,
     },
     /// News of a role.
     Role {
-        /// Which.
+        /// The role's number.
         role: u32,
         /// The news.
         news: RoleNews,
     },
-    /// A counter that only grows, such as bytes of this connection.
+    /// A counter that only increases, such as the bytes of this connection.
     Counter {
         /// Its name.
         name: String,
-        /// Its value now.
+        /// Its current value.
         value: u64,
     },
-    /// An error; this host's run is over.
+    /// An error that ends this host's run.
     Failed {
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: FailureKind,
         /// For people: what failed, where, and what to do.
         what: String,
     },
-    /// Sent when all workers of a load that records requests have ended: how many requests are on record.
+    /// Sent when all workers of a load that records requests have ended: the number of requests on record.
     Recorded(RecordEnd),
-    /// The next requests of the record, at most [`REQUESTS_MAX`]; the answer to [`ToHost::MoreRequests`].
+    /// The next requests of the record, at most [`REQUESTS_MAX`]; answers [`ToHost::MoreRequests`].
     Requests(#[serde(with = "requests")] Vec<RequestRecord>),
-    /// Sent for a load that keeps journals of acknowledged writes, when all workers have ended or one has failed after
+    /// Sent for a load that keeps journals of acknowledged writes, when all workers have ended, or one has failed after
     /// the start: the length in bytes of the journal of each of this host's workers.
     Journals(Vec<u64>),
-    /// The next part of the journals, in the order of workers; the answer to [`ToHost::MoreJournal`].
+    /// The next part of the journals, in the order of workers; answers [`ToHost::MoreJournal`].
     Journal {
-        /// The worker's number, counted from this host's first.
+        /// The worker's number, counted from this host's first worker.
         worker: u32,
         /// [`JOURNAL_BYTES_MAX`], or the rest of this worker's journal.
         #[serde(with = "hex")]
         bytes: Vec<u8>,
     },
-    /// A worker has ended; no interval of it follows.
+    /// A worker has ended; no further interval of it follows.
     Ended {
-        /// Its number, counted from this host's first.
+        /// The worker's number, counted from this host's first worker.
         worker: u32,
         /// Its whole measurement.
         outcome: Box<Outcome>,
     },
     /// Sent after the run, when all workers have ended.
     Done {
-        /// Errors of their devices, by worker.
+        /// Errors of their devices, sorted by worker.
         troubles: Vec<String>,
         /// The page cache's share, for a load on a file system.
         page_cache: Option<PageCache>,
         /// This host's part of a replay, for the load that judges all parts.
         replay: Option<String>,
     },
-    /// The run is discarded, and nothing of it is left; the answer to [`ToHost::Release`].
+    /// The run has been discarded, and nothing of it is left; answers [`ToHost::Release`].
     Released,
 }
 
@@ -376,7 +377,7 @@ pub enum FrameError {
     /// The first message is not a greeting.
     #[error("the first message is not a greeting; is the peer another program?")]
     NoGreeting,
-    /// The peer speaks another version.
+    /// The peer's protocol version differs.
     #[error(
         "the other side ({program}) speaks version {theirs}, this one {VERSION}; use the same program on both"
     )]
@@ -392,7 +393,7 @@ impl ToHost {
     /// Checks that this may be the first message.
     ///
     /// # Errors
-    /// It is not a greeting, or one of another version.
+    /// It is not a greeting, or is from another version.
     pub fn check_greeting(&self) -> Result<(), FrameError> {
         match self {
             ToHost::Hello { version, program } => check_version(*version, program),
@@ -405,7 +406,7 @@ impl FromHost {
     /// Checks that this may be the first message.
     ///
     /// # Errors
-    /// It is not a greeting, or one of another version.
+    /// It is not a greeting, or is from another version.
     pub fn check_greeting(&self) -> Result<(), FrameError> {
         match self {
             FromHost::Hello {
@@ -429,7 +430,7 @@ fn check_version(theirs: u32, program: &str) -> Result<(), FrameError> {
 /// Appends a message's frame.
 ///
 /// # Errors
-/// The message is longer than a frame: the caller must split it.
+/// The message is longer than a frame; the caller must split it.
 pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let begin = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -447,7 +448,7 @@ pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameEr
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// Bytes at the front that were already decoded.
+    /// Bytes at the front that have already been decoded.
     given: usize,
 }
 
@@ -461,7 +462,7 @@ impl Decoder {
     /// The next message; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// The stream is unusable from here on: the next frame cannot be found.
+    /// The stream is unusable from then on: the start of the next frame is unknown.
     pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = &self.bytes[self.given..];
         let Some((head, body)) = rest.split_first_chunk::<4>() else {

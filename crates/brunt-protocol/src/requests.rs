@@ -1,7 +1,6 @@
-//! Serializes the record of single requests that a host kept during a run, for its transfer
-//! to the controller afterwards.
+//! Serializes the record of single requests that a host keeps during a run, for transfer to the controller afterwards.
 //!
-//! A request is a short list instead of an object with names, with times relative to the intended one: some 60 bytes
+//! A request is a short list rather than an object with names, with times relative to the intended one: some 60 bytes
 //! instead of 190. The rule: decoding returns exactly what was encoded, whatever the numbers.
 
 use brunt_core::Nanos;
@@ -14,11 +13,11 @@ use brunt_result::record::{RequestRecord, RequestStatus};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordEnd {
-    /// Requests that it kept, and sends on request.
+    /// Requests that were kept, and are sent on request.
     pub kept: u64,
-    /// Requests that it could not keep.
+    /// Requests that could not be kept.
     pub lost: u64,
-    /// Why not; empty if it lost none.
+    /// The reason; empty if none were lost.
     pub why: String,
 }
 
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_survive_their_short_form() {
+    fn requests_round_trip_in_their_short_form() {
         let check = |intended, sent, completed| {
             let one = RequestRecord {
                 worker: u32::MAX,

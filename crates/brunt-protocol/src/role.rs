@@ -1,11 +1,11 @@
-//! Roles on a host: targets, sinks and services that its agent starts for a controller, drives for it, and ends.
+//! Roles on a host: targets, sinks and services that its agent starts, drives and ends on behalf of a controller.
 //!
-//! A target or sink is started at once ([`RoleOrder::Start`]). A service is admitted first ([`RoleOrder::Admit`]), so
-//! that nothing of an experiment is started anywhere if one host refuses its part. It is started once the services that
-//! it depends on are ready ([`RoleOrder::Run`]). Its output arrives in parts ([`RoleNews::Log`]).
+//! A target or sink is started immediately ([`RoleOrder::Start`]). A service is first admitted ([`RoleOrder::Admit`]),
+//! so that nothing of an experiment is started anywhere if one host refuses its part. It is started once the services
+//! that it depends on are ready ([`RoleOrder::Run`]). Its output arrives in parts ([`RoleNews::Log`]).
 //!
 //! The rule: a role keeps its number from start to end; when the connection ends, so does the role. All parts of its
-//! log come before its last news.
+//! log precede its last news.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,13 @@ use crate::{FailureKind, HostFaultFailure, Proof, Secret};
 pub struct HostRole {
     /// The controller's name for it, for samples.
     pub name: String,
-    /// `serve = …` of a target, in the experiment's format.
+    /// The target's `serve = …`, in the experiment's format.
     pub serve: serde_json::Value,
-    /// The host's address at which it listens, on a port that the host chooses.
+    /// The host's address to listen at, on a port that the host chooses.
     pub address: IpAddr,
     /// The TCP congestion control; `None` leaves the choice to the kernel.
     pub congestion: Option<String>,
-    /// `USER:SECRET` for logging in. `None` if there is no login.
+    /// `USER:SECRET` for the login; `None` without a login.
     pub login: Option<Secret>,
 }
 
@@ -40,13 +40,13 @@ pub struct HostRole {
 pub struct HostService {
     /// The controller's name for it, for messages and samples.
     pub name: String,
-    /// The name of its folder, within the folder that the host has for the services of this connection.
+    /// The name of its folder, inside the host's folder for the services of this connection.
     pub folder: String,
-    /// The host's address at which it listens.
+    /// The host's address that it listens at.
     pub address: IpAddr,
     /// The program to run.
     pub program: ServiceProgram,
-    /// Whether it needs root's privileges on the host.
+    /// Whether it needs root privileges on the host.
     pub needs_root: bool,
 }
 
@@ -68,14 +68,14 @@ pub enum RoleOrder {
     Start(Box<HostRole>),
     /// Prepare to start this service, if it is allowed; answered by [`RoleNews::Admitted`] or [`RoleNews::Refused`].
     Admit(Box<HostService>),
-    /// Start the admitted service, with these further variables in its environment; answered by [`RoleNews::Listens`]
-    /// when it is ready, or [`RoleNews::Refused`].
+    /// Start the admitted service, with these additional variables in its environment; answered by
+    /// [`RoleNews::Listens`] when it is ready, or by [`RoleNews::Refused`].
     Run(BTreeMap<String, String>),
     /// Write a line to its standard input; its output arrives as [`RoleNews::Said`].
     Say(String),
-    /// Report whether it lives; answered by [`RoleNews::Lives`] or [`RoleNews::Died`].
+    /// Report whether the role is alive; answered by [`RoleNews::Lives`] or [`RoleNews::Died`].
     Look,
-    /// Put it out of service; answered by [`RoleNews::Away`] or [`RoleNews::NotDone`].
+    /// Take it out of service; answered by [`RoleNews::Away`] or [`RoleNews::NotDone`].
     Break(RoleOutage),
     /// Put it back into service; answered by [`RoleNews::Back`] or [`RoleNews::NotDone`].
     Mend,
@@ -87,11 +87,11 @@ pub enum RoleOrder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleEnd {
-    /// The status as returned by wait(2).
+    /// The status from wait(2).
     pub status: i32,
     /// When its output ended.
     pub at: Option<Nanos>,
-    /// Bytes of memory available there, if the kernel killed processes for lack of memory during its lifetime.
+    /// Bytes of memory available on its host, if the kernel killed processes for lack of memory while it was running.
     pub starved: Option<u64>,
     /// Its last lines of output.
     pub lines: Vec<String>,
@@ -110,12 +110,12 @@ pub enum RoleNews {
     Listens {
         /// Its address.
         address: SocketAddr,
-        /// Its process id on its host; for a service, that of its keeper.
+        /// Its PID on its host; for a service, that of its keeper.
         pid: u32,
     },
     /// It was not started; no further news follows.
     Refused {
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: FailureKind,
         /// For people: what failed, where, and what to do.
         what: String,
@@ -126,7 +126,7 @@ pub enum RoleNews {
     ///
     /// [`LOG_BYTES_MAX`]: super::LOG_BYTES_MAX
     Log(#[serde(with = "super::hex")] Vec<u8>),
-    /// It lives, or is out of service on request.
+    /// It is alive, or out of service as requested.
     Lives,
     /// It is out of service, as verified on its host.
     Away(Proof),
@@ -134,14 +134,14 @@ pub enum RoleNews {
     Back {
         /// The evidence.
         proof: Proof,
-        /// Its process id now.
+        /// Its current PID.
         pid: u32,
     },
-    /// It is not out of service, or not back.
+    /// It is not out of service, or not back in service.
     NotDone {
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: HostFaultFailure,
-        /// For people.
+        /// The message for people.
         what: String,
     },
     /// It ended on its own.
@@ -156,7 +156,7 @@ impl RoleNews {
         matches!(self, RoleNews::Refused { .. } | RoleNews::Stopped)
     }
 
-    /// The same news with its times converted by `date`.
+    /// The same news, with its times converted by `date`.
     #[must_use]
     pub fn dated(self, date: impl Fn(Nanos) -> Nanos) -> RoleNews {
         match self {

@@ -1,6 +1,6 @@
-//! Describes a service for its keeper: a program that isn't part of Brunt, when it counts as ready, and its limits. The
-//! process that runs an experiment passes it to a keeper on its own machine, or sends it to the agent of another host,
-//! which starts a keeper there.
+//! Describes a service to its keeper: a program that isn't part of Brunt, when it counts as ready, and its limits. The
+//! process that runs an experiment passes the description to a keeper on its own machine, or sends it to the agent of
+//! another host, which starts a keeper there.
 //!
 //! The rule: nothing in it depends on the machine that it runs on; the process that starts the keeper adds folders and
 //! the address.
@@ -20,23 +20,23 @@ pub struct ServiceProgram {
     pub prepare: Option<Vec<String>>,
     /// Added to the keeper's own environment.
     pub environment: BTreeMap<String, String>,
-    /// Whether the command exits with status 0 and leaves running the processes that it started.
+    /// Whether the command exits with status 0 and leaves the processes that it started running.
     pub daemon: bool,
     /// When it counts as ready.
     pub ready: ReadyWhen,
     /// Its limits.
     pub limits: KeeperLimits,
-    /// How long it gets to end after being asked, before it is killed.
+    /// How long it may take to end after being asked to, before it is killed.
     pub stop_within: Duration,
 }
 
-/// When a service counts as ready: once all of these hold.
+/// When a service counts as ready: once all of these conditions hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadyWhen {
-    /// Something listens on this TCP port; 0: on a free one that the keeper chooses.
+    /// Something listens on this TCP port; 0 means a free one that the keeper chooses.
     pub port: Option<u16>,
-    /// It printed a line containing this.
+    /// It has printed a line that contains this text.
     pub line: Option<String>,
     /// This command exits with status 0; it is repeated until it does.
     pub command: Option<Vec<String>>,
@@ -44,14 +44,14 @@ pub struct ReadyWhen {
     pub within: Duration,
 }
 
-/// A service's limits. It is ended when it exceeds one.
+/// A service's limits. Exceeding one ends the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeeperLimits {
-    /// Resident memory of all its processes.
+    /// Resident memory of all its processes, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Open files per process, enforced by the kernel.
+    /// Open files per process; enforced by the kernel.
     pub files: Option<u64>,
-    /// Length of its log.
+    /// Size of its log in bytes.
     pub log_bytes: u64,
 }

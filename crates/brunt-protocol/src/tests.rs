@@ -1,4 +1,4 @@
-//! Messages and frames: encoded messages are decoded unchanged, and invalid bytes are refused.
+//! Messages and frames: encoded messages decode unchanged, and invalid bytes are refused.
 
 use super::*;
 use crate::service::{KeeperLimits, ReadyWhen, ServiceProgram};
@@ -311,9 +311,9 @@ fn encoded(messages: &[impl Serialize]) -> Vec<u8> {
     bytes
 }
 
-/// Every message, however its bytes are split.
+/// Every message arrives, however its bytes are split.
 #[test]
-fn messages_survive_any_cut() {
+fn messages_arrive_however_their_bytes_are_split() {
     let (to, from) = (to_host(), from_host());
     for step in [1, 3, 4, 5, 64, 1 << 20] {
         let (mut decoder, mut found) = (Decoder::default(), Vec::new());
@@ -336,7 +336,7 @@ fn messages_survive_any_cut() {
 }
 
 #[test]
-fn a_stream_that_is_cut_gives_nothing_more() {
+fn a_truncated_stream_yields_no_further_message() {
     let bytes = encoded(&to_host());
     for len in 0..bytes.len() {
         let mut decoder = Decoder::default();
@@ -350,7 +350,7 @@ fn a_stream_that_is_cut_gives_nothing_more() {
 }
 
 #[test]
-fn nonsense_is_refused_before_it_is_kept() {
+fn invalid_frames_and_messages_are_refused() {
     let check = |bytes: &[u8]| {
         let mut decoder = Decoder::default();
         decoder.push(bytes);
@@ -376,7 +376,7 @@ fn nonsense_is_refused_before_it_is_kept() {
     ));
 }
 
-/// The longest parts that are allowed fit into a frame.
+/// The longest parts allowed fit into a frame.
 #[test]
 fn parts_fit_into_a_frame() {
     let part = ToHost::TracePart {

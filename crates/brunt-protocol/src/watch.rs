@@ -1,29 +1,29 @@
-//! The outcome of sampling a host, as its agent reports when it stops.
+//! The outcome of sampling a host, as reported by its agent when sampling stops.
 
 use serde::{Deserialize, Serialize};
 
-/// The counter of samples that were taken and not sent.
+/// The counter of samples that were taken but not sent.
 pub const SAMPLES_DROPPED: &str = "samples_dropped";
 /// The counter of samples that were never taken.
 pub const SAMPLES_MISSED: &str = "samples_missed";
 
-/// Totals over all samples since they were requested.
+/// Totals over all samples since sampling was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WatchReport {
     /// Samples taken, including those that were dropped.
     pub samples: u64,
-    /// Samples that came late.
+    /// Samples that were taken late.
     pub late: u64,
     /// Samples never taken, because the previous one took too long.
     pub missed: u64,
-    /// Samples taken and not sent, because too many others waited to be read.
+    /// Samples that were taken but not sent, because too many others were waiting to be read.
     pub dropped: u64,
     /// Counters that went backwards.
     pub resets: u64,
     /// Texts that could not be parsed.
     pub unreadable: u64,
-    /// CPU time that the samples took.
+    /// CPU time used for the samples.
     pub cpu_nanos: u64,
     /// How long sampling lasted.
     pub elapsed_nanos: u64,

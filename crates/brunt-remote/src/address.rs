@@ -1,26 +1,26 @@
-//! The place of a lake in an object store: `s3://bucket/prefix`.
+//! The address of a lake in an object store: `s3://bucket/prefix`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::RemoteError;
 
-/// A folder of an object store.
+/// A folder in an object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
     /// The bucket.
     pub bucket: String,
-    /// The prefix of all keys, without slashes at its ends; empty for the whole bucket.
+    /// The prefix of all keys, without leading and trailing slashes; empty for the whole bucket.
     pub prefix: String,
 }
 
 impl RemoteAddress {
-    /// Whether a place given by the user is an object store rather than a folder.
+    /// Whether a location given by the user is an object store rather than a folder.
     pub fn is_remote(text: &str) -> bool {
         text.contains("://")
     }
 
-    /// The key of a file, given its path below the lake with slashes.
+    /// The key of a file, given its path below the lake, with slashes.
     pub fn key(&self, relative: &str) -> String {
         if self.prefix.is_empty() {
             relative.to_string()
@@ -29,7 +29,7 @@ impl RemoteAddress {
         }
     }
 
-    /// The path below the lake for a key; `None` for keys outside it.
+    /// The path below the lake of a key; `None` for keys outside the lake.
     pub fn relative<'a>(&self, key: &'a str) -> Option<&'a str> {
         if self.prefix.is_empty() {
             Some(key)
@@ -86,7 +86,7 @@ impl fmt::Display for RemoteAddress {
     }
 }
 
-/// Whether a path with slashes stays below its root, and means the same as a key and as a file. Keys are untrusted.
+/// Whether a path with slashes stays below its root and means the same as a key and as a file name. Keys are untrusted.
 pub(crate) fn is_safe_path(path: &str) -> bool {
     let is_plain = |segment: &str| {
         !matches!(segment, "" | "." | "..")

@@ -1,4 +1,4 @@
-//! Repeats requests to a store that doesn't answer, for callers that can do nothing else meanwhile.
+//! Retries requests to a store that doesn't answer, for callers that have nothing else to do in the meantime.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::error::RemoteError;
 use crate::plan::Patience;
 use crate::store::StopWaiting;
 
-/// How often `stop` is checked.
+/// Interval between checks of `stop`.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Requests to a store that may be silent for a while.
+/// Sends requests to a store that may be silent for a while.
 pub struct Asking {
     patience: Patience,
     begun: Instant,
@@ -20,7 +20,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Gives up after `silence_max` without an answer, or when `stop` says so.
+    /// Gives up after `silence_max` without an answer, or as soon as `stop` returns true.
     pub fn new(silence_max: Duration, stop: StopWaiting) -> Asking {
         Asking {
             patience: Patience::default(),
@@ -30,15 +30,15 @@ impl Asking {
         }
     }
 
-    /// Requests without an answer, each of which was repeated.
+    /// Requests that got no answer and were repeated.
     pub fn retries(&self) -> u64 {
         self.patience.retries
     }
 
-    /// Repeats a request until there is an answer.
+    /// Repeats a request until it is answered.
     ///
     /// # Errors
-    /// Those of `ask`; a transient one only after too long without an answer.
+    /// Those of `ask`; a transient error only after `silence_max`.
     pub fn until_answered<T>(
         &mut self,
         mut ask: impl FnMut() -> Result<T, RemoteError>,

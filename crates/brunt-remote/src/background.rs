@@ -1,4 +1,4 @@
-//! Moves parts on a separate thread while they are being produced. The producer never waits for it.
+//! Moves parts on a separate thread while they are being produced. The producer never waits for this thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 use crate::mover::{MoveCounts, MoveTurn, Mover, PartSource};
 use crate::store::StopWaiting;
 
-/// How often to check for new parts.
+/// Interval between checks for new parts.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often to repeat a message while its problem persists.
+/// Interval for repeating a message while its problem persists.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 
-/// Gets messages for the user.
+/// Receives messages for the user.
 pub type TellUser = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// When to give up waiting for a store; can be changed from another thread.
+/// When to stop waiting for a store; can be changed from another thread.
 #[derive(Clone, Debug, Default)]
 pub struct Deadline(Arc<Mutex<Option<Instant>>>);
 
 impl Deadline {
-    /// Gives up at this time, or never if `None`.
+    /// Sets the time at which to give up; `None` means never.
     pub fn set(&self, at: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     pub fn is_over(&self) -> bool {
         self.0
             .lock()
@@ -34,7 +34,7 @@ impl Deadline {
             .is_some_and(|at| Instant::now() >= at)
     }
 
-    /// The same as a function for a store.
+    /// The deadline as a function to pass to a store.
     pub fn stop(&self) -> StopWaiting {
         let deadline = self.clone();
         Arc::new(move || deadline.is_over())
@@ -51,7 +51,7 @@ pub struct BackgroundMover {
 }
 
 impl BackgroundMover {
-    /// Starts the thread. `deadline` is the one that the mover's store checks.
+    /// Starts the thread. `deadline` must be the one that the mover's store checks.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -80,12 +80,13 @@ impl BackgroundMover {
         })
     }
 
-    /// The counts so far.
+    /// Counters so far.
     pub fn counts(&self) -> MoveCounts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it promptly, even while it waits for the store. Returns the mover, to continue with the rest.
+    /// Ends the thread promptly, even while it waits for the store. Returns the mover, to continue with the remaining
+    /// parts.
     pub fn finish(self) -> Mover {
         self.ends.store(true, Ordering::Release);
         self.deadline.set(Some(Instant::now()));
@@ -118,7 +119,7 @@ impl Work {
                 (self.tell)(&conflict.to_string());
             }
             let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
-            // Even permanent errors end when the user acts, for example by supplying new credentials.
+            // Even permanent errors go away once the user acts, for example by supplying new credentials.
             let said = match (&turn, self.mover.trouble()) {
                 (Err(error), _) => Some(error.to_string()),
                 (Ok(MoveTurn::Waits(_)), Some((error, _))) => Some(error.to_string()),

@@ -1,4 +1,4 @@
-//! Why something could not be moved to an object store or fetched from one.
+//! Errors of moves to and fetches from an object store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use brunt_lake::{DeltaError, LakeError};
 /// An error of a store library.
 pub(crate) type StoreCause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Names the bucket, key or file, and the remedy where it isn't obvious.
+/// Names the bucket, key or file, and the remedy if it isn't obvious.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The address is invalid.
     #[error("'{given}': {what}")]
     Address {
-        /// What was given.
+        /// The address as given.
         given: String,
         /// What is wrong with it.
         what: &'static str,
     },
-    /// This program was built without the feature.
+    /// This build lacks the feature for object stores.
     #[error(
         "{address}: this build of brunt has no object stores; build it with them: cargo install --locked --path crates/brunt --features s3"
     )]
@@ -38,7 +38,7 @@ pub enum RemoteError {
         /// The library's error.
         source: StoreCause,
     },
-    /// No answer, or one that asks to retry later.
+    /// No answer, or an answer that asks to retry later.
     #[error("s3://{bucket}/{key}: {}", with_causes(&**source))]
     Unreachable {
         /// The bucket.
@@ -48,7 +48,7 @@ pub enum RemoteError {
         /// The library's error.
         source: StoreCause,
     },
-    /// Neither the environment nor the machine provides credentials.
+    /// Neither the environment nor the machine's metadata service provides credentials.
     #[error("s3://{bucket}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")]
     NoCredentials {
         /// The bucket.
@@ -75,7 +75,7 @@ pub enum RemoteError {
         /// The library's error.
         source: StoreCause,
     },
-    /// An object is gone that existed a moment ago, or should exist.
+    /// An object that existed a moment ago, or should exist, is gone.
     #[error("s3://{bucket}/{key}: the object is gone")]
     Gone {
         /// The bucket.
@@ -83,15 +83,15 @@ pub enum RemoteError {
         /// The object.
         key: String,
     },
-    /// The place holds another folder's parts.
+    /// The destination contains another folder's parts.
     #[error("{address}: has the parts of another trace ({theirs}); choose another prefix")]
     Taken {
-        /// The place.
+        /// The destination.
         address: String,
-        /// Their owner.
+        /// The owner of those parts.
         theirs: String,
     },
-    /// The mark at one of the two ends cannot be read.
+    /// The mark of the folder or of the store cannot be read.
     #[error("{place}: not readable as a mark of Brunt's; move it away if it is not needed")]
     Mark {
         /// The file or object.
@@ -105,15 +105,15 @@ pub enum RemoteError {
         /// Its key.
         key: String,
     },
-    /// More objects than a lake may have.
+    /// More objects than the maximum for a lake.
     #[error("{address}: {count} objects or more; choose a longer prefix")]
     TooMany {
-        /// The place.
+        /// The lake's address.
         address: String,
         /// The limit.
         count: usize,
     },
-    /// Both ends have a file of this name, and they differ.
+    /// Both sides have a file of this name, with different contents.
     #[error(
         "{}: {object} has other content; neither was changed: move one of them away", path.display()
     )]
@@ -123,7 +123,7 @@ pub enum RemoteError {
         /// The object.
         object: String,
     },
-    /// The folder was compacted: a part there may contain the rows of parts that were moved before.
+    /// The folder was compacted: its parts may contain rows of parts that were moved before.
     #[error("{}: was compacted (it has a folder _catalog); copy it with `brunt lake push`", path.display())]
     Compacted {
         /// The folder.
@@ -137,7 +137,7 @@ pub enum RemoteError {
         /// The folder.
         path: PathBuf,
     },
-    /// A part of a trace is missing in the store, and the lake there counts it among those whose rows it already has.
+    /// A part of a trace is missing in the store, and the lake there claims to contain its rows already.
     #[error(
         "{}: {address} has version {version} of a lake, in which this part is taken for one that was compacted: choose \
          another prefix", path.display()
@@ -145,39 +145,39 @@ pub enum RemoteError {
     Hidden {
         /// The part.
         path: PathBuf,
-        /// The place.
+        /// The lake's address.
         address: String,
         /// The version.
         version: u64,
     },
-    /// Folder and store have versions of a lake that diverged: neither contains all of the other.
+    /// Folder and store have diverging versions of a lake: neither contains all of the other.
     #[error(
         "{address} has version {theirs} of the lake, {} version {ours}, and the {} one lacks what the other has: fetch it \
          into another folder, or choose another prefix", folder.display(), if ours >= theirs { "local" } else { "stored" }
     )]
     Diverged {
-        /// The place.
+        /// The lake's address.
         address: String,
         /// The folder.
         folder: PathBuf,
         /// The store's version.
         theirs: u64,
-        /// The folder's.
+        /// The folder's version.
         ours: u64,
     },
-    /// A version of a lake in a store names a missing part.
+    /// A version of a lake in a store refers to a missing part.
     #[error(
         "{address}: version {version} of the lake has a part that is not there: {part}; push the lake again"
     )]
     Incomplete {
-        /// The place.
+        /// The lake's address.
         address: String,
         /// The version.
         version: u64,
         /// The part.
         part: String,
     },
-    /// A lake cannot be read, here or in a store.
+    /// A lake cannot be read, either here or in a store.
     #[error(transparent)]
     Lake(#[from] LakeError),
     /// The log of a lake's table cannot be read.
@@ -189,7 +189,7 @@ pub enum RemoteError {
         /// The folder.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
@@ -197,7 +197,7 @@ pub enum RemoteError {
         /// Why.
         source: io::Error,
     },
-    /// It was stopped before it was done.
+    /// Stopped before it was done.
     #[error("interrupted")]
     Interrupted,
 }
@@ -214,7 +214,8 @@ impl RemoteError {
     }
 }
 
-/// An error with its causes, as libraries state the interesting one last. Causes that repeat text are left out.
+/// An error with its causes, because libraries often report the informative one last. Causes whose text is already
+/// included are omitted.
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
-//! The local end of a move: which files of a folder are parts, which lake they belong to, and who is
+//! The local side of a move: which files in a folder are parts, which lake they belong to, and which processes are
 //! working in the folder.
 //!
-//! A folder and the place it is moved to carry the same mark, a small file with a random number. So parts of two
-//! folders never mix under one prefix, and a move that resumes after a crash recognizes its place.
+//! A folder and its destination carry the same mark, a small file with a random number. So parts of two folders never
+//! mix under one prefix, and a move that resumes after a crash recognizes its destination.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -16,17 +16,17 @@ use brunt_lake::catalog::CATALOG_FOLDER;
 use crate::error::RemoteError;
 use crate::mover::{PartSource, Waiting};
 
-/// The mark's name in folders and below prefixes. Spark doesn't read files with such a name as data.
+/// File name of the mark, in folders and below prefixes. Spark doesn't read files with such a name as data.
 pub const MARK_NAME: &str = "_brunt-lake.json";
 /// Maximum size of a mark.
 pub(crate) const MARK_BYTES_MAX: usize = 4096;
-/// The suffix of parts; a part that is still being written has another one.
+/// Suffix of parts; a part that is still being written has a different one.
 const PART_SUFFIX: &str = ".parquet";
-/// Locked while parts are moved or written. Not the folder itself: readers of tables lock that.
+/// Locked while parts are moved or written. The folder itself isn't locked, because readers of tables do that.
 const LOCK_NAME: &str = ".moves";
 /// Locked while a lake is copied: one copy at a time.
 const PUSH_LOCK_NAME: &str = ".pushes";
-/// Exists in a folder some of whose parts may exist only in a store.
+/// Exists in a folder if some of its parts may exist only in a store.
 const MOVED_NAME: &str = ".moved";
 /// Maximum depth of nested folders: tables, days, hours, servers.
 const DEPTH_MAX: usize = 8;
@@ -36,14 +36,14 @@ const DEPTH_MAX: usize = 8;
 pub struct LocalPart {
     /// The file.
     pub path: PathBuf,
-    /// Its path below the folder, with slashes: the end of its key.
+    /// Its path below the folder, with slashes: the last part of its key.
     pub relative: String,
     /// Its size.
     pub bytes: u64,
 }
 
 impl LocalPart {
-    /// A file of a folder. `None` if its name isn't a valid key.
+    /// A file in a folder. `None` if its name isn't a valid key.
     pub fn new(folder: &Path, path: PathBuf, bytes: u64) -> Option<LocalPart> {
         let segments = path.strip_prefix(folder).ok()?.components();
         let segments: Option<Vec<&str>> = segments
@@ -58,16 +58,16 @@ impl LocalPart {
     }
 }
 
-/// Whether a path below a lake is that of a complete part.
+/// Whether this path below a lake is that of a complete part.
 pub fn is_part(relative: &str) -> bool {
     relative.contains('/') && relative.ends_with(PART_SUFFIX)
 }
 
-/// The complete parts in a folder, ordered by name. Also the files that have a part's name but cannot be sent: links,
-/// and names that aren't valid keys.
+/// The complete parts in a folder, ordered by name, and the files that have a part's name but can't be sent: symbolic
+/// links, and names that aren't valid keys.
 ///
 /// # Errors
-/// The folder cannot be read, or was compacted.
+/// The folder cannot be read or was compacted.
 pub fn parts(folder: &Path) -> Result<(Vec<LocalPart>, Vec<PathBuf>), RemoteError> {
     if folder.join(CATALOG_FOLDER).exists() {
         return Err(RemoteError::Compacted {
@@ -105,7 +105,7 @@ pub fn parts(folder: &Path) -> Result<(Vec<LocalPart>, Vec<PathBuf>), RemoteErro
     Ok((parts, odd))
 }
 
-/// The parts of a folder that has no writer, to be moved one after the other.
+/// The parts of a folder without a writer, to be moved one by one.
 #[derive(Debug)]
 pub struct FolderSource {
     left: VecDeque<LocalPart>,
@@ -152,7 +152,7 @@ impl PartSource for FolderSource {
     }
 }
 
-/// A file's size, time of modification and inode: whether it is still the same file that was read.
+/// A file's size, modification time and inode, to detect whether it is still the file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     bytes: u64,
@@ -193,7 +193,7 @@ impl LakeMark {
         }
     }
 
-    /// The mark of a folder; writes a new one if there is none.
+    /// The mark of a folder, which is created if it doesn't exist.
     ///
     /// # Errors
     /// It cannot be read or written.
@@ -211,7 +211,7 @@ impl LakeMark {
         Ok(mark)
     }
 
-    /// Marks a folder, durably: the store is marked next, and its mark must not outlive the folder's.
+    /// Durably marks a folder. The store is marked next, and its mark must not outlive the folder's.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -247,7 +247,8 @@ impl LakeMark {
     }
 }
 
-/// Notes that from now on parts of a folder may exist only in a store: a reader of the folder alone would miss them.
+/// Records that parts of a folder may exist only in a store from now on, so that reading only the folder would miss
+/// them.
 ///
 /// # Errors
 /// The folder cannot be written to.
@@ -260,12 +261,12 @@ pub fn note_moved(folder: &Path) -> Result<(), RemoteError> {
     note().map_err(RemoteError::io(&path))
 }
 
-/// Whether that was noted, and no fetch has brought all parts back since.
+/// Whether [`note_moved`] was called and the parts have not all been fetched since.
 pub fn is_moved(folder: &Path) -> bool {
     folder.join(MOVED_NAME).exists()
 }
 
-/// Notes that all parts are in the folder again.
+/// Records that all parts are in the folder again.
 pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
     let path = folder.join(MOVED_NAME);
     match std::fs::remove_file(&path) {
@@ -274,14 +275,14 @@ pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
     }
 }
 
-/// Keeps other processes out of a folder while parts are written or moved there. Ends with the process at the latest.
+/// Keeps other processes out of a folder while parts are written or moved there. Released when the process ends.
 #[derive(Debug)]
 pub struct FolderLock(
     #[allow(dead_code, reason = "holds the lock until it is dropped")] Option<FileLock>,
 );
 
 impl FolderLock {
-    /// To remove or add parts: excludes everyone else.
+    /// For adding or removing parts: excludes all other processes.
     ///
     /// # Errors
     /// The folder is in use, or doesn't exist.
@@ -289,8 +290,8 @@ impl FolderLock {
         FolderLock::take(folder, FileLock::try_exclusive)
     }
 
-    /// To work alongside other holders of a shared lock, while no parts are moved: a capture that moves
-    /// none, and a compaction.
+    /// For working alongside other holders of a shared lock while no parts are moved, as a capture without moves or a
+    /// compaction does.
     ///
     /// # Errors
     /// As [`FolderLock::exclusive`].
@@ -298,7 +299,8 @@ impl FolderLock {
         FolderLock::take(folder, FileLock::try_shared)
     }
 
-    /// To copy the folder's lake, which others may compact meanwhile: held together with [`FolderLock::shared`].
+    /// For copying the folder's lake, which others may compact in the meantime; held together with
+    /// [`FolderLock::shared`].
     ///
     /// # Errors
     /// As [`FolderLock::exclusive`].
@@ -321,7 +323,7 @@ impl FolderLock {
         let path = folder.join(name);
         let file = match File::options().create(true).append(true).open(&path) {
             Ok(file) => file,
-            // Where nothing can be written, nothing can be moved either.
+            // If nothing can be written, nothing can be moved either.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -337,7 +339,7 @@ impl FolderLock {
             Err(TryLockError::WouldBlock) => Err(RemoteError::Busy {
                 path: folder.to_path_buf(),
             }),
-            // A file system without locks: a mover checks each file before it deletes it in any case.
+            // No locks on this file system: a mover checks each file before deleting it anyway.
             Err(TryLockError::Error(_)) => Ok(FolderLock(None)),
         }
     }
@@ -349,7 +351,7 @@ mod tests {
 
     use super::*;
 
-    /// A lock isn't kept by processes that inherited its open file, such as a child before it runs its program.
+    /// A process that inherited the open file, such as a child before it executes its program, doesn't hold the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = TempDir::new().unwrap();
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_parts_is_alone() {
+    fn moving_parts_excludes_all_other_processes() {
         let folder = TempDir::new().unwrap();
         let capture = FolderLock::shared(folder.path()).unwrap();
         let compaction = FolderLock::shared(folder.path()).unwrap();

@@ -1,18 +1,18 @@
-//! Compacted lakes in a store: what has to be sent, in which order, and which objects are no longer needed there.
+//! Compacted lakes in a store: what to send in which order, and which objects are no longer needed.
 //!
-//! A lake is copied one version at a time. Compaction and readers continue meanwhile: a [`LakeSnapshot`] holds the
-//! version. The store has the same layout as the folder:
+//! A lake is copied one version at a time. Compaction and readers can continue meanwhile, because a [`LakeSnapshot`]
+//! holds the version. The store has the same layout as the folder:
 //!
 //! ```text
 //!   parts ──► logs of table formats ──► version of the catalog ──► hints
-//!             (what they name is there)  (from here on it is seen)
+//!              (all parts exist)        (visible from here on)
 //! ```
 //!
-//! Everything in the store's newest version was there when that version was sent, and parts never change. So the next
-//! push sends the difference between the two versions, and a push that was killed is simply run again.
+//! Everything in the store's newest version was complete when that version was sent, and parts never change. So the
+//! next push sends only the difference between the two versions, and a killed push is simply run again.
 //!
-//! The rule: a version is sent only when everything that it names is there. Objects in the store are deleted only by
-//! [`StoredLake::outdated`], on explicit request.
+//! The rule: a version is sent only once everything that it names is in the store. Objects in the store are deleted
+//! only by way of [`StoredLake::outdated`], on explicit request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -30,7 +30,7 @@ use crate::error::RemoteError;
 use crate::folder::LocalPart;
 use crate::store::{Fingerprint, Likeness, OBJECTS_MAX, ObjectFacts, RemoteStore};
 
-/// How often to look for the newest version again when it was replaced and deleted in between.
+/// How many times to look for the newest version if it keeps being replaced and deleted in the meantime.
 pub(crate) const LOOKS_MAX: usize = 8;
 /// A log's folder, within that of its table.
 const LOG_FOLDER: &str = "_delta_log";
@@ -39,29 +39,29 @@ const LOG_FOLDER: &str = "_delta_log";
 #[derive(Clone, Debug)]
 pub struct StoredLake {
     address: RemoteAddress,
-    /// By path below the address.
+    /// Keyed by path below the address.
     objects: BTreeMap<String, ObjectFacts>,
     newest: Option<Catalog>,
     newest_bytes: Vec<u8>,
 }
 
-/// The files to send for a version; each list in its order, after the previous list.
+/// The files to send for a version; each list is sent in order, after the previous list.
 #[derive(Clone, Debug, Default)]
 pub struct LakePlan {
-    /// Parts, including those captured since.
+    /// Parts, including those captured since the version.
     pub parts: Vec<LocalPart>,
     /// New versions of tables' logs.
     pub logs: Vec<LocalPart>,
-    /// The version of the catalog; empty if the store has it.
+    /// The version of the catalog; empty if the store already has it.
     pub version: Vec<LocalPart>,
-    /// Files that replace the store's.
+    /// Files that replace those in the store.
     pub hints: Vec<LocalPart>,
-    /// Number of parts that the store has according to its newest version.
+    /// Number of parts that the store already has according to its newest version.
     pub known: u64,
-    /// Tables whose logs cannot be sent yet: they name parts that are neither in the version nor in the store, or
-    /// another program has changed them.
+    /// Tables whose logs cannot be sent yet because they name parts that are neither in the version nor in the store,
+    /// or because another program has changed them.
     pub stale_logs: Vec<String>,
-    /// Of the other tables with a log, the parts that the newest version of the log names.
+    /// For the other tables with a log, the parts that the newest version of the log names.
     log_parts: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -69,7 +69,7 @@ impl StoredLake {
     /// Reads the current state.
     ///
     /// # Errors
-    /// The store does not answer, or refuses; a newer program wrote the catalog.
+    /// The store does not answer or denies the request; a newer program wrote the catalog.
     pub fn read(
         store: &dyn RemoteStore,
         address: &RemoteAddress,
@@ -95,7 +95,7 @@ impl StoredLake {
                 return Ok(stored);
             };
             match stored.read_version(store, newest) {
-                // The next version was sent, and this one deleted.
+                // The next version was sent and this one deleted.
                 Err(RemoteError::Gone { .. }) if look < LOOKS_MAX => {}
                 read => {
                     let (catalog, bytes) = read?;
@@ -112,7 +112,7 @@ impl StoredLake {
         self.newest.as_ref()
     }
 
-    /// The newest version's bytes, as sent.
+    /// The bytes of the newest version, as sent.
     pub(crate) fn newest_bytes(&self) -> &[u8] {
         &self.newest_bytes
     }
@@ -122,7 +122,7 @@ impl StoredLake {
         &self.objects
     }
 
-    /// The live parts of a table with their sizes, compacted ones first: as [`LakeSnapshot::parts`].
+    /// The live parts of a table with their sizes, compacted parts first, as in [`LakeSnapshot::parts`].
     pub fn parts(&self, table: &str) -> Vec<(&str, u64)> {
         let compacted = self
             .newest
@@ -165,7 +165,7 @@ impl StoredLake {
         Ok((Catalog::parse(&bytes, &name)?, bytes))
     }
 
-    /// Finds a captured part that is not in the store, although the lake there counts it among those whose rows it has.
+    /// Finds a captured part that is missing from the store although the lake there claims to contain its rows.
     pub fn hides<'a>(
         &self,
         mut parts: impl Iterator<Item = &'a LocalPart>,
@@ -179,10 +179,10 @@ impl StoredLake {
         })
     }
 
-    /// Plans what to send so that the store has the held version, and the parts captured since.
+    /// Plans what to send so that the store has the held version and the parts captured since.
     ///
     /// # Errors
-    /// The folder cannot be read, or doesn't continue the store's lake.
+    /// The folder cannot be read, or its lake doesn't continue the store's.
     pub fn plan(&self, held: &LakeSnapshot) -> Result<LakePlan, RemoteError> {
         let catalog = held.catalog().expect("a lake");
         if let Some(theirs) = self
@@ -250,7 +250,7 @@ impl StoredLake {
         plan: &mut LakePlan,
     ) -> Result<(), RemoteError> {
         let log = match delta::log_files(root, table) {
-            // Logs from other programs may name parts that are in no version of the catalog.
+            // Logs continued by other programs may name parts that no version of the catalog lists.
             Err(DeltaError::Foreign { .. }) => {
                 plan.stale_logs.push(table.to_string());
                 return Ok(());
@@ -280,7 +280,7 @@ impl StoredLake {
         Ok(())
     }
 
-    /// Whether an object has the same bytes as a small file, as far as its tag proves.
+    /// Whether an object's tag proves that it has the same bytes as a small file.
     fn has(&self, part: &LocalPart) -> Result<bool, RemoteError> {
         let Some(object) = self.objects.get(&part.relative) else {
             return Ok(false);
@@ -290,12 +290,12 @@ impl StoredLake {
         Ok(print.likeness(object) == Likeness::Same)
     }
 
-    /// Keys of unneeded objects, in the order in which to delete them: versions of the catalog whose successor is at
-    /// least `keep` old, and parts that are in no other version, nor in a log (`plan`: for the newest version). Times
-    /// are the store's, `now_ms` is ours.
+    /// Keys of objects that are no longer needed, in the order in which to delete them: versions of the catalog whose
+    /// successor is at least `keep` old, and parts that are in none of the other versions and not in a log (as of the
+    /// version in `plan`). Object times are from the store's clock, `now_ms` is from ours.
     ///
     /// # Errors
-    /// The store does not answer, or refuses.
+    /// The store does not answer or denies the request.
     pub fn outdated(
         &self,
         store: &dyn RemoteStore,
@@ -311,7 +311,7 @@ impl StoredLake {
             modified_ms.saturating_add(keep.as_millis() as u64) <= now_ms
         };
         let versions: Vec<u64> = self.versions().collect();
-        // Once a version is old enough itself, all versions before it are unneeded.
+        // If a version itself is old enough, all versions before it are no longer needed.
         let first = versions
             .iter()
             .rposition(|version| is_old(&path(*version)))
@@ -339,7 +339,7 @@ impl StoredLake {
             .collect();
         let is_in_log = |table: &str, below: &str| match plan.log_parts.get(table) {
             Some(parts) => parts.contains(below),
-            // The parts named by that log are unknown here.
+            // The parts that this log names are unknown.
             None => with_logs.contains(table),
         };
         let is_first_old = is_old(&path(oldest.version));
@@ -357,7 +357,7 @@ impl StoredLake {
                             .iter()
                             .any(|kept| kept.is_besides(table, captured, object))
                 }
-                // It may be on its way to a coming version.
+                // It may have been sent for a version that is still to come.
                 (None, Some(version)) => version > newest.version || !is_old(object),
                 (None, None) => true,
             }
@@ -371,14 +371,14 @@ impl StoredLake {
     }
 }
 
-/// The path of a version, below a lake.
+/// Path of a version below the lake.
 fn path(version: u64) -> String {
     version_path(Path::new(""), version)
         .to_string_lossy()
         .into_owned()
 }
 
-/// Table and number of a captured part.
+/// Table, series and number of a captured part.
 pub(crate) fn is_captured(path: &str) -> Option<(&str, (u16, u64))> {
     let (table, name) = path.split_once('/')?;
     if name.contains('/') {
@@ -388,12 +388,12 @@ pub(crate) fn is_captured(path: &str) -> Option<(&str, (u16, u64))> {
     }
 }
 
-/// Whether a path is that of a file of a table's log.
+/// Whether the path is that of a file in a table's log.
 pub(crate) fn is_of_log(path: &str) -> bool {
     path.split('/').nth(1) == Some(LOG_FOLDER)
 }
 
-/// Whether it is a file of a log that is replaced.
+/// Whether the path is that of a log file that gets replaced.
 pub(crate) fn is_hint(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     is_of_log(path) && REPLACED_FILES.contains(&name)

@@ -1,4 +1,4 @@
-//! Moves parts of tables to an object store and back: implements `brunt capture --to`, `brunt lake push` and
+//! Moves parts of tables to an object store and back. Implements `brunt capture --to`, `brunt lake push` and
 //! `brunt lake pull`.
 //!
 //! ```text
@@ -7,11 +7,10 @@
 //!                                           └──► store: S3, by object_store behind the feature `s3`
 //! ```
 //!
-//! A part is moved in steps: check whether the store has it, send it if not, compare what the store then has, delete
-//! the local file. No state is kept between the steps: a part's progress follows from the two ends, so that a move
-//! that was killed resumes with the same steps. [`plan`] decides, [`mover`] carries out, [`store`] defines the
-//! interface to a store. Of a compacted [`lake`], one version is copied: first the parts that it names, then the
-//! objects that name them.
+//! A part is moved in steps: check whether the store has it, send it if not, compare the stored object, delete the
+//! local file. No state is kept between steps: a part's progress follows from the two sides, so a killed move resumes
+//! with the same steps. [`plan`] decides, [`mover`] executes, [`store`] defines the interface to a store. Of a
+//! compacted [`lake`], a single version is copied: first the parts that it names, then the objects that name them.
 //!
 //! The one rule: a local file is deleted only after the store has proven that it holds the same bytes, and an object is
 //! never replaced.

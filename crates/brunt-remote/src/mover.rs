@@ -1,8 +1,8 @@
-//! Carries out the steps that [`crate::plan`] decides: asks the store, sends, compares, deletes. One part at a time, on
-//! its caller's thread.
+//! Executes the steps that [`crate::plan`] decides: looks up, sends, compares, deletes. Moves one part at a time, on
+//! the caller's thread.
 //!
-//! The rule: a missing answer never ends a move. It is counted, and the part stays where it is until
-//! the store has answered.
+//! The rule: a missing answer never ends a move. It is counted, and the part stays where it is until the store has
+//! answered.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,17 +17,17 @@ use crate::folder::{LakeMark, LocalPart, MARK_BYTES_MAX, MARK_NAME, Stamp};
 use crate::plan::{Ending, MoveStep, NextStep, PartPlan, Patience, StepOutcome};
 use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, Sent};
 
-/// Where parts come from.
+/// A source of parts.
 pub trait PartSource {
-    /// The part to move next; the same one until it is done. `None`: there is none now. Whatever limits the folder's
-    /// size must not delete this part.
+    /// The part to move next; the same one until it is done. `None` if there is none at the moment. Code that limits
+    /// the folder's size must not delete this part.
     fn claim(&mut self) -> Option<LocalPart>;
     /// Deletes the local file of the claimed part.
     ///
     /// # Errors
     /// The operating system refuses.
     fn delete(&mut self, part: &LocalPart) -> io::Result<()>;
-    /// The claimed part is finished, with whatever outcome, and must not be returned again.
+    /// The claimed part is finished, whatever the outcome, and must not be returned again.
     fn done(&mut self, part: &LocalPart);
     /// Parts that are not done.
     fn waiting(&self) -> Waiting;
@@ -36,16 +36,16 @@ pub trait PartSource {
 /// Parts that are still to be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// How many.
+    /// Number of parts.
     pub parts: u64,
-    /// Their bytes.
+    /// Their total size.
     pub bytes: u64,
 }
 
-/// The outcomes of the parts so far.
+/// Outcomes of the parts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MoveCounts {
-    /// Parts that were sent, and that the store has proven to hold.
+    /// Parts that were sent and that the store has proven to hold.
     pub parts_moved: u64,
     /// Their bytes.
     pub bytes_moved: u64,
@@ -53,13 +53,13 @@ pub struct MoveCounts {
     pub parts_found: u64,
     /// Their bytes.
     pub bytes_found: u64,
-    /// Parts that stay here because the object with their name has other bytes.
+    /// Parts that stay here because the object of the same name has different bytes.
     pub parts_refused: u64,
     /// Parts that were deleted or replaced here before the store had them.
     pub parts_withdrawn: u64,
-    /// Requests without a useful answer, each followed by another attempt at the part.
+    /// Requests without a useful answer; each is followed by another attempt at the part.
     pub retries: u64,
-    /// Bytes that were read back because the store's tag didn't prove them.
+    /// Bytes that were read back because the store's tag didn't prove anything about them.
     pub bytes_read_back: u64,
     /// Parts that are still to be moved.
     pub parts_waiting: u64,
@@ -70,18 +70,18 @@ pub struct MoveCounts {
 /// How parts are moved.
 #[derive(Clone, Debug)]
 pub struct MoveOptions {
-    /// Only copy: nothing local is deleted.
+    /// Copies only; no local files are deleted.
     pub keeps_local: bool,
 }
 
-/// What [`Mover::turn`] did.
+/// Result of [`Mover::turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveTurn {
-    /// It carried out a step; there is more to do.
+    /// Carried out a step; there is more to do.
     Went,
-    /// Nothing: the store didn't answer, and the next attempt is due after this time.
+    /// Nothing was done: the store didn't answer, and the next attempt is due after this time.
     Waits(Duration),
-    /// Nothing: no part is waiting.
+    /// Nothing was done: no parts are waiting.
     Idle,
 }
 
@@ -95,28 +95,28 @@ struct Current {
     facts: Option<ObjectFacts>,
 }
 
-/// Moves the parts of one folder to one place.
+/// Moves the parts of a folder to its destination.
 pub struct Mover {
     address: RemoteAddress,
     store: Box<dyn RemoteStore>,
     mark: LakeMark,
     options: MoveOptions,
-    /// Whether the place was found to carry our mark.
+    /// Whether the destination is known to carry our mark.
     is_ours: bool,
     current: Option<Current>,
     patience: Patience,
     counts: MoveCounts,
-    /// Parts that were replaced here, among those counted as withdrawn.
+    /// Parts that were replaced here; they are among those counted as withdrawn.
     replaced: Vec<PathBuf>,
     /// The last error that will be retried.
     trouble: Option<RemoteError>,
-    /// Conflicts of refused parts that were not yet taken.
+    /// Conflicts of refused parts, not yet returned by [`Mover::take_conflicts`].
     conflicts: Vec<RemoteError>,
     begun: Instant,
 }
 
 impl Mover {
-    /// Sends nothing to the store yet.
+    /// Creates a mover; nothing is sent to the store yet.
     pub fn new(
         address: RemoteAddress,
         store: Box<dyn RemoteStore>,
@@ -144,12 +144,12 @@ impl Mover {
         &self.address
     }
 
-    /// The store itself, for objects that aren't parts.
+    /// The store, for objects that aren't parts.
     pub fn store(&self) -> &dyn RemoteStore {
         &*self.store
     }
 
-    /// The outcomes of the parts of a source.
+    /// Outcomes for the parts of a source.
     pub fn counts(&self, source: &dyn PartSource) -> MoveCounts {
         let Waiting { parts, bytes } = source.waiting();
         MoveCounts {
@@ -160,19 +160,19 @@ impl Mover {
         }
     }
 
-    /// Why the store has been unusable, and for how long; `None` while it answers.
+    /// Why the store is unusable, and for how long; `None` while it answers.
     pub fn trouble(&self) -> Option<(&RemoteError, Duration)> {
         let since = self.patience.silent_since?;
         Some((self.trouble.as_ref()?, self.now().since(since)))
     }
 
-    /// Conflicts of parts that were refused since the last call, each a [`RemoteError::Conflict`].
+    /// Conflicts of the parts refused since the last call, each a [`RemoteError::Conflict`].
     pub fn take_conflicts(&mut self) -> Vec<RemoteError> {
         std::mem::take(&mut self.conflicts)
     }
 
-    /// Prepares for another source, with all parts that the last one left, including refused and replaced ones, which
-    /// are counted again. The store is asked at once, even during a wait.
+    /// Prepares for a new source with all parts that the last one left, including refused and replaced ones, which are
+    /// counted again. The next request is sent at once, even during a wait.
     pub fn begin_again(&mut self) {
         self.current = None;
         self.counts.parts_refused = 0;
@@ -185,11 +185,11 @@ impl Mover {
         Nanos(self.begun.elapsed().as_nanos() as u64)
     }
 
-    /// Carries out the next step. May be called again after an error: the current part then starts over.
+    /// Carries out the next step. May be called again after an error; the current part then starts over.
     ///
     /// # Errors
-    /// A permanent error: the store refuses, the place belongs to another folder, a file cannot be read or deleted.
-    /// Missing answers are not errors.
+    /// A permanent error: the store denies a request, the destination belongs to another folder, or a file cannot be
+    /// read or deleted. Missing answers are not errors.
     pub fn turn(&mut self, source: &mut dyn PartSource) -> Result<MoveTurn, RemoteError> {
         if let Some(until) = self.patience.until(self.now()) {
             return Ok(MoveTurn::Waits(until.since(self.now())));
@@ -205,7 +205,7 @@ impl Mover {
                 return Ok(MoveTurn::Idle);
             };
             let Ok(stamp) = Stamp::of(&part.path) else {
-                // The process that deleted it accounts for the deletion.
+                // The process that deleted the part accounts for it.
                 self.counts.parts_withdrawn += 1;
                 source.done(&part);
                 return Ok(MoveTurn::Went);
@@ -248,7 +248,7 @@ impl Mover {
         }
     }
 
-    /// Waits after an error, and returns it unless it is transient.
+    /// Schedules another attempt after an error; returns the error unless it is transient.
     fn put_off(&mut self, error: RemoteError) -> Result<MoveTurn, RemoteError> {
         self.patience.on_no_answer(self.now());
         if !error.is_passing() {
@@ -258,10 +258,10 @@ impl Mover {
         Ok(MoveTurn::Went)
     }
 
-    /// Makes sure that the place belongs to this folder: it carries the same mark, or is empty and gets it.
+    /// Ensures that the destination belongs to this folder: it carries the same mark, or is empty and gets it.
     ///
     /// # Errors
-    /// It carries another mark, or has objects and no mark; or as [`Mover::turn`].
+    /// The destination has a different mark, or objects but no mark; or as for [`Mover::turn`].
     pub fn claim_place(&mut self) -> Result<(), RemoteError> {
         let key = self.address.key(MARK_NAME);
         let taken = |theirs| RemoteError::Taken {
@@ -277,7 +277,7 @@ impl Mover {
                     object.key
                 )));
             }
-            // If several folders claim it at once, the first one's mark is read below.
+            // If several folders claim the destination at once, the mark of the first one is read below.
             self.store.send_bytes(&key, &self.mark.to_bytes())?;
         }
         let found = read_mark(&*self.store, &self.address)?;
@@ -386,10 +386,10 @@ impl Mover {
     }
 }
 
-/// Reads the mark of a place.
+/// Reads the mark of a destination.
 ///
 /// # Errors
-/// It has no mark, or an unreadable one; or the store doesn't answer.
+/// The mark is missing or unreadable, or the store doesn't answer.
 pub(crate) fn read_mark(
     store: &dyn RemoteStore,
     address: &RemoteAddress,
@@ -403,7 +403,7 @@ pub(crate) fn read_mark(
     LakeMark::parse(&bytes, || format!("s3://{}/{key}", address.bucket))
 }
 
-/// Reads an object and the local file piece by piece; returns whether they are the same, and how many bytes were read.
+/// Compares an object with the local file piece by piece; returns whether they are equal and how many bytes were read.
 pub(crate) fn is_object_same(
     store: &dyn RemoteStore,
     key: &str,

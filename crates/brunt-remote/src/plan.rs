@@ -1,5 +1,5 @@
-//! Decides how a part gets to a store: which step comes next, when to try again, when it is settled. Carried out by
-//! [`crate::mover`]; knows no file, no store and no clock.
+//! Decides how a part gets to a store: the next step, when to retry, when the part is settled. [`crate::mover`] carries
+//! out the steps; this module knows no files, stores or clocks.
 //!
 //! ```text
 //!           ┌── nothing there ──► Send ──stored──┐
@@ -7,7 +7,7 @@
 //!     ▲     │                       └─exists──► Look        same ──► Delete ──► settled
 //!     │     └── something there ────────────► Compare ──────┤
 //!     │                                                     different ──► refused
-//!     └── no answer, at any step: what became of it is not known, so the store is asked again
+//!     └── no answer, at any step: the outcome is unknown, so the store is asked again
 //! ```
 //!
 //! An object that was just sent is looked up and compared like any other. So a part sent before a crash takes the same
@@ -40,30 +40,30 @@ pub enum MoveStep {
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
-    /// Look: there is no such object.
+    /// Look: no such object.
     Absent,
-    /// Look: it exists. Send: it already existed.
+    /// Look: the object exists. Send: it already existed.
     Present,
     /// Send: the store accepted it.
     Stored,
     /// Compare: the same bytes.
     Same,
-    /// Compare: other bytes.
+    /// Compare: different bytes.
     Different,
     /// Delete: the file is gone.
     Deleted,
-    /// Any step: no answer, or one that may change later.
+    /// Any step: no answer, or an answer that may change later.
     NoAnswer,
     /// Any step: the local file is gone or has changed since it was examined.
     Changed,
 }
 
-/// What to do now.
+/// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// Carry out this step and report its outcome.
     Do(MoveStep),
-    /// Nothing before this time: the store did not answer.
+    /// Wait until this time: the store did not answer.
     WaitUntil(Nanos),
     /// The part is finished.
     End(Ending),
@@ -72,14 +72,14 @@ pub enum NextStep {
 /// How a part ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The store has it, and has proven it.
+    /// The store has it and has proven so.
     Settled {
-        /// Whether it was sent now, rather than found there.
+        /// Whether it was sent now rather than found in the store.
         sent: bool,
     },
-    /// The object with its name has other bytes. The local file is unchanged.
+    /// The object of the same name has different bytes. The local file is unchanged.
     Refused,
-    /// The local file was gone or replaced before the store had it.
+    /// The local file was deleted or replaced before the store had it.
     Withdrawn,
 }
 
@@ -87,7 +87,7 @@ pub enum Ending {
 #[derive(Clone, Debug)]
 pub struct PartPlan {
     state: State,
-    /// Whether the local file stays.
+    /// Whether to keep the local file.
     keeps_local: bool,
     sent: bool,
 }
@@ -99,7 +99,7 @@ enum State {
 }
 
 impl PartPlan {
-    /// A part whose file exists; nothing else is known. `keeps_local`: copy, and delete nothing.
+    /// The plan for a part whose file exists; nothing else is known. With `keeps_local`, the local file isn't deleted.
     pub fn new(keeps_local: bool) -> PartPlan {
         PartPlan {
             state: State::To(MoveStep::Look),
@@ -138,7 +138,7 @@ impl PartPlan {
             (MoveStep::Compare, StepOutcome::Same) => State::To(MoveStep::Delete),
             (MoveStep::Compare, StepOutcome::Different) => State::Ended(Ending::Refused),
             (MoveStep::Delete, StepOutcome::Deleted) => settled,
-            // The object in the store was compared with a file that no longer exists.
+            // The object was compared with a file that no longer exists.
             (_, StepOutcome::Changed) => State::Ended(Ending::Withdrawn),
             (_, StepOutcome::NoAnswer) => State::To(MoveStep::Look),
             (step, outcome) => panic!("{step:?} cannot end with {outcome:?}"),
@@ -152,14 +152,14 @@ impl PartPlan {
     }
 }
 
-/// How long to wait for a store that didn't answer. Shared by all parts, which use the same link.
+/// How long to wait for a store that didn't answer. Shared by all parts, because they use the same link.
 #[derive(Clone, Debug, Default)]
 pub struct Patience {
     until: Option<Nanos>,
     wait: Duration,
-    /// Steps without an answer, each of which is retried.
+    /// Steps without an answer; each is retried.
     pub retries: u64,
-    /// Since when there has been no answer.
+    /// When the store stopped answering.
     pub silent_since: Option<Nanos>,
 }
 
@@ -177,7 +177,7 @@ impl Patience {
         (self.until, self.wait, self.silent_since) = (None, Duration::ZERO, None);
     }
 
-    /// When the store may be asked again; `None`: now.
+    /// When the store may be asked again; `None` means now.
     pub fn until(&self, now: Nanos) -> Option<Nanos> {
         self.until.filter(|until| now < *until)
     }
@@ -198,16 +198,16 @@ mod tests {
         StepOutcome::Changed,
     ];
 
-    /// A local file and an object, as far as a plan can distinguish them.
+    /// A local file and an object, reduced to what a plan can distinguish.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct World {
         local: bool,
-        /// Whether there is an object, and whether it has the part's bytes.
+        /// `None` if there is no object, otherwise whether it has the part's bytes.
         object: Option<bool>,
     }
 
     impl World {
-        /// Carries out a step; `heard`: its answer arrives.
+        /// Carries out a step; `heard` says whether its answer arrives.
         fn carry_out(&mut self, step: MoveStep, heard: bool) -> StepOutcome {
             let outcome = match step {
                 MoveStep::Look if self.object.is_some() => StepOutcome::Present,
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Runs until the end, or for `steps_max` steps; answers are lost where a bit of `lost` is set.
+    /// Runs to the end or for `steps_max` steps; the answers of the steps whose bit in `lost` is set are lost.
     fn go_on(world: &mut World, keeps_local: bool, steps_max: usize, lost: u32) -> Option<Ending> {
         let (mut plan, mut patience, mut now) =
             (PartPlan::new(keeps_local), Patience::default(), Nanos(0));
@@ -255,8 +255,8 @@ mod tests {
         None
     }
 
-    /// Killed after each step, with any answers lost before and after: the remaining state is consistent, and the next
-    /// attempt settles it.
+    /// A move is killed after each step, with any answers lost before and after. The remaining state is consistent, and
+    /// the next attempt settles the part.
     #[test]
     fn a_move_killed_at_any_step_loses_nothing_and_is_settled_by_the_next() {
         for keeps_local in [false, true] {
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// An object with other bytes ends the move, whatever is lost; neither end changes.
+    /// An object with different bytes ends the move, whatever is lost; neither side changes.
     #[test]
     fn an_object_with_other_bytes_is_refused_and_stays() {
         for lost in 0..256 {

@@ -1,10 +1,10 @@
 //! Fetches the parts of a lake from an object store into a folder, for all tools that read folders. Can be killed at
 //! any time and run again.
 //!
-//! For a compacted lake, the newest version is fetched: its parts, then the version.
+//! Of a compacted lake, the newest version is fetched: first its parts, then the version.
 //!
-//! The rule: a file gets a part's name only when it is complete and on disk; an existing file with other
-//! bytes is an error.
+//! The rule: a file gets a part's name only once it is complete and durable; an existing file with different bytes is
+//! an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -23,10 +23,10 @@ use crate::lake::{LOOKS_MAX, StoredLake, is_captured, is_hint, is_of_log};
 use crate::mover::{is_object_same, read_mark};
 use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, StopWaiting};
 
-/// What was fetched.
+/// Counters of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PullCounts {
-    /// Parts that were fetched and compared with the store's statement.
+    /// Parts that were fetched and compared with the store's metadata.
     pub parts_fetched: u64,
     /// Their bytes.
     pub bytes_fetched: u64,
@@ -34,7 +34,7 @@ pub struct PullCounts {
     pub parts_found: u64,
     /// Their bytes.
     pub bytes_found: u64,
-    /// Parts that differ from the file of their name here; neither was changed.
+    /// Parts that differ from the local file of the same name; neither was changed.
     pub parts_refused: u64,
     /// Objects that aren't parts, or whose keys aren't valid file names.
     pub objects_left_out: u64,
@@ -50,22 +50,22 @@ pub struct Puller<'a> {
     pub store: &'a dyn RemoteStore,
     /// The destination.
     pub folder: &'a Path,
-    /// How long the store may be silent.
+    /// Maximum time without an answer from the store.
     pub silence_max: Duration,
-    /// Ends it early.
+    /// Ends the fetch early.
     pub stop: &'a StopWaiting,
-    /// Gets the counts so far, and the total number of bytes.
+    /// Receives the counts so far and the total number of bytes.
     pub progress: &'a dyn Fn(&PullCounts, u64),
-    /// Gets messages for the user.
+    /// Receives messages for the user.
     pub tell: &'a dyn Fn(&str),
 }
 
 impl Puller<'_> {
-    /// Fetches all parts that aren't here. `counts` is valid even after an error.
+    /// Fetches all parts that are missing here. `counts` is valid even after an error.
     ///
     /// # Errors
-    /// The store doesn't answer for too long, or refuses; the folder belongs to another lake, or cannot be written to;
-    /// the first of the refused parts.
+    /// The store doesn't answer for too long or denies a request; the folder belongs to another lake or cannot be
+    /// written to; or a part was refused (the first such error is returned).
     pub fn run(&self, counts: &mut PullCounts) -> Result<(), RemoteError> {
         let mut ask = Asking::new(self.silence_max, self.stop.clone());
         let result = self.fetch_all(&mut ask, counts);
@@ -100,7 +100,7 @@ impl Puller<'_> {
                     break;
                 }
             };
-            // Its parts may have been deleted because a newer version exists.
+            // The parts may have been deleted because there is a newer version.
             let before = catalog.version;
             stored = ask.until_answered(|| StoredLake::read(self.store, self.address))?;
             let is_newer = stored
@@ -113,7 +113,7 @@ impl Puller<'_> {
         forget_moved(self.folder)
     }
 
-    /// Fetches a version of a lake, and parts captured since; the version comes last.
+    /// Fetches a version of a lake and the parts captured since; the version comes last.
     fn fetch_lake(
         &self,
         ask: &mut Asking,
@@ -163,7 +163,7 @@ impl Puller<'_> {
             .flatten()
             .map(|part| (&*part.path, part))
             .collect();
-        // Until the new version is committed, readers of the previous one must ignore its parts.
+        // Until the new version is committed, readers of the previous one must ignore the new parts.
         if ours.version > 0 && ours.version < catalog.version {
             guard::mark_pending(self.folder, catalog.version)?;
         }
@@ -174,7 +174,7 @@ impl Puller<'_> {
         };
         let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || is_besides(path);
         self.fetch_wanted(ask, stored, &is_wanted, &is_known, counts)?;
-        // Parts named by a log need not be in the version.
+        // Parts named by a log aren't necessarily in the version.
         let mut named = BTreeSet::new();
         for table in catalog.parts.keys() {
             let parts = delta::log_files(self.folder, table)?
@@ -191,7 +191,7 @@ impl Puller<'_> {
         Ok(())
     }
 
-    /// Makes the names of parts durable, and the catalog's folder.
+    /// Makes the names of the parts and the catalog's folder durable.
     fn sync<'b>(&self, parts: impl Iterator<Item = &'b &'b str>) -> Result<(), RemoteError> {
         let catalog = self.folder.join(CATALOG_FOLDER);
         std::fs::create_dir_all(&catalog).map_err(RemoteError::io(&catalog))?;
@@ -212,7 +212,7 @@ impl Puller<'_> {
         Ok(())
     }
 
-    /// Fetches all objects that are wanted and not here.
+    /// Fetches all wanted objects that are missing here.
     fn fetch_wanted(
         &self,
         ask: &mut Asking,
@@ -250,7 +250,7 @@ impl Puller<'_> {
                 false => ask.until_answered(|| self.fetch(object, relative)),
             };
             match fetched {
-                // Files of logs aren't parts.
+                // Log files aren't parts.
                 Ok(_) if is_of_log(relative) => {}
                 Ok(Fetched::New) => {
                     counts.parts_fetched += 1;
@@ -312,8 +312,8 @@ impl Puller<'_> {
             Ok(true)
         })?;
         file.sync_all().map_err(io)?;
-        // The received bytes are compared with the store's tag. If that proves nothing, the length and the transport's
-        // checks have to suffice, and the checksums in the part when it is read.
+        // Compare the received bytes with the store's tag. If the tag proves nothing, the length and the transport's
+        // checks have to suffice, plus the checksums in the part when it is read.
         let print = Fingerprint::read(File::open(&open).map_err(io)?, object.bytes).map_err(io)?;
         if bytes != object.bytes || print.likeness(object) == Likeness::Different {
             return Err(RemoteError::Conflict {

@@ -1,8 +1,8 @@
-//! S3 and compatible stores, by object_store: it handles credentials and endpoints from the environment like other
-//! tools, signatures, and stores' dialects. Its requests are asynchronous; here a single thread waits for each of them,
-//! with its own runtime.
+//! S3 and compatible stores, using object_store: it takes credentials and endpoints from the environment like other
+//! tools, signs requests, and handles the stores' dialects. Its requests are asynchronous; here, a single thread waits
+//! for each of them in its own runtime.
 //!
-//! The rule: object_store retries nothing itself. So every retry is counted.
+//! The rule: object_store retries nothing itself, so that every retry is counted.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -26,15 +26,16 @@ use crate::error::RemoteError;
 use crate::folder::MARK_NAME;
 use crate::store::{ObjectFacts, RemoteStore, Sent, StopWaiting, piece_bytes};
 
-/// How often a wait checks whether to stop.
+/// Interval between checks for stopping during a wait.
 const LOOK: Duration = Duration::from_millis(100);
-/// Without a connection within this time, the store doesn't answer.
+/// Without a connection within this time, the store is considered silent.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Time limit of a request: 16 MiB at little more than 1 Mbit/s. `AWS_TIMEOUT` raises it for slower links.
+/// Time limit for a request: enough for 16 MiB at slightly more than 1 Mbit/s. `AWS_TIMEOUT` raises it for slower
+/// links.
 const REQUEST_MAX: Duration = Duration::from_secs(120);
-/// How often a piece without an answer is requested again before the whole file is.
+/// How many times an unanswered piece is retried before the whole file is.
 const PIECE_RETRIES: u32 = 4;
-/// Objects are read in pieces of this size.
+/// Size of the pieces in which objects are read.
 const READ_BYTES: u64 = 8 << 20;
 
 /// A bucket.
@@ -44,7 +45,7 @@ pub(crate) struct S3Store {
     runtime: tokio::runtime::Runtime,
     stop: StopWaiting,
     retries: Cell<u64>,
-    /// Whether the environment has keys; if not, the machine is asked for them.
+    /// Whether the environment contains keys; if not, the machine's metadata service is queried.
     has_keys: bool,
 }
 
@@ -54,13 +55,13 @@ pub(crate) struct S3Store {
 struct PlainEndpoint(String);
 
 impl S3Store {
-    /// With the settings in the environment. Nothing is sent yet.
+    /// Opens a bucket with the settings in the environment. Nothing is sent yet.
     pub fn open(address: &RemoteAddress, stop: StopWaiting) -> Result<S3Store, RemoteError> {
         let setup = |source| RemoteError::Setup {
             address: address.to_string(),
             source,
         };
-        // TLS by ring, as everywhere in this program. It may already be installed.
+        // TLS uses ring, as everywhere in this program. It may already be installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -73,7 +74,7 @@ impl S3Store {
         let options = ClientOptions::new()
             .with_connect_timeout(CONNECT_MAX)
             .with_timeout(REQUEST_MAX);
-        // Last, since it replaces the client settings from the environment, which are applied again below.
+        // Must come last: it replaces the client options from the environment, which are applied again below.
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&address.bucket)
             .with_retry(retry);
@@ -107,7 +108,7 @@ impl S3Store {
         })
     }
 
-    /// Waits for an answer, until told to stop.
+    /// Waits for an answer until `stop` returns true.
     fn wait<T>(
         &self,
         key: &str,
@@ -146,7 +147,7 @@ impl S3Store {
         }
     }
 
-    /// The same for a request that sends something: only the bucket can be missing then.
+    /// Converts the error of a request that sends something: if something is missing, it can only be the bucket.
     fn error_of_sending(&self, error: RemoteError) -> RemoteError {
         match error {
             RemoteError::Gone { bucket, .. } => RemoteError::NoBucket { bucket },
@@ -154,8 +155,8 @@ impl S3Store {
         }
     }
 
-    /// The same for a list. The library doesn't distinguish a missing bucket from other errors there, but does so for
-    /// uploads; an upload that is started and aborted sends nothing.
+    /// Converts the error of a list request. The library doesn't distinguish a missing bucket from other errors there,
+    /// but does so for uploads; starting and aborting an upload stores nothing.
     fn error_of_listing(&self, folder: &str, error: RemoteError) -> RemoteError {
         let probe = Key::from(format!("{folder}/{MARK_NAME}"));
         match self.wait(folder, self.client.create_multipart(&probe)) {
@@ -188,7 +189,8 @@ impl S3Store {
         };
         let sent = self.wait(key, async {
             match send(PutMode::Create).await {
-                // AWS_CONDITIONAL_PUT=disabled, for stores without If-None-Match: the lookup beforehand has to suffice.
+                // With AWS_CONDITIONAL_PUT=disabled, for stores without If-None-Match, the preceding lookup has to
+                // suffice.
                 Err(Error::NotImplemented { .. }) => send(PutMode::Overwrite).await,
                 sent => sent,
             }
@@ -225,14 +227,15 @@ impl S3Store {
         match send() {
             Ok(_) => Ok(Sent::Stored),
             Err(error) => {
-                // Pieces of an unfinished upload cost money. If this fails too, a lifecycle rule has to remove them.
+                // Pieces of an unfinished upload cost money. If this request fails, too, a lifecycle rule has to remove
+                // them.
                 let _ = self.wait(key, self.client.abort_multipart(&to, &upload));
                 Err(error)
             }
         }
     }
 
-    /// Requests a piece again if there is no answer, so that the other pieces aren't lost with it.
+    /// Retries a piece that got no answer, so that the other pieces don't have to be sent again.
     fn of_piece<T, F: Future<Output = object_store::Result<T>>>(
         &self,
         key: &str,

@@ -1,7 +1,7 @@
-//! The interface to an object store, and how its statements about an object's bytes are interpreted.
+//! The interface to an object store, and the interpretation of its metadata about an object's bytes.
 //!
-//! The rule: a method returns only after the store has answered; the caller decides what follows. Timeouts and
-//! unanswered requests are [`RemoteError::Unreachable`], after which the outcome of the request is unknown.
+//! The rule: a method returns only once the store has answered; the caller decides what to do next. Timeouts and
+//! unanswered requests are [`RemoteError::Unreachable`]; the outcome of such a request is unknown.
 
 use std::io;
 use std::path::Path;
@@ -13,65 +13,65 @@ use crate::error::RemoteError;
 /// Returns whether to give up waiting for an answer; called several times a second.
 pub type StopWaiting = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// A store's statement about an object.
+/// A store's metadata about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectFacts {
     /// Its key.
     pub key: String,
     /// Its size.
     pub bytes: u64,
-    /// Its entity tag, without quotes. S3's is the MD5 of the bytes, or of the MD5s of the pieces in which they were
-    /// sent, unless it encrypts with a key of the user's.
+    /// Its entity tag, without quotes. In S3, this is the MD5 of the bytes, or of the MD5s of the pieces in which they
+    /// were sent, unless the object is encrypted with a customer's key.
     pub etag: Option<String>,
-    /// When it was sent, by the store's clock, in milliseconds since 1970.
+    /// When it was sent, according to the store's clock, in milliseconds since 1970.
     pub modified_ms: u64,
 }
 
-/// The outcome of sending bytes.
+/// Outcome of sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The store has them now.
+    /// The store now has them.
     Stored,
     /// An object with this name already existed; it was not touched.
     Exists,
 }
 
-/// The operations of an object store that are used here.
+/// The object store operations that are used here.
 pub trait RemoteStore: Send {
-    /// Looks up a key. `None`: no such object.
+    /// Looks up a key. `None` if there is no such object.
     ///
     /// # Errors
-    /// The store does not answer, or refuses.
+    /// The store does not answer or denies the request.
     fn look(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError>;
 
     /// Sends a file of `bytes` bytes, which must not change meanwhile.
     ///
     /// # Errors
-    /// The store does not answer, or refuses; the file cannot be read.
+    /// The store does not answer or denies the request; the file cannot be read.
     fn send_file(&self, key: &str, path: &Path, bytes: u64) -> Result<Sent, RemoteError>;
 
     /// Sends a small object.
     ///
     /// # Errors
-    /// As [`RemoteStore::send_file`].
+    /// As for [`RemoteStore::send_file`].
     fn send_bytes(&self, key: &str, bytes: &[u8]) -> Result<Sent, RemoteError>;
 
-    /// Sends a small object, replacing an existing one: for hints, whose information other objects have as well.
+    /// Sends a small object, replacing an existing one: for hints, whose information is also in other objects.
     ///
     /// # Errors
-    /// As [`RemoteStore::look`].
+    /// As for [`RemoteStore::look`].
     fn replace_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), RemoteError>;
 
     /// Deletes an object; a missing one is not an error.
     ///
     /// # Errors
-    /// As [`RemoteStore::look`].
+    /// As for [`RemoteStore::look`].
     fn delete(&self, key: &str) -> Result<(), RemoteError>;
 
-    /// Reads an object from start to end in pieces; `each` returns false to end early.
+    /// Reads an object from start to end in pieces; `each` returns false to stop early.
     ///
     /// # Errors
-    /// The store doesn't answer, or refuses, or has no such object; or an error of `each`.
+    /// The store doesn't answer, denies the request or has no such object; or an error from `each`.
     fn read(
         &self,
         key: &str,
@@ -81,17 +81,18 @@ pub trait RemoteStore: Send {
     /// All objects whose keys are below a folder, in key order; at most `count_max`.
     ///
     /// # Errors
-    /// As [`RemoteStore::look`].
+    /// As for [`RemoteStore::look`].
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<ObjectFacts>, RemoteError>;
 
-    /// Requests for pieces that got no answer and were repeated within the methods above.
+    /// Unanswered requests for pieces that the methods above repeated.
     fn retries(&self) -> u64;
 }
 
 /// Opens the store of an address, with credentials, endpoint and region from the environment (`AWS_…`).
 ///
 /// # Errors
-/// This program was built without object stores, or the environment is invalid. The store isn't contacted yet.
+/// This program was built without support for object stores, or the environment is invalid. The store isn't contacted
+/// yet.
 pub fn open_store(
     address: &RemoteAddress,
     stop: StopWaiting,
@@ -107,7 +108,7 @@ pub fn open_store(
     }
 }
 
-/// Maximum objects in a lake, as their names are kept in memory: 40 years of hourly parts of 25 tables.
+/// Maximum number of objects in a lake, whose names are kept in memory: 40 years of hourly parts of 25 tables.
 pub(crate) const OBJECTS_MAX: usize = 10_000_000;
 /// Files up to this size are sent in one request, larger ones in several.
 pub const SINGLE_BYTES_MAX: u64 = 16 << 20;
@@ -118,30 +119,30 @@ const PIECES_MAX: u64 = 10_000;
 /// tag of an object sent long ago can be recomputed.
 pub fn piece_bytes(bytes: u64) -> Option<u64> {
     const PIECE: u64 = 8 << 20;
-    // In whole MiB, as other tools choose them.
+    // Whole MiB, as in other tools.
     let least = bytes.div_ceil(PIECES_MAX).next_multiple_of(1 << 20);
     (bytes > SINGLE_BYTES_MAX).then_some(least.max(PIECE))
 }
 
-/// A file as it was when read: its size, and the tags that S3 gives to those bytes.
+/// A file as it was when read: its size, and the tags that S3 would give to its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Its size.
     pub bytes: u64,
     /// MD5 of the whole file in hexadecimal.
     pub md5: String,
-    /// The tag when sent in several pieces of [`piece_bytes`].
+    /// The tag if the file is sent in several pieces of [`piece_bytes`].
     pub pieces_tag: Option<String>,
 }
 
-/// What a store's statement proves about an object.
+/// What a store's metadata proves about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Likeness {
     /// Its tag is the MD5 of these bytes.
     Same,
     /// Its size or its MD5 differs.
     Different,
-    /// Its tag is of another kind: only reading the bytes can tell.
+    /// Its tag is of another kind, so only reading the bytes can tell.
     Unknown,
 }
 
@@ -192,7 +193,7 @@ impl Fingerprint {
         })
     }
 
-    /// Compares with a store's statement.
+    /// Compares the file with a store's metadata.
     pub fn likeness(&self, facts: &ObjectFacts) -> Likeness {
         if facts.bytes != self.bytes {
             return Likeness::Different;
@@ -203,7 +204,7 @@ impl Fingerprint {
         if etag == self.md5 || Some(etag) == self.pieces_tag.as_deref() {
             Likeness::Same
         } else {
-            // If encrypted with a key of the user's, or sent in other pieces, the tag proves nothing.
+            // If the object was encrypted with a customer's key or sent in other pieces, its tag proves nothing.
             Likeness::Unknown
         }
     }
@@ -213,9 +214,10 @@ impl Fingerprint {
 mod tests {
     use super::*;
 
-    /// Tags as documented by S3; the values are from `md5sum`, and from `md5sum` over the sums of the pieces.
+    /// Tags are as documented by S3; the expected values are from `md5sum`, and from `md5sum` over the sums of the
+    /// pieces.
     #[test]
-    fn fingerprints_are_what_s3_answers() {
+    fn fingerprints_match_s3s_entity_tags() {
         let small = Fingerprint::read(&b"brunt\n"[..], 6).unwrap();
         assert_eq!((small.bytes, small.pieces_tag.as_deref()), (6, None));
         assert_eq!(small.md5, "c42207a6b61c35bfa03ec3360ddc71c2");
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_stay_within_what_s3_takes() {
+    fn pieces_stay_within_s3s_limits() {
         assert_eq!(piece_bytes(SINGLE_BYTES_MAX), None);
         assert_eq!(piece_bytes(SINGLE_BYTES_MAX + 1), Some(8 << 20));
         let large = 5 << 40;

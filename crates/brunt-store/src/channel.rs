@@ -1,8 +1,8 @@
-//! A connection on the ring, plain or encrypted, as used by clients' links and servers' connections: receives bytes,
-//! places payloads, sends headers and payloads. A plain one moves data between the socket and a request's buffer; an
+//! A plain or encrypted connection on the ring, used by clients' links and servers' connections: receives bytes, places
+//! payloads, sends headers and payloads. A plain connection moves data between the socket and a request's buffer; an
 //! encrypted one copies it once in each direction, through the cipher.
 //!
-//! The one rule: both behave alike, so that the owner need not know which one it has.
+//! The one rule: both kinds behave alike, so that the owner need not know which one it has.
 
 use std::io::{self, Read, Write};
 
@@ -10,15 +10,15 @@ use brunt_block::remote::{RemoteChannel, why_stream_ended};
 use brunt_block::{Buf, Lent, PayloadPlace, Stream, StreamEvent};
 use rustls::Connection;
 
-/// Decrypted bytes are moved to the front when this many bytes before them were consumed.
+/// Decrypted bytes are moved to the front of the buffer once this many bytes before them have been consumed.
 const PLAIN_BYTES: usize = 256 << 10;
-/// Written bytes that are encrypted at once: three records of the largest size. With headers and tags they fit a buffer
-/// of [`CIPHER_BUF_BYTES`].
+/// Number of bytes encrypted at a time: three maximum-size records. With headers and tags they fit in a buffer of
+/// [`CIPHER_BUF_BYTES`].
 const CIPHER_BYTES: usize = 48 << 10;
 const CIPHER_BUF_BYTES: usize = 64 << 10;
-/// Shorter output of the cipher is queued as a copy, not in a buffer.
+/// Shorter cipher output is queued as a copy rather than in a buffer.
 const COPY_BYTES_MAX: usize = 1024;
-/// The source of zeros to encrypt.
+/// Zeros to encrypt.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 /// A connection; see the module.
@@ -34,7 +34,7 @@ pub(crate) struct TlsChannel {
     tls: Connection,
     /// Bytes that were written but are not yet encrypted or not yet in the stream's queue.
     unsent_bytes: usize,
-    /// Decrypted bytes, not all consumed.
+    /// Decrypted bytes, some of which may be consumed already.
     plain: Vec<u8>,
     start: usize,
     placing: Option<Placing>,
@@ -55,7 +55,7 @@ struct Placing {
 }
 
 impl Channel {
-    /// A channel on a stream whose connection may be encrypted already.
+    /// Creates a channel on a stream; `tls` is its encryption if the connection is already encrypted.
     pub fn new(stream: Stream, tls: Option<Connection>) -> Channel {
         match tls {
             None => Channel::Plain(Box::new(stream)),
@@ -63,8 +63,8 @@ impl Channel {
         }
     }
 
-    /// Starts TLS. Bytes that were received and not consumed are treated as encrypted. Bytes
-    /// that were queued are sent first, unencrypted.
+    /// Starts TLS. Bytes that were received but not consumed are treated as encrypted. Queued bytes are sent first,
+    /// unencrypted.
     ///
     /// # Errors
     /// The received bytes are not TLS.
@@ -81,7 +81,7 @@ impl Channel {
         begun.map(|()| Channel::Tls(Box::new(channel)))
     }
 
-    /// The stream below.
+    /// The underlying stream.
     pub fn stream(&self) -> &Stream {
         match self {
             Channel::Plain(stream) => stream,
@@ -89,7 +89,7 @@ impl Channel {
         }
     }
 
-    /// Limits the bytes of each further call that sends; see [`Stream::set_call_bytes_max`].
+    /// Limits the bytes of each subsequent send call; see [`Stream::set_call_bytes_max`].
     pub fn set_call_bytes_max(&mut self, bytes: usize) {
         match self {
             Channel::Plain(stream) => stream.set_call_bytes_max(bytes),
@@ -97,7 +97,7 @@ impl Channel {
         }
     }
 
-    /// Bytes that were received and not consumed. Empty while a place is being filled.
+    /// Bytes that were received but not consumed. Empty while a place is being filled.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -126,7 +126,8 @@ impl Channel {
         }
     }
 
-    /// The next `len` bytes go to `buf` at `offset`; [`Channel::take_placed`] returns it when all have arrived.
+    /// Receives the next `len` bytes into `buf` at `offset`; [`Channel::take_placed`] returns the buffer once all have
+    /// arrived.
     pub fn place(&mut self, buf: Buf, offset: usize, len: usize) {
         match self {
             Channel::Plain(stream) => stream.place(PayloadPlace::Buf(buf), offset as u64, len),
@@ -150,7 +151,7 @@ impl Channel {
         }
     }
 
-    /// The next `len` bytes are discarded; [`Channel::take_placed`] returns an empty buffer when all have arrived.
+    /// Discards the next `len` bytes; [`Channel::take_placed`] returns an empty buffer once all have arrived.
     pub fn discard(&mut self, len: usize) {
         match self {
             Channel::Plain(stream) => stream.place(PayloadPlace::Discard, 0, len),
@@ -170,7 +171,7 @@ impl Channel {
         }
     }
 
-    /// Takes the filled place, once.
+    /// Takes the filled buffer, once.
     pub fn take_placed(&mut self) -> Option<Buf> {
         match self {
             Channel::Plain(stream) => match stream.take_placed()? {
@@ -182,7 +183,7 @@ impl Channel {
         }
     }
 
-    /// Bytes queued or being sent, by which a sender that outruns its peer limits itself.
+    /// Bytes queued or being sent; lets a sender that outruns its peer limit itself.
     pub fn queued_bytes(&self) -> usize {
         match self {
             Channel::Plain(stream) => stream.queued_bytes(),
@@ -190,11 +191,11 @@ impl Channel {
         }
     }
 
-    /// Bytes of buffers that encrypting `len` bytes takes at most; 0 if they are not encrypted.
+    /// Maximum buffer bytes needed for encrypting `len` bytes; 0 without encryption.
     pub fn cipher_bytes(&self, len: usize) -> usize {
         match self {
             Channel::Plain(_) => 0,
-            // A record of 16 KiB gets 22 bytes more, and the reply's header is encrypted with the data.
+            // A 16 KiB record grows by 22 bytes, and the reply's header is encrypted together with the data.
             Channel::Tls(_) if len <= CIPHER_BYTES => (len + COPY_BYTES_MAX).next_power_of_two(),
             Channel::Tls(_) => (len.div_ceil(CIPHER_BYTES) + 1) * CIPHER_BUF_BYTES,
         }
@@ -224,7 +225,7 @@ impl Channel {
         }
     }
 
-    /// Queues the first `len` bytes of a buffer, which returns to its pool when they are sent.
+    /// Queues the first `len` bytes of a buffer, which returns to its pool once they are sent.
     pub fn push_buf(&mut self, buf: Buf, len: usize) {
         match self {
             Channel::Plain(stream) => stream.push_buf(buf, 0, len),
@@ -232,7 +233,7 @@ impl Channel {
         }
     }
 
-    /// Queues part of a buffer, which may be unavailable until [`Channel::give_back`].
+    /// Queues part of a buffer, which may be unavailable until [`Channel::give_back`] returns it.
     pub fn push_data(&mut self, lent: &mut Option<Lent>, buf: &mut Buf, start: usize, len: usize) {
         match self {
             Channel::Plain(stream) => {
@@ -258,7 +259,7 @@ impl Channel {
         }
     }
 
-    /// Submits what is queued to the kernel.
+    /// Submits the queued data to the kernel.
     #[inline]
     pub fn flush(&mut self) {
         match self {
@@ -279,7 +280,7 @@ impl Channel {
         }
     }
 
-    /// Queues the end of the sent data, if encrypted (close_notify).
+    /// If encrypted, queues the end of the sent data (close_notify).
     pub fn finish(&mut self) {
         if let Channel::Tls(channel) = self {
             channel.tls.send_close_notify();
@@ -316,7 +317,7 @@ impl Channel {
         why_stream_ended(stream)
     }
 
-    /// Closes it at once and takes all buffers back from the kernel; returns the place that was being filled.
+    /// Closes the channel at once and takes all buffers back from the kernel; returns the buffer that was being filled.
     pub fn abort(&mut self) -> Option<Buf> {
         match self {
             Channel::Plain(stream) => match stream.abort()? {
@@ -335,7 +336,8 @@ impl Channel {
         }
     }
 
-    /// Sends a goodbye without waiting, if nothing else is being sent. A broken cipher sends its alert instead.
+    /// Sends a last message without waiting, unless something else is being sent. A broken cipher sends its alert
+    /// instead.
     pub fn say_goodbye(&mut self, bytes: &[u8]) {
         let last = match self {
             Channel::Plain(stream) if stream.queued_bytes() == 0 => bytes.to_vec(),
@@ -382,7 +384,7 @@ impl RemoteChannel for Channel {
 
 impl TlsChannel {
     fn new(stream: Stream, mut tls: Connection) -> TlsChannel {
-        // The owner's queue depth bounds what is queued.
+        // The queue is bounded by the owner's queue depth.
         tls.set_buffer_limit(None);
         TlsChannel {
             stream,
@@ -411,7 +413,7 @@ impl TlsChannel {
         }
     }
 
-    /// Moves the cipher's output to the stream.
+    /// Moves cipher output to the stream.
     fn encrypt(&mut self) {
         while self.tls.wants_write() {
             self.scratch.clear();
@@ -427,7 +429,7 @@ impl TlsChannel {
             buf.copy_from_slice(&self.scratch);
             self.stream.push_buf(buf, 0, len);
         }
-        // During the handshake the cipher keeps what was written.
+        // During the handshake, the cipher keeps what was written.
         if !self.tls.is_handshaking() {
             self.unsent_bytes = 0;
         }
@@ -445,7 +447,7 @@ impl TlsChannel {
         event
     }
 
-    /// Decrypts everything that was received, into the place first.
+    /// Decrypts all received bytes, filling the place first.
     fn decrypt(&mut self) -> Result<(), rustls::Error> {
         loop {
             let mut bytes = self.stream.bytes();
@@ -499,7 +501,7 @@ impl TlsChannel {
         }
     }
 
-    /// Fills the place from bytes that are decrypted already.
+    /// Fills the place from bytes that are already decrypted.
     fn fill(&mut self) {
         let Some(placing) = &mut self.placing else {
             return;
@@ -534,14 +536,14 @@ mod tests {
     use rustls::pki_types::{PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
-    /// Nothing takes this long; only a failing test waits for it.
+    /// Nothing takes this long; only a failing test waits this long.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Both ends of a connection, plain or with TLS that still has to start.
+    /// Both ends of a connection, plain or with TLS yet to be started.
     fn pair(ring: &Ring, encrypted: bool) -> [Channel; 2] {
         let (left, right) = UnixStream::pair().unwrap();
         let channels = [left, right].map(|socket| {
-            // Smaller than what is sent.
+            // Smaller than the data to send.
             Channel::new(Stream::new(ring, socket, 16 << 10).unwrap(), None)
         });
         if !encrypted {
@@ -574,7 +576,7 @@ mod tests {
         [left.unwrap(), right.unwrap()]
     }
 
-    /// Drives both ends until a condition holds for the second.
+    /// Drives both ends until a condition holds for the second one.
     fn turn(
         ring: &Ring,
         [left, right]: &mut [Channel; 2],
@@ -596,8 +598,8 @@ mod tests {
         }
     }
 
-    /// Headers, placed payloads and discarded payloads arrive alike, plain and
-    /// encrypted, and sent bytes are no longer queued.
+    /// Headers, placed payloads and discarded payloads arrive the same way on plain and encrypted channels, and sent
+    /// bytes leave the queue.
     #[test]
     fn plain_and_encrypted_behave_alike() {
         for encrypted in [false, true] {
@@ -635,7 +637,7 @@ mod tests {
             turn(&ring, &mut both, |right| right.bytes().len() >= 4);
             assert_eq!(both[1].bytes(), b"tail");
 
-            // The receiver learns of the end if encrypted.
+            // If encrypted, the receiver is notified of the end.
             let [left, right] = &mut both;
             left.finish();
             let mut ended = !encrypted;
@@ -650,7 +652,7 @@ mod tests {
         }
     }
 
-    /// Bytes that are not TLS end an encrypted channel, and none of them are treated as data.
+    /// Bytes that are not TLS end an encrypted channel and are never treated as data.
     #[test]
     fn bytes_in_the_clear_break_the_cipher() {
         let ring = Ring::new(RingConfig::default()).unwrap();

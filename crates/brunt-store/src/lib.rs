@@ -15,8 +15,8 @@ pub mod sheepdog;
 
 pub use library::LibraryError;
 
-/// The entries that this crate adds to the backend table of `brunt-block`; every
-/// program that opens device URLs passes them in.
+/// The entries that this crate adds to the backend table of `brunt-block`; every program that opens device URLs passes
+/// them in.
 pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[
     nbd::NBD,
     nbd::NBDS,

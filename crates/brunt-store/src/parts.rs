@@ -1,10 +1,10 @@
-//! Parses a URL's place and options, for commands that talk to a store directly, without layers and other devices.
+//! Parses the place and options of a URL, for commands that talk to a store directly, without layers and other devices.
 //!
 //! The rule: options that the store doesn't have are rejected.
 
 use brunt_block::table::{OpenError, UrlOptions};
 
-/// Splits what follows a URL's scheme into the place and its options, which must be among `known`.
+/// Splits the part after a URL's scheme into the place and its options, which must be among `known`.
 pub(crate) fn place_and_options<'a>(
     rest: &'a str,
     known: &[(&str, &str)],

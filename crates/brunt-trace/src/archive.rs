@@ -86,7 +86,7 @@ impl ArchivedTraces {
         })
     }
 
-    /// Adds up the counts of the current file.
+    /// Adds the current file's counts to the totals.
     fn take_counts(&mut self) {
         if let Some(counts) = self.current.events() {
             self.events.get_or_insert_default().add(counts);

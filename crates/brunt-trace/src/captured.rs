@@ -1,9 +1,8 @@
 //! Reads captured traces as block traces: NFS READ, WRITE and COMMIT by file, and SCSI commands
 //! over iSCSI by logical unit. Used by [`crate::tables`].
 //!
-//! The rule: captured operations are in completion order, so the reader must sort them by time. Two
-//! other tables, read in step with the operations, contain which commands force data to stable
-//! storage and which extents UNMAP releases.
+//! The rule: captured operations are in completion order, so the reader must sort them by time. Two other tables, read
+//! in step with the operations, record which commands force data to stable storage and which extents UNMAP releases.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -59,13 +58,13 @@ pub(crate) const EXTENTS: Table = Table {
     ],
 };
 
-/// Maximum number of commands waiting for their operations. Some may never come: parts
-/// of a trace may have been deleted.
+/// Maximum number of commands that wait for their operations. Some operations never arrive if parts of a trace were
+/// deleted.
 const UNMATCHED_MAX: usize = 1 << 18;
 /// A request's length has 32 bits, so a longer extent is split into several requests of whole MiB.
 const EXTENT_BYTES_MAX: u64 = 1 << 31;
 
-/// A command's effect on extents, which its operation's row doesn't contain.
+/// A command's effect on extents, which isn't in its operation's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ExtentsOf {
     /// Unmaps them, or writes one block repeatedly.
@@ -81,19 +80,19 @@ struct CommandExtent {
     len_bytes: u64,
 }
 
-/// Details of SCSI commands that their operations' rows don't contain: which commands force data to
-/// stable storage, and which extents they unmap or fill with one block.
+/// Details of SCSI commands that aren't in their operations' rows: which commands force data to stable storage, and
+/// which extents they unmap or fill with one block.
 pub(crate) struct CommandDetails {
     commands: Option<TableReader>,
     extents: Option<TableReader>,
-    /// Command rows read so far, and operations so far that have such a row.
+    /// Command rows read so far, and operations seen so far that have a command row.
     read: u64,
     wanted: u64,
     /// The same for extents.
     extents_read: u64,
     extents_wanted: u64,
     forced: HashSet<i64>,
-    /// By command id. An UNMAP or WRITE SAME that is missing here is unknown.
+    /// By command id. The effect of an UNMAP or WRITE SAME without an entry is unknown.
     extents_of: HashMap<i64, ExtentsOf>,
     /// Limit for each of `forced` and `extents_of`, and the number of entries dropped because of it.
     unmatched_max: usize,
@@ -132,7 +131,7 @@ impl CommandDetails {
         })
     }
 
-    /// Damaged parts of the tables; their details are missing.
+    /// Number of damaged parts of the tables; their details are missing.
     pub fn damaged(&self) -> usize {
         let tables = [&self.commands, &self.extents];
         tables
@@ -298,7 +297,7 @@ pub(crate) fn commands_in(batch: &Batch) -> u64 {
         .count() as u64
 }
 
-/// What an operation requests: file, operation, offset and length; `None` if it moves no blocks.
+/// The file, operation, offset and length that an operation requests; `None` if it moves no blocks.
 fn asked_for(batch: &Batch, row: usize, name: &str) -> Option<(i64, TraceOp, i64, i64)> {
     let [file, offset, direction, asked] =
         ["file", "offset_bytes", "direction", "asked_bytes"].map(|column| int(batch, column, row));
@@ -391,7 +390,7 @@ mod tests {
 
     /// The number of waiting details is bounded, and dropped ones are counted.
     #[test]
-    fn details_that_find_no_room_are_counted() {
+    fn dropped_details_are_counted() {
         let mut details = CommandDetails {
             unmatched_max: 2,
             ..CommandDetails::default()
@@ -421,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn long_extents_are_cut_and_impossible_ones_are_none() {
+    fn long_extents_are_split_and_impossible_ones_rejected() {
         let check = |lba: i64, blocks: i64, expected: &[(u64, u32)]| {
             let extent = CommandExtent::of(lba, blocks, 512);
             assert_eq!(
@@ -439,10 +438,10 @@ mod tests {
         check(i64::MAX, 1, &[]);
     }
 
-    /// A WRITE SAME that writes becomes a write of all its blocks, and is counted. With its UNMAP
-    /// bit set it becomes an unmap. If it extends to the unknown end of the medium, it is damaged.
+    /// A WRITE SAME that writes becomes a write of all its blocks, and is counted. With its UNMAP bit set, it becomes
+    /// an unmap. If it extends to the unknown end of the medium, its row is damaged.
     #[test]
-    fn one_block_written_again_and_again_is_a_write() {
+    fn write_same_becomes_a_write_or_an_unmap() {
         let folder = tempfile::tempdir().unwrap();
         let table =
             |table| TableWriter::create(folder.path(), table, WriterOptions::default()).unwrap();
@@ -498,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forces_data_is_told_by_its_cdb() {
+    fn the_cdb_shows_which_commands_force_data() {
         let check = |cdb: &str, expected| assert_eq!(forces(cdb), expected, "{cdb}");
         check("2a080000000000000800", true);
         check("2a000000000000000800", false);

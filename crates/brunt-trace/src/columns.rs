@@ -33,7 +33,7 @@ pub struct ColumnMap {
     pub size_unit: u32,
     /// The words for reads and writes, if they aren't the built-in ones.
     pub op_words: [Option<OpWord>; 2],
-    /// The delimiter between columns; a blank stands for any number of blanks and tabs.
+    /// The delimiter between columns; a blank matches any run of blanks and tabs.
     pub delimiter: u8,
     /// Whether the first line is a header; `None` means it is if its object isn't a number.
     pub header: Option<bool>,
@@ -68,7 +68,7 @@ impl OpWord {
     }
 }
 
-/// Why a text isn't a valid column map.
+/// Why a column map is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
     /// A part isn't `key=value`.
@@ -378,7 +378,7 @@ mod tests {
 
     /// Accepts the parameters of libCacheSim's own examples, and refuses invalid ones.
     #[test]
-    fn columns_are_said_as_in_libcachesim() {
+    fn column_maps_parse_as_in_libcachesim() {
         let plain = ColumnMap {
             op: None,
             ..ColumnMap::SAMPLE

@@ -272,7 +272,7 @@ mod tests {
 
     /// Wherever a CPU's file is truncated, all whole events are read, from this file and the others.
     #[test]
-    fn a_file_that_is_cut_costs_no_event_of_another() {
+    fn a_truncated_file_costs_no_event_of_another() {
         let times = |first: u64| (0..30).map(|index| first + 3 * index).collect::<Vec<_>>();
         let files = [cpu(&times(0)), cpu(&times(1)), cpu(&times(2))];
         let event = files[0].len() / 30;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_and_gaps_between_cpus_are_seen() {
+    fn compressed_files_are_read_and_missing_cpus_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         io::Write::write_all(&mut gzip, &cpu(&[2])).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_counts_and_the_zero_of_time_does_not() {
+    fn digests_depend_on_every_field_but_not_on_the_start_time() {
         let requests: Vec<_> = (0..2000)
             .map(|index| BlockRequest::new(index * 1500, 0, TraceOp::Read, index * 512, 512))
             .collect();

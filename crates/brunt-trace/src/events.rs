@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use crate::format::{EventCounts, TracedEvent};
 use crate::record::{BlockRequest, TraceOp};
 
-/// Maximum requests waiting for completions; above it, the oldest goes on without one.
+/// Maximum requests waiting for completions; above it, the oldest is released without one.
 const WAITING_MAX: usize = 1 << 14;
 
 /// The steps that matter here.
@@ -125,7 +125,7 @@ impl EventRequests {
         self.release(WAITING_MAX);
     }
 
-    /// Moves out the requests that no longer wait, or all requests if the events are at their end.
+    /// Moves out the requests that no longer wait, or all of them at the `end` of the events.
     pub fn take(&mut self, end: bool, requests: &mut Vec<BlockRequest>) {
         if end {
             self.release(0);
@@ -205,7 +205,7 @@ impl EventRequests {
         self.waits[place] = None;
     }
 
-    /// Releases requests that no longer wait, and waiting ones that more than `keep` requests follow.
+    /// Releases requests that no longer wait, and waiting ones that are followed by more than `keep` requests.
     #[inline(always)]
     fn release(&mut self, keep: usize) {
         while let Some(waits) = self.waits.get(self.free) {
@@ -249,7 +249,7 @@ mod tests {
 
     /// Two queued writes that are merged and dispatched as one, a read, and a write with flush and FUA.
     #[test]
-    fn steps_are_chosen_and_answers_found() {
+    fn the_chosen_step_makes_requests_with_response_times() {
         let write = EventKind {
             write: true,
             ..EventKind::default()
@@ -311,9 +311,9 @@ mod tests {
         );
     }
 
-    /// Compared with a linear search for the next event at the same place, started at each request.
+    /// Checked against a linear search from each request to the next event at the same sector.
     #[test]
-    fn each_request_has_the_first_answer_before_it_is_sent_again() {
+    fn each_request_gets_the_first_completion_before_its_next_dispatch() {
         let mut random = brunt_core::random::Random::new(3);
         let (mut made, mut requests) = (EventRequests::new(TracedEvent::Dispatched), Vec::new());
         let events: Vec<BlockEvent> = (0..5000)
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_sent_again_and_one_never_answered_hold_nobody_up() {
+    fn repeated_and_unanswered_requests_delay_no_others() {
         let read = EventKind::default();
         let mut events = vec![
             event(Step::Dispatch, 1, 8, 512, read),
@@ -389,7 +389,7 @@ mod tests {
 
     /// Their byte offsets overflow, so many of them have the same offset.
     #[test]
-    fn requests_for_sectors_that_no_device_has_wait_no_longer_than_others() {
+    fn requests_beyond_any_device_also_wait_within_the_limit() {
         let mut made = EventRequests::new(TracedEvent::Dispatched);
         for number in 0..WAITING_MAX as u64 * 3 {
             made.event(&event(

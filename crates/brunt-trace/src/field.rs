@@ -51,7 +51,7 @@ pub fn each_field<'a>(line: &'a [u8], separator: u8, mut wants_more: impl FnMut(
     let mut start = 0;
     for (number, word) in words.iter().enumerate() {
         let apart = u64::from_le_bytes(*word) ^ (LOW_BITS * u64::from(separator));
-        // The high bit of each byte that is zero, and of no other.
+        // The high bit of exactly those bytes that are zero.
         let mut zero = !(((apart & !HIGH_BITS) + !HIGH_BITS) | apart | !HIGH_BITS);
         while zero != 0 {
             let at = number * 8 + zero.trailing_zeros() as usize / 8;
@@ -93,7 +93,7 @@ pub fn find(byte: u8, text: &[u8]) -> Option<usize> {
         .map(|at| words.len() * 8 + at)
 }
 
-/// A text without surrounding blanks; usually there are none.
+/// Trims surrounding blanks; usually there are none.
 #[inline]
 pub fn trimmed(text: &[u8]) -> &[u8] {
     match (text.first(), text.last()) {
@@ -216,7 +216,7 @@ pub fn hex_byte(text: &[u8]) -> Option<u8> {
     })
 }
 
-/// The content identifier for a hash of 32 hexadecimal digits: the first half of it.
+/// The content identifier for a hash of 32 hexadecimal digits: its first half.
 pub fn content_hash(text: &[u8]) -> Option<ContentHash> {
     let text: &[u8; 32] = text.try_into().ok()?;
     let (mut half, mut all) = (0u64, 0u8);
@@ -284,7 +284,7 @@ mod tests {
 
     /// Parsing eight bytes at a time gives the same numbers and errors as the standard library.
     #[test]
-    fn numbers_are_those_of_the_standard_library() {
+    fn numbers_equal_those_of_the_standard_library() {
         let mut random = brunt_core::random::Random::new(1);
         let symbols = b"0123456789000000999999 /:a\x80";
         let mut whole = 0;

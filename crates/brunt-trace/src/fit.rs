@@ -1,6 +1,5 @@
-//! Fits a model to a trace: an experiment that approximates it, and the profile that an array
-//! vendor's sizing tool needs (Chronicle, 5.1.2). People may share models where they may not share
-//! traces. Called by `brunt trace fit`.
+//! Fits a model to a trace: an experiment that approximates it, and the profile that an array vendor's sizing tool
+//! needs (Chronicle, 5.1.2). A model can often be shared when the trace can't. Called by `brunt trace fit`.
 //!
 //! The rule: each part of the model comes with its distance from the trace, computed in the same pass.
 
@@ -15,9 +14,9 @@ use crate::info::TraceInfo;
 use crate::locality::{BLOCK_BYTES, ReuseSampler, mixed};
 use crate::record::{BlockRequest, TraceOp};
 
-/// Maximum sizes in a model.
+/// Maximum number of sizes in a model.
 const SIZES_MAX: usize = 16;
-/// Zones of a model.
+/// Number of zones in a model.
 const ZONES: usize = 64;
 /// Finer parts of the address range, used to compare the model with the trace.
 const PIECES: usize = 4096;
@@ -49,8 +48,8 @@ pub struct TraceModel {
     pub zones: Vec<f64>,
     /// How far each part of the model is from the trace.
     pub distances: Vec<ModelDistance>,
-    /// Input for a sizing tool. That of a captured trace comes from its operations instead: they have clients,
-    /// and the bytes that were moved.
+    /// Input for a sizing tool. For a captured trace, it is computed from the operations instead, which record the
+    /// clients and the bytes moved.
     pub sizer: SizerProfile,
 }
 
@@ -84,7 +83,7 @@ pub struct ModelFitter {
     transfers: TransferTimes,
 }
 
-/// When reads and writes came.
+/// Arrival times of reads and writes.
 #[derive(Default)]
 struct TransferTimes {
     count: u64,
@@ -383,8 +382,8 @@ fn burst(info: &TraceInfo, rate: f64) -> Option<(u64, f64)> {
     (requests >= 2.0 && interval_s >= 1e-6).then_some((requests as u64, interval_s))
 }
 
-/// The largest difference in cache hit ratio between the trace and requests generated from the model.
-/// `None` if one of them has no block.
+/// The largest difference in cache hit ratio between the trace and requests generated from the model. `None` if either
+/// has no blocks.
 fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> Option<f64> {
     let trace = info.reuse.as_ref()?;
     let (mut random, mut sampler) = (Random::new(1), ReuseSampler::default());
@@ -517,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_the_models_own_kind_is_near_its_model() {
+    fn a_trace_generated_like_the_model_is_close_to_its_model() {
         let mut random = Random::new(5);
         let (mut text, mut time) = (String::new(), 0.0);
         for _ in 0..20_000 {
@@ -547,7 +546,7 @@ mod tests {
         );
     }
 
-    /// Flushes and unmaps count neither in the rates of the sizer profile, nor in the time that these are of.
+    /// Flushes and unmaps affect neither the rates of the sizer profile nor the time span that the rates refer to.
     #[test]
     fn the_sizer_profile_counts_reads_and_writes() {
         let at = |tenths: u64, op| BlockRequest::new(tenths * 100_000_000, 0, op, 0, 4096);
@@ -567,9 +566,9 @@ mod tests {
         assert_eq!((one.transfers.span_ns(), one.transfers.peak), (0, 1));
     }
 
-    /// Geometric run lengths are the model's own; runs of equal length are as far from it as theory says.
+    /// The model's run lengths are geometric; runs of equal length are as far from it as theory predicts.
     #[test]
-    fn lengths_of_runs_are_compared() {
+    fn distances_of_run_lengths_are_as_theory_predicts() {
         let distance = |mut next: Box<dyn FnMut() -> u64>| {
             let (mut text, mut block, mut left) = (String::new(), 0, 0);
             for index in 0..20_000u64 {
@@ -598,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_and_commands_are_seen() {
+    fn bursts_are_detected_and_quotes_removed_from_names() {
         let mut text = String::new();
         for index in 0..2000u64 {
             // Bursts of fifty, every two and a half seconds.

@@ -21,7 +21,7 @@ use crate::spread::{SizeClass, SizeClasses, Stretch, Stretches};
 
 /// Maximum number of different sizes that are counted individually.
 const SIZES_MAX: usize = 4096;
-/// The footprint counts at most this much of a request, so that a damaged length cannot take hours.
+/// The footprint counts at most this much of a request, so a damaged length can't cost hours.
 const FOOTPRINT_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of devices that are named.
 const DEVICE_NAMES: usize = 16;
@@ -109,7 +109,7 @@ pub struct Rate {
     pub interarrival_variation: Option<f64>,
 }
 
-/// Distinct blocks.
+/// The distinct blocks that a trace touches.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Footprint {
     /// Bytes in distinct 4 KiB blocks.
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_known_figures() {
+    fn a_known_trace_gives_the_expected_figures() {
         // Twenty seconds: four sequential reads in every other second, and a write that spans them all.
         let mut requests = Vec::new();
         for second in (0..20).step_by(2) {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn little_or_nothing_gives_no_figure_that_is_none() {
+    fn tiny_traces_give_no_undefined_figures() {
         let empty = info(&[], 0);
         assert!(
             empty.rate.mean_per_s.is_none()

@@ -2,8 +2,8 @@
 //!
 //! To add a format: one file in `formats/`, and its line in [`FORMATS`].
 //!
-//! The rule: an unreadable row is skipped and counted, or ends the reading; it is never guessed.
-//! Memory does not grow with the length of a trace.
+//! The rule: an unreadable row is skipped and counted, or stops the reader; it is never guessed. Memory does not grow
+//! with the length of a trace.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -60,7 +60,7 @@ pub struct ReuseSampler {
     /// The time of each block's last access.
     last: HashMap<u64, u32>,
     by_hash: BTreeSet<(u64, u64)>,
-    /// A one at each block's last access, in a Fenwick tree (Fenwick, 1994).
+    /// A 1 at each block's last access, in a Fenwick tree (Fenwick, 1994).
     ones: Vec<u32>,
     now: u32,
     first_uses: f64,
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_of_a_loop_are_its_length() {
+    fn reuse_distances_of_a_loop_equal_its_length() {
         let mut sampler = ReuseSampler::default();
         for _ in 0..10 {
             (0..1000).for_each(|block| sampler.add(block, mixed(block)));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_says_what_all_would_within_its_error() {
+    fn a_sample_agrees_with_all_blocks_within_its_error() {
         let mut sampler = ReuseSampler::default();
         let mut random = brunt_core::random::Random::new(3);
         // A tenth of the blocks gets nine tenths of the accesses.

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn working_sets_of_long_traces_have_longer_stretches() {
+    fn working_sets_of_long_traces_have_longer_intervals() {
         let mut sets = WorkingSets::default();
         for second in 0..1000u64 {
             sets.request(second * 1_000_000_000)
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_hot_extents_and_depth() {
+    fn runs_hot_extents_and_depth_are_measured() {
         let mut runs = RunCounter::default();
         let goes_on = [(0, 0, 8), (0, 8, 16), (1, 16, 24), (0, 16, 24), (0, 0, 8)]
             .map(|(device, offset, end)| runs.add(device, offset, end));

@@ -47,17 +47,17 @@ pub struct RowLedger {
     /// Requests that are returned after a later one. In file order these are all backwards
     /// requests; if sorted, those that came too late for the sort window.
     pub out_of_order: u64,
-    /// Writes that stand for a command that writes one block repeatedly (WRITE SAME,
-    /// zeroes); they cover all its blocks.
+    /// Writes that represent a command that writes one block repeatedly (WRITE SAME, zeroes); each covers all blocks of
+    /// its command.
     pub repeated: u64,
-    /// Files whose compressed data is truncated or damaged; the rest of them is unknown.
+    /// Files whose compressed data is truncated or damaged; the rest of each is unknown.
     pub cut_files: u64,
     /// Requests of a captured trace that are left out because they failed or their success was not seen.
     pub left_out: LeftOutTransfers,
-    /// Other events than requests, for formats that have them.
+    /// Events other than requests, for formats that have them.
     pub events: Option<EventCounts>,
-    /// SCSI commands of a captured trace whose details were dropped before their requests came.
-    /// Whether they force data to stable storage, or what they unmap, is unknown.
+    /// SCSI commands of a captured trace whose details were dropped before their requests arrived. Whether they force
+    /// data to stable storage, or what they unmap, is unknown.
     pub details_dropped: u64,
 }
 
@@ -76,11 +76,11 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Opens a trace: a plain or compressed file or an archive of traces, detected by its first
-    /// bytes, or `-` for standard input. One of blktrace's files, or the name before `.blktrace.`,
-    /// stands for the files of all CPUs. A folder stands for the table in it: `block_requests`, a
-    /// result's `requests`, or a captured trace's `operations`; the last two are sorted by time.
-    /// Without a format, it is detected. With `strict`, the first unreadable row is an error.
+    /// Opens a trace: a plain or compressed file or an archive of traces, detected by its first bytes, or `-` for
+    /// standard input. For one of blktrace's files, or the name before `.blktrace.`, opens the files of all CPUs. For a
+    /// folder, opens the table in it: `block_requests`, a result's `requests`, or a captured trace's `operations`; the
+    /// last two are sorted by time. Without a format, it is detected. With `strict`, the first unreadable row is an
+    /// error.
     ///
     /// # Errors
     /// It cannot be read, or its format is not supported.
@@ -214,7 +214,7 @@ impl TraceReader {
         self.source.formats()
     }
 
-    /// Notes on how it was read, in sentences.
+    /// Notes on how it was read, as whole sentences.
     pub fn notes(&self) -> Vec<String> {
         [self.notes.clone(), self.source.notes()].concat()
     }
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_or_not_the_requests_are_the_same() {
+    fn compression_does_not_change_the_requests() {
         for format in FORMATS.iter().filter(|format| !format.needs_columns) {
             let plain = all(open(format.example.to_vec(), true).unwrap());
             assert_eq!(plain.1.requests, plain.0.len() as u64);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused() {
+    fn files_that_are_not_traces_are_refused() {
         for bytes in [&b""[..], b"hello\n", &[0; 4096]] {
             assert!(matches!(
                 open(bytes.to_vec(), false),
@@ -504,7 +504,7 @@ mod tests {
 
     /// Everything before the cut is read, and the cut is counted; with `strict` it is an error.
     #[test]
-    fn a_packed_file_that_is_cut_is_read_up_to_there() {
+    fn a_truncated_compressed_file_is_read_up_to_the_cut() {
         let rows = format_named("spc").unwrap().example.repeat(20_000);
         let whole = all(open(rows.clone(), true).unwrap()).1.requests;
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

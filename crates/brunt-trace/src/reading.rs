@@ -20,7 +20,7 @@ use crate::table::{FORMATS, format_named};
 const TABLE: &str = "csv";
 
 /// What the format of a trace leaves open, and how its rows are read. What has no effect on the trace's format is refused.
-// The comments on the fields are the help of the options and the documentation of the keys.
+// The comments on the fields are the help texts of the options and the documentation of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct TraceReading {
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stated_is_what_is_read() {
+    fn stated_options_become_read_options() {
         let reading = TraceReading {
             strict: true,
             sort: true,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_by_option() {
+    fn invalid_values_are_refused_with_their_option() {
         let check = |change: &dyn Fn(&mut TraceReading),
                      format: Option<&str>,
                      key: ReadingKey,
@@ -291,7 +291,7 @@ mod tests {
 
     /// A format that needs an option accepts it, and each option applies to some format.
     #[test]
-    fn each_option_is_for_some_format() {
+    fn each_option_applies_to_some_format() {
         for format in FORMATS {
             assert!(
                 !format.needs_op || format.takes.contains(&ReadingKey::Op),

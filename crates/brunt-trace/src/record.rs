@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use serde::Serialize;
 
-/// Maximum number of devices in a trace; a row for another one is damaged. Published traces have up to 5,584.
+/// Maximum number of devices in a trace; rows for further devices are damaged. Published traces have up to 5,584.
 pub const DEVICES_MAX: usize = 1 << 16;
 /// Maximum length of a device name in bytes.
 const NAME_BYTES_MAX: usize = 256;
@@ -34,7 +34,7 @@ pub struct BlockRequest {
     pub content: Option<ContentHash>,
 }
 
-/// Identifies the data of a request: the same for the same data. Half of the hash in the trace.
+/// Identifies the data of a request: equal for equal data. Half of the hash in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash(pub NonZeroU64);
 
@@ -68,7 +68,7 @@ pub enum TraceOp {
     Read,
     /// Writes data to the device.
     Write,
-    /// Makes the device's cache stable.
+    /// Writes the device's volatile cache to stable storage.
     Flush,
     /// Releases blocks.
     Unmap,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_numbered_as_they_appear_and_bounded() {
+    fn devices_are_numbered_in_order_of_appearance_up_to_the_limit() {
         let mut devices = Devices::default();
         assert_eq!(
             ["a", "b", "a", "a"].map(|name| devices.index_of(name.as_bytes())),

@@ -70,7 +70,7 @@ fn vscsi() -> Vec<u8> {
 }
 
 #[test]
-fn every_format_that_is_written_gives_the_same_stream() {
+fn every_written_format_gives_the_same_stream() {
     let trace = vscsi();
     let (requests, digest) = read(&mut open(&trace, "vscsi1"));
     assert_eq!(requests.len(), 3000);
@@ -109,7 +109,7 @@ fn every_format_that_is_written_gives_the_same_stream() {
 
 /// Each target format leaves out the operations, alignments and devices that it cannot express, and counts them.
 #[test]
-fn what_a_format_cannot_say_is_left_out_and_counted() {
+fn requests_that_a_format_cannot_express_are_left_out_and_counted() {
     let text = b"fio version 3 iolog\n0 a b\n0 a add\n5 a read 4096 512\n6 a sync 0 0\n7 c write 1000 512\n8 c trim 0 512\n";
     let reader = || {
         let input = Box::new(Cursor::new(text.to_vec()));

@@ -64,8 +64,8 @@ impl Sorter {
         }
     }
 
-    /// Takes the requests and replaces them with those that are ready, or with all of them if
-    /// `end`. Returns how many came out of order so far.
+    /// Takes the requests and replaces them with those that are ready, or at the `end` with all of them. Returns how
+    /// many came out of order so far.
     pub fn sort(&mut self, requests: &mut Vec<BlockRequest>, end: bool) -> u64 {
         for request in requests.drain(..) {
             self.held.push(Reverse(Held {
@@ -93,7 +93,7 @@ mod tests {
     use crate::record::TraceOp;
 
     #[test]
-    fn what_is_within_the_window_is_sorted_and_the_rest_is_counted() {
+    fn requests_within_the_window_are_sorted_and_later_ones_counted() {
         let request = |time_ns, offset| BlockRequest::new(time_ns, 0, TraceOp::Read, offset, 512);
         let mut sorter = Sorter::new(3);
         let mut requests: Vec<_> = [5, 4, 6, 6, 7, 8, 9, 1]

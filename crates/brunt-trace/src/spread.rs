@@ -30,7 +30,7 @@ pub struct Stretch {
 /// Reads and writes in one class of sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeClass {
-    /// Sizes from this up to less than twice this; 0 is a class of its own.
+    /// Sizes from this up to less than twice this; 0 is a separate class.
     pub from_bytes: u64,
     /// Reads.
     pub reads: u64,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_grow_longer_and_lose_nothing() {
+    fn intervals_grow_longer_and_lose_nothing() {
         let mut stretches = Stretches::default();
         for second in 0..1000u64 {
             let op = if second.is_multiple_of(4) {

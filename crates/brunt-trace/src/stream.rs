@@ -37,10 +37,10 @@ pub(crate) trait RequestSource: Send {
         vec![self.format()]
     }
 
-    /// Other events than requests.
+    /// Events other than requests.
     fn events(&self) -> Option<EventCounts>;
 
-    /// Writes so far that stand for a command that writes one block repeatedly.
+    /// Writes so far that represent a command that writes one block repeatedly.
     fn repeated(&self) -> u64 {
         0
     }
@@ -55,12 +55,12 @@ pub(crate) trait RequestSource: Send {
         0
     }
 
-    /// Notes on how it was read, in sentences.
+    /// Notes on how it was read, as whole sentences.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Commands whose details were dropped before their requests came.
+    /// Commands whose details were dropped before their requests arrived.
     fn details_dropped(&self) -> u64 {
         0
     }
@@ -71,7 +71,7 @@ pub(crate) trait RequestSource: Send {
     }
 }
 
-/// Whether a file begins as captures of packets do: pcap in either byte order, pcapng, or snoop (RFC 1761).
+/// Whether a file begins like a packet capture: pcap in either byte order, pcapng, or snoop (RFC 1761).
 fn is_packet_capture(head: &[u8]) -> bool {
     let word = |at: usize| head.get(at..at + 4).unwrap_or_default();
     // Times in micro- or nanoseconds; then version 2.4.
@@ -198,8 +198,8 @@ impl FileStream {
     }
 }
 
-/// The error that shows a compressed file to be truncated or damaged, if some of it could be
-/// read; other errors are returned.
+/// Returns the error that shows a compressed file to be truncated or damaged, if some of the file could be read; fails
+/// with any other error.
 fn cut_of(read: io::Result<usize>, before: &[u8]) -> io::Result<Option<io::Error>> {
     match read {
         Ok(_) => Ok(None),

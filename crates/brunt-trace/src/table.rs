@@ -78,7 +78,7 @@ struct Reading {
     backwards: f64,
 }
 
-/// In a trace in completion order some rows go back; in random order, half of them do.
+/// In a trace in completion order, some rows go back in time; in random order, half of them do.
 const BACKWARDS_MAX: f64 = 0.3;
 /// With fewer rows, their order proves nothing.
 const ORDERED_ROWS_MIN: usize = 50;
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_whole_and_its_example_is_found_out() {
+    fn each_format_is_complete_and_its_example_is_detected() {
         for (index, format) in FORMATS.iter().enumerate() {
             assert!(
                 FORMATS[index + 1..]
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_a_line_for_each() {
+    fn the_documentation_lists_every_format() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/block-traces.md");
         let text = std::fs::read_to_string(path).unwrap();
         for format in FORMATS {
@@ -196,7 +196,7 @@ mod tests {
 
     /// A file that is split at any point yields the same requests.
     #[test]
-    fn pieces_do_not_matter() {
+    fn requests_do_not_depend_on_how_a_file_is_split() {
         for format in FORMATS {
             let run = |cut: usize| {
                 let (mut devices, mut requests, mut damaged) =

@@ -105,13 +105,13 @@ pub(crate) struct TableFormat {
 
 pub(crate) enum TableRow {
     Request(BlockRequest),
-    /// A write that stands for a command that writes one block repeatedly.
+    /// A write that represents a command that writes one block repeatedly.
     Repeated(BlockRequest),
     /// A row that moves no blocks.
     Other,
     /// A request to move blocks that moved none.
     LeftOut(TransferOutcome),
-    /// It has one device too many, or an invalid number.
+    /// Its device exceeds the limit, or it has an invalid number.
     Damaged,
 }
 
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_are_described_without_mistakes() {
+    fn table_descriptions_have_no_mistakes() {
         assert_eq!(crate::captured::COMMANDS.mistakes(), Vec::<String>::new());
         for table in TABLES {
             assert_eq!(table.table.mistakes(), Vec::<String>::new());

@@ -1,7 +1,7 @@
 //! Converts a file's text to UTF-8: removes a byte order mark, and converts UTF-16. Used by [`crate::stream`].
 //!
 //! The rule: a file without a byte order mark is left as it is, unless it begins as only UTF-16 does: with
-//! [`UNMARKED_BYTES`] of ASCII characters, each beside a zero.
+//! [`UNMARKED_BYTES`] of ASCII characters, each next to a zero byte.
 
 use std::io::{self, Cursor, Read};
 

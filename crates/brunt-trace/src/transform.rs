@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_changes_nothing() {
+    fn default_options_change_nothing() {
         let (made, transform) = apply(TransformOptions::default());
         assert_eq!(
             (made, transform.ledger()),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_by_time_device_and_share() {
+    fn requests_are_selected_by_time_device_and_share() {
         let (from, length) = (Duration::from_millis(10), Some(Duration::from_millis(20)));
         let (made, transform) = apply(TransformOptions {
             from,
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_laid_out_one_behind_the_other() {
+    fn merged_devices_are_placed_one_after_another() {
         let mut extents = DeviceExtents::default();
         extents.add(&trace().0);
         assert_eq!(extents.begins(), [0, 99 << 20]);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn time_and_addresses_scale_and_names_go() {
+    fn times_and_addresses_scale_and_names_are_removed() {
         let options = TransformOptions {
             speed: 2.0,
             scale: 0.5,

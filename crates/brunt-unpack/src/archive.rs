@@ -54,7 +54,7 @@ struct Body {
 struct Deflated {
     decoder: Decompress,
     ended: bool,
-    /// Its checksum and sizes follow it.
+    /// Whether a data descriptor (checksum and sizes) follows the member.
     has_descriptor: bool,
 }
 

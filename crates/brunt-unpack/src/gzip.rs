@@ -1,4 +1,4 @@
-//! gzip files: consecutive members, and the padding of zeros that tapes and block devices leave after them.
+//! gzip files: consecutive members, and the zero padding that tapes and block devices leave after them.
 
 use std::io::{self, BufRead, Read};
 

@@ -1,5 +1,5 @@
-//! Reads a file that may be compressed (gzip, zstd, xz, bzip2, lz4) or an archive (tar, zip) as a
-//! stream of its contents. Packet captures and block traces are opened with it.
+//! Reads a file that may be compressed (gzip, zstd, xz, bzip2, lz4) or an archive (tar, zip) as a stream of its
+//! contents. Opens packet captures and block traces.
 //!
 //! The rule: the format is detected from the first bytes, never from the name, and several compressed
 //! files in a row are read as one. A truncated file yields everything that can be unpacked before the
@@ -22,7 +22,7 @@ pub const PACKINGS: &str =
 const BEGINNING_BYTES: u64 = archive::TAR_BLOCK_BYTES as u64;
 /// Compressed bytes read at a time.
 const BUFFER_BYTES: usize = 64 << 10;
-/// `zstd --long=31` and `--ultra` need a window of up to 2 GiB; only the part that a file fills takes memory.
+/// `zstd --long=31` and `--ultra` need a window of up to 2 GiB; it takes only as much memory as a file fills.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
 /// Why a file cannot be unpacked; inside an [`io::Error`].

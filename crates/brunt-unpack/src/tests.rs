@@ -22,7 +22,7 @@ fn read(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
 }
 
 #[test]
-fn packed_or_not_the_content_is_the_same() {
+fn compression_does_not_change_the_content() {
     let text: Vec<u8> = (0..200_000u32)
         .flat_map(|number| (number / 3).to_le_bytes())
         .collect();
@@ -49,9 +49,9 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// A file truncated in the middle yields nearly half of its contents, whatever the size of reads, and then the error.
+/// A file truncated in the middle yields nearly half of its contents, for any read size, and then the error.
 #[test]
-fn what_is_before_a_cut_is_read() {
+fn data_before_a_cut_is_read() {
     let text = noise(4 << 20);
     for (packed, least) in [
         (gzip(&text), 0.49),
@@ -80,7 +80,7 @@ fn what_is_before_a_cut_is_read() {
 
 /// `xz --x86 --delta --lzma2` is supported.
 #[test]
-fn filters_are_undone() {
+fn filters_of_xz_are_undone() {
     let mut options = lzma_rust2::XzOptions::with_preset(1);
     options.prepend_pre_filter(lzma_rust2::filter::FilterType::Delta, 4);
     options.prepend_pre_filter(lzma_rust2::filter::FilterType::BcjX86, 0);
@@ -90,7 +90,7 @@ fn filters_are_undone() {
 }
 
 #[test]
-fn a_packed_file_that_is_cut_is_an_error() {
+fn a_truncated_compressed_file_is_an_error() {
     for packed in [
         gzip(&[7; 5000]),
         zstd::encode_all(&[7; 5000][..], 1).unwrap(),
@@ -246,7 +246,7 @@ fn damaged_and_foreign_members_are_refused() {
 }
 
 #[test]
-fn packings_that_are_not_read_are_refused_by_name() {
+fn unsupported_formats_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a"), noise(50_000)).unwrap();
     for (command, out, name) in [

@@ -2,7 +2,8 @@
 //! a run ([`live`]), and the actions that `brunt serve` offers on it ([`api`]). The live page receives server-sent
 //! events from the hub that also feeds tables and terminal; its files are built from `web/` and embedded ([`page`]).
 //!
-//! The rule: viewers never slow down the run. Events that a viewer cannot take are dropped, counted and reported.
+//! The rule: viewers never slow down the run. Events that don't fit into a viewer's queue are dropped, counted and
+//! reported.
 #![forbid(unsafe_code)]
 
 pub mod api;

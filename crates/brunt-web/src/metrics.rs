@@ -1,5 +1,5 @@
-//! Prometheus metrics: one page, rendered per request. `run`, `replay`, `capture` and `target` use it, each
-//! with its own metrics.
+//! Prometheus metrics: one page, rendered per request. `run`, `replay`, `capture` and `target` use it, each with its
+//! own metrics.
 //!
 //! The rule: viewers never slow down the run. Pages are rendered one at a time, on a thread of the server.
 
@@ -22,7 +22,7 @@ type Page = Arc<Mutex<Box<dyn Fn() -> String + Send>>>;
 /// Serves `page`'s output at `/metrics` until the server is dropped.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// A thread can't be started.
 pub fn serve(
     listener: TcpListener,
     page: impl Fn() -> String + Send + 'static,

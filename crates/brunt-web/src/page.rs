@@ -1,5 +1,5 @@
 //! The page's files, built from `web/` with `npm ci && npm run build`, committed here, and compared with their source
-//! by CI. Building Brunt needs no Node.
+//! by CI. Building Brunt doesn't need Node.
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct PageFile {
     pub bytes: &'static [u8],
 }
 
-/// The experiment editor: loaded when it is opened, so it isn't part of the first load.
+/// The experiment editor. Loaded when it is opened, so it isn't part of the first load.
 pub const COMPOSE: &str = "/compose.js";
 
 /// All files.
@@ -44,7 +44,7 @@ pub static FILES: &[PageFile] = &[
     },
 ];
 
-/// Headers of each file: the page loads nothing from elsewhere, runs only its own scripts, and cannot be framed by
+/// Headers of each file: the page loads nothing from elsewhere, runs only its own scripts, and can't be framed by
 /// another page. It shows reports in its own frames.
 pub const HEADERS: [(&str, &str); 4] = [
     (

@@ -1,6 +1,5 @@
-//! Reads bytes from an untrusted sender. Every parser of captured traffic borrows through it. The
-//! one rule: check a length against its named limit before using it; a message that ends too early
-//! is [`ParseError::Incomplete`], never malformed.
+//! Reads bytes from an untrusted sender. All parsers of captured traffic borrow through it. The one rule: check a
+//! length against its named limit before using it; a truncated message is [`ParseError::Incomplete`], never malformed.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -9,7 +8,7 @@ use crate::Malformed;
 /// Why a parse stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The bytes end too early; at least this many, counted from the start, are needed.
+    /// The input is truncated; at least this many bytes, counted from its start, are needed.
     #[error("the message is cut short: {0} bytes are needed")]
     Incomplete(usize),
     /// The bytes violate the protocol.
@@ -24,7 +23,7 @@ pub struct FileData<'a> {
     pub at: usize,
     /// Bytes of data in the message as sent.
     pub len: u32,
-    /// The available bytes: all of the data, its beginning, or nothing if the data was handled elsewhere.
+    /// The available bytes: all of the data, its beginning, or none if the data was handled elsewhere.
     pub bytes: &'a [u8],
 }
 
@@ -33,7 +32,7 @@ pub struct FileData<'a> {
 pub struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where file data was left out of `bytes`, if it was.
+    /// Where file data was elided from `bytes`, if it was.
     elided_at: usize,
 }
 
@@ -50,8 +49,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Starts at the beginning of a message whose file data (with its padding) was left out at
-    /// `at`; the rest of the message follows there directly.
+    /// Starts at the beginning of a message whose file data (with its padding) was elided at `at`; the rest of the
+    /// message follows directly.
     #[inline]
     pub fn with_elided_data(bytes: &'a [u8], at: usize) -> Cursor<'a> {
         Cursor {
@@ -73,7 +72,7 @@ impl<'a> Cursor<'a> {
         &self.bytes[self.at..]
     }
 
-    /// An error about the position `back` bytes before this one.
+    /// An error at the position `back` bytes before this one.
     #[inline]
     pub fn malformed(&self, back: usize, what: &'static str) -> ParseError {
         Malformed::new(self.at.saturating_sub(back), what).into()
@@ -138,7 +137,7 @@ impl<'a> Cursor<'a> {
         ]))
     }
 
-    /// An XDR boolean. Anything but zero and one is malformed (RFC 4506, 4.4).
+    /// An XDR boolean. Any value other than zero and one is malformed (RFC 4506, 4.4).
     #[inline]
     pub fn boolean(&mut self) -> Result<bool> {
         match self.u32()? {
@@ -167,8 +166,8 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// File data: like an opaque, but it may be left out or truncated. If it is truncated,
-    /// everything after it is missing too.
+    /// File data: like an opaque, but it may be elided or truncated. If it is truncated, everything after it is missing
+    /// too.
     #[inline]
     pub fn data(&mut self, max: u32, what: &'static str) -> Result<FileData<'a>> {
         let len = self.count(max, what)?;
@@ -197,7 +196,8 @@ pub const fn padding(len: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Too short is Incomplete with the correct need; too long is Malformed at the correct position.
+    /// Truncated input is Incomplete with the number of bytes needed; an excessive length is Malformed at the right
+    /// position.
     #[test]
     fn too_short_is_incomplete_and_too_long_is_malformed() {
         let bytes = [0, 0, 0, 5, b'h', b'e', b'l', b'l', b'o', 0, 0, 0, 9];
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Data may be complete, truncated or left out; its position and length stay known.
+    /// Data may be complete, truncated or elided; its position and length are still known.
     #[test]
     fn position_and_length_of_truncated_data_are_known() {
         let bytes = [0, 0, 0, 3, 1, 2, 3, 0, 7, 7, 7, 7];

@@ -1,5 +1,5 @@
-//! Converts bytes to messages and back. All protocol implementations of Brunt use it; it depends on none of
-//! them. The one rule: nothing here waits, reads a clock, allocates by an unchecked length, or is unsafe.
+//! Converts bytes to messages and back. All of Brunt's protocol implementations use it; it depends on none of them. The
+//! one rule: nothing here waits, reads a clock, allocates based on an unchecked length, or is unsafe.
 #![forbid(unsafe_code)]
 
 pub mod cursor;
@@ -27,7 +27,7 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    /// An error about the byte at `offset`.
+    /// An error at the byte at `offset`.
     pub const fn new(offset: usize, what: &'static str) -> Malformed {
         Malformed { offset, what }
     }

@@ -1,5 +1,5 @@
-//! Writes XDR (RFC 4506) to the end of a vector: the counterpart of [`crate::Cursor`]. Encoders of RPC and NFS use it.
-//! The one rule: what it writes, the cursor reads back unchanged.
+//! Writes XDR (RFC 4506) to the end of a vector: the counterpart of [`crate::Cursor`]. The RPC and NFS encoders use it.
+//! The one rule: the cursor reads back the same values.
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -37,7 +37,7 @@ impl<'a> XdrWriter<'a> {
         self.u32(value.into());
     }
 
-    /// Bytes that are XDR already.
+    /// Bytes that are already XDR.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
@@ -49,7 +49,7 @@ impl<'a> XdrWriter<'a> {
         self.raw(value.as_bytes());
     }
 
-    /// A value that may be absent: a boolean, and the value if there is one.
+    /// An optional value: a boolean, then the value if present.
     #[inline]
     pub fn optional<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.boolean(value.is_some());
@@ -58,7 +58,7 @@ impl<'a> XdrWriter<'a> {
         }
     }
 
-    /// A variable-length opaque: its length, its bytes and their padding.
+    /// A variable-length opaque: its length, bytes and padding.
     ///
     /// # Panics
     /// If there are more than 2^32 - 1 bytes.
@@ -69,7 +69,7 @@ impl<'a> XdrWriter<'a> {
         self.pad(bytes.len());
     }
 
-    /// File data. If its bytes are elsewhere, only its length is written: the caller sends data and padding itself.
+    /// File data. If its bytes are elsewhere, only its length is written: the caller sends the data and padding itself.
     ///
     /// # Panics
     /// If only a part of the data's bytes is available.

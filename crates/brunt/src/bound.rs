@@ -1,8 +1,8 @@
-//! Programs that end with the process that starts them, however it ends, and with all that they start themselves.
+//! Starts programs that end when their parent does, however it ends, along with everything they started.
 //!
-//! The kernel offers this for a child alone (prctl(2), PR_SET_PDEATHSIG), and programs may be scripts that start the
-//! real one. So Brunt starts itself instead, as a guard: it leads a process group, starts the program in it, and kills
-//! the group when the starting process has ended.
+//! The kernel's PR_SET_PDEATHSIG (prctl(2)) covers only the direct child, which may be a script that starts the real
+//! program. So Brunt starts itself in between as a guard: it leads a process group, starts the program in it, and kills
+//! the group when Brunt ends.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,7 +19,8 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Holds the id of the parent to end with; the arguments are then a program and its arguments.
+/// Environment variable with the process id of the parent to end with. If set, the arguments are a program and its
+/// arguments.
 const MARK: &str = "BRUNT_ENDS_WITH";
 /// Exit status if the program doesn't exist, as in shells and env(1).
 pub const NOT_FOUND: u8 = 127;
@@ -37,18 +38,18 @@ pub enum BoundError {
     Refused(#[from] io::Error),
 }
 
-/// Has the kernel end this process with its parent. Uses SIGKILL, the only signal that also ends a frozen process.
+/// Asks the kernel to kill this process when its parent ends. SIGKILL, because no other signal ends a frozen process.
 pub fn end_with(parent: i32) -> Result<(), BoundError> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
-    // The parent may have ended before the request was made.
+    // The parent may have ended before the call above.
     match getppid().map(Pid::as_raw_nonzero).map(i32::from) {
         Some(found) if found == parent => Ok(()),
         _ => Err(BoundError::ParentEnded(parent)),
     }
 }
 
-/// Starts a program that ends with this process, as does all that it starts in its process group. The child is the
-/// group's guard and ends as the program does. Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`] may mean that the program
+/// A program that ends with this process, as does everything it starts in its process group. The child is the group's
+/// guard and exits with the program's status. Exit statuses [`NOT_FOUND`] and [`NOT_STARTED`] may mean that the program
 /// didn't start; standard error then says why.
 pub fn command(program: &OsStr) -> Command {
     // Not by its path: the file may have been replaced.
@@ -60,7 +61,7 @@ pub fn command(program: &OsStr) -> Command {
     command
 }
 
-/// Guards the program named by the arguments, if this process was started for that. Returns an exit status.
+/// Runs as a guard if this process was started as one. Returns the exit status.
 pub fn guard_if_asked() -> Option<u8> {
     let parent = env::var(MARK).ok()?;
     let mut words = env::args_os().skip(1);
@@ -81,15 +82,16 @@ pub fn guard_if_asked() -> Option<u8> {
     })
 }
 
-/// Runs a program and ends as it does, or kills this process's group when the parent has ended.
+/// Runs a program and exits with its status, or kills this process's group when the parent has ended.
 fn guard(parent: Pid, command: &mut Command) -> io::Result<u8> {
-    // What asks the group to end is for the program; a handler is not inherited by it.
+    // Signals to the group are meant for the program. The guard ignores them with handlers, which the program doesn't
+    // inherit.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
     let above = pidfd_open(parent, PidfdFlags::empty())?;
     if getppid() != Some(parent) {
-        // The descriptor may be another process's.
+        // The process id may have been reused, so the descriptor may be another process's.
         let parent = parent.as_raw_nonzero().get();
         return Err(io::Error::other(BoundError::ParentEnded(parent)));
     }

@@ -1,7 +1,7 @@
 //! Saves the packets that arrive at a bridge to a file on the bridge's machine: for `brunt bridge --capture`, and for
 //! an agent whose host is in the network path of an experiment.
 //!
-//! The rule: the forwarding thread never waits for a disk; packets for which there was no room are counted.
+//! The rule: the forwarding thread never waits for a disk; packets that don't fit are counted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use brunt_host::{OpenedPacketSink, PacketSink, SavedPackets};
 use brunt_lab::link::{Direction, PacketWatcher};
 use brunt_result::link::CaptureCounts;
 
-/// Files of this kind record the interface by which each packet arrived.
+/// Extension of the format that records the interface on which each packet arrived.
 const WITH_INTERFACES: &str = "pcapng";
 
-/// A capture that has begun, and the watcher that feeds it.
+/// A started capture, and the watcher that feeds it.
 pub type BegunCapture = (BridgeCapture, Box<dyn PacketWatcher>);
 
-/// A capture that is being written.
+/// A capture in progress.
 pub struct BridgeCapture {
     path: PathBuf,
     lane: PacketLane,
@@ -29,11 +29,11 @@ pub struct BridgeCapture {
 }
 
 impl BridgeCapture {
-    /// Creates a file for the packets of a bridge, and its watcher: pcapng with both interfaces if the name has that
+    /// Creates a capture file for a bridge, and its watcher: pcapng with both interfaces if the name has that
     /// extension, otherwise pcap.
     ///
     /// # Errors
-    /// The file exists already, or cannot be created.
+    /// The file already exists, or cannot be created.
     pub fn start(path: &Path, interfaces: &[String; 2], tell: Tell) -> io::Result<BegunCapture> {
         let is_ng = path
             .extension()
@@ -60,12 +60,12 @@ impl BridgeCapture {
         ))
     }
 
-    /// Its path.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Ends the file, after the watcher was dropped; also returns the error that cut it short, if any.
+    /// Closes the file after the watcher was dropped. Also returns the error that cut it short, if any.
     pub fn finish(self) -> (PcapSummary, Option<io::Error>) {
         self.lane.finish(&mut Ledger::default())
     }
@@ -74,9 +74,9 @@ impl BridgeCapture {
 /// Creates the file of an agent's bridge (a `brunt_host::OpenPacketSink`).
 ///
 /// # Errors
-/// The file exists already, or cannot be created.
+/// The file already exists, or cannot be created.
 pub fn open(path: &Path, interfaces: &[String; 2]) -> io::Result<OpenedPacketSink> {
-    // A full disk ends the file, so there is never anything to report.
+    // A full disk ends the file, so there is nothing to report while it is written.
     let (capture, watcher) = BridgeCapture::start(path, interfaces, Arc::new(|_| {}))?;
     Ok((Box::new(capture), watcher))
 }

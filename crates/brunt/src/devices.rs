@@ -18,7 +18,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::cli::{Failure, Output};
 
-/// Backends that the crates above `brunt-block` add to its table.
+/// Backends that crates other than `brunt-block` add to its table.
 pub static BACKENDS: LazyLock<Vec<BackendEntry>> = LazyLock::new(|| {
     [
         brunt_iscsi::BACKENDS,
@@ -48,8 +48,8 @@ pub fn limit_to(allowed: AllowList) {
     let _ = LIMIT.set(Arc::new(allowed));
 }
 
-/// Opens the device of a LUN, for writing if possible. It may be a network device, so that a target can be the near end
-/// of a distant device.
+/// Opens the device of a LUN, for writing if possible. It may be a network device, so a target can front a remote
+/// device.
 ///
 /// # Errors
 /// It cannot be opened, or may not be opened here.
@@ -62,7 +62,7 @@ pub fn open_lun(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
     }
 }
 
-/// Checks that a file that belongs to a LUN may be used here.
+/// Checks that a LUN's file may be used here.
 ///
 /// # Errors
 /// The parent's limit doesn't include it.
@@ -73,8 +73,8 @@ pub fn check_file(path: &Path) -> Result<(), OpenError> {
 /// Advice on how to allow a command to overwrite the data on its device.
 pub const OVERWRITE: &str = "add --overwrite";
 
-/// Opens a device that is only inspected: for writing, to see whether that is possible, and read-only if it is in use
-/// or may not be written.
+/// Opens a device only to inspect it: for writing, to see whether that is possible, and read-only if it is in use or
+/// may not be written.
 pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
     match open_url_with(url, &BACKENDS, false) {
         Err(OpenError::InUse { .. } | OpenError::Os { .. }) => open(url, true),
@@ -118,7 +118,7 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
     }
 }
 
-/// Refuses to write to a device that contains data, unless the user allowed it to be lost; `allow` says how to do that.
+/// Refuses to write to a device that contains data, unless the user allows it to be lost; `allow` says how to do that.
 ///
 /// # Errors
 /// The device contains data, or cannot be read.
@@ -145,7 +145,7 @@ pub fn guard(
             found: Some(what), ..
         }) => Err(Failure::usage(format!("{name} contains {what}"))
             .advise(format!("if the data on this device may be lost, {allow}"))),
-        // Allowing the overwrite would not help.
+        // Allowing the overwrite wouldn't help.
         Err(LookError::Ring(error)) => Err(Failure::failed(error)),
         Err(LookError::Device(error)) => Err(Failure::failed(format!(
             "cannot check {name} for existing data: {error}"

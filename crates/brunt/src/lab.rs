@@ -1,5 +1,5 @@
-//! Runs a command inside a lab: the program starts itself again in new namespaces, and the command continues
-//! there. Called before any thread is started.
+//! Runs a command inside a lab: the program starts itself again in new namespaces and continues the command there.
+//! Called before any thread is started.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use brunt_study::lab::BuiltLab;
 
 use crate::cli::{Failure, bind_for};
 
-/// Addresses outside a lab at which a command can be watched, if any.
+/// Addresses outside a lab for watching a command, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedAt {
     /// Metrics for Prometheus.
@@ -51,7 +51,7 @@ impl WatchSockets {
             .collect()
     }
 
-    /// The sockets from another process, in the order of `at`.
+    /// The sockets inherited from another process, in the order of `at`.
     fn kept(at: WatchedAt, descriptors: Vec<OwnedFd>) -> WatchSockets {
         let mut sockets = descriptors.into_iter().map(TcpListener::from);
         let metrics = at.metrics.and_then(|_| sockets.next());
@@ -72,8 +72,8 @@ pub fn scratch() -> Result<ServiceFolder, Failure> {
     })
 }
 
-/// Creates namespaces for this process and everything that it starts. Returns only in the inner process; the outer one
-/// waits for it and exits with its status.
+/// Creates namespaces for this process and everything it starts. Returns only in the inner process; the outer one waits
+/// for it and exits with its status.
 pub fn on_stage() -> Result<(), Failure> {
     on_stage_with(WatchedAt::default(), false).map(drop)
 }
@@ -115,8 +115,8 @@ fn on_stage_with(
     }
 }
 
-/// Builds an experiment's lab and moves this thread to the workers' host. If the experiment has services, there is a
-/// folder for their files.
+/// Builds an experiment's lab and moves this thread to the workers' host. Includes a folder for the files of services,
+/// if the experiment has any.
 pub fn enter(
     experiment: &Experiment,
     entry: &LabEntry,

@@ -1,5 +1,5 @@
-//! `brunt run --serve` and `--dashboard`: the live page of a run, from before its targets are opened until its results
-//! are written, for browsers and for this terminal. A run started by `brunt serve` sends its page's frames there.
+//! `brunt run --serve` and `--dashboard`: the live page of a run, for browsers and for this terminal, from before its
+//! targets are opened until its results are written. A run started by `brunt serve` sends its page's frames there.
 //!
 //! The rule: the page's address is printed first and its losses last. However the run ends, the page says why.
 
@@ -20,7 +20,7 @@ pub const DEFAULT: &str = "127.0.0.1:0";
 /// Parses the value of `--serve`.
 ///
 /// # Errors
-/// It is not an address; an experiment after `--serve` would be parsed as one.
+/// It isn't an address; an experiment after `--serve` would be parsed as one.
 pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
     address(text).ok_or(NotAnAddress {
         or: "the experiment before '--serve'",
@@ -130,7 +130,7 @@ pub fn warn_of_others(address: SocketAddr, output: &Output) {
     }
 }
 
-/// Runs work that is shown on a page, if there is one, and closes the page with the work's ending or its failure.
+/// Runs work that is shown on a page, if any, and closes the page with the work's ending or its failure.
 ///
 /// # Errors
 /// Returns the failure of `work`.
@@ -150,7 +150,7 @@ pub fn shown<T>(
 }
 
 impl Served {
-    /// Makes the page receive the terminal's notes from now on.
+    /// Sends the terminal's notes to the page from now on.
     fn of(page: LivePage, shown: Shown, output: &Output) -> Served {
         output.listen(Some(Box::new(page.listener())));
         Served {
@@ -170,7 +170,7 @@ impl Served {
         self.on_terminal.then_some(&self.page)
     }
 
-    /// Sends viewers the ending, and notes on this terminal what was lost.
+    /// Sends viewers the ending, and prints what was lost on this terminal.
     fn close(self, ending: LiveEnding) {
         self.output.listen(None);
         let losses = self.page.close(ending);

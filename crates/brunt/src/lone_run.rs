@@ -1,7 +1,7 @@
-//! Lets metrics and the live page watch a run outside an experiment, such as a replay: they observe the events that an
-//! experiment would have.
+//! Lets metrics and the live page watch a run outside an experiment, such as a replay: they observe the same events as
+//! in an experiment.
 //!
-//! The rule: observers see only runs that began, and the end of each of them.
+//! The rule: observers see only runs that started, and the end of each of them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -53,7 +53,7 @@ impl LoneRun {
     }
 
     fn tell(&mut self, event: &Event) {
-        // Errors cannot occur: metrics and pages write nothing.
+        // Can't fail: metrics and pages write nothing.
         self.observers
             .iter_mut()
             .for_each(|observer| drop(observer.event(event)));

@@ -1,7 +1,7 @@
-//! Displays text without control characters: names from a server, file or host may contain terminal escape codes.
+//! Displays text without control characters: names from a server, file or host may contain terminal escape sequences.
 //!
-//! The one rule: every control character except line ends and tabs, and every character that changes the direction or
-//! line of the following text, becomes the replacement character.
+//! The one rule: every control character except line ends and tabs, and every character that changes the direction of
+//! the following text or moves it to another line, becomes the replacement character.
 
 use std::fmt::{self, Display, Write};
 use std::path::Path;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_told_nothing() {
+    fn control_and_direction_characters_are_replaced() {
         let shown = Plain("disk\x1b[2J\r\x07 ü\u{9b}0m\tof 3\n").to_string();
         assert_eq!(shown, "disk\u{fffd}[2J\u{fffd}\u{fffd} ü\u{fffd}0m\tof 3\n");
         assert_eq!(

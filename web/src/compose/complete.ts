@@ -1,4 +1,4 @@
-// What could stand at a place of the text: tables in headers, keys of the table that the place is in, values of a key.
+// Completions for a position in the text: tables in headers, keys of the current table, values of a key.
 import type { Completion, CompletionContext, CompletionResult } from '@codemirror/autocomplete';
 import type { Tooltip } from '@codemirror/view';
 import { references, words } from './context';
@@ -7,20 +7,20 @@ import { scan, type Section, type Value } from './scan';
 import { presetText, type Schema, type Schemas, type Shape } from './schema';
 import { find, tree, type Path, type TableNode } from './tree';
 
-/** Where in an experiment a place of the text is. */
+/** What a position in the text is in. */
 export interface Spot {
   at: 'header' | 'key' | 'value';
-  /** The table that a key is in; of a value, with its key. */
+  /** The table of a key; for a value, the table and its key. */
   path: Path;
-  /** Where the word begins that is being written. */
+  /** Start of the word being typed. */
   from: number;
-  /** What stands before it in the same braces: an entry that is not finished is in no tree yet. */
+  /** Earlier keys and values in the same braces: an unfinished entry isn't in the tree yet. */
   seen: Map<string, string>;
 }
 
 const WORD = /[\w.-]*$/;
 
-/** The path of the table that a header opens, with the place of an element among its like. */
+/** The path of the table opened by a header; for an array element, with its index. */
 function pathOf(sections: Section[], section: Section): Path {
   const path: Path = [];
   for (const [index, { name }] of section.keys.entries()) {
@@ -33,7 +33,7 @@ function pathOf(sections: Section[], section: Section): Path {
   return path;
 }
 
-/** What a place of the text is about; `null` in comments and behind values. */
+/** The context of a position; `null` in comments and after values. */
 export function spot(text: string, place: number): Spot | null {
   const lineStart = text.lastIndexOf('\n', place - 1) + 1;
   const line = text.slice(lineStart, place);
@@ -41,14 +41,14 @@ export function spot(text: string, place: number): Spot | null {
   if (header && !isInBrackets(text.slice(0, lineStart))) {
     return { at: 'header', path: [], from: place - (header[1]?.length ?? 0), seen: new Map() };
   }
-  // Headers above, and the text since the last of them.
+  // The headers above, and the text after the last of them.
   const { sections } = scan(text.slice(0, lineStart));
   const section = sections.at(-1);
   if (!section) return null;
   return within(text.slice(section.to, place), section.to, pathOf(sections, section));
 }
 
-/** Whether a list is open at the end. */
+/** Whether the text ends inside brackets or braces. */
 function isInBrackets(text: string): boolean {
   const last = scan(text).sections.at(-1);
   const rest = text.slice(last?.end ?? 0).replace(/#[^\n]*|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'/g, '');
@@ -63,7 +63,7 @@ interface Level {
   seen: Map<string, string>;
 }
 
-/** Follows keys, braces and brackets to the end of a text. */
+/** Parses keys, braces and brackets up to the end of the text. */
 function within(text: string, offset: number, home: Path): Spot | null {
   const levels: Level[] = [{ kind: 'line', path: home, key: null, index: 0, seen: new Map() }];
   const token = /#[^\n]*|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|[[\]{}=,\n]|[^\s#"'[\]{}=,]+|[ \t\r]+/g;
@@ -111,7 +111,7 @@ function keysOf(written: string): string[] {
   return scan(`${written} = 0`).sections[0]?.entries[0]?.keys.map(({ name }) => name) ?? [written];
 }
 
-/** The table's schema at a path, whichever variant its tags say. */
+/** The table's schema at a path, with the variant selected by its tags. */
 function schemaAt(schemas: Schemas, root: TableNode, path: Path, seen: Map<string, string> = new Map()): { schema: Schema; shape: Shape } | undefined {
   const tags = (key: string) => {
     const near = seen.get(key);
@@ -168,7 +168,7 @@ function values(schemas: Schemas, root: TableNode, { path, seen }: Spot): Comple
   return literal === '""' ? [] : [{ label: literal, info: resolved.description ?? '' }];
 }
 
-/** Completes what is being written. */
+/** Completes the word being typed. */
 export function complete(schemas: () => Schemas | undefined): (context: CompletionContext) => CompletionResult | null {
   return (context) => {
     const known = schemas();
@@ -190,7 +190,7 @@ export function complete(schemas: () => Schemas | undefined): (context: Completi
   };
 }
 
-/** What a key means, for a pointer that rests on it. */
+/** The tooltip for a key: its description. */
 export function describe(schemas: Schemas | undefined, text: string, place: number): Tooltip | null {
   if (!schemas) return null;
   const { sections } = scan(text);

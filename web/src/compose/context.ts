@@ -1,10 +1,10 @@
-// What every part of the form needs: the schema, what the text says, and a way to change the text.
+// What every part of the form needs: the schema, the parsed text, and a way to edit the text.
 import { getContext, setContext } from 'svelte';
 import type { Change } from './edit';
 import { matches, REFERENCES, type Schemas, type Shape } from './schema';
 import { names, plain, type Node, type TableNode } from './tree';
 
-/** A problem and the part of the text that it is about. */
+/** A problem and its range in the text. */
 export interface Marked {
   from: number;
   to: number;
@@ -16,7 +16,7 @@ export interface Form {
   readonly text: string;
   readonly root: TableNode;
   readonly problems: Marked[];
-  /** Changes the text; the function gets it as it is. */
+  /** Edits the text; `make` receives the current text. */
   edit: (make: (text: string) => Change[]) => void;
 }
 
@@ -30,7 +30,7 @@ export function form(): Form {
   return getContext<Form>(FORM);
 }
 
-/** Names that a key may have as its value, such as those of the experiment's hosts. */
+/** Names allowed as the value of a key, such as the experiment's hosts. */
 export function references(root: TableNode, key: string): string[] {
   const found = (REFERENCES[key] ?? []).flatMap((path) => {
     const list = names(root, path);
@@ -40,7 +40,7 @@ export function references(root: TableNode, key: string): string[] {
   return [...new Set(isHost && found.length > 0 ? [...found, 'local'] : found)];
 }
 
-/** The texts of a list, such as `lab.hosts`. */
+/** The strings in a list, such as `lab.hosts`. */
 function items(root: TableNode, path: (string | number)[]): string[] {
   let at: Node | undefined = root;
   for (const step of path) at = at?.node === 'table' ? at.children.get(String(step)) : undefined;
@@ -48,7 +48,7 @@ function items(root: TableNode, path: (string | number)[]): string[] {
   return at.value.items.flatMap((item) => (item.type === 'string' ? [String(item.value)] : []));
 }
 
-/** Whether a value is as a shape has it: what is not is shown as it is written. */
+/** Whether a value fits a shape; a value that doesn't is shown as it is written. */
 export function fits(shape: Shape, node: Node): boolean {
   switch (shape.kind) {
     case 'table':
@@ -71,7 +71,7 @@ export function fits(shape: Shape, node: Node): boolean {
   return value.type === 'string';
 }
 
-/** Whether a value has a variant's form; a table by its tags, then by its keys. */
+/** Whether a value fits a variant: a table is matched by its tags, or else by its keys. */
 export function variantFits(shape: Shape, tags: [string, string][], node: Node): boolean {
   if (!fits(shape, node)) return false;
   if (shape.kind === 'choice' && node.node === 'value' && node.value.type !== 'list') {
@@ -93,13 +93,13 @@ export function tagOf(node: TableNode, key: string): string | undefined {
   return at?.node === 'value' && at.value.type === 'string' ? String(at.value.value) : undefined;
 }
 
-/** A value as it is written. */
+/** A value as written in the text. */
 export function written(text: string, node: Node): string {
   const place = node.node === 'value' ? node.value : node.node === 'table' ? node.inline : node.list;
   return place ? text.slice(place.from, place.to) : '';
 }
 
-/** Words for a key. */
+/** A key as words. */
 export function words(key: string): string {
   return key.replaceAll('_', ' ');
 }

@@ -1,21 +1,21 @@
-// Changes of a text at the place of a key: what a form does. Comments and everything else stay as they are.
+// Edits of the text, as made by the form. Comments and everything else stay unchanged.
 import { scan, type Entry, type List, type Section, type Value } from './scan';
 import { find, tree, type Node, type Path, type TableNode } from './tree';
 
-/** Replaces `from` to `to` of the text as it is; several of them do not overlap. */
+/** Replaces the range `from`..`to` of the current text; several changes must not overlap. */
 export interface Change {
   from: number;
   to: number;
   insert: string;
 }
 
-/** The text after changes. */
+/** Returns the text with the changes applied. */
 export function apply(text: string, changes: Change[]): string {
   const sorted = changes.toSorted((a, b) => b.from - a.from);
   return sorted.reduce((made, { from, to, insert }) => made.slice(0, from) + insert + made.slice(to), text);
 }
 
-/** A string as TOML writes it. */
+/** Quotes a TOML string. */
 export function quote(text: string): string {
   const escaped = text.replace(/["\\]/g, '\\$&').replace(/\n/g, '\\n').replace(/\t/g, '\\t').replace(/\r/g, '\\r');
   // eslint-disable-next-line no-control-regex
@@ -28,14 +28,14 @@ export function keyText(name: string): string {
 
 const dotted = (names: string[]) => names.map(keyText).join('.');
 
-/** Sets what is at a path to a literal, and makes the tables on the way that are not there. */
+/** Sets the value at a path to a literal, creating missing tables on the way. */
 export function set(text: string, path: Path, literal: string): Change[] {
   const scanned = scan(text);
   const root = tree(scanned);
   const found = find(root, path);
   const place = found && valuePlace(found);
   if (place) return [{ from: place.from, to: place.to, insert: literal }];
-  // The nearest table that is there takes the rest of the path as a dotted key.
+  // The nearest existing table gets the rest of the path as a dotted key.
   for (let depth = path.length - 1; depth >= 0; depth--) {
     const home = find(root, path.slice(0, depth));
     const rest = path.slice(depth);
@@ -45,13 +45,13 @@ export function set(text: string, path: Path, literal: string): Change[] {
   return [];
 }
 
-/** Where the text of a value is; `undefined` of what headers make. */
+/** The range of a value's text; `undefined` for tables made by headers. */
 function valuePlace(at: Node): Value | undefined {
   if (at.node === 'value') return at.value;
   return at.node === 'table' ? at.inline : at.list;
 }
 
-/** Writes `key = value` into a table, as a new line, or between its braces. */
+/** Inserts `key = value` into a table, as a new line or inside its braces. */
 function insertInto(text: string, sections: Section[], home: TableNode, line: string): Change {
   if (home.inline) return insertInBraces(text, home.inline, line);
   if (home.section && home.section.kind !== 'root') return insertLine(text, home.section.end, line);
@@ -64,7 +64,7 @@ function insertInto(text: string, sections: Section[], home: TableNode, line: st
   }
   const root = sections[0];
   if (home.path.length === 0 && root) return insertAtTop(text, root, sections[1], line);
-  // A table that only others' headers imply gets its own, before the first of them.
+  // A table that is only implied by other headers gets its own, before the first of them.
   const names = home.path.filter((step) => typeof step === 'string');
   const first = sections.find((one) => one.kind !== 'root' && startsWith(one, names));
   const from = first ? first.from : text.length;
@@ -85,7 +85,7 @@ function insertLine(text: string, at: number, line: string): Change {
   return { from: at, to: at, insert: `${needsBreak ? '\n' : ''}${line}\n` };
 }
 
-/** A first key stands below the comments at the top, and above the first header with the comments that belong to it. */
+/** The first key goes below the comments at the top, and above the first header and that header's comments. */
 function insertAtTop(text: string, root: Section, next: Section | undefined, line: string): Change {
   if (root.entries.length > 0) return insertLine(text, root.end, line);
   const from = next ? commentsAbove(text, next.from, 0) : text.length;
@@ -106,7 +106,7 @@ function startOfLine(text: string, at: number): number {
   return text.lastIndexOf('\n', at - 1) + 1;
 }
 
-/** Where the comment lines directly above a place begin. */
+/** Start of the comment lines directly above a position. */
 function commentsAbove(text: string, at: number, least: number): number {
   let start = startOfLine(text, at);
   while (start > least) {
@@ -121,7 +121,7 @@ function startsWith(section: Section, names: string[]): boolean {
   return section.keys.length >= names.length && names.every((name, index) => section.keys[index]?.name === name);
 }
 
-/** Sections that belong to the table or element at a path: of an element, those up to the next one. */
+/** The sections of the table or element at a path; an element's end at the next element. */
 function sectionsOf(sections: Section[], path: Path): Section[] {
   let mine = sections.filter((section) => section.kind !== 'root');
   const names: string[] = [];
@@ -137,7 +137,7 @@ function sectionsOf(sections: Section[], path: Path): Section[] {
   return mine;
 }
 
-/** Takes away what is at a path: a key with its line, a table with its headers, an item of a list. */
+/** Removes the value at a path: a key with its line, a table with its headers, an item of a list. */
 export function remove(text: string, path: Path): Change[] {
   const scanned = scan(text);
   const root = tree(scanned);
@@ -152,7 +152,7 @@ export function remove(text: string, path: Path): Change[] {
   return changes;
 }
 
-/** The entries that are a node, unless they stand below its own headers. */
+/** The entries that make up a node, except those below its own headers. */
 function entriesOf(at: Node): Entry[] {
   if (at.node !== 'table') return at.entry ? [at.entry] : [];
   if (at.inline) return at.entry ? [at.entry] : [];
@@ -160,7 +160,7 @@ function entriesOf(at: Node): Entry[] {
   return [...at.children.values()].flatMap(entriesOf);
 }
 
-/** A header with its lines. Comments above the header that follows belong to that one. */
+/** Removes a header with its lines. Comments directly above the next header belong to that header. */
 function withoutSection(text: string, sections: Section[], section: Section): Change {
   const next = sections[sections.indexOf(section) + 1];
   const to = next ? commentsAbove(text, next.from, section.end) : text.length;
@@ -175,7 +175,7 @@ function withoutEntry(text: string, sections: Section[], root: TableNode, entry:
   return withoutItem(text, braces, braces.indexOf(entry));
 }
 
-/** The entries beside one in its braces. */
+/** All entries in the same braces as this one. */
 function bracesOf(at: Node, entry: Entry): Entry[] {
   const within = (inner: { entries: Entry[] } | undefined): Entry[] => (inner?.entries.includes(entry) ? inner.entries : []);
   if (at.node === 'table') {
@@ -185,7 +185,7 @@ function bracesOf(at: Node, entry: Entry): Entry[] {
   return at.node === 'tables' ? at.items.flatMap((item) => bracesOf(item, entry)) : [];
 }
 
-/** Takes one of several away that commas separate. */
+/** Removes one item of a comma-separated list. */
 function withoutItem(text: string, items: { from: number; to: number }[], index: number): Change {
   const [item, before, after] = [items[index], items[index - 1], items[index + 1]];
   if (!item) return { from: 0, to: 0, insert: '' };
@@ -196,7 +196,7 @@ function withoutItem(text: string, items: { from: number; to: number }[], index:
   return { from: item.from - spaces, to: item.to + rest, insert: '' };
 }
 
-/** Adds a table with a header of its own, with lines in it; behind those that are like it. */
+/** Adds a table with its own header and these lines, after similar tables. */
 export function addTable(text: string, names: string[], lines: string[] = [], isElement = false): Change[] {
   const { sections } = scan(text);
   const likes = names.slice(0, isElement ? names.length : -1);
@@ -209,7 +209,7 @@ export function addTable(text: string, names: string[], lines: string[] = [], is
   return [{ from: end, to: end, insert: `${gap}${body}\n` }];
 }
 
-/** Adds an item to a list, which is made if it is not there. */
+/** Adds an item to a list, creating the list if needed. */
 export function addItem(text: string, path: Path, literal: string): Change[] {
   const found = find(tree(scan(text)), path);
   const list = found && listOf(found);
@@ -219,13 +219,13 @@ export function addItem(text: string, path: Path, literal: string): Change[] {
   return [{ from: last.to, to: last.to, insert: `, ${literal}` }];
 }
 
-/** The brackets of a list that has some. */
+/** The list of a node, if it is written in brackets. */
 function listOf(at: Node): List | undefined {
   if (at.node === 'tables') return at.list;
   return at.node === 'value' && at.value.type === 'list' ? at.value : undefined;
 }
 
-/** Gives a table another name, wherever its name stands as a key. */
+/** Renames a table wherever its name occurs as a key. */
 export function rename(text: string, path: Path, name: string): Change[] {
   const scanned = scan(text);
   const found = find(tree(scanned), path);

@@ -1,5 +1,5 @@
-// The text of an experiment in CodeMirror: TOML in colours, keys and values completed from the schema, and what is wrong at
-// its place. It lives in a shadow root, where its styles need no permission to be inline.
+// The experiment's text in CodeMirror: TOML highlighting, completion of keys and values from the schema, and errors at their
+// position. It lives in a shadow root, where the page's policy allows its inline styles.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from '@codemirror/autocomplete';
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
 import { bracketMatching, HighlightStyle, StreamLanguage, syntaxHighlighting } from '@codemirror/language';
@@ -37,15 +37,15 @@ const LOOK = EditorView.theme({
 
 export interface Editor {
   change: (changes: Change[]) => void;
-  /** Takes another text, which can be undone. */
+  /** Replaces the whole text; the user can undo that. */
   replace: (text: string) => void;
   mark: (problems: Marked[]) => void;
-  /** Puts the cursor there. */
+  /** Moves the cursor to a position. */
   goto: (at: number) => void;
   destroy: () => void;
 }
 
-/** Makes an editor in a box; `said` is called with each new text. */
+/** Creates an editor in a box; `said` is called with each new text. */
 export function makeEditor(box: HTMLElement, text: string, schemas: () => Schemas | undefined, said: (text: string) => void): Editor {
   const root = box.shadowRoot ?? box.attachShadow({ mode: 'open' });
   const state = EditorState.create({
@@ -62,7 +62,7 @@ export function makeEditor(box: HTMLElement, text: string, schemas: () => Schema
       syntaxHighlighting(COLOURS),
       autocompletion({ override: [complete(schemas)], icons: false }),
       hoverTooltip((view, at) => describe(schemas(), view.state.doc.toString(), at)),
-      // Tab goes on to the next control of the page.
+      // Tab moves to the page's next control.
       keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap]),
       EditorView.lineWrapping,
       EditorView.contentAttributes.of({ 'aria-label': 'text of the experiment', tabindex: '0' }),

@@ -1,9 +1,9 @@
-// Where a problem is in the text. The program counts lines and columns from 1, columns in units of UTF-16: as JavaScript
-// counts characters.
+// Finds a problem's range in the text. The program counts lines and columns from 1, and columns in UTF-16 units, like
+// JavaScript.
 import type { Problem } from '../lib/api';
 import type { Marked } from './context';
 
-/** The part of the text that a problem is about; `null` of one that is about the whole: it stands in the list alone. */
+/** A problem's range in the text; `null` if it concerns the whole text and is only listed. */
 export function place(text: string, problem: Problem): Marked | null {
   if (problem.line == null) return null;
   const from = offset(text, problem.line, problem.column ?? 1);
@@ -12,7 +12,7 @@ export function place(text: string, problem: Problem): Marked | null {
   return { from, to: Math.min(Math.max(to, from), text.length), message };
 }
 
-/** A place that is not beyond the end of its line, nor of the text. */
+/** An offset, clamped to the end of its line and of the text. */
 function offset(text: string, line: number, column: number): number {
   let start = 0;
   for (let left = line - 1; left > 0; left--) {

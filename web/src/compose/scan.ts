@@ -1,7 +1,7 @@
-// Reads TOML with the place of everything in it, so that a form can change a value and leave the rest of the text, with its
-// comments, as it was. It goes on after a mistake: the rest of the line is skipped and the mistake is listed.
+// Parses TOML with the position of everything in it, so that a form can change a value and leave the rest of the text,
+// including comments, unchanged. It continues after a mistake: the rest of the line is skipped and the mistake is listed.
 //
-// It judges the syntax only as far as it needs places. Whether an experiment is right is decided by the program.
+// It checks the syntax only as far as positions need it. Whether an experiment is valid is decided by the program.
 
 export interface Key {
   name: string;
@@ -28,18 +28,18 @@ export interface Inline extends Place {
 }
 export type Value = Scalar | List | Inline;
 
-/** A key with its value; `from` and `to` are those of both together, without the comment behind them. */
+/** A key and its value; `from` and `to` span both, without a trailing comment. */
 export interface Entry extends Place {
   keys: Key[];
   value: Value;
 }
 
-/** The entries below one header, or above the first one. */
+/** The entries below a header, or above the first header. */
 export interface Section extends Place {
   kind: 'root' | 'table' | 'element';
   keys: Key[];
   entries: Entry[];
-  /** Where its entries end: behind the line of the last one, or of the header. */
+  /** End of its entries: after the line of the last entry, or of the header. */
   end: number;
 }
 
@@ -65,7 +65,7 @@ class Wrong extends Error {
 const BARE = /[A-Za-z0-9_-]+/y;
 const NUMBER = /[+-]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|inf|nan|[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9_]+)?)/y;
 const DATE = /\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?)?|\d\d:\d\d:\d\d(?:\.\d+)?/y;
-/** Deeper values are refused: a text must not exhaust the stack. */
+/** Maximum nesting depth, so that a text can't exhaust the stack. */
 const DEPTH_MAX = 60;
 const ESCAPES: Record<string, string> = { b: '\b', t: '\t', n: '\n', f: '\f', r: '\r', e: '\x1b', '"': '"', '\\': '\\' };
 
@@ -98,12 +98,12 @@ class Scanner {
     this.match(/[ \t]*/y);
   }
 
-  /** Spaces, ends of lines and comments. */
+  /** Skips white space, line ends and comments. */
   blank(): void {
     this.match(/(?:[ \t\r\n]|#[^\n]*)*/y);
   }
 
-  /** What may follow a value on its line. */
+  /** Skips what may follow a value on its line. */
   lineEnd(): void {
     this.match(/[ \t]*(?:#[^\n]*)?\r?/y);
     if (this.at < this.text.length && !this.take('\n')) this.fail('only a comment may follow on this line');
@@ -211,7 +211,7 @@ class Scanner {
       this.at += 1;
       value += next === '\\' && quote === '"' ? this.escape(isLong) : next;
     }
-    // Up to two quotation marks may stand before the closing ones.
+    // Up to two quotation marks may precede the closing ones.
     while (isLong && this.take(quote)) value += quote;
     return value;
   }
@@ -242,7 +242,7 @@ class Scanner {
   }
 }
 
-/** Reads a text; mistakes are listed, not thrown. */
+/** Scans a text; mistakes are listed, not thrown. */
 export function scan(text: string): Scan {
   const scanner = new Scanner(text);
   let section: Section = { kind: 'root', keys: [], entries: [], from: 0, to: 0, end: 0 };

@@ -1,4 +1,4 @@
-// What the JSON schema of experiment files says about a key: which control it needs, its help, and what a new one holds.
+// What the JSON Schema of experiment files says about a key: which control it needs, its help, and the value of a new one.
 import { quote } from './edit';
 
 export interface Schema {
@@ -26,9 +26,9 @@ export interface Variant {
   help: string;
   schema: Schema;
   shape: Shape;
-  /** The literal that a new value of this form begins with. */
+  /** The literal of a new value of this form. */
   literal: string;
-  /** The keys with a fixed value by which a table of this form is known. */
+  /** The keys with a fixed value that identify a table of this form. */
   tags: [key: string, value: string][];
 }
 
@@ -48,7 +48,7 @@ export type Shape =
 export class Schemas {
   constructor(readonly root: Schema) {}
 
-  /** Follows references and takes `null` away, since TOML has none. The description nearest to the key wins. */
+  /** Follows references and drops `null`, which TOML doesn't have. The description nearest to the key wins. */
   resolve(schema: Schema): Schema {
     let at = schema;
     let description = schema.description;
@@ -103,7 +103,7 @@ export class Schemas {
       );
       return { kind: 'choice', options: choices };
     }
-    // A number or a number with a unit, such as sizes have.
+    // A number, or a number with a unit, such as sizes.
     if (options.length === 2 && options[0]?.type === 'integer' && options[1]?.pattern) {
       return { kind: 'size', help: this.resolve(at).description ?? '' };
     }
@@ -125,7 +125,7 @@ export class Schemas {
     return [{ label, help, schema: option, shape, literal: this.literal(option), tags }];
   }
 
-  /** The description of the type behind a reference: it names the units. */
+  /** The description of the referenced type, which names the units. */
   unit(schema: Schema): string | undefined {
     for (const one of [schema, ...(schema.anyOf ?? []), ...(schema.items ? [schema.items] : [])]) {
       if (one.$ref) return this.root.$defs?.[one.$ref.replace('#/$defs/', '')]?.description;
@@ -133,7 +133,7 @@ export class Schemas {
     return undefined;
   }
 
-  /** What a new value begins with: the default, or the least that its form asks for. */
+  /** The initial value: the default, or the smallest value allowed by its form. */
   literal(schema: Schema): string {
     const at = this.resolve(schema);
     const isPlain = ['string', 'number', 'boolean'].includes(typeof at.default);
@@ -165,7 +165,7 @@ export class Schemas {
     }
   }
 
-  /** `key = value` of each key that a table must have. */
+  /** `key = value` for each required key of a table. */
   requiredLines(schema: Schema): string[] {
     const at = this.resolve(schema);
     return (at.required ?? []).map((key) => {
@@ -174,7 +174,7 @@ export class Schemas {
     });
   }
 
-  /** The schemas of a table's keys; of a map, that of each of its names. */
+  /** The schema at a path; in a map, every name has the same schema. */
   at(path: (string | number)[], tags: (key: string) => string | undefined = () => undefined): Schema | undefined {
     let at: Schema | undefined = this.root;
     for (const step of path) {
@@ -208,22 +208,22 @@ const WORDS: Partial<Record<Shape['kind'], string>> = {
   boolean: 'yes or no',
 };
 
-/** What new values of a pattern begin with. */
+/** Initial values to try for a pattern. */
 const EXAMPLES: [string][] = [['1s'], ['1Gb/s'], ['5%'], ['4KiB'], ['normal']];
 
-/** Whether a text is as a pattern asks. */
+/** Whether a text matches a pattern. */
 export function matches(pattern: string, text: string): boolean {
   return new RegExp(pattern, 'u').test(text);
 }
 
-/** A default in few words, for an empty control. */
+/** A short form of the default, for an empty control. */
 export function presetText(schema: Schema): string {
   const preset = schema.default;
   if (preset == null) return '';
   return typeof preset === 'object' ? JSON.stringify(preset) : String(preset);
 }
 
-/** Keys that name other parts of the experiment, and the tables that they are in. */
+/** Keys that refer to other parts of the experiment, and the tables with those parts. */
 export const REFERENCES: Record<string, (string | number)[][]> = {
   host: [['hosts'], ['lab', 'hosts']],
   hosts: [['hosts'], ['lab', 'hosts']],

@@ -1,12 +1,12 @@
-// Where the parts of an experiment stand in its sketch: hosts in columns by their distance from those that make load.
+// Lays out an experiment's sketch: hosts in columns by their distance from the hosts that generate load.
 import type { CheckedPlan } from '../lib/api';
 
 export interface Box {
   name: string;
   kind: string;
-  /** A line for each thing on it. */
+  /** A line for each thing that runs on it. */
   lines: { text: string; is: 'workload' | 'target' | 'role' }[];
-  /** Outside of the experiment's hosts: something that is opened by its address. */
+  /** Not one of the experiment's hosts: something opened by its address. */
   isOutside: boolean;
   x: number;
   y: number;
@@ -38,7 +38,7 @@ export function cut(text: string, most: number): string {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
-/** Lays out hosts, and targets that are opened by an address. */
+/** Lays out hosts, and targets that are opened by address. */
 export function layout(plan: CheckedPlan): Layout {
   const boxes = new Map<string, Box>();
   const box = (key: string, name: string, kind: string, isOutside = false) => {
@@ -68,7 +68,7 @@ export function layout(plan: CheckedPlan): Layout {
       if (home && home !== host) uses.add(JSON.stringify([host, home]));
     }
   }
-  // A host with nothing on it and no link is in nobody's way.
+  // Leave out this machine if it has neither a role nor a link.
   const linked = new Set(plan.links.flatMap((link) => [link.a, link.b]));
   for (const [key, one] of boxes) {
     if (one.lines.length === 0 && !linked.has(key) && key === LOCAL && boxes.size > 1) boxes.delete(key);
@@ -78,13 +78,13 @@ export function layout(plan: CheckedPlan): Layout {
   const links = plan.links.map((link): Wire => wire(boxes, link.a, link.b, link.name, link.impairments, true));
   const direct = [...uses]
     .map((use) => JSON.parse(use) as [string, string])
-    // Between hosts of the lab, the links say how they reach each other.
+    // Between hosts of the lab, the links show the connection.
     .filter(([host, home]) => !(linked.has(host) && linked.has(home)))
     .map(([host, home]): Wire => wire(boxes, host, home, '', '', false));
   return { boxes: [...boxes.values()], wires: [...links, ...direct], ...columns };
 }
 
-/** Puts boxes into columns by their distance from the first ones; how large all of it is. */
+/** Arranges boxes in columns by their distance from the first ones; returns the total size. */
 function place(boxes: Map<string, Box>, edges: string[][]): { width: number; height: number } {
   const distance = new Map<string, number>();
   const starts = [...boxes].filter(([, one]) => one.lines.some((line) => line.is === 'workload')).map(([key]) => key);

@@ -1,24 +1,24 @@
-// What a text says, as tables and values by path, each with its place in the text: what the form shows.
+// The parsed text as a tree of tables and values, each with its position in the text: what the form shows.
 import type { Entry, Inline, List, Scalar, Scan, Section } from './scan';
 
 export type Path = (string | number)[];
 
-/** A table, whichever way it is written: below headers, by dotted keys, or inline. */
+/** A table, however it is written: below headers, with dotted keys, or inline. */
 export interface TableNode {
   node: 'table';
   path: Path;
   children: Map<string, Node>;
-  /** Its own header, when it has one; the root's is the top of the text. */
+  /** Its own header, if any; for the root, the top of the text. */
   section?: Section;
-  /** The braces, when it is inline. */
+  /** Its braces, if it is inline. */
   inline?: Inline;
-  /** The entry or item that is this table, when it is inline. */
+  /** The entry or item that is this table, if it is inline. */
   entry?: Entry;
-  /** The last of the dotted keys that make it, in whose section, and how many of their keys are its own path. */
+  /** The last dotted key that created it, and how many parts of that key are the table's own path. */
   dotted?: { entry: Entry; depth: number };
 }
 
-/** A value that is no table. */
+/** A value that isn't a table. */
 export interface ValueNode {
   node: 'value';
   path: Path;
@@ -26,12 +26,12 @@ export interface ValueNode {
   entry?: Entry;
 }
 
-/** A list of tables, with a header each (`[[fault]]`) or in brackets. */
+/** A list of tables, each with its own header (`[[fault]]`) or all in brackets. */
 export interface TablesNode {
   node: 'tables';
   path: Path;
   items: Node[];
-  /** The brackets, when it is written so. */
+  /** Its brackets, if written that way. */
   list?: List;
   entry?: Entry;
 }
@@ -42,7 +42,7 @@ function table(path: Path): TableNode {
   return { node: 'table', path, children: new Map() };
 }
 
-/** The tree of a text. Of what is there twice, the first counts: the program refuses the second. */
+/** Builds the tree of a text. Of duplicates, the first counts: the program rejects the second. */
 export function tree(scan: Scan): TableNode {
   const root = table([]);
   for (const section of scan.sections) {
@@ -54,7 +54,7 @@ export function tree(scan: Scan): TableNode {
   return root;
 }
 
-/** The table that a header opens; none where its name is taken by a value. */
+/** The table opened by a header; `undefined` if a value already has its name. */
 function open(root: TableNode, section: Section): TableNode | undefined {
   let at = root;
   for (const [index, { name }] of section.keys.entries()) {
@@ -112,7 +112,7 @@ export function items(at: Node): Node[] {
   return at.value.items.map((item, index) => node([...at.path, index], item));
 }
 
-/** What is at a path. */
+/** The node at a path. */
 export function find(root: TableNode, path: Path): Node | undefined {
   let at: Node | undefined = root;
   for (const step of path) {
@@ -123,18 +123,18 @@ export function find(root: TableNode, path: Path): Node | undefined {
   return at;
 }
 
-/** Names in the table at a path. */
+/** The names in the table at a path. */
 export function names(root: TableNode, path: Path): string[] {
   const at = find(root, path);
   return at?.node === 'table' ? [...at.children.keys()] : [];
 }
 
-/** The plain value of a list's item or of a key. */
+/** The plain value of a key or a list item. */
 export function plain(value: Entry['value']): string | number | boolean | undefined {
   return value.type === 'list' || value.type === 'inline' ? undefined : value.value;
 }
 
-/** Everything as plain values. */
+/** A node as plain values. */
 export function toPlain(at: Node): unknown {
   if (at.node === 'table') return Object.fromEntries([...at.children].map(([name, child]) => [name, toPlain(child)]));
   if (at.node === 'tables') return at.items.map(toPlain);

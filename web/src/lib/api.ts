@@ -1,14 +1,14 @@
-// What the page asks of `brunt serve` (docs/live-page.md has the table), and how it says that it was refused.
+// Requests to `brunt serve` (docs/live-page.md has the table), and how it refuses them.
 
 export interface About {
   version: string;
   mode: 'serve' | 'run';
-  /** The run under way, or the one to stop on a page of one run. */
+  /** The current run, or the run that a page of a single run can stop. */
   running: string | null;
   can_start?: boolean;
 }
 
-/** Something in the text of an experiment is wrong; lines and columns count from 1, columns in units of UTF-16. Some have no place. */
+/** A mistake in an experiment's text. Lines and columns count from 1, columns in UTF-16 units. Some have no position. */
 export interface Problem {
   line: number | null;
   column: number | null;
@@ -45,11 +45,11 @@ export interface PlanFault {
   kind: string;
   what: string;
   on?: string | null;
-  /** Seconds of measured time; 0 of one that is there from the begin. */
+  /** Seconds of measured time; 0 if it is active from the start. */
   from_s: number;
-  /** `null`: to the end of the run. */
+  /** `null`: until the end of the run. */
   to_s: number | null;
-  /** Whether it is part of the runs against all targets. */
+  /** Whether it applies to the runs against all targets. */
   every_run: boolean;
 }
 
@@ -70,7 +70,7 @@ export interface CheckedPlan {
 
 export interface Checked {
   errors: Problem[];
-  /** What is worth knowing, and no mistake. */
+  /** Remarks that aren't mistakes. */
   notes?: string[];
   plan: CheckedPlan | null;
 }
@@ -96,7 +96,7 @@ interface Range {
   most: number;
 }
 
-/** A result in few figures, over its points. */
+/** The main figures of a result, over its points. */
 export interface Headline {
   points: number;
   requests_per_second: Range | null;
@@ -117,7 +117,7 @@ export class Refused extends Error {
   }
 }
 
-/** The token that the address had behind its `#`: it stays in this tab, and leaves the address. */
+/** Storage key of the token, which is taken from the address after `#`, kept in this tab, and removed from the address. */
 const KEPT = 'brunt-token';
 
 export function takeToken(): void {
@@ -148,7 +148,7 @@ async function ask(method: string, path: string, body?: unknown): Promise<Respon
   try {
     said = JSON.parse(text) as typeof said;
   } catch {
-    // A refusal in plain text.
+    // A plain-text refusal.
   }
   const words = said.error ?? (text.trim() || `status ${answer.status}`);
   throw new Refused(answer.status, words, said.advice ?? null, said.errors ?? []);

@@ -1,4 +1,4 @@
-// What all charts share: their time axis, the spans of faults behind them, and colours of the page's look.
+// Shared by all charts: their time axis, the shaded spans of faults, and the colours of the page's style.
 import uPlot from 'uplot';
 import { zeroOf, type RunView } from './live.svelte';
 
@@ -8,10 +8,10 @@ export interface Span {
   name: string;
 }
 
-/** Cursors of all charts move together. */
+/** The cursors of all charts move together. */
 export const cursors = uPlot.sync('time');
 
-/** Faults of a run on its axis; one that is there still goes on to the end. */
+/** A run's faults on its time axis; an active fault extends to the end. */
 export function spans(view: RunView): Span[] {
   const zero = zeroOf(view);
   const end = view.stretches.at(-1)?.end_s ?? zero;
@@ -22,17 +22,17 @@ export function spans(view: RunView): Span[] {
   }));
 }
 
-/** As wide as the box that it is in. */
+/** The width of the containing box. */
 function size(box: HTMLElement, height: number): { width: number; height: number } {
   return { width: Math.max(box.clientWidth, 120), height };
 }
 
-/** What the options of all charts begin with. */
+/** Options shared by all charts. */
 export function frame(box: HTMLElement, height: number): Pick<uPlot.Options, 'width' | 'height' | 'legend'> {
   return { ...size(box, height), legend: { show: false } };
 }
 
-/** Keeps a chart as wide as its box until the effect that this is for ends, and with it the chart. */
+/** Keeps a chart as wide as its box; the returned function stops that and destroys the chart. */
 export function follow(box: HTMLElement, height: number, chart: () => uPlot | undefined): () => void {
   const observer = new ResizeObserver(() => chart()?.setSize(size(box, height)));
   observer.observe(box);
@@ -42,7 +42,7 @@ export function follow(box: HTMLElement, height: number, chart: () => uPlot | un
   };
 }
 
-/** The scale of the time of a run. */
+/** The time scale of a run. */
 export function timeScale(view: () => RunView | undefined): uPlot.Scale {
   const get = (): [number, number] => {
     const run = view();

@@ -1,9 +1,9 @@
-// The text that is being composed. It is kept while the page is open, whichever view is looked at, and nowhere else: it may
-// hold passwords.
+// The experiment text being composed. It is kept only while the page is open, in all views, because it may contain
+// passwords.
 
 class Drafts {
   text = $state('');
-  /** The text as it was taken from an example, a result or a file: what would be lost is what differs. */
+  /** The text as loaded from an example, a result or a file: the difference would be lost. */
   taken = $state('');
 
   take(text: string): void {

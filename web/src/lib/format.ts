@@ -1,8 +1,8 @@
-// Numbers as people read them. Three significant digits, as the terminal's table has them.
+// Formats numbers for people, with three significant digits, like the terminal's table.
 
 const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 
-/** A number with three significant digits, or all of its whole ones. */
+/** A number with three significant digits, or all of its integer digits. */
 export function short(value: number): string {
   if (!Number.isFinite(value)) return '-';
   if (Math.abs(value) >= 100 || value === 0) return grouped.format(value);

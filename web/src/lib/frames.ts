@@ -1,5 +1,5 @@
-// What the program sends, one JSON object for each server-sent event: the types of crates/brunt-web/src/live/frame.rs,
-// where each field is described. A test of that crate holds this file to the same names.
+// The messages from the program, one JSON object per server-sent event: the types of crates/brunt-web/src/live/frame.rs,
+// which documents each field. A test of that crate checks that both have the same names.
 
 export type Frame =
   | ({ frame: 'plan' } & Plan)

@@ -1,4 +1,4 @@
-// The latencies of a run that is over: what they are called, and where a summary has them.
+// The latencies of a finished run: their names, and their keys in a summary.
 import type { Latencies } from './frames';
 
 export const LATENCIES: readonly (readonly [name: string, key: keyof Latencies])[] = [

@@ -1,8 +1,8 @@
-// What the program has sent so far, and the connection to it. Series are plain arrays, since there are many: `changes`
-// counts how often they changed, and is what charts look at.
+// The connection to the program, and what it has sent so far. Series are plain arrays because they are long: `changes`
+// counts their changes, and charts depend on that.
 import type { End, Fault, Frame, Plan, Run, RunEnd, Sample, Stretch, Thinning } from './frames';
 
-/** One run, as far as this page saw it. */
+/** A run, as far as this page has seen it. */
 export interface RunView {
   run: Run;
   started_s: number | null;
@@ -15,13 +15,13 @@ export interface RunView {
 /** `idle`: connected, and nothing has run yet. */
 export type Connection = 'connecting' | 'idle' | 'live' | 'lost' | 'over';
 
-/** Runs whose series are kept, the newest. */
+/** Number of runs whose series are kept; the newest. */
 const VIEWS_MAX = 20;
-/** A longer series is asked for again: the program thins it. */
+/** Longer series are requested again: the program thins them. */
 const STRETCHES_MAX = 3000;
-/** Whoever was refused, because there are too many, asks again after so long. */
+/** Time before retrying after being refused because there are too many viewers. */
 const RETRY_MS = 5000;
-/** Lines of the log that are kept. */
+/** Number of log lines kept. */
 const NOTES_MAX = 1000;
 
 export class Live {
@@ -34,19 +34,19 @@ export class Live {
   lost = $state(0);
   missed = $state(0);
   end = $state.raw<End | null>(null);
-  /** Figures of hosts that were seen at any time, by name. */
+  /** Host figures seen so far, by name. */
   probes = $state.raw<string[]>([]);
-  /** What a screen reader is told. */
+  /** Text for screen readers. */
   said = $state('');
   changes = $state(0);
-  /** The id of the result that is being made, once it is known. */
+  /** The id of the result being produced, once known. */
   result = $state<string | null>(null);
-  /** How many plans have come. */
+  /** Number of plans received. */
   plans = 0;
   private expected: string | null = null;
-  /** Whether the server goes on after an experiment. */
+  /** Whether the server continues after an experiment. */
   stays = false;
-  /** Called when the connection is made, and when another experiment begins. */
+  /** Called on connecting, and when another experiment begins. */
   onplan: () => void = () => {};
 
   views = new Map<number, RunView>();
@@ -54,7 +54,7 @@ export class Live {
   private frame = 0;
   private isPast = true;
 
-  /** Connects; the function ends the connection. */
+  /** Connects; the returned function disconnects. */
   connect(): () => void {
     const source = new EventSource('/events');
     this.source = source;
@@ -66,13 +66,13 @@ export class Live {
     source.onerror = () => {
       if (this.connection === 'over' && !this.stays) return;
       this.connection = 'lost';
-      // It tries again by itself, unless it was refused.
+      // The browser reconnects by itself, unless the connection was refused.
       if (source.readyState === EventSource.CLOSED) setTimeout(() => this.connect(), RETRY_MS);
     };
     return () => this.source?.close();
   }
 
-  /** The view of the run under way, or of the last one. */
+  /** The view of the current run, or of the last one. */
   get now(): RunView | undefined {
     return this.current == null ? undefined : this.views.get(this.current);
   }
@@ -83,7 +83,7 @@ export class Live {
   }
 
   private changed() {
-    // One redraw for all that came since the last one.
+    // One redraw for everything since the last one.
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
@@ -140,14 +140,14 @@ export class Live {
         this.end = frame;
         this.connection = 'over';
         this.said = 'the experiment is over';
-        // A server that goes on has more to send: the next experiment.
+        // A server that continues has more to send: the next experiment.
         if (!this.stays) this.source?.close();
         break;
     }
     this.changed();
   }
 
-  /** The first frame of an experiment, or again of the same one after the connection was lost. */
+  /** The first frame of an experiment, or of the same one after reconnecting. */
   private planned(plan: Plan) {
     const isOther = this.plan?.began_unix_ms !== plan.began_unix_ms || this.plan.folder !== plan.folder;
     this.plan = plan;
@@ -166,7 +166,7 @@ export class Live {
     this.onplan();
   }
 
-  /** An experiment was started, when so many plans had come: until its own comes, nothing of another is shown. */
+  /** An experiment was started after `plans` plans had arrived: show nothing until its own plan arrives. */
   expect(id: string, plans: number) {
     if (this.plans === plans) {
       this.forget();
@@ -223,12 +223,12 @@ export class Live {
   }
 }
 
-/** What a figure of a host is called: `cpu cpu0 busy_share`. */
+/** The name of a host figure: `cpu cpu0 busy_share`. */
 export function probeName([probe, instance, metric]: Sample['values'][number]): string {
   return instance ? `${probe} ${instance} ${metric}` : `${probe} ${metric}`;
 }
 
-/** The time that charts of a run call zero: the begin of measuring, as in the report. */
+/** Time zero of a run's charts: the start of measuring, as in the report. */
 export function zeroOf(view: RunView): number {
   return view.stretches[0]?.start_s ?? view.started_s ?? view.run.at_s;
 }

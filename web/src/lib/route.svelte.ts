@@ -1,8 +1,8 @@
-// Which view the address names: `#/watch?run=3`. A link to a view is its address; the back button goes to the one before.
+// The view named by the address: `#/watch?run=3`. A link to a view is its address; the back button returns to the previous one.
 
 export interface View {
   name: 'watch' | 'compose' | 'results' | 'compare';
-  /** What follows in the path: the id of a result, or those of two. */
+  /** The rest of the path: the id of a result, or two ids. */
   parts: string[];
   query: URLSearchParams;
 }
@@ -30,7 +30,7 @@ class Route {
     addEventListener('hashchange', () => (this.view = read(location.hash)));
   }
 
-  /** The address of the view with another query. */
+  /** The address of the current view with another query. */
   with(key: string, value: string | null): string {
     const query = new URLSearchParams(this.view.query);
     if (value) query.set(key, value);
@@ -39,7 +39,7 @@ class Route {
     return `${link(this.view.name, ...this.view.parts)}${text ? `?${text}` : ''}`;
   }
 
-  /** Another query of the view, in place of the present one: the back button leaves the view. */
+  /** Changes the query in place: the back button still leaves the view. */
   query(key: string, value: string | null): void {
     history.replaceState(null, '', this.with(key, value));
     this.view = read(location.hash);

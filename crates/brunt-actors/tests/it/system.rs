@@ -25,7 +25,7 @@ impl Actor for Forward {
     }
 }
 
-/// Checks that each sender's messages arrive in order, and reports their counts when it finishes.
+/// Checks that each sender's messages arrive in order, and reports the counts when it finishes.
 struct InOrder {
     next: Vec<u64>,
     result: Sender<Vec<u64>>,
@@ -135,9 +135,10 @@ impl Actor for Count {
     fn handle(&mut self, _: (u64, u64), _: &mut Context<'_, (u64, u64)>) {}
 }
 
-/// A handler that sends far more than an inbox holds has to wait, so the capacity is kept.
+/// A handler that sends far more messages than an inbox holds has to wait, so the capacity is never
+/// exceeded.
 #[test]
-fn capacity_is_never_passed() {
+fn capacity_is_never_exceeded() {
     for schedulers in [1, 3] {
         let mut system = Builder::default().schedulers(schedulers).budget(3).manual();
         let sink = system.spawn(
@@ -178,7 +179,7 @@ fn capacity_is_never_passed() {
 /// A full inbox refuses `try_send` from outside and returns the message; accepted messages are
 /// handled later.
 #[test]
-fn a_full_inbox_refuses() {
+fn a_full_inbox_returns_the_refused_message() {
     let mut system = Builder::default().schedulers(1).manual();
     let slow = system.spawn(
         Slow { delay: SOON },
@@ -200,7 +201,7 @@ fn a_full_inbox_refuses() {
     assert!(slow.try_send(0).is_ok(), "there is room again");
 }
 
-/// Passes each message on `copies` times to a peer that does the same.
+/// Sends `copies` copies of each message to a peer that does the same.
 struct Echo {
     peer: Option<Address<Ball>>,
     copies: u32,
@@ -239,9 +240,9 @@ fn echoes(system: &brunt_actors::Manual, copies: u32) -> Address<Ball> {
 }
 
 /// Two actors that fill each other's inboxes do not deadlock: the cycle is detected, broken by a
-/// message above the capacity, and counted, and all messages arrive.
+/// message beyond the capacity, and counted, and all messages arrive.
 #[test]
-fn a_circle_of_full_inboxes_moves() {
+fn a_cycle_of_full_inboxes_is_broken() {
     for schedulers in [1, 2] {
         let mut system = Builder::default().schedulers(schedulers).budget(2).manual();
         let left = echoes(&system, 2);
@@ -259,10 +260,10 @@ fn a_circle_of_full_inboxes_moves() {
     }
 }
 
-/// A cycle in which messages multiply ends in a failure that names its actors, not in a hang or
-/// unbounded memory.
+/// A cycle in which messages multiply ends in a failure that names its actors, rather than in a
+/// hang or unbounded memory use.
 #[test]
-fn a_circle_that_multiplies_fails_by_name() {
+fn a_cycle_that_multiplies_fails_and_names_its_actors() {
     let mut system = Builder::default().schedulers(2).manual();
     let left = echoes(&system, 3);
     system.run();
@@ -278,7 +279,7 @@ fn a_circle_that_multiplies_fails_by_name() {
     assert!(failures[0].to_string().contains("raise"), "{}", failures[0]);
 }
 
-/// Panics at 3.
+/// Panics on message 3.
 struct Fragile {
     next: Address<(u64, u64)>,
 }
@@ -362,7 +363,7 @@ impl Actor for Alarm {
 
 /// Timers fire in order and on time in virtual time; an hour takes no real time.
 #[test]
-fn timers_follow_the_clock() {
+fn timers_fire_in_order_and_on_time() {
     let (result, results) = channel();
     let mut system = Builder::default().schedulers(2).manual();
     system.spawn(
@@ -426,7 +427,7 @@ impl Actor for Holding {
 
 /// Draining a pipeline lets each stage flush its pending message, source first.
 #[test]
-fn draining_goes_down_the_pipeline() {
+fn a_drain_finishes_a_pipeline_from_source_to_sink() {
     let (result, results) = channel();
     let system = Builder::default().schedulers(2).start();
     let mut next = None;
@@ -453,7 +454,7 @@ fn draining_goes_down_the_pipeline() {
 
 /// An abort ends the system at once, and every unhandled message is counted.
 #[test]
-fn abort_counts_what_is_left() {
+fn an_abort_counts_unhandled_messages() {
     let mut system = Builder::default().schedulers(2).budget(1).manual();
     let sink = system.spawn(Count, ActorOptions::named("sink"));
     for message in 0..50 {
@@ -469,9 +470,8 @@ fn abort_counts_what_is_left() {
     assert_eq!(report.snapshot.messages() + report.snapshot.undelivered, 50);
 }
 
-/// An idle scheduler takes actors from a busy one.
 #[test]
-fn an_idle_scheduler_steals() {
+fn an_idle_scheduler_steals_from_a_busy_one() {
     struct Spin(Sender<std::thread::ThreadId>);
     impl Actor for Spin {
         type Message = u32;
@@ -484,7 +484,8 @@ fn an_idle_scheduler_steals() {
             }
         }
     }
-    // On a busy machine, the second scheduler may start after the first is done; then try again.
+    // On a busy machine, the second scheduler may start only after the first is done; then try
+    // again.
     for _ in 0..50 {
         let system = Builder::default().schedulers(2).start();
         let (ran, threads) = channel();
@@ -536,9 +537,8 @@ fn old_addresses_do_not_reach_a_new_actor() {
     );
 }
 
-/// Actors spawned by an actor get its home, and they work.
 #[test]
-fn actors_spawn_actors() {
+fn spawned_actors_share_their_parents_home() {
     struct Parent(Address<(u64, u64)>);
     impl Actor for Parent {
         type Message = u64;

@@ -2,7 +2,7 @@
 //! on generated TCP connections. There are four clients with four addresses; segments are as long as the MTU allows,
 //! and messages of different connections are interleaved.
 //!
-//! The rule: the same kind and count always give the same file.
+//! The rule: the same kind and count always produce the same file.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,12 +20,12 @@ use crate::BenchError;
 const CLIENTS: usize = 4;
 /// Size of READ and WRITE: 64 KiB.
 const DATA_BYTES: usize = 64 << 10;
-/// Size of the recurring blocks, which is also the block size of the checksums.
+/// Size of the recurring blocks, which is also the block size for the checksums.
 const BLOCK_BYTES: usize = 512;
 const POOL_BLOCKS: usize = 1024;
-/// READs and WRITEs access this much of each file.
+/// READs and WRITEs access this many bytes of each file.
 const FILE_BYTES: u64 = 256 << 20;
-/// Maximum consecutive segments of one connection.
+/// Maximum number of consecutive segments of a connection.
 const BURST_MAX: u64 = 16;
 /// 2026-01-01 in Unix time.
 const START_NS: u64 = 1_767_225_600_000_000_000;
@@ -169,7 +169,7 @@ impl Composer {
         Ok(())
     }
 
-    /// Queues a connection's next message; `false` if it has no more.
+    /// Queues a connection's next message; `false` if there are no more.
     fn advance(&mut self, connection: &mut Connection) -> bool {
         let (depth, at_once) = if self.load == CaptureContent::Small {
             (16, 3)
@@ -209,7 +209,7 @@ impl Composer {
             bytes: bytes.to_vec(),
         }));
         if long || self.random.chance(0.1) {
-            // A bare acknowledgement.
+            // A pure ACK.
             connection.segments.push_back(Segment {
                 from_server: call,
                 flags: ACK,
@@ -325,7 +325,7 @@ impl Composer {
         frame.extend_from_slice(&ack.to_be_bytes());
         // 32 bytes of header, a window, a checksum to be filled in, no urgent data.
         frame.extend_from_slice(&[0x80, segment.flags, 0x20, 0, 0, 0, 0, 0]);
-        // Two bytes of padding, and time stamps in milliseconds (RFC 7323).
+        // Two bytes of padding, and timestamps in milliseconds (RFC 7323).
         frame.extend_from_slice(&[1, 1, 8, 10]);
         let stamp = (self.time_ns / 1_000_000) as u32;
         frame.extend_from_slice(&stamp.to_be_bytes());
@@ -355,7 +355,7 @@ struct End {
 }
 
 impl End {
-    /// Client and server of connection `number`, each with its own address.
+    /// The client and the server of connection `number`, each with its own address.
     fn both(number: u8, load: CaptureContent) -> [End; 2] {
         let port = if load == CaptureContent::Scsi {
             3260
@@ -405,7 +405,7 @@ mod tests {
 
     /// A generated capture is parsed to the last byte, and has the requested content.
     #[test]
-    fn composed_captures_are_whole() {
+    fn generated_captures_are_parsed_to_the_last_byte() {
         let folder = tempfile::tempdir().unwrap();
         let check = |load, mtu: usize, calls| {
             let path = folder.path().join("composed.pcap");
@@ -458,7 +458,7 @@ mod tests {
 
     /// The checksum over a header including its checksum is zero (example data of RFC 1071, 3).
     #[test]
-    fn checksums() {
+    fn the_checksum_of_a_header_with_its_checksum_is_zero() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(fold(sum(0, &bytes)), !0xddf2);
         let odd = [0x00, 0x01, 0xf2];

@@ -1,7 +1,7 @@
 //! Measures how much of a capture is recovered when the tap loses packets. All programs see the same losses;
 //! [`brunt_capture::recovery`] counts which operations were still recoverable, as in the tests.
 //!
-//! The rule: an invented operation, or one matched with another one's reply, fails the run.
+//! The rule: an operation that is invented, or matched with another operation's reply, fails the run.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -134,9 +134,9 @@ pub fn write_lossy(from: &Path, to: &Path, share: f64, seed: u64) -> Result<Vec<
 /// A capture with lost packets.
 struct Lossy {
     path: std::path::PathBuf,
-    /// Which packets of the whole capture are kept.
+    /// Which packets of the complete capture are kept.
     kept: Vec<bool>,
-    /// Its first part, for tshark, and how many packets of the whole capture that covers.
+    /// Its first part, for tshark, and the number of packets of the complete capture that it covers.
     part: std::path::PathBuf,
     part_end: u64,
 }
@@ -211,7 +211,7 @@ fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
     Some((address.0, port.parse().ok()?, xid))
 }
 
-/// How much longer the analyses take per packet on the lossy capture than on the whole one.
+/// How much longer the analyses take per packet on the lossy capture than on the complete one.
 fn slower(
     subject: &SubjectCapture,
     lossy: &Path,

@@ -1,5 +1,5 @@
-//! Writes the captures that other subjects measure, whole and with lost packets, and keeps them for other measurements
-//! (callgrind) that need the same bytes again.
+//! Writes the captures that other subjects measure, both complete and with lost packets, and keeps them for other
+//! measurements (callgrind) that need the same bytes again.
 //!
 //! The rule: existing captures are replaced, and nothing else is touched.
 
@@ -17,14 +17,14 @@ use crate::{BenchError, BenchResult, Console};
 /// Writes the captures of `settings` to `folder`.
 ///
 /// # Errors
-/// Nothing would be written, or two captures would have the same name; a file cannot be read or written.
+/// There is nothing to write, or two captures would have the same name; a file cannot be read or written.
 pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> BenchResult {
     let losses: Vec<f64> = settings.loss.iter().flatten().copied().collect();
     if !settings.files.is_empty() && losses.is_empty() {
         let what = "--make writes nothing for an existing capture; add --loss for copies with missing packets";
         return Err(BenchError::usage(what));
     }
-    // Packed captures are unpacked there.
+    // Compressed captures are decompressed there.
     let scratch = Scratch::new(Some(folder), "make")?;
     let subjects: Result<Vec<SubjectCapture>, BenchError> = match &settings.files[..] {
         [] => Made::ALL
@@ -102,9 +102,9 @@ mod tests {
     use crate::console::Unread;
     use crate::error::BenchErrorKind;
 
-    /// Captures of one run don't overwrite each other, and a run that would write nothing fails.
+    /// Captures of a run don't overwrite each other, and a run that would write nothing fails.
     #[test]
-    fn what_would_not_be_kept_is_refused() {
+    fn runs_that_would_write_nothing_are_refused() {
         let temporary = tempfile::tempdir().unwrap();
         let capture = concat!(
             env!("CARGO_MANIFEST_DIR"),

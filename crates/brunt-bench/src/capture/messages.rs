@@ -1,4 +1,4 @@
-//! Real NFSv3 calls and replies from a capture, modified: another xid, other files, 64 KiB of data instead of a byte.
+//! Real NFSv3 calls and replies from a capture, modified: another xid, other files, 64 KiB of data in place of a byte.
 //! Called by [`super::compose`].
 //!
 //! The rule: each result is parsed again by our own parser before it is used.
@@ -15,7 +15,7 @@ use brunt_wire::{nfs::v3, rpc};
 
 use crate::BenchError;
 
-/// A thousand packets of nfs-ganesha and libnfs, small operations of most procedures.
+/// A thousand packets between nfs-ganesha and libnfs, with small operations of most procedures.
 const PIECE: &[u8] = include_bytes!("../../../../testdata/nfs3-small.pcap.zst");
 
 /// A call and its reply, as captured.
@@ -30,14 +30,14 @@ pub struct CallAndReply {
 #[derive(Clone, Debug)]
 struct Message {
     bytes: Vec<u8>,
-    /// Offset and length of each file handle in it.
+    /// Offset and length of each file handle in the message.
     handles: Vec<(usize, usize)>,
 }
 
-/// The position of a message: its sender, the packet in which it begins, its offset there, and its length.
+/// The position of a message: its sender, the packet in which it starts, its offset there, and its length.
 type Lies = (Endpoint, u64, usize, usize);
 
-/// Records the positions of messages, and the handles.
+/// Records the positions of messages and of file handles.
 #[derive(Default)]
 struct Places {
     exchanges: Vec<(Procedure, Lies, Lies)>,
@@ -110,7 +110,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// `len` bytes starting at `seq`, if none is missing.
+    /// `len` bytes starting at `seq`, if none are missing.
     fn take(&self, seq: u32, len: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
@@ -138,7 +138,7 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         Pipeline::new(Places::default(), Limits::default()),
     );
     let mut streams: HashMap<(Endpoint, Endpoint), Stream> = HashMap::new();
-    // For each packet with data: its direction and the sequence number of its first byte.
+    // For each packet with data, its direction and the sequence number of its first byte.
     let mut packets: HashMap<u64, ((Endpoint, Endpoint), u32)> = HashMap::new();
     let mut index = 0;
     while source.fill(&mut batch).map_err(BenchError::failed)? {
@@ -212,13 +212,13 @@ fn put(bytes: &mut [u8], at: usize, word: u32) {
 }
 
 impl Message {
-    /// A copy with another xid, and with handles of another set of files.
+    /// A copy with another xid, and with the handles of another set of files.
     fn varied(&self, xid: u32, files: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         put(&mut bytes, 0, xid);
         for (at, len) in &self.handles {
-            // Eight bytes before the end is the file's number or a part of it; whatever it is,
-            // different handles stay different.
+            // Eight bytes before the end is the file's number or a part of it; whatever it is, different handles stay
+            // different.
             for (byte, other) in bytes[at + len - len.min(&8)..]
                 .iter_mut()
                 .zip(files.to_be_bytes())
@@ -275,10 +275,10 @@ impl CallAndReply {
         (self.call.varied(xid, files), self.reply.varied(xid, files))
     }
 
-    /// A READ at another offset, answered with `data`.
+    /// A READ at another offset that is answered with `data`.
     ///
     /// # Panics
-    /// It is not a successful READ.
+    /// If this is not a successful READ.
     pub fn read(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         // READ3args end with offset and count.
@@ -303,7 +303,7 @@ impl CallAndReply {
     /// A WRITE of `data` at another offset.
     ///
     /// # Panics
-    /// It is not a successful WRITE.
+    /// If this is not a successful WRITE.
     pub fn write(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         let (header, args, ..) = self.parts().expect("it is whole");
@@ -331,7 +331,7 @@ mod tests {
 
     /// Most procedures occur, and each modified exchange is parsed back with its changes.
     #[test]
-    fn exchanges_and_their_variants() {
+    fn modified_exchanges_are_parsed_back() {
         let all = exchanges().unwrap();
         let procedures: BTreeSet<Procedure> =
             all.iter().map(|exchange| exchange.procedure).collect();
@@ -398,7 +398,7 @@ mod tests {
             matches!(results.body, ResultBody::Write { count: 65_536, .. }),
             "{results:?}"
         );
-        // Another set of files has other handles of the same lengths; the same set has the same handles.
+        // Another set of files has different handles of the same lengths; the same set has the same handles.
         let lookup = of(Procedure::Lookup);
         assert!(!lookup.call.handles.is_empty() && !lookup.reply.handles.is_empty());
         assert_ne!(lookup.varied(1, 1), lookup.varied(1, 2));

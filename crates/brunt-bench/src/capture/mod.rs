@@ -1,6 +1,6 @@
-//! `brunt-bench capture`: how fast captures are analysed, compared with tshark and nfstrace, and how much is
-//! recovered when the tap loses packets. All programs read the same files from the page cache, in turns. Also
-//! sends a capture out of an interface, to test live captures.
+//! `brunt-bench capture`: how fast captures are analysed, compared with tshark and nfstrace, and how much is recovered
+//! when the tap loses packets. All programs read the same files from the page cache, in turns. Can also send a capture
+//! out of an interface, to test live captures.
 
 mod compose;
 mod loss;

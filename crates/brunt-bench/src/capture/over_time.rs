@@ -1,9 +1,10 @@
 //! Measures an analysis over time while a tap repeatedly loses packets (Figure 8 of the Chronicle paper). Packets
-//! arrive at a set pace, in phases without and with losses. Each interval counts the operations found, the packets that
-//! arrived but are not analysed yet (the backlog), and the data that is kept because something before it is missing.
+//! arrive at a set pace, in phases without and with losses. For each interval, counts the operations found, the packets
+//! that have arrived but not been analysed (the backlog), and the data that is kept because something before it is
+//! missing.
 //!
-//! The rule: a clock sets the arrival times, not the reader. A packet is due when the line would have carried all
-//! before it; a packet that is due but not analysed is backlog, however late the analysis is.
+//! The rule: a clock sets the arrival times, not the reader. A packet is due when the line would have carried
+//! everything before it; a packet that is due but not analysed is backlog, however late the analysis is.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,10 @@ use serde_json::{Value, json};
 use super::subject::SubjectCapture;
 use crate::{BenchError, Console};
 
-/// Packets arrive at this share of the analysis's maximum rate without losses: the paper's 10 of 14 Gb/s.
+/// Packets arrive at this share of the maximum rate of the analysis without losses: the paper's 10 of 14 Gb/s.
 const PACE: f64 = 0.7;
-/// Passes without a pace, the quickest of which gives the maximum rate: a pass takes less than a second, and
-/// interference only makes it slower.
+/// Number of passes without a pace, the fastest of which gives the maximum rate: a pass takes less than a second, and
+/// interference can only make it slower.
 const TRIALS: u32 = 3;
 /// Number of intervals.
 const INTERVALS: u32 = 120;
@@ -37,8 +38,8 @@ impl Sink for Count {
     fn on_checksums(&mut self, _run: &ChecksumRun<'_>) {}
 }
 
-/// The phases of losses: equal shares of the packets, with a phase without losses before, between and
-/// after those with losses.
+/// The phases of losses: equal shares of the packets, with a phase without losses before, between and after those with
+/// losses.
 struct Turns {
     shares: Vec<f64>,
     /// Packets per phase.
@@ -61,7 +62,7 @@ impl Turns {
     }
 }
 
-/// Counters at the end of an interval, from the start of the run.
+/// Counters at the end of an interval, since the start of the run.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     at_s: f64,
@@ -73,7 +74,7 @@ struct Seen {
     kept_bytes: usize,
 }
 
-/// One pass over a capture, at a pace in bytes per second or as fast as possible.
+/// A pass over a capture, either at a pace in bytes per second or as fast as possible.
 struct Pass<'a> {
     turns: &'a Turns,
     losses: Vec<Loss>,
@@ -83,7 +84,7 @@ struct Pass<'a> {
     interval_s: f64,
     now: Seen,
     intervals: Vec<Seen>,
-    /// When each phase began.
+    /// When each phase started.
     begins: Vec<f64>,
 }
 
@@ -132,7 +133,7 @@ impl Pass<'_> {
                     true => self.pipeline.on_packet(&packet),
                     false => self.now.lost += 1,
                 }
-                // Reading the clock for each packet would be part of the measurement.
+                // Reading the clock for each packet would affect the measurement.
                 if self.now.packets.is_multiple_of(64) {
                     self.look();
                 }
@@ -147,7 +148,7 @@ impl Pass<'_> {
     fn wait_for(&self, bytes: u64) {
         let Some(pace) = self.pace else { return };
         let due = Duration::from_secs_f64(bytes as f64 / pace);
-        // Checked only every 16 packets: after a wait, many packets have gathered, so most are late already.
+        // Checked only every 16 packets: many packets have accumulated after a wait, so most are already late.
         if self.now.packets.is_multiple_of(16) {
             while let Some(early) = due.checked_sub(self.started.elapsed()) {
                 if early.is_zero() {
@@ -162,7 +163,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Records an interval when it is over.
+    /// Records an interval once it is over.
     fn look(&mut self) {
         let at_s = self.started.elapsed().as_secs_f64();
         if at_s < (self.intervals.len() + 1) as f64 * self.interval_s {
@@ -179,7 +180,7 @@ impl Pass<'_> {
     }
 }
 
-/// Runs a capture as fast as possible, then at a pace with phases of losses; returns the figures for the JSON.
+/// Processes a capture as fast as possible, then at a pace with phases of losses; returns the figures for the JSON.
 pub fn run(
     subject: &SubjectCapture,
     shares: &[f64],
@@ -259,7 +260,7 @@ mod tests {
 
     /// Losses occur only in their phases, which are surrounded by phases of the same length without losses.
     #[test]
-    fn losses_take_turns() {
+    fn losses_occur_only_in_their_phases() {
         let turns = Turns::of(&[0.01, 0.05], 1000);
         assert_eq!(turns.shares, [0.0, 0.01, 0.0, 0.05, 0.0]);
         assert_eq!(
@@ -268,10 +269,10 @@ mod tests {
         );
     }
 
-    /// If every packet in the middle of a capture is lost, nothing is lost before and after; every packet and every
-    /// operation is in some interval, except those of the last, unfinished one.
+    /// If every packet in the middle of a capture is lost, none before or after it is; every packet and every operation
+    /// is in some interval, except for those of the last, unfinished one.
     #[test]
-    fn intervals_account_for_a_capture() {
+    fn intervals_account_for_every_packet_and_operation() {
         let file = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../testdata/nfs3-small.pcap.zst"

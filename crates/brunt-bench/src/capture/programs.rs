@@ -1,5 +1,5 @@
-//! The programs that analyse a capture: Brunt, tshark, nfstrace. Each is a separate process, measured
-//! from start to end.
+//! The programs that analyse a capture: Brunt, tshark, nfstrace. Each is a separate process, measured from start to
+//! end.
 //!
 //! The rule: a program's results are read from its output, never assumed.
 
@@ -59,7 +59,7 @@ pub enum Program {
     Nfstrace,
 }
 
-/// Tables that can be omitted from a trace, since they can be derived from other tables.
+/// Tables that can be omitted from a trace, because they can be derived from other tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TablesLeftOut {
     /// `latency_histograms`.
@@ -99,7 +99,7 @@ pub struct ProgramRun {
 }
 
 impl Program {
-    /// The programs to compare, our own first.
+    /// The programs to compare, ours first.
     pub const ALL: [Program; 4] = [
         Program::Analyses,
         Program::Trace,
@@ -120,7 +120,7 @@ impl Program {
         }
     }
 
-    /// Why it cannot run on this machine, if so.
+    /// Why it cannot run on this machine, if it can't.
     pub fn missing(self) -> Option<String> {
         match self {
             Program::Analyses | Program::Trace | Program::TraceWithout(_) => None,
@@ -133,13 +133,13 @@ impl Program {
         }
     }
 
-    /// Whether it finds operations in this capture. nfstrace supports only NFS, and tshark is asked
-    /// only for NFS fields.
+    /// Whether it finds operations in this capture. nfstrace only supports NFS, and tshark is only asked for NFS
+    /// fields.
     pub fn reads(self, subject: &SubjectCapture) -> bool {
         !subject.scsi || !matches!(self, Program::Tshark | Program::Nfstrace)
     }
 
-    /// Maximum number of cores; `None` for all.
+    /// Maximum number of cores; `None` for all of them.
     fn cores(self) -> Option<usize> {
         match self {
             Program::Analyses => Some(1),
@@ -148,11 +148,11 @@ impl Program {
         }
     }
 
-    /// Processes a capture. tshark's calls are those that it shows as NFS; nfstrace's are the pairs of call and reply
-    /// in its histograms.
+    /// Processes a capture. tshark's calls are those that it shows as NFS; nfstrace's are the call/reply pairs in its
+    /// histograms.
     ///
     /// # Errors
-    /// It does not start, it fails, or its output is not as expected.
+    /// It doesn't start, it fails, or its output is not as expected.
     pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<ProgramRun, BenchError> {
         let tell = |error: io::Error| BenchError::failed(format!("{}: {error}", self.name()));
         let own = || program::brunt().map(Command::new);
@@ -181,7 +181,7 @@ impl Program {
                 &mut command
             }
             Program::Tshark => &mut command,
-            // It writes a file for each connection into its working directory.
+            // It writes a file per connection into its working directory.
             Program::Nfstrace => command
                 .args(["-m", "stat", "-a", BREAKDOWN, "-I"])
                 .arg(capture),
@@ -250,8 +250,8 @@ impl Program {
     }
 }
 
-/// `reorder` makes tshark wait for late segments. Without it, tshark misses some operations of a whole capture; with
-/// it, tshark waits for lost segments forever and finds next to nothing in a lossy one.
+/// `reorder` makes tshark wait for late segments. Without it, tshark misses some operations of a complete capture; with
+/// it, tshark waits forever for lost segments and finds next to nothing in a lossy one.
 fn tshark(capture: &Path, reorder: bool) -> Command {
     let mut command = peers::command("tshark");
     command.arg("-n").arg("-r").arg(capture);
@@ -285,8 +285,8 @@ fn histogram_operations(lines: &[String]) -> Option<u64> {
     operations
 }
 
-/// The messages in a line of [`FIELDS`]: the client's address and port, the xid, and whether it is a reply. A frame
-/// with several messages lists all of them.
+/// The messages in a line of [`FIELDS`]: the client's address and port, the xid, and whether it is a reply. For a frame
+/// with several messages, the line lists all of them.
 pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
     let mut fields = line.split('\t').skip(1);
     let mut next = || fields.next().unwrap_or_default();
@@ -301,10 +301,10 @@ pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
         })
 }
 
-/// Passes on tshark's fields of a lossy capture, line by line.
+/// Passes on tshark's fields for a lossy capture, line by line.
 ///
 /// # Errors
-/// It does not start, or fails.
+/// It doesn't start, or it fails.
 pub fn each_line_of_tshark(
     capture: &Path,
     scratch: &Scratch,
@@ -348,7 +348,7 @@ mod tests {
 
     /// The totals of protocols are added up; those of sessions are not counted again.
     #[test]
-    fn nfstraces_totals() {
+    fn nfstraces_protocol_totals_are_added_up() {
         let check = |text: &str, expected: Option<u64>| {
             let lines: Vec<String> = text.lines().map(str::to_string).collect();
             assert_eq!(histogram_operations(&lines), expected, "{text}");
@@ -368,7 +368,7 @@ mod tests {
 
     /// The messages in a frame are separated, and each names its client.
     #[test]
-    fn tsharks_messages() {
+    fn tsharks_messages_are_separated() {
         let check = |line: &str, expected: &[((&str, &str), u32, bool)]| {
             assert_eq!(messages(line).collect::<Vec<_>>(), expected, "{line}");
         };
@@ -389,7 +389,7 @@ mod tests {
 
     /// A child process gets one core, and our own restriction is lifted afterwards.
     #[test]
-    fn cores_are_given_back() {
+    fn a_core_restriction_is_lifted_afterwards() {
         let before = sched_getaffinity(None).unwrap();
         let inside = on_cores(Some(1), || Ok(sched_getaffinity(None)?)).unwrap();
         assert_eq!(inside.count(), 1);

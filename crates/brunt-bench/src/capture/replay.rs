@@ -1,4 +1,4 @@
-//! `brunt-bench capture FILE --replay IFACE`: sends a capture file out of an interface at a given rate, or as fast as
+//! `brunt-bench capture FILE --replay IFACE`: sends a capture file out of an interface, at a given rate or as fast as
 //! the interface accepts it, to test a live capture at the other end.
 
 use std::path::Path;
@@ -12,16 +12,16 @@ use crate::{BenchError, BenchResult, Console};
 
 /// Frames per send call.
 const BATCH: usize = 64;
-/// Limit, because a file is held in memory while it is sent.
+/// Maximum size of a file, because it is held in memory while it is sent.
 const FILE_BYTES_MAX: usize = 4 << 30;
 
 /// How to send a file.
 pub struct Replay<'a> {
     /// The interface's name.
     pub interface: &'a str,
-    /// Number of times to send the file,
+    /// Number of times to send the file, unless `duration` is given.
     pub times: u32,
-    /// or how long to send it.
+    /// How long to send it.
     pub duration: Option<Span>,
     /// Maximum rate in gigabits per second.
     pub rate: Option<f64>,
@@ -85,7 +85,7 @@ impl Replay<'_> {
 /// Offset and length of a frame.
 type FrameExtent = (usize, usize);
 
-/// The file's packets, concatenated.
+/// Loads the file's packets, concatenated.
 fn load(file: &Path) -> Result<(Vec<u8>, Vec<FrameExtent>), BenchError> {
     let mut source = FileSource::open(file).map_err(BenchError::usage)?;
     let (mut batch, mut bytes, mut frames) = (PacketBatch::default(), Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! iSCSI exchanges for generated captures: a login without digests, then READ (10), WRITE (10) and SYNCHRONIZE CACHE
-//! (10) on one logical unit, as sent by an initiator with immediate data and a target with status in its last Data-In.
-//! Called by [`super::compose`].
+//! (10) on a single logical unit, as sent by an initiator with immediate data and a target that sends status in its
+//! last Data-In. Called by [`super::compose`].
 //!
 //! The rule: tags are command numbers, so none occurs twice.
 
@@ -15,7 +15,7 @@ const BLOCK_BYTES: u64 = 512;
 const FINAL: u8 = 0x80;
 const SIMPLE: u8 = 1;
 
-/// A header and its data, padded.
+/// Appends a header and its data, padded.
 fn put(stream: &mut Vec<u8>, header: impl Into<Bhs>, data: &[u8]) {
     let mut bhs: Bhs = header.into();
     bhs.data_segment_length = U24::new(data.len() as u32);
@@ -24,7 +24,7 @@ fn put(stream: &mut Vec<u8>, header: impl Into<Bhs>, data: &[u8]) {
     stream.resize(stream.len() + padded(data.len()) - data.len(), 0);
 }
 
-/// The login of client `number` and its response: one exchange, straight into the full feature phase.
+/// The login of client `number` and its response: a single exchange, directly into the full feature phase.
 pub fn login(number: u8) -> (Vec<u8>, Vec<u8>) {
     let flags = FINAL | 1 << 2 | code::login::STAGE_FULL_FEATURE;
     let (mut request, mut response) = (Vec::new(), Vec::new());
@@ -118,7 +118,7 @@ fn response(tag: u32) -> Vec<u8> {
     reply
 }
 
-/// A WRITE with all its data, and its status.
+/// A WRITE with all of its data, and its status.
 pub fn write(tag: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut request = Vec::with_capacity(data.len() + 48);
     put(
@@ -135,7 +135,7 @@ pub fn write(tag: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (request, response(tag))
 }
 
-/// A SYNCHRONIZE CACHE of everything.
+/// A SYNCHRONIZE CACHE for the whole logical unit.
 pub fn flush(tag: u32) -> (Vec<u8>, Vec<u8>) {
     let mut request = Vec::new();
     put(

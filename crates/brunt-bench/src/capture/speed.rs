@@ -1,5 +1,5 @@
-//! Measures how fast captures are analysed. Programs take turns, round by round; goals and ratios use the
-//! median over rounds. tshark reads only a part of the capture, so its rate is compared.
+//! Measures how fast captures are analysed. Programs take turns, round by round; goals and ratios use the median over
+//! rounds. tshark reads only a part of the capture, so it is compared by its rate.
 
 use brunt_capture::trace::extents::ExtentSizes;
 use brunt_core::quantity::Size;
@@ -11,7 +11,7 @@ use crate::sample::{extremes, median};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-/// Rates are not judged on shorter captures, where the program's start dominates.
+/// Rates are not judged on shorter captures, where the time for starting the program dominates.
 const JUDGED_BYTES_MIN: u64 = 32 << 20;
 
 /// A program's runs on one capture.
@@ -31,7 +31,7 @@ impl Contestant {
         self.subject.wire_bytes as f64 * 8e-9 / run.wall.as_secs_f64()
     }
 
-    /// Per second of CPU time.
+    /// Gigabits per second of CPU time.
     fn gbit_per_cpu_s(&self, run: &ProgramRun) -> f64 {
         self.subject.wire_bytes as f64 * 8e-9 / run.cpu.as_secs_f64()
     }
@@ -99,7 +99,7 @@ pub fn run(
         }
         let zstd_bytes = zstd_bytes(subject)?;
         tables.push(print(subject, &contestants, zstd_bytes, output));
-        // The next capture needs the page cache.
+        // The next capture needs the space in the page cache.
         if subject.path.starts_with(scratch.join("")) {
             let _ = std::fs::remove_file(&subject.path);
         }
@@ -108,7 +108,7 @@ pub fn run(
     Ok(())
 }
 
-/// The installed programs; notes those that are missing.
+/// The installed programs; prints a note for those that are missing.
 pub fn present(output: &dyn Console) -> Vec<Program> {
     let missing = Program::ALL.iter().filter_map(|program| program.missing());
     missing.for_each(|why| output.note(format_args!("left out: {why}")));
@@ -118,7 +118,7 @@ pub fn present(output: &dyn Console) -> Vec<Program> {
         .collect()
 }
 
-/// The `present` programs that find operations in this capture.
+/// Those of the `present` programs that find operations in this capture.
 pub fn readers(present: &[Program], subject: &SubjectCapture) -> Vec<Program> {
     present
         .iter()
@@ -238,7 +238,7 @@ fn extents(contestants: &[Contestant], output: &dyn Console) -> Vec<Value> {
     found.map(line).collect()
 }
 
-/// A figure that is compared with a goal, or a ratio without a goal.
+/// A figure that is compared with a goal, or a ratio without one.
 struct Verdict {
     text: String,
     value: f64,

@@ -14,12 +14,12 @@ use super::compose::{CaptureContent, compose};
 use crate::BenchError;
 use crate::scratch::Scratch;
 
-/// The goals for a kind of capture, on two cores of a machine like the one on which they were set.
+/// The goals for a kind of capture, on two cores of a machine like the one they were set on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goals {
-    /// One core, all analyses: gigabits per second.
+    /// With one core, all analyses: gigabits per second.
     pub analyses_gbit: f64,
-    /// Two cores, writing the trace: gigabits per second.
+    /// With two cores, writing the trace: gigabits per second.
     pub trace_gbit: Option<f64>,
     /// The same in calls per second.
     pub trace_calls: Option<f64>,
@@ -31,7 +31,7 @@ pub struct Goals {
 
 /// The memory goal for any capture.
 pub const MEMORY_BYTES_MAX: u64 = 300 << 20;
-/// Calls with at least this many bytes on average count as data transfers.
+/// Calls that average at least this many bytes count as data transfers.
 const LARGE_CALL_BYTES: u64 = 16 << 10;
 /// Packets longer than this are jumbo frames.
 const ORDINARY_PACKET_BYTES: u32 = 1600;
@@ -63,17 +63,17 @@ pub struct SubjectCapture {
     pub path: PathBuf,
     /// Its length.
     pub file_bytes: u64,
-    /// Packets in it.
+    /// Number of packets in it.
     pub packets: u64,
     /// Their total length on the wire.
     pub wire_bytes: u64,
     /// The length of the longest packet.
     pub packet_bytes_max: u32,
-    /// RPC calls and SCSI commands in it.
+    /// Number of RPC calls and SCSI commands in it.
     pub calls: u64,
-    /// Whether these are mostly SCSI commands: programs that only know NFS are left out.
+    /// Whether these are mostly SCSI commands, so that programs that only know NFS are left out.
     pub scsi: bool,
-    /// Whether it was generated for the run, so that nothing in it was retransmitted.
+    /// Whether it was generated for the run, so that it contains no retransmissions.
     pub made: bool,
 }
 
@@ -128,7 +128,7 @@ impl SubjectCapture {
         Goals::of(self)
     }
 
-    /// The first part of it as another file: its packets up to a total of `bytes`.
+    /// Its first part as another file: its packets up to a total of `bytes`.
     pub fn part(&self, bytes: u64, to: &Path) -> Result<SubjectCapture, BenchError> {
         let mut written = 0;
         write_packets(&self.path, to, |_, packet| {
@@ -159,7 +159,7 @@ fn calls_of(path: &Path) -> Result<(u64, u64), BenchError> {
     Ok((ledger.calls, outcome.sink.0))
 }
 
-/// Whether a file is uncompressed classic pcap, which every program reads.
+/// Whether a file is uncompressed classic pcap, which every program can read.
 fn is_plain(file: &Path) -> io::Result<bool> {
     let mut magic = [0; 4];
     let read = File::open(file)?.take(4).read(&mut magic)?;
@@ -222,7 +222,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// All of them, with as many calls as the captures on which the goals were set.
+    /// All generated captures, with as many calls as the captures that the goals were set on.
     pub const ALL: [Made; 4] = [
         Made {
             name: "64 KiB READ and WRITE, MTU 1500",
@@ -250,7 +250,7 @@ impl Made {
         },
     ];
 
-    /// Generates it in a folder; a tenth of it if `quick`.
+    /// Generates it in a folder, at a tenth of the size if `quick`.
     pub fn subject(&self, folder: &Path, quick: bool) -> Result<SubjectCapture, BenchError> {
         let path = folder.join(format!(
             "{}-{}.pcap",

@@ -1,7 +1,7 @@
 //! Measures the cost of the mergeable tables, `latency_histograms` and `sketches`: traces with both, with one, and with
 //! neither, in turns.
 //!
-//! The rule: all read the same capture in the same round, in an order drawn for each round.
+//! The rule: all of them read the same capture in the same round, in an order drawn for each round.
 
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ pub fn run(
     Ok(())
 }
 
-/// `runs`: those with all tables, then in the order of [`WITHOUT`].
+/// `runs` contains the runs with all tables, then those in the order of [`WITHOUT`].
 fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Console) -> Value {
     let [all, without @ ..] = runs else {
         unreachable!("those with all tables come first")
@@ -93,7 +93,7 @@ fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Consol
     })
 }
 
-/// The ratio of a figure with all tables to the one with fewer.
+/// The ratio between a figure with all tables and the same figure with fewer.
 fn ratio(
     all: &[ProgramRun],
     fewer: &[ProgramRun],

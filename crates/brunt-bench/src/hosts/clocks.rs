@@ -14,7 +14,7 @@ const ROUNDS: u32 = 16;
 /// Minimum share of estimates that must contain the true offset.
 const HELD_MIN: f64 = 0.99;
 
-/// Makes estimates for all hosts together, over links of this kind.
+/// Makes estimates for all hosts concurrently, over links of this kind.
 pub(super) fn measure(
     testbed: &Testbed,
     link: &LinkKind,

@@ -1,7 +1,7 @@
-//! Measures the cost of many lightly loaded agents to their controller: CPU time, memory and bytes, for
-//! each number of agents.
+//! Measures how much many lightly loaded agents cost their controller: CPU time, memory and bytes, for each number of
+//! agents.
 //!
-//! The hosts are not sampled: all of them would sample this one machine, which is more work than the load.
+//! The hosts are not sampled: all of them would sample this one machine, which is more work than the load itself.
 //!
 //! The rule: the controller is `brunt run` in a separate process, measured by the kernel from start to end.
 
@@ -22,7 +22,7 @@ use crate::{BenchError, Console};
 /// Requests per second for each agent.
 const RATE: u32 = 10;
 
-/// Measures one number of agents after the other.
+/// Measures one number of agents after another.
 pub(super) fn measure(
     numbers: &[u16],
     seconds: u64,
@@ -31,7 +31,7 @@ pub(super) fn measure(
     let scratch = Scratch::new(None, "agents")?;
     let authority = Authority::in_folder(scratch.path()).map_err(BenchError::failed)?;
     let controller = authority.controller().map_err(BenchError::failed)?;
-    // One host runs all agents and the controller, so their cost is measured without a network.
+    // A single host runs all agents and the controller, so their cost is measured without a network.
     let lab = Lab::new(["here"], Clock::Monotonic).map_err(BenchError::failed)?;
     let here = lab.host("here").map_err(BenchError::failed)?;
     let address = here.address();

@@ -3,7 +3,7 @@
 //!
 //! All hosts are on this machine, so a clock's true offset is the shift that its agent applies.
 //!
-//! The rule: agents and bare processes start in turns, at times of one clock.
+//! The rule: agents and bare processes start in turns, at times on a single clock.
 
 mod clocks;
 mod many_agents;
@@ -23,7 +23,7 @@ use testbed::Testbed;
 
 /// Number of hosts in the first two parts.
 const HOSTS: usize = 8;
-/// Maximum shift of a clock, in either direction.
+/// Maximum shift of a clock in either direction.
 const SHIFT_MAX_NS: f64 = 500e6;
 
 /// Hosts with separate clocks: the accuracy of clock estimates and starts, and the cost of agents

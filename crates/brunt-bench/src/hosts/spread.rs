@@ -1,8 +1,8 @@
-//! Measures how far apart the workers of eight hosts start, in turns with bare processes that sleep
-//! until the same time.
+//! Measures how far apart the workers of eight hosts start, in turns with bare processes that sleep until the same
+//! time.
 //!
-//! The rule: a host's start is dated with the true offset of its clock, which is known here, so the error of its
-//! estimate is part of the spread. Brunt's own estimate of the spread is printed next to it.
+//! The rule: the time of a host's start is computed with the true offset of its clock, which is known here, so the
+//! error of the clock's estimate is part of the spread. Brunt's own estimate of the spread is printed next to it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -27,15 +27,15 @@ use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
 
-/// How early bare processes are started before their time: as much notice as hosts get, and more than a
-/// program takes to load.
+/// How long before their start time bare processes are launched: as much notice as hosts get, and more than a program
+/// takes to load.
 const NOTICE: Duration = Duration::from_millis(600);
 
-/// A bare process prints its wake-up time and exits only this much later, so that the first to wake takes no
-/// CPU from the others.
+/// A bare process prints its wake-up time and exits only this much later, so that the first one to wake up takes no CPU
+/// time from the others.
 const APART: Duration = Duration::from_millis(100);
 
-/// Sleeps until this time of `CLOCK_MONOTONIC`, in nanoseconds, and returns when this thread woke up. Returns only
+/// Sleeps until this time on `CLOCK_MONOTONIC`, in nanoseconds, and returns when this thread woke up. Returns only
 /// after others that slept until the same time have woken up, too.
 ///
 /// # Errors
@@ -58,11 +58,11 @@ pub fn sleep_until(at: u64) -> Result<u64, BenchError> {
     }
 }
 
-/// The result of one round of the hosts, in microseconds.
+/// The result of one round with the hosts, in microseconds.
 struct HostsStarted {
     /// The true time between the first and the last start.
     spread: f64,
-    /// How late the last host started, compared with the agreed time.
+    /// How late the last host started, relative to the agreed time.
     last: f64,
     /// Brunt's own estimate.
     told: StartSpread,
@@ -84,7 +84,8 @@ pub(super) fn measure(
         hosts,
         ..Workload::default()
     };
-    // One request per worker, answered after all have woken up, so the first to wake takes no CPU from the others.
+    // One request per worker, answered after all of them have woken up, so that the first to wake up takes no CPU time
+    // from the others.
     workload.stop.requests = Some(testbed.hosts.len() as u64);
     let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
     let load = HostLoad::new(
@@ -201,7 +202,7 @@ fn start_hosts(testbed: &Testbed, load: &HostLoad, run: u64) -> Result<HostsStar
     let truly = |(figures, host): (&HostFigures, &super::testbed::TestbedHost)| {
         let ([low, high], began) = (figures.clock_ahead_ns?, figures.began_us?);
         let middle = low + (high - low) / 2;
-        // Dated with the middle of the interval; its error is known here.
+        // Computed with the middle of the interval, whose error is known here.
         Some(began + (middle - host.shift_ns) as f64 / 1e3)
     };
     let began: Option<Vec<f64>> = hosts.iter().zip(&testbed.hosts).map(truly).collect();

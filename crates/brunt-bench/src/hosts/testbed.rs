@@ -1,6 +1,6 @@
-//! A controller and hosts, each a network namespace behind its own link, with an sshd or a listening agent.
+//! A controller and other hosts, each a network namespace behind its own link, with an sshd or a listening agent.
 //!
-//! The rule: everything that a testbed started ends with it.
+//! The rule: everything that a testbed starts ends with it.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -19,11 +19,11 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};
 
-/// The port on which agents listen: each host has its own ports.
+/// The port that agents listen on; each host has its own ports.
 const PORT: u16 = 7420;
 /// Longer than anything here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// The program and its version, as `brunt --version` prints it: all crates share one version.
+/// The program and its version, as printed by `brunt --version`: all crates share one version.
 pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 
 /// A host of the testbed.
@@ -50,7 +50,7 @@ impl Testbed {
     /// Builds hosts whose clocks are shifted by these offsets, behind links of this kind.
     ///
     /// # Errors
-    /// The operating system refuses, or a server does not start.
+    /// The operating system refuses, or a server doesn't start.
     pub fn build(shifts_ns: &[i64], link: &LinkKind) -> Result<Testbed, BenchError> {
         let names: Vec<String> = (1..=shifts_ns.len())
             .map(|number| format!("h{number}"))
@@ -176,7 +176,7 @@ impl Testbed {
         })
     }
 
-    /// Notes how many hosts are reached through sshd.
+    /// Prints a note on how many hosts are reached through sshd.
     pub fn say_how_hosts_are_reached(&self, output: &dyn Console) {
         let by_ssh = |host: &&TestbedHost| matches!(host.place.address, HostAddress::Ssh { .. });
         if self.hosts.iter().filter(by_ssh).count() == 0 {
@@ -211,7 +211,7 @@ fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
             return Err(BenchError::failed(format!("ssh-keygen: {made}")));
         }
     }
-    // The privilege separation folder, which Debian's service creates when it starts.
+    // The folder for privilege separation, which Debian's service creates when it starts.
     let _ = std::fs::create_dir_all("/run/sshd");
     let at = scratch.path().display();
     let config = format!(
@@ -221,7 +221,7 @@ fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
     std::fs::write(scratch.join("ssh_config"), config).map_err(BenchError::failed)
 }
 
-/// Starts sshd on a host. The shift belongs to the host; the controller doesn't request it.
+/// Starts sshd on a host. The shift is part of the host; the controller doesn't request it.
 fn serve_ssh(
     scratch: &Scratch,
     name: &str,
@@ -267,7 +267,7 @@ fn serve_ssh(
     Ok(server)
 }
 
-/// Starts a listening agent on a host; returns it and its port.
+/// Starts an agent that listens on a host; returns the agent and its port.
 pub(super) fn serve_agent(
     host: &Host,
     listen: &str,

@@ -17,7 +17,7 @@ const RESPONSE_US: f64 = 500.0;
 pub(super) enum Effect {
     /// Nothing.
     None,
-    /// Takes this share for the duration of the fault.
+    /// Takes this share for as long as the fault lasts.
     Drop(f64),
     /// Takes everything in the first third of the fault, and nothing later.
     Stall,
@@ -44,7 +44,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("stall, open loop", Effect::Backlog),
 ];
 
-/// An experiment and its known truth.
+/// An experiment and its ground truth.
 pub(super) struct Case {
     pub shape: Shape,
     pub effect: Effect,
@@ -144,7 +144,7 @@ impl Case {
             .sum()
     }
 
-    /// Seconds waited beyond the usual; `None` if the effect on response times is not modelled.
+    /// Seconds of waiting beyond the usual; `None` if the effect on response times is not modelled.
     pub(super) fn excess_wait_s(&self) -> Option<f64> {
         match self.effect {
             Effect::Backlog => {
@@ -170,8 +170,8 @@ impl Case {
         (bad < after.len()).then_some(bad as f64 * self.interval_s)
     }
 
-    /// The probability that a detector that knows the shape of the noise detects the effect in all runs together, at
-    /// this probability of a false alarm.
+    /// The probability that a detector that knows the shape of the noise detects the effect in all runs combined, at
+    /// this false alarm probability.
     pub(super) fn ceiling(&self, quantile: f64, law: impl Fn(f64) -> f64) -> f64 {
         let hit: Vec<bool> = self.left.iter().map(|left| *left < 0.999).collect();
         let missing: f64 = self.left.iter().map(|left| 1.0 - left).sum();
@@ -188,15 +188,14 @@ impl Case {
         if self.effect != Effect::Slowly {
             return true;
         }
-        // The end of a line that is fitted to this many intervals has twice the error of their mean; the
-        // line rises by 0.5.
+        // The end of a line fitted to this many intervals has twice the error of their mean; the line rises by 0.5.
         let intervals = ((self.left.len() - self.window.end) / 2).max(1) as f64;
         let error = 2.0 * self.shape.surprise(self.deviation) / intervals.sqrt();
         2.576 * error <= 0.5 / intervals
     }
 
-    /// Whether a detector that knows the noise locates the edge of a fall by `fall` to within one interval
-    /// in 99 % of single runs.
+    /// Whether a detector that knows the noise locates the edge of a fall by `fall` to within one interval in 99 % of
+    /// single runs.
     pub(super) fn is_sharp(&self, fall: f64) -> bool {
         // Edges that are one and two intervals off differ in two intervals; 2.576 on either side.
         2f64.sqrt() * fall / self.shape.surprise(self.deviation) >= 2.0 * 2.576
@@ -234,7 +233,7 @@ struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
-    /// Builds a run from the noise of the rate, that of response times, and the remaining share.
+    /// Builds a run from the noise of the rate, the noise of response times, and the remaining share.
     fn run(&self, rate: &[f64], slow: &[f64], left: &[f64]) -> Vec<IntervalFigures> {
         let each = rate.iter().zip(slow).zip(left).enumerate();
         each.map(|(at, ((rate, slow), left))| {

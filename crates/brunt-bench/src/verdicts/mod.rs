@@ -1,7 +1,7 @@
 //! How often are the verdicts about a fault right? Judges labelled experiments of four runs each, whose noise, effect
-//! and times are known, as `brunt run` does, and compares with a detector that knows the noise.
+//! and times are known, as `brunt run` does, and compares the results with a detector that knows the noise.
 //!
-//! The rule: the same seed makes the same experiments, on any machine.
+//! The rule: the same seed produces the same experiments on any machine.
 
 mod case;
 mod noise;
@@ -18,11 +18,11 @@ use score::{Score, score};
 /// Settings of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct VerdictsBench {
-    /// Experiments per shape of noise and effect; four times as many without effect.
+    /// Experiments per noise shape and effect; four times as many without an effect.
     pub experiments: u32,
     /// Seed of the experiments.
     pub seed: u64,
-    /// Use the shapes of noise that were not used to choose a method.
+    /// Use the noise shapes that were not used to choose a method.
     pub held_out: bool,
 }
 

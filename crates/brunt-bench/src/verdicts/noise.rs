@@ -1,12 +1,12 @@
-//! Shapes of noise around a mean of 1, and the best possible detection for each by a detector that knows the shape.
+//! Noise shapes around a mean of 1, and the best possible detection for each by a detector that knows the shape.
 //!
-//! The ceiling is that of generalised least squares with the true covariance and the true nuisance regressors (an
-//! oscillation's period, the form of a drift or warm-up); for noise that isn't normal, the variance is replaced by the
-//! inverse of the density's Fisher information, the lower bound for every estimator of a shift (Cramér-Rao).
+//! The ceiling is that of generalised least squares with the true covariance and the true nuisance regressors (the
+//! period of an oscillation, the form of a drift or warm-up); for noise that isn't normal, the variance is replaced by
+//! the inverse of the density's Fisher information, the lower bound for every estimator of a shift (Cramér-Rao).
 
 use brunt_core::random::Random;
 
-/// A shape of noise.
+/// A noise shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Shape {
     /// Independent and normal.
@@ -141,7 +141,7 @@ impl Shape {
     }
 
     /// The standard error, for a detector that knows this shape, of a share lost in the intervals where `hit` is true,
-    /// in one run.
+    /// in a single run.
     pub(super) fn ideal_error(self, hit: &[bool], deviation: f64) -> f64 {
         let count = hit.len();
         let line = |at: usize| at as f64 / count as f64 - 0.5;
@@ -193,9 +193,9 @@ impl Shape {
         spread / unexplained(columns).sqrt()
     }
 
-    /// How far an interval differs from the prediction of its neighbours and the shape, as a share of the mean.
+    /// How far an interval differs from what its neighbours and the shape predict, as a share of the mean.
     pub(super) fn surprise(self, deviation: f64) -> f64 {
-        // Two edges in many intervals: all unknowns except the noise matter little.
+        // Two edges in many intervals, so that all unknowns except the noise matter little.
         let hit: Vec<bool> = (0..400).map(|at| at >= 200).collect();
         let single: Vec<bool> = (0..400).map(|at| at == 200).collect();
         self.ideal_error(&single, deviation)
@@ -342,7 +342,7 @@ fn whitened(column: &[f64], alike: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The sum of squares of the first column that the others do not explain (Gram-Schmidt).
+/// The sum of squares of the first column that the other columns don't explain (Gram-Schmidt).
 fn unexplained(mut columns: Vec<Vec<f64>>) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let mut rest = columns.remove(0);

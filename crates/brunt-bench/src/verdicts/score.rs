@@ -5,10 +5,10 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::case::{Case, Effect};
 
-/// Probability of a false alarm for which the ceiling is computed.
+/// The false alarm probability for which the ceiling is computed.
 const CEILING_ALPHA: f64 = 0.02;
 
-/// The verdicts on one experiment, compared with the truth. `None`: does not apply.
+/// The verdicts on one experiment, compared with the truth. `None` means not applicable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Score {
     /// Whether an effect was reported.
@@ -17,25 +17,25 @@ pub(super) struct Score {
     pub open: bool,
     /// The probability that a detector that knows the noise reports an effect.
     pub ceiling: f64,
-    /// Within two points, or in the interval.
+    /// Whether the drop is within two points, or the truth in the interval.
     pub drop_right: Option<bool>,
-    /// The drop's interval contains the truth.
+    /// Whether the drop's interval contains the truth.
     pub drop_covered: Option<bool>,
-    /// Within 10 %, or in the interval.
+    /// Whether the loss is within 10 %, or the truth in the interval.
     pub lost_right: Option<bool>,
-    /// Within 10 %, or in the interval.
+    /// Whether the wait is within 10 %, or the truth in the interval.
     pub wait_right: Option<bool>,
     /// Runs whose time to detection is within one interval, out of those for which it can be determined.
     pub detected_in_time: [usize; 2],
-    /// Runs whose recovery is within one interval.
+    /// Runs whose recovery is within one interval, out of those for which it can be determined.
     pub recovered_in_time: [usize; 2],
-    /// The estimate over runs is within one interval.
+    /// Whether the estimate over all runs is within one interval.
     pub recovered_right: Option<bool>,
-    /// Runs that recovered but are reported never to have.
+    /// Runs that recovered but are reported never to have done so.
     pub false_never: [usize; 2],
     /// Runs with an inconclusive recovery although the series is long enough.
     pub recovery_open: [usize; 2],
-    /// Runs that did not recover but are reported to have.
+    /// Runs that did not recover but are reported to have done so.
     pub false_return: [usize; 2],
 }
 

@@ -1,4 +1,4 @@
-//! The program `brunt-bench`, called as a user does. The measurements of its subjects are tested where `brunt` is.
+//! Runs the program `brunt-bench` as a user does. The measurements of its subjects are tested in the `brunt` crate.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
@@ -36,7 +36,7 @@ fn a_subject_prints_its_figures_as_one_object() {
     serde_json::from_slice::<Value>(&output.stdout).expect("one object");
 }
 
-/// Subjects that take long without a look at Ctrl-C, or start other programs.
+/// Subjects that take long between checks for Ctrl-C, or that start other programs.
 const LONG: &[&[&str]] = &[
     &["iscsi", "--rounds", "50"],
     &["nbd", "--rounds", "50"],
@@ -47,7 +47,7 @@ const LONG: &[&[&str]] = &[
     &["verdicts"],
 ];
 
-/// One SIGINT ends every subject within seconds, at any moment, and nothing is left of it.
+/// A single SIGINT ends every subject within seconds, at any moment, and nothing is left behind.
 #[test]
 fn one_interrupt_ends_a_subject_and_leaves_nothing() {
     for (index, arguments) in LONG.iter().enumerate() {
@@ -63,7 +63,7 @@ fn one_interrupt_ends_a_subject_and_leaves_nothing() {
         std::thread::sleep(Duration::from_millis(100 + 300 * index as u64));
         let begin = Instant::now();
         let id = process.id();
-        // It fails if the subject has ended: programs that it needs are missing here.
+        // It fails if the subject has ended because programs that it needs are missing here.
         let _ = kill_process(Pid::from_child(&process), Signal::INT);
         let output = process.wait_with_output().expect("a child of ours");
         let took = begin.elapsed();
@@ -87,7 +87,7 @@ fn one_interrupt_ends_a_subject_and_leaves_nothing() {
             output.status.signal()
         );
         assert!(said.contains("interrupted"), "{arguments:?}: {said}");
-        // Two seconds of patience, and a machine that does other work.
+        // Two seconds of patience, plus time for a machine that is busy otherwise.
         assert!(took < Duration::from_secs(15), "{arguments:?}: {took:?}");
     }
 }

@@ -1,13 +1,13 @@
 //! A file or block device on the thread's ring: O_DIRECT where available, registered buffers and file, fully
 //! asynchronous, no allocation per request. Used by targets and loads. This file owns the unsafe submissions.
 //!
-//! Durability of a completed write: by default it is in the device's cache (without O_DIRECT, in the page cache), as
-//! with fio. A `Flush` makes every write completed before its submission stable; `force_unit_access` does so for a
-//! single write. With `write_back=no` every write is on stable storage (RWF_DSYNC), and so are zeros and holes.
-//! Completed writes survive a crash of the process.
+//! Durability of a completed write: by default the data is in the device's cache (without O_DIRECT, in the page cache),
+//! as with fio. A `Flush` makes every write completed before its submission stable; `force_unit_access` does so for a
+//! single write. With `write_back=no` every write is on stable storage (RWF_DSYNC), including zeroing and hole
+//! punching. Completed writes survive a crash of the process.
 //!
-//! The rule: a slot's buffer belongs to the kernel from `push` to its completion. A device that is dropped waits for
-//! the kernel, or leaks the memory that the kernel may still write to.
+//! The rule: a slot's buffer belongs to the kernel from `push` to its completion. A dropped device waits for the
+//! kernel, or leaks memory that the kernel may still write to.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -28,7 +28,7 @@ use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Op, Port, Request, Ring,
 };
 
-/// Size of one write of zeros where the file system has no operation for it.
+/// Size of one write of zeros where the file system has no zeroing operation.
 const ZEROS_BYTES: usize = 256 << 10;
 /// Maximum retries of a request that was interrupted or temporarily refused (EINTR, EAGAIN).
 const RETRIES_MAX: u32 = 10_000;
@@ -81,7 +81,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     foresee: |path, options| medium::foresee(&named(path)?, &FileOptions::take(options)?),
 };
 
-/// The path that a URL names. Refuses one whose percent signs were meant as they are.
+/// Decodes the path in a URL. Rejects it if only a file with the literal percent signs exists.
 fn named(place: &str) -> Result<PathBuf, OpenError> {
     let path = device_path::decode(place);
     let literal = Path::new(place);
@@ -103,24 +103,24 @@ pub struct FileOptions {
     pub block_bytes: Option<u32>,
     /// Bypass the page cache where possible.
     pub direct: bool,
-    /// Completed writes are stable only after a flush; otherwise as soon as they complete.
+    /// Completed writes become stable only with a flush; otherwise on completion.
     pub write_back: bool,
     /// Size of a new file.
     pub size_bytes: Option<u64>,
     /// Create the file.
     pub create: bool,
-    /// Create a new file and remove its name as soon as it is open.
+    /// Create a new file and unlink it as soon as it is open.
     pub temporary: bool,
-    /// Write all of a new file once before it is used.
+    /// Write all of a new file once before first use.
     pub lay_out: bool,
     /// Refuse writes.
     pub read_only: bool,
-    /// Open it for writing even if it is mounted, locked or otherwise in use.
+    /// Open the device for writing even if it is mounted, locked or otherwise in use.
     pub force: bool,
 }
 
 impl FileOptions {
-    /// Reads the options of a URL.
+    /// Parses the options of a URL.
     fn take(options: &mut UrlOptions) -> Result<FileOptions, OpenError> {
         Ok(FileOptions {
             block_bytes: options.block()?,
@@ -164,12 +164,12 @@ struct Shared {
     /// Size in whole blocks when last checked.
     size_bytes: AtomicU64,
     write_through: bool,
-    /// The file system doesn't support the operation: don't try it again.
+    /// The file system doesn't support the operation: don't try again.
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
 }
 
-/// A note on where a completed write is; `None` if the medium is read-only.
+/// A note on where completed writes are stored; `None` if the medium is read-only.
 fn written(medium: &Medium, options: &FileOptions) -> Option<String> {
     let place = match (options.write_back, medium.direct) {
         _ if medium.read_only => return None,
@@ -230,7 +230,7 @@ impl Backend for FileBackend {
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
-        // A polled ring asks the device's driver for completions, which works only for O_DIRECT transfers.
+        // A polled ring polls the device's driver for completions, which works only with O_DIRECT transfers.
         if ring.config().iopoll && !self.shared.medium.direct {
             return Err(DeviceError::Unsupported.into());
         }
@@ -264,7 +264,7 @@ impl Backend for FileBackend {
         self.shared.medium.storage.clone()
     }
 
-    /// Follows the file's holes; `None` for block devices.
+    /// Queries the file's holes; `None` for block devices.
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         let info = &self.shared.info;
         let size_bytes = self.shared.size_bytes.load(Ordering::Relaxed);
@@ -273,7 +273,8 @@ impl Backend for FileBackend {
         }
         let fd = self.shared.medium.file.as_raw_fd();
         let seek = |whence| {
-            // SAFETY: numbers and an open descriptor; requests carry their offsets and do not use the file's.
+            // SAFETY: integer arguments and an open descriptor; requests carry their own offsets and do not use the
+            // file's.
             let at = unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
             match at {
                 0.. => Some(at as u64),
@@ -286,7 +287,7 @@ impl Backend for FileBackend {
         };
         let block = u64::from(info.block_bytes);
         let data = seek(libc::SEEK_DATA)?.min(size_bytes);
-        // A block with any data in it is mapped.
+        // A block that contains any data is mapped.
         let hole_bytes = (data - offset) / block * block;
         if hole_bytes > 0 {
             return Some((Allocation::Deallocated, hole_bytes));
@@ -335,7 +336,7 @@ enum Stage {
 struct Slot {
     request: Request,
     stage: Stage,
-    /// Bytes done.
+    /// Bytes completed so far.
     at: u64,
     retries: u32,
 }
@@ -366,11 +367,11 @@ struct FileDevice {
     polled: bool,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Swapped with the port's queue, because completions come in batches.
+    /// Swapped with the port's queue, because completions arrive in batches.
     arrived: VecDeque<RingCompletion>,
     /// Requests completed without the kernel.
     ready: Vec<Completion>,
-    /// Written where no operation for zeros exists; allocated on first use.
+    /// Source of zeros where no zeroing operation exists; allocated on first use.
     zeros: Buf,
     shared: Arc<Shared>,
 }
@@ -543,14 +544,14 @@ impl FileDevice {
             }
             Stage::Sync => Call::Sync { file },
         };
-        // SAFETY: the call points to the slot's buffer, which stays in the slot until the completion is taken in
-        // `poll`, or to `zeros`, which stays until the device is dropped; `drop` waits for the kernel or leaks both.
-        // The file is held by `shared`.
+        // SAFETY: the call points to the slot's buffer, which stays in the slot until `poll` takes the completion, or
+        // to `zeros`, which lives as long as the device; `drop` waits for the kernel or leaks both. `shared` keeps the
+        // file open.
         unsafe { self.port.push(call, u64::from(index)) };
     }
 
-    /// Handles the completion of a slot's operation. Returns the request's result if it is done, or `None` if another
-    /// operation was queued for it.
+    /// Handles the completion of a slot's operation. Returns the request's result if it is complete, or `None` if
+    /// another operation was queued for it.
     fn advance(&mut self, index: u32, result: i32) -> Option<Result<(), DeviceError>> {
         let slot = &mut self.slots[index as usize];
         let request = &slot.request;
@@ -585,7 +586,7 @@ impl FileDevice {
                 if slot.at >= request.len {
                     return Some(Ok(()));
                 }
-                // O_DIRECT can continue only at the start of a block, so a partly done block is repeated.
+                // O_DIRECT can continue only at a block boundary, so a partially completed block is repeated.
                 let block = u64::from(self.shared.info.block_bytes);
                 if !slot.at.is_multiple_of(block) {
                     slot.at -= slot.at % block;
@@ -611,7 +612,7 @@ impl FileDevice {
 impl Drop for FileDevice {
     fn drop(&mut self) {
         if !self.port.wait_idle() {
-            // The disk doesn't answer: memory that it may still write to must not be freed.
+            // The disk doesn't respond: memory that it may still write to must not be freed.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.zeros));
             // A helper thread that has yet to make its call must not find another file under this descriptor.
@@ -635,7 +636,7 @@ mod tests {
         FileBackend::open(path, &options).unwrap()
     }
 
-    /// A sparse file that its file system can't hold is noted before writes fail.
+    /// A note is added for a sparse file that its file system can't hold, before writes fail.
     #[test]
     fn a_sparse_file_without_room_is_noted() {
         let scratch = tempfile::tempdir().unwrap();
@@ -652,7 +653,6 @@ mod tests {
         assert!(note(8 << 40));
     }
 
-    /// Existing files keep their content, and each mistake has its own message.
     #[test]
     fn existing_files_keep_their_content_and_each_mistake_has_a_message() {
         let scratch = tempfile::tempdir().unwrap();
@@ -758,8 +758,8 @@ mod tests {
         assert!(folder.to_string().contains("neither a file"), "{folder}");
     }
 
-    /// Laid-out data is on the disk before the first request, and only added data is written;
-    /// without it, holes are noted.
+    /// Laid-out data is on disk before the first request, and only added data is written; without laying out, holes are
+    /// noted.
     #[test]
     fn laid_out_files_have_no_holes() {
         let scratch = tempfile::tempdir().unwrap();
@@ -821,9 +821,9 @@ mod tests {
         );
     }
 
-    /// A file truncated while it is open causes errors, not old content or a hang.
+    /// A file truncated while it is open causes errors, not stale data or a hang.
     #[test]
-    fn cut_behind_our_back() {
+    fn a_file_truncated_while_open_causes_errors() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("disk.img");
         let backend = create(&path, 1 << 20);
@@ -905,9 +905,8 @@ mod tests {
         assert!(!temporary.look().deleted, "it never was to have a name");
     }
 
-    /// GET LBA STATUS reports the holes of the file system.
     #[test]
-    fn holes_are_seen() {
+    fn lba_status_reports_holes_of_the_file_system() {
         use std::os::unix::fs::FileExt;
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("disk.img");

@@ -1,4 +1,4 @@
-//! Finds out which process uses a file or block device, and takes the locks that keep two writers apart. Called by
+//! Finds the process that uses a file or block device, and takes locks that exclude a second writer. Called by
 //! [`super::medium`] when it opens something for writing.
 //!
 //! The rule: only one Brunt process at a time writes to a file or device, unless `force=yes`. For disks the kernel
@@ -18,8 +18,8 @@ use crate::open::OpenError;
 
 /// How long to wait for a file or disk held by a process.
 const HOLDER_WAIT: Duration = Duration::from_secs(1);
-/// How long to wait if no process has it open: the kernel releases a killed process's files only when its ring is gone,
-/// which takes seconds on a busy machine.
+/// How long to wait if no process has it open: the kernel releases a killed process's files only after its ring is
+/// gone, which takes seconds on a busy machine.
 const ORPHAN_WAIT: Duration = Duration::from_secs(15);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -28,16 +28,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("in use: {by}")]
 pub(crate) struct StillInUse {
-    /// What uses it.
+    /// The user of the file or disk.
     pub by: String,
 }
 
-/// Attempts to open or lock what may still be held for a moment: by a process that is about to end, by the ring of one
-/// that has ended, or by a child between fork and exec, which has all of its parent's files open.
+/// Repeated attempts to open or lock something that may still be held briefly: by a process that is about to exit, by
+/// the ring of one that has exited, or by a child between fork and exec, which holds all of its parent's open files.
 pub(crate) struct Attempts(Instant);
 
 impl Attempts {
-    /// The first attempt is made now.
+    /// Starts with the first attempt, now.
     pub(crate) fn begin() -> Attempts {
         Attempts(Instant::now())
     }
@@ -45,7 +45,7 @@ impl Attempts {
     /// Sleeps until the next attempt.
     ///
     /// # Errors
-    /// No further attempt should be made: returns what uses the file.
+    /// No further attempt should be made; the error contains the user of the file.
     pub(crate) fn pause(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         let waited = self.0.elapsed();
         let holder = (waited >= HOLDER_WAIT).then(|| writer(metadata)).flatten();
@@ -65,8 +65,8 @@ impl Attempts {
     /// Sleeps until the next attempt to open a disk exclusively.
     ///
     /// # Errors
-    /// No further attempt should be made: returns what uses the disk. The kernel's own uses (mounts, volumes, swap)
-    /// don't end by themselves and are not waited for.
+    /// No further attempt should be made; the error contains the user of the disk. Kernel uses (mounts, volumes, swap)
+    /// don't end on their own, so they are not waited for.
     pub(super) fn pause_for_disk(&self, metadata: &Metadata) -> Result<(), StillInUse> {
         match kernel_use(metadata.rdev()) {
             Some(by) => Err(StillInUse { by }),
@@ -78,8 +78,8 @@ impl Attempts {
 /// See [`share_files`].
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process locks no files: it works for a controller, whose run may have workers on other
-/// hosts that use the same file.
+/// Disables file locking in this process from now on: it works for a controller whose run may have workers on other
+/// hosts using the same file.
 pub fn share_files() {
     SHARED.store(true, Ordering::Relaxed);
 }
@@ -89,10 +89,10 @@ pub(super) fn are_files_shared() -> bool {
     SHARED.load(Ordering::Relaxed)
 }
 
-/// Locks a file for a single writer; returns `None` and adds a note if the file system has no locks.
+/// Locks a file for a single writer; returns `None` and adds a note if the file system doesn't support locks.
 ///
 /// # Errors
-/// Another writer has the file: a Brunt process, or the user of a loop device attached to it.
+/// Another writer has locked the file: a Brunt process, or the user of a loop device attached to it.
 pub(super) fn lock(
     file: &File,
     path: &Path,
@@ -135,7 +135,7 @@ pub(super) fn lock(
     }
 }
 
-/// What the kernel uses a block device for, as text: its mount point if it is mounted.
+/// How the kernel uses a block device, as text: its mount point if it is mounted.
 fn kernel_use(rdev: u64) -> Option<String> {
     let number = device_number(rdev);
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -160,7 +160,7 @@ fn kernel_use(rdev: u64) -> Option<String> {
         return Some(by);
     }
     let folder = disk_folder(rdev);
-    // A partition is a directory within its disk's, with its device number in the file `dev`.
+    // A partition is a subdirectory of its disk's directory, with its device number in the file `dev`.
     for part in entries(&folder) {
         let number = fs::read_to_string(part.join("dev")).unwrap_or_default();
         if let Some(by) = used(number.trim()) {
@@ -173,7 +173,7 @@ fn kernel_use(rdev: u64) -> Option<String> {
         .map(|holder| format!("held by {}", name(holder)))
 }
 
-/// The location of an open file's or block device's data.
+/// Where the data of an open file or block device is stored.
 pub(super) fn storage(metadata: &Metadata) -> Vec<StorageId> {
     if !metadata.file_type().is_block_device() {
         return vec![file_id(metadata)];
@@ -213,19 +213,19 @@ fn disk_folder(rdev: u64) -> PathBuf {
     Path::new("/sys/dev/block").join(device_number(rdev))
 }
 
-/// As sysfs and mountinfo write it.
+/// Formats a device number as in sysfs and mountinfo.
 fn device_number(rdev: u64) -> String {
     format!("{}:{}", libc::major(rdev), libc::minor(rdev))
 }
 
-/// The device number in a directory of sysfs.
+/// Reads the device number from a sysfs directory.
 fn disk_number(folder: &Path) -> Option<u64> {
     let text = fs::read_to_string(folder.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
     Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The loop device to which a file is attached.
+/// The loop device that a file is attached to.
 fn loop_device(metadata: &Metadata) -> Option<PathBuf> {
     let own = file_id(metadata);
     let attached = |device: &PathBuf| {
@@ -240,7 +240,7 @@ fn loop_device(metadata: &Metadata) -> Option<PathBuf> {
     Some(Path::new("/dev").join(name(&device)))
 }
 
-/// What uses a loop device; if anything does, opening it exclusively fails.
+/// The user of a loop device; if it has one, opening it exclusively fails.
 fn user_of_loop(device: &Path) -> Option<String> {
     let attempts = Attempts::begin();
     loop {
@@ -285,7 +285,7 @@ fn writer(metadata: &Metadata) -> Option<String> {
             own_handles += 1;
         }
     }
-    // For a file, one of the handles belongs to the caller itself.
+    // For a file, one of the handles is the caller's.
     let asking = usize::from(!disk);
     (own_handles > asking).then(|| {
         "opened for writing by this brunt already: two targets or devices name the same storage"
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// A file has one writer at a time, under any of its names; readers and `force` are admitted.
+    /// A file has one writer at a time, regardless of the name it is opened by; readers and `force` are admitted.
     #[test]
     fn a_file_has_one_writer() {
         let folder = tempfile::tempdir().unwrap();
@@ -356,7 +356,7 @@ mod tests {
         open(&link).unwrap();
     }
 
-    /// Another process's lock is waited for, because that process may be about to end.
+    /// Another process's lock is waited for, because that process may be about to exit.
     #[test]
     fn another_process_is_named_or_waited_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -378,7 +378,7 @@ mod tests {
             by.starts_with("written by ") && by.contains("(process "),
             "{by}"
         );
-        // `flock` waits for its child and holds the lock until then.
+        // `flock` waits for its child and holds the lock until the child exits.
         let sleeper = Command::new("pkill")
             .args(["-P", &long.id().to_string()])
             .status();
@@ -398,7 +398,7 @@ mod tests {
         assert!(!whole.overlaps(&StorageId::Remote("8".to_string())));
     }
 
-    /// A loop device over a file, as root; `None` if none can be created.
+    /// Attaches a loop device to a file, as root; `None` if none can be created.
     fn attach(path: &Path, options: &[&str]) -> Option<PathBuf> {
         let made = Command::new("losetup")
             .args(["-f", "--show"])
@@ -419,7 +419,7 @@ mod tests {
         let _ = Command::new("losetup").arg("-d").arg(device).status();
     }
 
-    /// A file whose loop device is mounted is in use like a mounted disk, and is the same storage.
+    /// A file whose loop device is mounted is in use like a mounted disk, and counts as the same storage.
     #[test]
     fn a_file_behind_a_loop_device_in_use_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_set_read_only_says_so() {
+    fn a_disk_set_read_only_is_reported_as_such() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, vec![0; 1 << 20]).unwrap();

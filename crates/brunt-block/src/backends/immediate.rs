@@ -7,7 +7,7 @@ use brunt_core::Nanos;
 use super::in_size;
 use crate::{Completion, Device, DeviceInfo, Request};
 
-/// Serves requests within the device with a function; others complete with an error.
+/// Serves requests that lie within the device by calling a function; others complete with an error.
 pub(super) struct Immediate<S, F> {
     info: DeviceInfo,
     /// The current size in bytes.

@@ -1,12 +1,12 @@
-//! `join:…`: several devices concatenated into one. A replay uses it to drive several targets, so that one worker keeps
-//! the order of their requests.
+//! `join:…`: several devices concatenated into one. A replay uses it to drive several targets from one worker, which
+//! keeps the order of their requests.
 //!
 //! ```text
 //! join:[disk0.img],[disk1.img?delay=const:100us]
 //! ```
 //!
-//! The rule: requests reach the devices in the order of submission. If a device accepts no more, all later requests
-//! wait too, whatever device they are for. A flush without a range goes to all devices.
+//! The rule: requests reach the devices in submission order. If a device accepts no more, all later requests wait,
+//! regardless of their device. A flush without a range goes to all devices.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
 /// Why devices cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// There are no devices.
+    /// No devices were given.
     #[error("no device was named; a join needs at least one, such as join:[disk0.img],[disk1.img]")]
     Empty,
     /// The largest block size is not a multiple of another device's.
@@ -74,7 +74,7 @@ pub enum JoinError {
         /// Its block size in bytes.
         other_bytes: u32,
     },
-    /// A device is smaller than one block of another.
+    /// A device is smaller than one block of another device.
     #[error(
         "{device} has {size}, less than one block of {other} ({bytes} bytes); use a larger device"
     )]
@@ -101,14 +101,14 @@ pub enum JoinError {
 /// Several devices concatenated into one; see the module.
 pub struct JoinedBackend {
     members: Vec<Arc<dyn Backend>>,
-    /// The end offset of each member.
+    /// Each member's end offset.
     ends: Vec<u64>,
     info: DeviceInfo,
 }
 
 impl JoinedBackend {
-    /// Joins devices in this order, with the largest block size. A partial block at a device's end is left out. The
-    /// result is read-only if one of the devices is.
+    /// Joins devices in this order, with the largest of their block sizes. A partial block at a device's end is
+    /// omitted. The result is read-only if any device is.
     ///
     /// # Errors
     /// See [`JoinedBackend::check`].
@@ -116,8 +116,8 @@ impl JoinedBackend {
         JoinedBackend::written_at(members, |_| true)
     }
 
-    /// Like [`JoinedBackend::new`], for callers that write only to some of the members, selected by index: other
-    /// members may be read-only.
+    /// Like [`JoinedBackend::new`], for callers that write only to certain members, given by index: the others may be
+    /// read-only.
     ///
     /// # Errors
     /// See [`JoinedBackend::check`].
@@ -169,10 +169,10 @@ impl JoinedBackend {
         })
     }
 
-    /// Checks whether such devices can be joined; returns the common block size in bytes and each device's end offset.
+    /// Checks whether these devices can be joined; returns the common block size in bytes and each device's end offset.
     ///
     /// # Errors
-    /// There are no devices, or they don't fit together.
+    /// There are no devices, or they are incompatible.
     pub fn check(infos: &[&DeviceInfo]) -> Result<(u32, Vec<u64>), JoinError> {
         let largest = infos
             .iter()
@@ -273,7 +273,7 @@ struct Member {
 /// A flush sent to several members.
 struct JointFlush {
     tag: u64,
-    /// Members that have not completed it.
+    /// Number of members that have not completed it.
     left: usize,
     /// The first failure.
     result: Result<(), DeviceError>,
@@ -284,7 +284,7 @@ struct JoinedDevice {
     members: Vec<Member>,
     depth: u32,
     outstanding: u32,
-    /// Requests for the same member, submitted together.
+    /// Consecutive requests for the same member, submitted together.
     next: VecDeque<Request>,
     /// Flushes that some of their members have not accepted yet.
     owed: VecDeque<(usize, Request)>,
@@ -294,7 +294,7 @@ struct JoinedDevice {
 }
 
 impl JoinedDevice {
-    /// The member that a request is for; `None` for a flush of several.
+    /// The member that a request is for; `None` for a flush of several members.
     fn member_of(&self, request: &Request) -> Result<Option<usize>, DeviceError> {
         if request.op == Op::Flush && request.len == 0 {
             return Ok(None);
@@ -310,7 +310,7 @@ impl JoinedDevice {
         }
     }
 
-    /// Submits the flushes that members didn't accept before; `false` if a member still doesn't.
+    /// Submits flushes that members didn't accept earlier; `false` if a member still doesn't.
     fn settle(&mut self) -> bool {
         while let Some((index, request)) = self.owed.pop_front() {
             self.next.push_back(request);
@@ -323,7 +323,7 @@ impl JoinedDevice {
         true
     }
 
-    /// Sends a flush to every member that it touches.
+    /// Sends a flush to each member that it covers.
     fn flush(&mut self, request: &Request) {
         let end = if request.len == 0 {
             u64::MAX
@@ -379,7 +379,7 @@ impl Device for JoinedDevice {
                     continue;
                 }
             };
-            // Following requests for the same member are submitted together.
+            // Consecutive requests for the same member are submitted together.
             let start = self.members[index].start;
             let room = self.depth - self.outstanding;
             while (self.next.len() as u32) < room
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn each_member_has_its_place_and_none_is_crossed() {
+    fn each_member_has_its_range_and_no_request_crosses_it() {
         let joined =
             open_url("join:[memory:64KiB],[memory:1MiB?block=4096],[memory:64KiB]").unwrap();
         assert_eq!(
@@ -555,7 +555,7 @@ mod tests {
         }
     }
 
-    /// A request that its member doesn't accept holds up requests for the others, so that the order is kept.
+    /// A request that its member doesn't accept holds up requests to other members, so that order is preserved.
     #[test]
     fn requests_stay_in_order() {
         let joined = open_url("join:[memory:64KiB],[memory:64KiB]").unwrap();
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_joined_is_refused() {
+    fn incompatible_devices_are_rejected() {
         for (url, said) in [
             ("join:", "names nothing"),
             ("join:[memory:1MiB", "write join:[MEMBER]"),

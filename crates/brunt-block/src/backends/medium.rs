@@ -1,6 +1,6 @@
-//! Opens a file or block device for [`super::file`] and determines its properties: size, blocks, alignment,
-//! O_DIRECT, holes. Everything here happens once, on opening, in plain system calls; missing features become
-//! notes that are printed with the results. This file owns the unsafe ioctls and `statx`.
+//! Opens a file or block device for [`super::file`] and determines its properties: size, blocks, alignment, O_DIRECT,
+//! holes. Everything here happens once, on opening, in plain system calls; missing features become notes printed with
+//! the results. This file owns the unsafe ioctls and `statx`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +24,7 @@ const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
 const BLKROGET: libc::Ioctl = 0x125e;
 /// Bytes per write when laying out a file.
 const LAY_OUT_BYTES: usize = 1 << 20;
-/// Seed of the random data, so that the file is the same each time.
+/// Seed of the random data, so that the content is always the same.
 const LAY_OUT_SEED: u64 = 0x6272_756e_7400_0001;
 /// File systems by their `statfs` magic (linux/magic.h).
 const FILE_SYSTEMS: &[(u64, &str)] = &[
@@ -48,30 +48,30 @@ const FILE_SYSTEMS: &[(u64, &str)] = &[
 pub(super) struct Medium {
     pub file: File,
     pub block_device: bool,
-    /// It has a name in a directory, and should keep it.
+    /// The file has a name in a directory, and should keep it.
     pub named: bool,
     /// It was opened with O_DIRECT.
     pub direct: bool,
-    /// Its file system is in memory.
+    /// The file system is in memory.
     pub in_memory: bool,
     pub read_only: bool,
     /// Size in bytes; whole blocks.
     pub size_bytes: u64,
     pub block_bytes: u32,
     pub physical_block_bytes: u32,
-    /// Memory alignment of buffers, in bytes.
+    /// Required memory alignment of buffers, in bytes.
     pub buffer_align: usize,
-    /// Holes can be punched, which frees space.
+    /// Holes can be punched, freeing space.
     pub punch: bool,
     pub notes: Vec<String>,
-    /// The location of its data.
+    /// Where the data is stored.
     pub storage: Vec<StorageId>,
-    /// Keeps other writers away from the file.
+    /// Excludes other writers.
     _lock: Option<FileLock>,
 }
 
 impl Medium {
-    /// Its current size in bytes, and whether it has lost its name since it was opened.
+    /// The current size in bytes, and whether the file has been unlinked since it was opened.
     pub fn look(&self) -> io::Result<(u64, bool)> {
         if self.block_device {
             return Ok((ioctl_u64(&self.file, BLKGETSIZE64)?, false));
@@ -111,7 +111,7 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
         ..options.clone()
     };
     create(path, &made)?;
-    // Remove the name at once, even if opening fails; the file is deleted when its last handle is closed.
+    // Unlink the name immediately, even if opening fails; the file is deleted when its last handle is closed.
     let opened = open_named(
         path,
         &FileOptions {
@@ -228,7 +228,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     })
 }
 
-/// Rejects options for creating a file unless its creation was requested.
+/// Rejects file creation options unless creation was requested.
 fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     if options.create {
         return Ok(());
@@ -282,7 +282,7 @@ pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Fores
                 source: error,
             });
         }
-        // A file that will be created, or a path that opening will reject.
+        // A file to be created, or a path that opening will reject.
         _ => match options.size_bytes {
             Some(size_bytes) => size_bytes,
             None => return Ok(None),
@@ -297,7 +297,8 @@ pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Fores
     }))
 }
 
-/// Whether the kernel refuses all writes to a block device although it can be opened for writing (`blockdev --setro`).
+/// Whether the kernel refuses all writes to a block device that can nevertheless be opened for writing
+/// (`blockdev --setro`).
 fn is_set_read_only(path: &Path) -> bool {
     File::open(path)
         .and_then(|file| ioctl_i32(&file, BLKROGET))
@@ -308,7 +309,7 @@ fn is_set_read_only(path: &Path) -> bool {
 fn no_space(file: &File) -> Option<String> {
     let metadata = file.metadata().ok()?;
     let hollow = metadata.len().saturating_sub(metadata.blocks() * 512);
-    // SAFETY: an all-zero statvfs is a valid value of the plain struct.
+    // SAFETY: an all-zero statvfs is a valid value of this plain struct.
     let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: an open descriptor and a local struct to fill.
     if unsafe { libc::fstatvfs(file.as_raw_fd(), &mut stat) } != 0 {
@@ -324,7 +325,7 @@ fn no_space(file: &File) -> Option<String> {
     })
 }
 
-/// The size of a block device in units of 512 bytes, whatever its block size (proc_sysfs, `block/*/size`).
+/// The size of a block device in units of 512 bytes, regardless of its block size (proc_sysfs, `block/*/size`).
 fn sectors(rdev: u64) -> Option<u64> {
     let path = format!(
         "/sys/dev/block/{}:{}/size",
@@ -334,7 +335,7 @@ fn sectors(rdev: u64) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The error for blocks smaller than the minimum transfer; with `direct` on a file, direct=no is an alternative.
+/// The error for blocks smaller than the minimum transfer; with `direct` on a file, it suggests direct=no.
 fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> OpenError {
     let way_out = if direct {
         ", or direct=no to go through the page cache"
@@ -348,8 +349,8 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
     ))
 }
 
-/// Whether devices appear at this path. A file created there would be in memory, and would get in the
-/// way when the device returns.
+/// Whether this path is where device nodes appear. A file created there would be in memory, and would be in the way
+/// when the device returns.
 pub fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
@@ -414,7 +415,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
         true => holder::lock(&file, path, &mut Vec::new())?,
         false => None,
     };
-    // The file grows as it is written, so that an interrupted layout continues where it stopped.
+    // The file grows as it is written, so an interrupted layout can continue where it stopped.
     let written = if options.lay_out && grows {
         lay_out(&file, metadata.len(), size_bytes).map_err(|source| OpenError::Os {
             what: "cannot write all of",
@@ -426,13 +427,13 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     };
     let made = written.and_then(|()| file.set_len(size_bytes).map_err(failed));
     if made.is_err() && options.temporary {
-        // It was created above, and no other code would remove it.
+        // The file was created above, and no other code would remove it.
         let _ = std::fs::remove_file(path);
     }
     made
 }
 
-/// Writes random bytes to a part of the file, through to the disk, and drops them from the page cache.
+/// Writes random bytes to part of the file, through to the disk, and drops them from the page cache.
 fn lay_out(file: &File, from: u64, to: u64) -> io::Result<()> {
     let mut random = Random::new(LAY_OUT_SEED);
     let mut bytes = vec![0; LAY_OUT_BYTES];
@@ -444,14 +445,14 @@ fn lay_out(file: &File, from: u64, to: u64) -> io::Result<()> {
         at += len as u64;
     }
     file.sync_all()?;
-    // SAFETY: numbers and an open descriptor.
+    // SAFETY: integer arguments and an open descriptor.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
-/// Opens it read-write and with O_DIRECT where requested and possible.
+/// Opens it read-write and with O_DIRECT if requested and possible.
 fn open_as_wanted(
     path: &Path,
     options: &FileOptions,
@@ -464,7 +465,7 @@ fn open_as_wanted(
         path: path.to_path_buf(),
         source,
     };
-    // Root may write anything; still, a file without any write bit should not be written.
+    // Root may write to any file; still, a file without write permission bits should not be written.
     let protected = !block_device && metadata.permissions().readonly();
     let mut read_only = options.read_only || protected;
     if protected && !options.read_only {
@@ -478,8 +479,8 @@ fn open_as_wanted(
     }
     let attempts = holder::Attempts::begin();
     loop {
-        // The kernel allows only one exclusive holder of a block device, and none while it or one of its partitions is
-        // mounted, used as swap, or part of a volume.
+        // The kernel allows only one exclusive holder of a block device, and none while the device or one of its
+        // partitions is mounted, used as swap, or part of a volume.
         let exclusive = block_device && !read_only && !options.force;
         let flags =
             if direct { libc::O_DIRECT } else { 0 } | if exclusive { libc::O_EXCL } else { 0 };
@@ -524,8 +525,8 @@ struct Align {
     offset: u32,
 }
 
-/// O_DIRECT's alignment, from `statx` (6.1) or by trying. Reopens the file without O_DIRECT if the file system accepted
-/// the flag but doesn't support it for this file.
+/// The alignment required by O_DIRECT, from `statx` (Linux 6.1) or by trial. Reopens the file without O_DIRECT if the
+/// file system accepted the flag but doesn't support it for this file.
 fn alignment(
     path: &Path,
     file: File,
@@ -582,9 +583,9 @@ fn no_direct_note(file_system: Option<&str>) -> String {
     )
 }
 
-/// O_DIRECT's alignment from `statx`; `None` if the kernel or the file system doesn't report it.
+/// The alignment required by O_DIRECT from `statx`; `None` if the kernel or the file system doesn't report it.
 fn direct_alignment(file: &File) -> Option<Align> {
-    // SAFETY: an all-zero statx is a valid value of the plain struct.
+    // SAFETY: an all-zero statx is a valid value of this plain struct.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: an open descriptor with an empty path (AT_EMPTY_PATH), and a local struct to fill.
     let status = unsafe {
@@ -607,9 +608,9 @@ fn direct_alignment(file: &File) -> Option<Align> {
 pub(super) fn file_system(path: &Path) -> Option<&'static str> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: an all-zero statfs is a valid value of the plain struct.
+    // SAFETY: an all-zero statfs is a valid value of this plain struct.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: a terminated path and a local struct to fill.
+    // SAFETY: a NUL-terminated path and a local struct to fill.
     if unsafe { libc::statfs(path.as_ptr(), &mut stat) } != 0 {
         return None;
     }
@@ -620,9 +621,9 @@ pub(super) fn file_system(path: &Path) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-/// Whether parts of the file are not allocated on disk.
+/// Whether parts of the file are unallocated.
 fn has_hole(file: &File, size_bytes: u64) -> bool {
-    // SAFETY: numbers and an open descriptor; nothing here uses the file's own offset.
+    // SAFETY: integer arguments and an open descriptor; nothing here uses the file's own offset.
     let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
     u64::try_from(hole).is_ok_and(|hole| hole < size_bytes)
 }
@@ -634,21 +635,21 @@ fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
         iov_base: block.as_mut_ptr().cast(),
         iov_len: block.len(),
     };
-    // SAFETY: one piece of local memory, filled before the call returns.
+    // SAFETY: a single local buffer, filled before the call returns.
     let got = unsafe { libc::preadv2(file.as_raw_fd(), &piece, 1, 0, libc::RWF_NOWAIT) };
-    // EAGAIN means yes: the read would have to wait.
+    // EAGAIN means yes: the read would have had to wait.
     got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
 }
 
-/// Whether holes can be punched into the file; tried past its end, where there is no data to lose.
+/// Whether holes can be punched into the file; tested beyond its end, where no data can be lost.
 fn punches(file: &File, size_bytes: u64) -> bool {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let behind = size_bytes.next_multiple_of(1 << 20) + (1 << 20);
-    // SAFETY: numbers and an open descriptor.
+    // SAFETY: integer arguments and an open descriptor.
     unsafe { libc::fallocate(file.as_raw_fd(), mode, behind as libc::off_t, 4096) == 0 }
 }
 
-/// Whether the block device, or the disk of the partition, supports discards.
+/// Whether the block device, or the disk that contains the partition, supports discards.
 fn discards(rdev: u64) -> bool {
     let device = format!("/sys/dev/block/{}:{}", libc::major(rdev), libc::minor(rdev));
     ["queue", "../queue"].iter().any(|queue| {
@@ -659,7 +660,7 @@ fn discards(rdev: u64) -> bool {
 
 fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {
     let mut value = 0u64;
-    // SAFETY: the request fills one 64-bit number.
+    // SAFETY: the ioctl fills one 64-bit number.
     match unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut value) } {
         0 => Ok(value),
         _ => Err(io::Error::last_os_error()),
@@ -668,7 +669,7 @@ fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {
 
 fn ioctl_i32(file: &File, request: libc::Ioctl) -> io::Result<i32> {
     let mut value = 0i32;
-    // SAFETY: the request fills one int.
+    // SAFETY: the ioctl fills one int.
     match unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut value) } {
         0 => Ok(value),
         _ => Err(io::Error::last_os_error()),

@@ -1,5 +1,5 @@
-//! `memory:SIZE`: blocks in anonymous memory that takes space only where it was written, so that a LUN may be larger
-//! than the machine's memory. Served inline: a target sends from it and receives into it.
+//! `memory:SIZE`: blocks in anonymous memory, which takes space only where it was written, so a LUN may be larger than
+//! the machine's memory. Served inline: a target sends from it and receives into it.
 
 use std::io;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ pub const ENTRY: BackendEntry = BackendEntry {
     foresee: super::foresee,
 };
 
-/// Address space reserved for growth: this multiple of the size, but at least `ROOM_BYTES_MIN`.
+/// Address space reserved for growth: this multiple of the size, at least `ROOM_BYTES_MIN`.
 const ROOM_FACTOR: u64 = 16;
 const ROOM_BYTES_MIN: u64 = 64 << 30;
 
-/// Bytes of memory that a device may take once all of it has been written: the sizes of the `memory:` devices in its URL,
-/// those within arrays and joins included. Opens nothing, and skips invalid parts; opening reports them.
+/// Bytes of memory that a device takes once it has been written completely: the total size of the `memory:` devices in
+/// its URL, including those within arrays and joins. Opens nothing, and skips invalid parts; opening reports them.
 pub fn memory_in(url: &str) -> u64 {
     memory_within(url, NESTING_MAX - 1)
 }
@@ -67,7 +67,7 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// Creates `size_bytes` of zeros in blocks of `block_bytes`.
+    /// Creates a device with `size_bytes` of zeros in blocks of `block_bytes`.
     ///
     /// # Errors
     /// See [`SparseMemory::new`].

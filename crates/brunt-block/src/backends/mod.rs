@@ -41,7 +41,7 @@ fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
     }
 }
 
-/// Rounds a size down to whole blocks; adds a note about omitted bytes.
+/// Rounds a size down to whole blocks; adds a note about the bytes omitted.
 pub fn whole_blocks(size_bytes: u64, block_bytes: u32, notes: &mut Vec<String>) -> u64 {
     let left_out = size_bytes % u64::from(block_bytes);
     if left_out > 0 {
@@ -63,7 +63,7 @@ fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
     Ok(bytes)
 }
 
-/// The known properties of backends without a medium, which are all in the URL.
+/// The properties of backends without a medium, all of which are known from the URL.
 fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, OpenError> {
     let block_bytes = options.block()?.unwrap_or(512);
     Ok(Some(Foreseen {
@@ -73,23 +73,23 @@ fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, Ope
     }))
 }
 
-/// Maximum request of any backend: 16 MiB, the most that initiators ask for.
+/// Maximum request size of any backend: 16 MiB, the largest that initiators request.
 pub const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
-/// Checks that a request lies in the device, in whole blocks, with a large enough buffer.
+/// Checks that a request lies within the device, covers whole blocks, and has a large enough buffer.
 ///
 /// # Errors
-/// It does not, or it writes to a read-only device.
+/// It doesn't, or it writes to a read-only device.
 #[inline]
 pub fn in_range(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
     in_size(info, info.size_bytes, request)
 }
 
-/// Like [`in_range`]; also checks that the request can go out as a single one: not empty unless it is a flush, and with
-/// no more data than the device takes at once.
+/// Like [`in_range`]; also checks that the request can be sent as a single request: not empty unless it is a flush, and
+/// no larger than the device's maximum transfer.
 ///
 /// # Errors
-/// It cannot, or as [`in_range`].
+/// The request can't be sent, or the errors of [`in_range`].
 #[inline]
 pub fn in_bounds(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError> {
     in_range(info, request)?;
@@ -111,7 +111,7 @@ fn in_size(info: &DeviceInfo, size_bytes: u64, request: &Request) -> Result<(), 
         .offset
         .checked_add(request.len)
         .is_some_and(|end| end <= size_bytes);
-    // Blocks are powers of two; a division would cost as much as the rest of a null request.
+    // Block sizes are powers of two; a division would cost as much as the rest of a null request.
     let whole = match block.is_power_of_two() {
         true => (request.offset | request.len) & (block - 1) == 0,
         false => request.offset.is_multiple_of(block) && request.len.is_multiple_of(block),

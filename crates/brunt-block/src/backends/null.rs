@@ -1,5 +1,5 @@
-//! `null:SIZE`: discards writes, reads as zeros. The diskless mode of papers/iscsi-performance-analysis, 2.2: measures
-//! everything but the disk. Served inline.
+//! `null:SIZE`: discards writes and reads as zeros. The diskless mode of papers/iscsi-performance-analysis, 2.2:
+//! measures everything except the disk. Served inline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! `budget=N`, for tests only: serves N requests, plus those that commands add; all others fail as busy. It shows what
-//! a controllable layer requires: this file and a line in the table.
+//! `budget=N`, for tests only: serves N requests, plus those added by commands; all others fail as busy. It shows what
+//! a controllable layer requires: this file and one line in the table.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -174,9 +174,9 @@ mod tests {
     use super::*;
     use crate::{Buf, Op, RingConfig, control, open_url};
 
-    /// A layer unknown to any other file is opened by its name and controlled while requests run.
+    /// A layer that no other file knows is opened by its name and controlled while requests run.
     #[test]
-    fn a_new_layer_is_driven_while_it_works() {
+    fn a_new_layer_is_controlled_while_requests_run() {
         let backend = open_url("memory:1MiB?budget=2&retry=1,off").unwrap();
         let handles = backend.handles();
         let budget = control::find(&handles, "budget").unwrap();

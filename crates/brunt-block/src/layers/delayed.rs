@@ -1,16 +1,16 @@
-//! `delay=…`: adds a service time to completions, as SPEK's emulated arrays of 100 µs and 10 µs did
-//! (papers/spek.md). A request reaches the lower device at once; its completion is held back until its service time
-//! has passed since `submit`, or until the lower device completes it, whichever is later. A layer of known delay
-//! therefore also measures the measurer.
+//! `delay=…`: adds a service time to completions, like SPEK's emulated arrays of 100 µs and 10 µs (papers/spek.md). A
+//! request reaches the lower device at once; its completion is held back until its service time has passed since
+//! `submit`, or until the lower device completes it, whichever is later. A layer with a known delay therefore also
+//! shows the measurement error.
 //!
-//! All requests are served at once, in parallel, unless `servers=N`: then N requests are in service at a time and the
-//! others queue for the first free server. Servers belong to an open device, and so to one thread. With `shared`, all
-//! threads queue for the same servers, as for one disk, which costs a lock per batch. A disk (`disk:`, [`super::disk`])
-//! has one server, its arm, for all threads.
+//! All requests are served in parallel, unless `servers=N`: then N requests are in service at a time and the others
+//! queue for the first free server. Servers belong to an open device, and therefore to one thread. With `shared`, all
+//! threads queue for the same servers, as for a single disk, which costs a lock per batch. A disk (`disk:`,
+//! [`super::disk`]) has one server, its arm, for all threads.
 //!
-//! Time comes from the [`Clock`], never from the OS. On the monotonic clock [`Ring::enter`] keeps the deadline
-//! to a few microseconds; on a manual clock a test simulates an hour of delays in a millisecond by entering
-//! the ring with `Nanos(0)`.
+//! Time comes from the [`Clock`], never from the OS. On the monotonic clock, [`Ring::enter`] meets deadlines to within
+//! a few microseconds; on a manual clock, a test simulates an hour of delays in a millisecond by entering the ring with
+//! `Nanos(0)`.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -48,16 +48,16 @@ pub const ENTRY: LayerEntry = LayerEntry {
     file: None,
 };
 
-/// Distribution of a request's service time.
+/// Distribution of service times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServiceTime {
     /// Constant.
     Constant(Duration),
-    /// Uniformly distributed between the two.
+    /// Uniformly distributed between these two.
     Uniform(Duration, Duration),
     /// Exponential with this mean.
     Exponential(Duration),
-    /// Log-normal with this mean of the time itself, and this standard deviation of its logarithm.
+    /// Log-normal: the mean of the time itself, and the standard deviation of its logarithm.
     LogNormal(Duration, f64),
     /// Depends on the request's position.
     Disk(DiskModel),
@@ -68,11 +68,11 @@ pub enum ServiceTime {
 pub struct Delay {
     /// Service time of each request.
     pub service: ServiceTime,
-    /// Requests in service at once; `None`: unlimited.
+    /// Maximum number of requests in service at once; `None`: unlimited.
     pub servers: Option<u32>,
     /// All open devices share the same servers.
     pub shared: bool,
-    /// Seed of the service times. Each open device draws its own sequence from it.
+    /// Seed of the service times, from which each open device draws its own sequence.
     pub seed: u64,
 }
 
@@ -172,10 +172,10 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
 }
 
 impl ServiceTime {
-    /// Draws the service time of a request to a device of `size` bytes; `arm` is a disk's.
+    /// Draws the service time of a request to a device of `size` bytes; `arm` is that of a disk.
     fn draw(&self, request: &Request, size: u64, arm: &mut Arm, random: &mut Random) -> u64 {
         let nanos = |time: Duration| time.as_nanos() as f64;
-        // A float that is too large saturates at the largest time.
+        // Casting an excessive float saturates at the maximum time.
         match *self {
             ServiceTime::Constant(time) => time.as_nanos() as u64,
             ServiceTime::Uniform(least, most) => {
@@ -201,7 +201,7 @@ pub struct DelayedBackend {
     shared: Option<Servers>,
 }
 
-/// The servers, and a disk's arm.
+/// The servers, and the arm of a disk.
 struct Crew {
     /// When each server becomes free.
     free: BinaryHeap<Reverse<u64>>,
@@ -295,7 +295,7 @@ impl Backend for DelayedBackend {
 struct Slot {
     tag: u64,
     due: Nanos,
-    /// Arrival order; requests due at the same time complete in it.
+    /// Arrival order, which is also the completion order of requests due at the same time.
     sequence: u64,
     buf: Buf,
     result: Result<(), DeviceError>,
@@ -322,10 +322,10 @@ struct DelayedDevice {
     clock: Clock,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Requests for the lower device, tagged with their slot.
+    /// Requests for the lower device, tagged with their slot index.
     below: VecDeque<Request>,
     above: Vec<Completion>,
-    /// Completed by the lower device; ordered by due time, then arrival.
+    /// Completed by the lower device; ordered by due time, then by arrival.
     held: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
     sequence: u64,
 }
@@ -408,8 +408,8 @@ impl Device for DelayedDevice {
     }
 
     fn cancel(&mut self, tag: u64) {
-        // Cancelling is rare, so a linear search will do. A request whose completion is held back
-        // is done already and stays.
+        // Cancelling is rare, so a linear search is good enough. A request whose completion is held back has already
+        // been executed and stays.
         let taken =
             |index: &usize| !self.free.contains(&(*index as u32)) && self.slots[*index].tag == tag;
         if let Some(index) = (0..self.slots.len()).find(taken) {
@@ -419,7 +419,7 @@ impl Device for DelayedDevice {
 }
 
 impl DelayedDevice {
-    /// Submits requests to the lower device and stores its completions in their slots.
+    /// Submits requests to the lower device and stores its completions in the slots.
     fn exchange(&mut self) {
         if !self.below.is_empty() {
             self.inner.submit(&mut self.below);
@@ -476,7 +476,7 @@ mod tests {
             assert!(batch.is_empty());
         }
 
-        /// Advances the clock from deadline to deadline; returns when each tag completed.
+        /// Advances the clock from deadline to deadline; returns each tag with its completion time.
         fn finish(&mut self) -> Vec<(u64, u64)> {
             let (mut log, mut done) = (Vec::new(), Vec::new());
             while self.device.outstanding() > 0 {
@@ -490,9 +490,9 @@ mod tests {
         }
     }
 
-    /// Requests complete in parallel, each exactly at its time.
+    /// Requests complete in parallel, each exactly at its due time.
     #[test]
-    fn constant_in_parallel() {
+    fn requests_complete_in_parallel_at_their_due_times() {
         let mut bench = Bench::new("const:100us", 8);
         bench.submit(0..3);
         bench.clock.advance(Duration::from_nanos(99_999));
@@ -506,9 +506,8 @@ mod tests {
         );
     }
 
-    /// With servers, requests queue for the first free one.
     #[test]
-    fn servers_make_a_queue() {
+    fn requests_queue_for_the_first_free_server() {
         let mut bench = Bench::new("const:1ms,servers=2", 8);
         bench.submit(0..5);
         let times: Vec<_> = bench
@@ -521,7 +520,7 @@ mod tests {
 
     /// All devices of a backend use the same shared servers.
     #[test]
-    fn shared_servers() {
+    fn devices_share_the_backends_servers() {
         let mut bench = Bench::new("const:1ms,servers=1,shared", 8);
         let clock = bench.clock.clone();
         let inner = Arc::new(NullBackend::new(1 << 30, 512));
@@ -549,8 +548,8 @@ mod tests {
         let mut bench = Bench::new("disk:512MB/s-256MB/s,zones=2,seek=1ms-1ms", 8);
         bench.submit(0..3);
         let times = bench.finish();
-        // The first request starts at the arm's position; the second returns to the same place: a
-        // seek and up to a revolution.
+        // The first request starts at the arm's position; the second returns to the same position: a seek and up to a
+        // revolution.
         assert_eq!(times[0], (0, 1_000));
         for (before, after) in times.iter().zip(&times[1..]) {
             let took = after.1 - before.1;
@@ -558,9 +557,9 @@ mod tests {
         }
     }
 
-    /// The distributions have the specified means and spread, over hours of delays.
+    /// The distributions have the specified means and deviations, over hours of delays.
     #[test]
-    fn distributions() {
+    fn distributions_have_their_means_and_deviations() {
         let check = |spec: &str, mean_us: f64, deviation_us: f64| {
             let mut bench = Bench::new(spec, 1);
             let n = 40_000;
@@ -606,7 +605,6 @@ mod tests {
         assert_ne!(times("exp:1ms,seed=5"), times("exp:1ms,seed=6"));
     }
 
-    /// Invalid values are rejected with the valid forms.
     #[test]
     fn invalid_values_are_rejected_with_the_valid_forms() {
         for text in [

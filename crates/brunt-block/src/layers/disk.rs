@@ -1,18 +1,18 @@
-//! A disk's service time, which depends on the position of its requests:
-//! `delay=disk:55MB/s-39MB/s,seek=1ms-12ms` ([`super::delayed`]).
+//! A disk's service time, which depends on request positions: `delay=disk:55MB/s-39MB/s,seek=1ms-12ms`
+//! ([`super::delayed`]).
 //!
-//! The model is one arm over zones. The device's space is divided into zones of equal size. The first zone (on the
-//! outer tracks) has the first transfer rate, the last zone the second, and those between are interpolated
-//! linearly. A request takes
+//! The model is a single arm over zones. The device's space is divided into zones of equal size. The first zone (on the
+//! outer tracks) has the first transfer rate, the last zone the second, and those in between are interpolated linearly.
+//! A request takes
 //!
 //! - its length at the transfer rate of the zone where it starts,
-//! - unless it starts where the previous request ended, a seek: `least + (most - least) · √(distance / size)`, so that
+//! - unless it starts where the previous request ended, a seek: `least + (most - least) · √(distance / size)`, where
 //!   `most` is the seek from one end to the other,
-//! - and after a seek, a rotational delay that is uniform between zero and a whole revolution.
+//! - and after a seek, a rotational delay distributed uniformly between zero and a full revolution.
 //!
-//! Requests from all threads are served one after the other in order of arrival. There is no cache, no
-//! sorting, and no track or head switch: all bytes of a request transfer at its zone's rate. Requests without
-//! data (a flush) take no time.
+//! Requests from all threads are served one at a time in order of arrival. There is no cache, no reordering, and no
+//! track or head switch: all bytes of a request transfer at its zone's rate. Requests without data (a flush) take no
+//! time.
 //!
 //! The rule: this module is pure: the arm's position and the random numbers come from the caller.
 
@@ -39,29 +39,29 @@ pub struct DiskModel {
     pub rates: [u64; 2],
     /// Number of zones.
     pub zones: u32,
-    /// Seek times from one track to the next, and from one end to the other.
+    /// Seek times between adjacent tracks, and from one end to the other.
     pub seek: [Duration; 2],
     /// Revolutions per minute.
     pub rpm: u32,
 }
 
-/// Position of the arm: after the last byte transferred.
+/// Position of the arm: just after the last byte transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arm(u64);
 
-/// Why a text is not a valid disk.
+/// Why a disk specification is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskMistake {
     /// A malformed size or time.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// Any other mistake; says what would be right.
+    /// Any other mistake; states what would be right.
     #[error("{0}")]
     Form(&'static str),
 }
 
 impl DiskModel {
-    /// Parses transfer rates such as `55MB/s-39MB/s`, or one rate for the whole disk.
+    /// Parses transfer rates such as `55MB/s-39MB/s`, or a single rate for the whole disk.
     ///
     /// # Errors
     /// The rates are invalid.
@@ -84,7 +84,7 @@ impl DiskModel {
         })
     }
 
-    /// Changes a setting; `false` if there is no such setting.
+    /// Changes a setting; `false` if the setting doesn't exist.
     ///
     /// # Errors
     /// The value is invalid.
@@ -160,8 +160,7 @@ mod tests {
         disk
     }
 
-    /// A sequential pass over the device slows from the outer rate to the inner one, in as many
-    /// steps as there are zones.
+    /// A sequential pass over the device slows from the outer rate to the inner one, with one step per zone.
     #[test]
     fn sequential_requests_are_as_fast_as_their_zone() {
         let (disk, mut arm, mut random) = (disk(), Arm::default(), Random::new(1));
@@ -206,7 +205,7 @@ mod tests {
             );
             assert_eq!(mean(to, 0) > 5.0, to > 0);
         }
-        // Over all pairs of positions, the mean square root of the distance is 8/15 of that from end to end.
+        // Over all pairs of positions, the mean square root of the distance is 8/15 of the end-to-end value.
         let (mut arm, mut places, mut sum) = (Arm::default(), Random::new(3), 0.0);
         for _ in 0..20_000 {
             let to = places.below(16 * GB);
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_disk_is_refused() {
+    fn invalid_disks_are_rejected() {
         for text in ["", "55MB", "0/s", "55MB/s-", "fast/s"] {
             assert!(DiskModel::of_rates(text).is_err(), "{text}");
         }

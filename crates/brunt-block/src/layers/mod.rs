@@ -1,5 +1,5 @@
-//! Layers, one file (or directory) each: a layer wraps exactly one device. Anything that opens devices itself is a
-//! backend ([`crate::backends::array`]). The table of layers is in `crate::table`.
+//! Layers, one file (or directory) each: a layer wraps exactly one device. Code that opens devices itself is a backend
+//! ([`crate::backends::array`]). The table of layers is in `crate::table`.
 
 #[cfg(test)]
 pub mod budget;

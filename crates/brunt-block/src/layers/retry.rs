@@ -1,8 +1,8 @@
-//! `retry=N`: a controller that retries a failed request up to N times before reporting the error to the
-//! initiator. papers/spek.md, 3.3.2, notes that its iSCSI target lacks this: without it every transient disk
-//! error costs a round trip over the network. Also turns recovered errors into plain successes.
+//! `retry=N`: a controller that retries a failed request up to N times before reporting the error to the initiator.
+//! papers/spek.md, 3.3.2, notes that its iSCSI target lacks this: without it, every transient disk error costs a
+//! network round trip. Also turns recovered errors into plain successes.
 //!
-//! It retries errors that may not recur: medium and hardware errors, aborted commands, BUSY, TASK SET FULL, NOT READY,
+//! Retries errors that may not recur: medium and hardware errors, aborted commands, BUSY, TASK SET FULL, NOT READY,
 //! unit attentions, unreachable storage, timeouts, and EIO, EAGAIN, EINTR and EBUSY. Reservation conflicts, invalid
 //! requests and a device that is gone are reported at once.
 
@@ -68,7 +68,7 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<RetryBackend, OpenError>
     ))
 }
 
-/// Turns a layer's retries on and off while requests run, and counts them.
+/// Switches a layer's retries on and off while requests run, and counts them.
 #[derive(Debug)]
 pub struct RetrySwitch {
     name: String,
@@ -80,7 +80,7 @@ pub struct RetrySwitch {
 }
 
 impl RetrySwitch {
-    /// Creates a switch; its name distinguishes it from others of the same device.
+    /// Creates a switch; its name distinguishes it from others on the same device.
     pub fn new(name: &str, on: bool) -> Arc<RetrySwitch> {
         Arc::new(RetrySwitch {
             name: name.to_string(),
@@ -97,7 +97,7 @@ impl RetrySwitch {
         &self.name
     }
 
-    /// Turns retries on or off, from the next failure on.
+    /// Switches retries on or off, starting with the next failure.
     pub fn set(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
     }
@@ -107,22 +107,22 @@ impl RetrySwitch {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Retries so far; a request may be retried several times.
+    /// Number of retries so far; a request may be retried several times.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Requests that succeeded after at least one retry.
+    /// Number of requests that succeeded after at least one retry.
     pub fn overcome(&self) -> u64 {
         self.overcome.load(Ordering::Relaxed)
     }
 
-    /// Recovered errors reported as plain successes.
+    /// Number of recovered errors reported as plain successes.
     pub fn recovered(&self) -> u64 {
         self.recovered.load(Ordering::Relaxed)
     }
 
-    /// Failures reported to the caller.
+    /// Number of failures reported to the caller.
     pub fn told(&self) -> u64 {
         self.told.load(Ordering::Relaxed)
     }
@@ -164,7 +164,7 @@ impl Controllable for RetrySwitch {
     }
 }
 
-/// A backend whose failed requests are retried.
+/// A backend that retries failed requests.
 pub struct RetryBackend {
     inner: Arc<dyn Backend>,
     info: DeviceInfo,
@@ -250,7 +250,7 @@ impl Backend for RetryBackend {
     }
 }
 
-/// A request's fields for sending it again; its buffer is returned with the failure.
+/// The fields needed to resend a request; its buffer is returned with the failure.
 #[derive(Clone, Copy)]
 struct Slot {
     tag: u64,
@@ -287,7 +287,7 @@ struct RetryDevice {
     free: Vec<u32>,
     below: VecDeque<Request>,
     above: Vec<Completion>,
-    /// Failed requests with the time of their next try.
+    /// Failed requests with the time of their next attempt.
     waiting: Vec<(Nanos, u32, Buf)>,
     retries: u64,
 }
@@ -410,7 +410,7 @@ impl RetryDevice {
                 slot.tries += 1;
                 self.retries += 1;
                 self.switch.retries.fetch_add(1, Ordering::Relaxed);
-                // Even without a delay, the next turn of the loop sends it, so that this code never spins.
+                // Even without a delay, the next iteration of the loop resends it, so this code never spins.
                 let at = if self.delay.is_zero() {
                     Nanos(0)
                 } else {
@@ -454,7 +454,7 @@ impl RetryDevice {
     }
 }
 
-/// Whether another try may succeed.
+/// Whether another attempt may succeed.
 fn may_go_well(error: &DeviceError) -> bool {
     match error {
         DeviceError::Refused { kind, .. } => matches!(
@@ -535,10 +535,10 @@ mod tests {
         }
     }
 
-    /// A request that fails up to N times succeeds, with its own data; one failure more is
-    /// reported. Each step is counted.
+    /// A request that fails up to N times succeeds, with its own data; after one more failure, the error is reported.
+    /// Each step is counted.
     #[test]
-    fn up_to_a_maximum() {
+    fn a_request_is_retried_up_to_the_maximum() {
         let mut three = bench("aborted-command,times=3", 3, Duration::ZERO);
         assert_eq!(three.write(1), Ok(()));
         assert_eq!(
@@ -561,9 +561,9 @@ mod tests {
         assert_eq!((two.retry.retries(), two.retry.told()), (2, 1));
     }
 
-    /// The delay separates tries, and turning retries off works.
+    /// The delay separates attempts, and switching retries off works.
     #[test]
-    fn delay_and_switch() {
+    fn retries_are_delayed_and_can_be_switched_off() {
         let mut late = bench("busy,times=2", 5, Duration::from_millis(3));
         assert_eq!(late.write(1), Ok(()));
         assert_eq!(late.clock.now(), Nanos(6_000_000));
@@ -574,7 +574,7 @@ mod tests {
 
     /// A recovered error is a success; a reservation conflict is not retried.
     #[test]
-    fn what_is_tried() {
+    fn reservation_conflicts_are_not_retried() {
         let mut recovered = bench("recovered-error", 5, Duration::ZERO);
         assert_eq!(recovered.write(1), Ok(()));
         assert_eq!(
@@ -586,7 +586,6 @@ mod tests {
         assert_eq!(conflict.retry.retries(), 0);
     }
 
-    /// Invalid values are rejected.
     #[test]
     fn invalid_values_are_rejected() {
         for text in [

@@ -1,6 +1,6 @@
 //! One thread's links to a remote device.
 //!
-//! The rule: a request that the device's properties exclude never reaches a session.
+//! The rule: requests that the device's properties rule out never reach a session.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::protocol::RemoteProtocol;
 use crate::backends::{in_bounds, in_range};
 use crate::{Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, hand_out};
 
-/// A device on one or more links. `K` is held as long as the device exists, such as a count of connections in use.
+/// A device on one or more links. `K`, for example a count of connections in use, is kept as long as the device exists.
 #[derive(Debug)]
 pub struct RemoteDevice<P: RemoteProtocol, K> {
     info: DeviceInfo,
@@ -21,7 +21,7 @@ pub struct RemoteDevice<P: RemoteProtocol, K> {
 }
 
 impl<P: RemoteProtocol, K> RemoteDevice<P, K> {
-    /// A device with these properties on these links.
+    /// Creates a device with these properties on these links.
     pub fn new(info: DeviceInfo, links: Vec<RemoteLink<P>>, kept: K) -> RemoteDevice<P, K> {
         RemoteDevice {
             info,
@@ -32,7 +32,7 @@ impl<P: RemoteProtocol, K> RemoteDevice<P, K> {
     }
 }
 
-/// Whether a request has anything to do. An empty one has not, wherever it lies in the device.
+/// Whether a request has work to do. An empty one doesn't, wherever it lies in the device.
 #[inline]
 fn check(info: &DeviceInfo, request: &Request) -> Result<bool, DeviceError> {
     if request.len == 0 && request.op != Op::Flush {

@@ -1,7 +1,7 @@
-//! One connection on the ring, with its session, which outlives it, and reconnection. Driven by the device.
+//! A connection on the ring, its session, which outlives it, and reconnection. Driven by the device.
 //!
-//! The one rule: bytes go from the channel to the session and back by the protocol's own functions; when either fails,
-//! all buffers come back and the session waits.
+//! The one rule: the protocol's own functions move bytes between channel and session; when either fails, all buffers
+//! are returned and the session waits.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -12,7 +12,7 @@ use brunt_core::{Clock, Nanos};
 use super::protocol::{RemoteChannel, RemoteProtocol, RemoteSession};
 use crate::{Completion, DeviceError, Health, Lent, ReconnectState, Reconnecting, Request, Ring};
 
-/// What a link is opened with.
+/// What is needed to open a link.
 #[derive(Debug)]
 pub struct Opening<P: RemoteProtocol> {
     /// The protocol's driver.
@@ -23,9 +23,9 @@ pub struct Opening<P: RemoteProtocol> {
     pub depth: u32,
     /// An established connection.
     pub connection: P::Connection,
-    /// Number of failed attempts to make it.
+    /// Number of failed attempts before the connection was established.
     pub connect_retries: u32,
-    /// Why the last of those failed.
+    /// Why the last failed attempt failed.
     pub connect_trouble: Option<String>,
 }
 
@@ -34,11 +34,11 @@ pub struct RemoteLink<P: RemoteProtocol> {
     protocol: P,
     session: P::Session,
     channel: Option<P::Channel>,
-    /// For each task: where its data is while the channel has it.
+    /// For each task: where its data is while the channel holds it.
     lent: Vec<Option<Lent>>,
     /// Completed tasks whose data is still being sent.
     stuck: Vec<u16>,
-    /// Requests that need no server, that none would accept, or that arrived after the link gave up.
+    /// Requests that need no server, that no server would accept, or that arrived after the link gave up.
     at_once: Vec<Completion>,
     reconnect: ReconnectState<P::Connection, P::Error>,
     ring: Ring,
@@ -59,7 +59,7 @@ impl<P: RemoteProtocol> RemoteLink<P> {
     /// A link on an established connection; `reconnect` restores it after a loss.
     ///
     /// # Errors
-    /// Its socket cannot be set up.
+    /// The socket cannot be set up.
     pub fn new(
         opening: Opening<P>,
         reconnect: ReconnectState<P::Connection, P::Error>,
@@ -116,7 +116,7 @@ impl<P: RemoteProtocol> RemoteLink<P> {
         self.session.cancel(tag);
     }
 
-    /// Requests taken and not yet completed.
+    /// Number of requests taken but not yet completed.
     pub fn outstanding(&self) -> u32 {
         self.session.outstanding() + self.at_once.len() as u32
     }
@@ -187,7 +187,7 @@ impl<P: RemoteProtocol> RemoteLink<P> {
         self.send();
     }
 
-    /// Retires completed tasks whose data is back.
+    /// Retires completed tasks whose data has been returned.
     fn complete(&mut self, done: &mut Vec<Completion>) {
         for _ in 0..self.stuck.len() {
             let task = self.stuck.remove(0);
@@ -204,13 +204,13 @@ impl<P: RemoteProtocol> RemoteLink<P> {
             && let Some(channel) = &mut self.channel
             && !channel.give_back(lent, self.session.data(task))
         {
-            // Answered before it was sent completely; the channel still has its data.
+            // Answered before it was sent completely; the channel still holds its data.
             return self.stuck.push(task);
         }
         done.push(self.session.retire(task));
     }
 
-    /// Takes all data back from the connection and starts reconnecting.
+    /// Takes back all data from the connection and starts reconnecting.
     fn lose(&mut self, why: &str, now: Nanos) {
         if let Some(mut channel) = self.channel.take() {
             let placed = channel.abort();
@@ -225,7 +225,7 @@ impl<P: RemoteProtocol> RemoteLink<P> {
     }
 }
 
-/// Receiving starts first, so that a disconnect is noticed before the first message.
+/// Starts receiving first, so that a disconnect is noticed before the first message.
 fn bring_up<P: RemoteProtocol>(
     protocol: &mut P,
     session: &mut P::Session,
@@ -285,7 +285,7 @@ impl<P: RemoteProtocol> Reconnecting for RemoteLink<P> {
 }
 
 impl<P: RemoteProtocol> Drop for RemoteLink<P> {
-    /// Lets the protocol say goodbye, so that the server frees the connection at once.
+    /// Lets the protocol say goodbye, so that the server frees the connection immediately.
     fn drop(&mut self) {
         if self.session.outstanding() == 0
             && let Some(channel) = &mut self.channel

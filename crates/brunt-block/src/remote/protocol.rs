@@ -1,4 +1,4 @@
-//! What a network protocol implements to become a device: its session, its kind of connection, and how bytes get from
+//! What a network protocol implements to become a device: its session, its type of connection, and how bytes get from
 //! one to the other.
 //!
 //! The rule: a session does no I/O, and returns each request exactly once.
@@ -16,23 +16,23 @@ pub trait RemoteChannel {
     /// Processes completions from the ring.
     fn poll(&mut self) -> StreamEvent;
 
-    /// Submits what is queued to the kernel.
+    /// Submits queued data to the kernel.
     fn flush(&mut self);
 
-    /// Starts receiving, unless that is already in progress.
+    /// Starts receiving, unless a receive is already in progress.
     fn arm(&mut self);
 
     /// Describes why the connection ended, if it has.
     fn why_ended(&self) -> String;
 
-    /// Closes it at once and takes all buffers back from the kernel; returns the place that was being filled.
+    /// Closes it immediately and takes back all buffers from the kernel; returns the one that was being filled.
     fn abort(&mut self) -> Option<Buf>;
 
     /// Returns a buffer that was pushed; `false` while it is being sent.
     fn give_back(&mut self, lent: &mut Option<Lent>, buf: &mut Buf) -> bool;
 }
 
-/// Describes why a connection ended, by what its stream reports.
+/// Describes why a connection ended, as reported by its stream.
 pub fn why_stream_ended(stream: &Stream) -> String {
     match stream.ended() {
         Some(io::ErrorKind::UnexpectedEof) | None => "the server closed the connection".to_string(),
@@ -80,18 +80,18 @@ impl RemoteChannel for Stream {
     }
 }
 
-/// Events other than normal replies, of one session.
+/// Events of one session other than normal replies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteEvents {
-    /// Messages sent again.
+    /// Number of messages resent.
     pub replays: u64,
-    /// Messages that timed out.
+    /// Number of messages that timed out.
     pub timeouts: u64,
-    /// What the server said about its last error or refusal.
+    /// The server's message about its last error or refusal.
     pub words: Option<String>,
 }
 
-/// The requests and replies of one connection, without I/O. Its tasks have indexes below the depth of the link.
+/// The requests and replies of one connection, without I/O. Task indexes are below the depth of the link.
 pub trait RemoteSession {
     /// Why a connection must be dropped without a protocol violation.
     type Loss: Display;
@@ -99,22 +99,22 @@ pub trait RemoteSession {
     /// Number of tasks that can be accepted.
     fn room(&self) -> usize;
 
-    /// Tasks accepted and not retired.
+    /// Number of tasks accepted but not retired.
     fn outstanding(&self) -> u32;
 
     /// Accepts a request that the device has checked.
     ///
     /// # Errors
-    /// The request itself if there is no room.
+    /// The request is returned if there is no room.
     fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request>;
 
-    /// Cancels a request that was not sent, or not since the last loss.
+    /// Cancels a request that has not been sent, or not since the last loss.
     fn cancel(&mut self, tag: u64);
 
-    /// The buffer of a task, for the driver to send from or receive into.
+    /// The buffer of a task, which the driver sends from or receives into.
     fn data(&mut self, task: u16) -> &mut Buf;
 
-    /// The next answered task; retire it once its data is back.
+    /// The next answered task; retire it once its data has been returned.
     fn next_answered(&mut self) -> Option<u16>;
 
     /// Retires an answered task.
@@ -123,20 +123,20 @@ pub trait RemoteSession {
     /// When [`RemoteSession::on_time`] must be called next.
     fn deadline(&self) -> Nanos;
 
-    /// Checks for messages that have timed out, or are due.
+    /// Handles messages that have timed out or are due.
     fn on_time(&mut self, now: Nanos);
 
-    /// Why the connection must be dropped, if it must.
+    /// Why the connection must be dropped, if so.
     fn lost(&self) -> Option<Self::Loss>;
 
-    /// The connection is lost, and all data is back: messages in flight wait for the next one, except those that have
-    /// had all their attempts.
+    /// The connection is lost, and all data has been returned: messages in flight wait for the next connection, except
+    /// those that have used up their attempts.
     fn detach(&mut self);
 
-    /// There will be no new connection: all requests end with this error.
+    /// No new connection will be made: all requests end with this error.
     fn fail_all(&mut self, error: DeviceError);
 
-    /// What happened so far.
+    /// Events so far.
     fn events(&self) -> RemoteEvents;
 }
 
@@ -146,7 +146,7 @@ pub trait RemoteProtocol {
     type Session: RemoteSession;
     /// The connection on the ring.
     type Channel: RemoteChannel;
-    /// What connecting delivers.
+    /// The result of connecting.
     type Connection: Send + 'static;
     /// Why connecting failed.
     type Error: ReconnectError;
@@ -159,10 +159,10 @@ pub trait RemoteProtocol {
     /// Whether a new connection leads to a different device than before, and how it differs.
     fn changed(&self, connection: &Self::Connection) -> Option<String>;
 
-    /// Puts a connection on the ring, and continues the session on it.
+    /// Puts a connection on the ring and resumes the session on it.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Any error from the kernel.
     fn bring_up(
         &mut self,
         session: &mut Self::Session,
@@ -174,7 +174,7 @@ pub trait RemoteProtocol {
     /// Called first at each poll, for events that don't come from the connection.
     fn before_poll(&mut self, _session: &mut Self::Session, _now: Nanos) {}
 
-    /// Queues everything that the session has to send. `lent` has an entry for each task.
+    /// Queues everything that the session has to send. `lent` has one entry per task.
     fn send(
         &mut self,
         session: &mut Self::Session,
@@ -182,10 +182,10 @@ pub trait RemoteProtocol {
         lent: &mut [Option<Lent>],
     );
 
-    /// Passes the received bytes to the session.
+    /// Passes received bytes to the session.
     ///
     /// # Errors
-    /// The server violated the protocol: the connection is dropped.
+    /// The server violated the protocol; the connection is dropped.
     fn receive(
         &mut self,
         session: &mut Self::Session,
@@ -196,6 +196,6 @@ pub trait RemoteProtocol {
     /// The connection is lost; `placed` is the buffer that was being filled.
     fn on_loss(&mut self, session: &mut Self::Session, placed: Option<Buf>);
 
-    /// Sends a goodbye without waiting, for sessions without requests whose device is closed.
+    /// Sends a goodbye without waiting, for sessions without outstanding requests when their device is closed.
     fn say_goodbye(&mut self, _session: &Self::Session, _channel: &mut Self::Channel) {}
 }

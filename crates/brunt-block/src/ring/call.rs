@@ -1,4 +1,4 @@
-//! The calls that devices and connections make to the kernel, in a form that each engine can carry out.
+//! The calls that devices and connections make to the kernel, in a form that all engines can execute.
 
 use std::os::fd::RawFd;
 
@@ -6,26 +6,26 @@ use std::os::fd::RawFd;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingFile {
     pub fd: RawFd,
-    /// Its index among io_uring's registered files, if it is registered.
+    /// Its index among io_uring's registered files, if registered.
     pub slot: Option<u32>,
     pub manner: Manner,
 }
 
-/// Whether calls on a file may block, as far as its client knows. Only the threads engine uses this.
+/// Whether calls on a file may block, as far as the client knows. Only the threads engine uses this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// They wait for a device.
+    /// Calls wait for a device.
     #[default]
     Waits,
     /// Reads from the page cache don't block, and the kernel reports which ones would (RWF_NOWAIT).
     Cached,
-    /// They never block: the file system is in memory.
+    /// Calls never block: the file system is in memory.
     Memory,
-    /// The client has no other requests outstanding, so waiting for this one disturbs nothing.
+    /// The client has no other requests outstanding, so waiting for this one delays nothing.
     Alone,
 }
 
-/// One call. The memory it points to stays valid until it completes.
+/// One call. The memory that it points to stays valid until it completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     /// preadv2 into one buffer. `registered`: the buffer is part of the ring's arena.
@@ -68,6 +68,6 @@ pub(crate) enum Call {
     Count { fd: RawFd, into: *mut u64 },
 }
 
-// SAFETY: the pointers are to memory that the client doesn't touch until the call completes; the thread that carries
-// out the call has exclusive use of it until then.
+// SAFETY: the pointers refer to memory that the client doesn't touch until the call completes; until then, the thread
+// that executes the call has exclusive use of it.
 unsafe impl Send for Call {}

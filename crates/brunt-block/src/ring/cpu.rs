@@ -1,4 +1,4 @@
-//! CPU time of threads that work for a ring: helpers, and the kernel's own (io-wq, SQPOLL). The latter are threads of
+//! CPU time of threads that work for a ring: helpers, and kernel threads (io-wq, SQPOLL). The latter are threads of
 //! this process that its code never sees, and no thread's rusage includes them.
 
 use std::collections::BTreeMap;
@@ -30,13 +30,13 @@ pub(super) fn of_thread(thread: libc::pid_t) -> Option<u64> {
 /// The kernel threads that work for one thread's io_uring.
 pub(super) struct KernelWorkers {
     owner: libc::pid_t,
-    /// CPU time of each thread when last seen; io-wq threads end after 5 s without work.
+    /// CPU time of each thread when last seen; io-wq threads exit after 5 s without work.
     seen: BTreeMap<libc::pid_t, u64>,
     look_again: Nanos,
 }
 
 impl KernelWorkers {
-    /// Those of the calling thread.
+    /// The kernel threads that work for the calling thread.
     pub fn of_this_thread() -> KernelWorkers {
         KernelWorkers {
             owner: this_thread(),
@@ -45,7 +45,7 @@ impl KernelWorkers {
         }
     }
 
-    /// Total CPU time of all of them so far, in nanoseconds.
+    /// Total CPU time of all of these threads so far, in nanoseconds.
     pub fn cpu_nanos(&mut self) -> u64 {
         let begin = Clock::Monotonic.now();
         if begin >= self.look_again {
@@ -59,8 +59,8 @@ impl KernelWorkers {
         self.seen.values().sum()
     }
 
-    /// The kernel names these threads after the thread they work for: `iou-wrk-TID`, `iou-sqp-TID` (io_uring/io-wq.c,
-    /// sqpoll.c). A polling thread has its own workers.
+    /// The kernel names these threads after the thread that they work for: `iou-wrk-TID`, `iou-sqp-TID`
+    /// (io_uring/io-wq.c, sqpoll.c). A polling thread has its own workers.
     fn look(&mut self) {
         let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
             return;

@@ -1,19 +1,20 @@
 //! Selects the I/O engine of a process's rings: io_uring, or threads with ordinary system calls if the kernel lacks
 //! io_uring or forbids it. Used by [`super::Ring::new`], by `brunt doctor`, and by loads that choose their engine.
 //!
-//! The rule: whether io_uring works is tested once, in a child process. A seccomp filter may answer `io_uring_setup`
-//! with SIGSYS, which then kills only the child.
+//! The rule: whether io_uring works is tested once, in a child process. A seccomp filter may respond to
+//! `io_uring_setup` with SIGSYS, which then kills only the child.
 
 use std::io;
 use std::sync::{LazyLock, OnceLock};
 
 use brunt_core::IoEngine;
 
-/// Sets the engine of a process whose command line names none: `io_uring` or `threads`. Child processes inherit it.
+/// Sets the engine of a process without an engine on its command line: `io_uring` or `threads`. Inherited by child
+/// processes.
 pub const ENGINE_VARIABLE: &str = "BRUNT_ENGINE";
 
-/// The oldest kernel that Brunt is tested on, as major and minor number: Debian 12's, which the tests boot as a guest.
-/// Older ones may work; `brunt doctor` reports an older kernel.
+/// The oldest kernel that Brunt is tested on, as major and minor number: that of Debian 12, which the tests boot as a
+/// guest. Older kernels may work; `brunt doctor` reports them.
 pub const KERNEL_MIN: (u32, u32) = (6, 1);
 
 /// Why io_uring cannot be used.
@@ -61,7 +62,7 @@ pub enum IoEngineError {
     /// io_uring was requested but is unavailable.
     #[error("engine io_uring: {0}")]
     NoIoUring(#[from] NoIoUring),
-    /// The environment names an unknown engine.
+    /// The environment variable names an unknown engine.
     #[error("{ENGINE_VARIABLE}={0}: no such engine; io_uring and threads exist")]
     Unknown(String),
 }
@@ -69,7 +70,7 @@ pub enum IoEngineError {
 /// Whether io_uring works here; tested once per process.
 ///
 /// # Errors
-/// The reason why it doesn't.
+/// Why io_uring doesn't work.
 pub fn io_uring() -> Result<(), NoIoUring> {
     static TRIED: LazyLock<Result<(), NoIoUring>> = LazyLock::new(try_in_child);
     *TRIED
@@ -77,7 +78,7 @@ pub fn io_uring() -> Result<(), NoIoUring> {
 
 static STATED: OnceLock<IoEngine> = OnceLock::new();
 
-/// Sets this process's engine for rings that don't choose their own. Call it before the first ring is created; only the
+/// Sets this process's engine for rings that don't choose their own. Call it before creating the first ring; only the
 /// first call has an effect.
 ///
 /// # Errors
@@ -116,25 +117,25 @@ pub fn stated_engine() -> Result<Option<IoEngine>, IoEngineError> {
 /// Why a process uses its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineOrigin {
-    /// [`state_engine`] named it.
+    /// Named with [`state_engine`].
     #[error("as --engine says")]
     CommandLine,
-    /// [`ENGINE_VARIABLE`] names it.
+    /// Named by [`ENGINE_VARIABLE`].
     #[error("as {ENGINE_VARIABLE} says")]
     Environment,
-    /// None is named, and io_uring works.
+    /// No engine is named, and io_uring works.
     #[error("the default where the kernel allows it")]
     Default,
-    /// None is named, and threads replace io_uring.
+    /// No engine is named, and threads replace io_uring.
     #[error(transparent)]
     Fallback(NoIoUring),
 }
 
-/// The engine for rings whose config leaves it open, and why: the named one, otherwise io_uring if it
-/// works, otherwise threads.
+/// The engine for rings whose config doesn't specify one, and why: the named one, otherwise io_uring if it works,
+/// otherwise threads.
 ///
 /// # Errors
-/// As [`stated_engine`].
+/// See [`stated_engine`].
 pub fn usual() -> Result<(IoEngine, EngineOrigin), IoEngineError> {
     let origin = match STATED.get() {
         Some(_) => EngineOrigin::CommandLine,
@@ -147,10 +148,10 @@ pub fn usual() -> Result<(IoEngine, EngineOrigin), IoEngineError> {
     })
 }
 
-/// The engine of [`usual`].
+/// The engine returned by [`usual`].
 ///
 /// # Errors
-/// As [`stated_engine`].
+/// See [`stated_engine`].
 pub fn usual_engine() -> Result<IoEngine, IoEngineError> {
     usual().map(|(engine, _)| engine)
 }
@@ -158,7 +159,7 @@ pub fn usual_engine() -> Result<IoEngine, IoEngineError> {
 /// Whether this engine works here.
 ///
 /// # Errors
-/// The reason why it doesn't.
+/// Why the engine doesn't work.
 pub fn check(engine: IoEngine) -> Result<(), IoEngineError> {
     match engine {
         IoEngine::IoUring => Ok(io_uring()?),
@@ -186,12 +187,12 @@ fn try_in_child() -> Result<(), NoIoUring> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the fork only makes system calls until it exits, on its own memory. It ends without a signal (flags 0),
+    // SAFETY: the child only makes system calls until it exits, on its own memory. It ends without a signal (flags 0),
     // so code that waits for children of this process doesn't see it.
     unsafe {
         let child = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
         if child == 0 {
-            // No core dump from a child that SIGSYS kills.
+            // No core dump of a child killed by SIGSYS.
             libc::syscall(
                 libc::SYS_prlimit64,
                 0,

@@ -1,6 +1,7 @@
 //! Threads that make a ring's blocking calls. They start on demand and end with the ring.
 //!
-//! The rule: the first helper to finish a call while the ring's thread sleeps rings its bell, and only that one.
+//! The rule: the first helper to finish a call while the ring's thread sleeps rings its bell, and only that helper
+//! does.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,13 +14,13 @@ use super::waker::Waker;
 
 /// Maximum number of helpers; further calls wait for a free one.
 const THREADS_MAX: usize = 256;
-/// Helpers only call the kernel, so a small stack is enough.
+/// Helpers only make system calls, so a small stack suffices.
 const STACK_BYTES: usize = 64 << 10;
 
 pub(super) struct Helpers {
     shared: Arc<Shared>,
     threads: usize,
-    /// Calls handed over and not yet taken back.
+    /// Calls handed over but not yet taken back.
     busy: usize,
 }
 
@@ -30,7 +31,7 @@ struct Shared {
     is_something_finished: AtomicBool,
     owner_sleeps: AtomicBool,
     bell: Waker,
-    /// Calls for requests, and those to wake another thread.
+    /// Calls made for requests, and calls to wake other threads.
     system_calls: AtomicU64,
     threads: Mutex<Vec<libc::pid_t>>,
 }
@@ -83,7 +84,7 @@ impl Helpers {
         lock(&self.shared.threads).iter().map(of).sum()
     }
 
-    /// Hands calls to the helpers, and starts more threads while there are fewer than calls.
+    /// Hands calls to the helpers, starting more threads while there are fewer threads than calls.
     ///
     /// # Errors
     /// There are no helpers, and none can be started.
@@ -93,7 +94,7 @@ impl Helpers {
             match self.begin_one() {
                 Ok(()) => self.threads += 1,
                 Err(error) if self.threads == 0 => return Err(error),
-                // The existing ones take turns.
+                // The existing helpers take turns.
                 Err(_) => break,
             }
         }
@@ -143,14 +144,15 @@ impl Helpers {
         self.shared.owner_sleeps.store(false, Ordering::SeqCst);
     }
 
-    /// Resets the bell; call it after its descriptor became readable.
+    /// Resets the bell; call this after its descriptor has become readable.
     pub fn reset_bell(&self) {
         self.shared.bell.reset();
     }
 }
 
 impl Drop for Helpers {
-    // A helper blocked in a call ends after the call: clients wait for their calls, or leak the memory they point to.
+    // A helper blocked in a call exits after the call: clients wait for their calls, or leak the memory that these
+    // point to.
     fn drop(&mut self) {
         lock(&self.shared.work).is_over = true;
         self.shared.arrived.notify_all();

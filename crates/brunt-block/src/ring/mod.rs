@@ -1,8 +1,7 @@
-//! One thread's ring: the thread's files and sockets queue their calls here, and one system call submits and
-//! waits for all of them. The ring's engine carries the calls out: `uring` (io_uring), or `threads`
-//! where io_uring is unavailable.
+//! One thread's ring: the thread's files and sockets queue their calls here, and one system call submits and waits for
+//! all of them. The ring's engine executes the calls: `uring` (io_uring), or `threads` where io_uring is unavailable.
 //!
-//! Clients ([`crate::Device`]s, [`crate::Stream`]s) `attach` and get a [`Port`]; completions are kept apart by port.
+//! Clients ([`crate::Device`]s, [`crate::Stream`]s) `attach` and get a [`Port`]; completions are separated by port.
 //! Only the thread's own loop calls [`Ring::enter`]:
 //!
 //! ```no_run
@@ -14,7 +13,7 @@
 //!     device.submit(batch);
 //!     ring.enter(device.deadline())?;
 //!     device.poll(&mut done);
-//!     // … look at `done`, refill `batch` …
+//!     // … process `done`, refill `batch` …
 //! }
 //! # }
 //! ```
@@ -54,15 +53,15 @@ pub struct RingConfig {
     pub entries: u32,
     /// Bytes of registered buffer memory. Keep it below the usual RLIMIT_MEMLOCK of 8 MiB.
     pub arena_bytes: usize,
-    /// A kernel thread polls for submissions, and sleeps after this many milliseconds of idleness. While it is awake,
+    /// A kernel thread polls for submissions and sleeps after this many idle milliseconds. While it is awake,
     /// submitting needs no system call, but the thread occupies a core.
     pub sqpoll_idle_ms: Option<u32>,
     /// Completions are polled from the device (block devices and files with poll queues only;
     /// no sockets, no [`Waker`]).
     pub iopoll: bool,
     /// How long a ring with a socket polls for completions before it sleeps, in nanoseconds: waking a sleeping thread
-    /// costs more than the wait if the peer answers at once. Adapts like the halt polling of hypervisors: a wait that
-    /// turns out long switches polling off until a wait is short again. Zero disables polling.
+    /// costs more than the wait if the peer answers at once. Adapts like halt polling in hypervisors: a long wait
+    /// switches polling off until a wait is short again. Zero disables polling.
     pub busy_poll_nanos: u64,
 }
 
@@ -79,10 +78,10 @@ impl Default for RingConfig {
     }
 }
 
-/// A ring's activity counters, for the measuring overhead shown next to results.
+/// A ring's activity counters, for the measurement overhead shown next to results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingStats {
-    /// System calls: `io_uring_enter`, and `sched_yield` while it polls; with the threads engine, every call.
+    /// System calls: `io_uring_enter`, and `sched_yield` while polling; with the threads engine, every call.
     pub system_calls: u64,
     /// Requests submitted.
     pub submitted: u64,
@@ -90,11 +89,11 @@ pub struct RingStats {
     pub completed: u64,
 }
 
-/// How long a client that is dropped waits for its requests. A disk kept busy by others may take seconds; one that has
-/// not answered for this long may never answer.
+/// How long a dropped client waits for its requests. A disk kept busy by others may take seconds; one that has not
+/// responded for this long may never respond.
 const IDLE_WAIT: Duration = Duration::from_secs(5);
 
-/// A thread's ring. Clones share the same ring; it stays on its thread.
+/// A thread's ring. Clones refer to the same ring; it stays on its thread.
 #[derive(Clone)]
 pub struct Ring {
     inner: Rc<RingInner>,
@@ -109,11 +108,11 @@ struct RingInner {
     stats: Cell<RingStats>,
     config: RingConfig,
     wake: Option<Wake>,
-    /// Completions in ports that clients have not taken.
+    /// Number of completions in ports that clients have not taken.
     ready: Cell<usize>,
-    /// Requests in the kernel, for all ports.
+    /// Number of requests in the kernel, over all ports.
     in_flight: Cell<u32>,
-    /// The kernel supports waiting for several completions with a limit after which one is enough (6.12).
+    /// The kernel supports waiting for several completions with a timeout after which a single one suffices (6.12).
     lingers: bool,
     /// Number of sockets on this ring: polling before sleeping pays off only with sockets.
     sockets: Cell<u32>,
@@ -130,7 +129,7 @@ struct PortState {
     closed: bool,
 }
 
-/// The engine that carries out the calls.
+/// The engine that executes the calls.
 enum EngineState {
     // Boxed because it is much larger.
     Uring(Box<Uring>),
@@ -151,7 +150,7 @@ pub(crate) struct RingCompletion {
 enum Wait {
     No,
     One,
-    /// Waits at most `nanos`, for `count` completions, or after [`LINGER`] for one.
+    /// Waits for at most `nanos`, for `count` completions, or after [`LINGER`] for a single one.
     Until {
         count: u32,
         nanos: u64,
@@ -160,7 +159,7 @@ enum Wait {
 
 struct Wake {
     fd: Arc<OwnedFd>,
-    /// The kernel writes the eventfd's count here; boxed so that its address stays the same.
+    /// The kernel writes the eventfd's count here; boxed so that its address is stable.
     count: Box<Cell<u64>>,
     armed: Cell<bool>,
     woken: Cell<bool>,
@@ -174,7 +173,7 @@ const YIELD_ALONE_MAX: Duration = Duration::from_micros(3);
 /// If one did, this many waits skip polling.
 const POLL_PAUSE_WAITS: u32 = 100;
 const USER_BITS: u32 = 48;
-/// How long [`Ring::enter_for`] waits for more than one completion before one is enough.
+/// How long [`Ring::enter_for`] waits for several completions before a single one suffices.
 const LINGER: Duration = Duration::from_micros(50);
 /// An unlimited wait is split into waits of this length.
 const WAIT_NANOS_MAX: u64 = 3600 * 1_000_000_000;
@@ -237,7 +236,7 @@ impl Ring {
         })
     }
 
-    /// The pool of this thread's buffers.
+    /// The buffer pool of this thread.
     pub fn pool(&self) -> &BufPool {
         &self.inner.pool
     }
@@ -247,7 +246,7 @@ impl Ring {
         self.inner.arena_registered
     }
 
-    /// Whether this buffer is part of the kernel's registered buffer 0, that is, from this ring's own arena.
+    /// Whether this buffer is part of the kernel's registered buffer 0, that is, of this ring's own arena.
     #[inline]
     pub(crate) fn is_registered(&self, buf: &Buf) -> bool {
         self.inner.arena_registered && self.inner.pool.is_in_arena(buf)
@@ -263,8 +262,8 @@ impl Ring {
         stats
     }
 
-    /// CPU time, in nanoseconds, of other threads that work for this ring: the kernel's (io-wq, SQPOLL) or helpers. The
-    /// last work of an io-wq thread that ended between two calls of this function is missing.
+    /// CPU time, in nanoseconds, of other threads that work for this ring: kernel threads (io-wq, SQPOLL) or helpers.
+    /// Excludes the last work of an io-wq thread that exited between two calls of this function.
     pub fn workers_cpu_nanos(&self) -> u64 {
         match &mut *self.inner.engine.borrow_mut() {
             EngineState::Uring(uring) => uring.workers_cpu_nanos(),
@@ -306,8 +305,8 @@ impl Ring {
         }
     }
 
-    /// Prepares a file or socket for calls on this ring, and registers it if there is room, which saves the kernel a
-    /// lookup per call. Release it with [`Ring::remove_file`].
+    /// Prepares a file or socket for calls on this ring, and registers it if there is room, which saves a lookup in the
+    /// kernel per call. Release it with [`Ring::remove_file`].
     pub(crate) fn add_file(&self, fd: RawFd, manner: Manner) -> RingFile {
         let slot = match &mut *self.inner.engine.borrow_mut() {
             EngineState::Uring(uring) => uring.register_file(fd),
@@ -316,7 +315,7 @@ impl Ring {
         RingFile { fd, slot, manner }
     }
 
-    /// Releases its slot. Outstanding calls hold the file themselves.
+    /// Releases the file's slot. Outstanding calls keep the file open themselves.
     pub(crate) fn remove_file(&self, file: RingFile) {
         if let (Some(slot), EngineState::Uring(uring)) =
             (file.slot, &mut *self.inner.engine.borrow_mut())
@@ -326,22 +325,22 @@ impl Ring {
     }
 
     /// Submits everything queued and waits until a completion arrives, the ring is woken, or the monotonic clock
-    /// reaches `until`. Doesn't wait if completions are already there, if the ring was woken and the wake-up not yet
-    /// taken ([`Ring::take_woken`]), or if `until` has passed.
+    /// reaches `until`. Doesn't wait if completions are already available, if a wake-up has not been taken yet
+    /// ([`Ring::take_woken`]), or if `until` has passed.
     ///
     /// # Errors
-    /// The system call's error, except interruptions by signals, which end the wait.
+    /// The system call's error, except interruption by a signal, which ends the wait.
     pub fn enter(&self, until: Nanos) -> io::Result<()> {
         self.enter_for(1, until)
     }
 
-    /// Like [`Ring::enter`], but for the first 50 µs it waits for `count` completions (at most all in flight), and only
-    /// then is one enough: a busy thread then makes one system call for many requests. A completion may be delayed by
-    /// that time. This costs no throughput if the queue is kept full; with a single request `count` is 1 and nothing is
-    /// delayed. Kernels before 6.12 don't support this and wait for one.
+    /// Like [`Ring::enter`], but for the first 50 µs it waits for `count` completions (limited to the number in
+    /// flight), and only then does a single one suffice: a busy thread then makes one system call for many requests. A
+    /// completion may be delayed by that time. This costs no throughput if the queue is kept full; with a single
+    /// request `count` is 1 and nothing is delayed. Kernels before 6.12 don't support this and wait for one.
     ///
     /// # Errors
-    /// As for [`Ring::enter`].
+    /// See [`Ring::enter`].
     pub fn enter_for(&self, count: u32, until: Nanos) -> io::Result<()> {
         self.arm_wake();
         self.collect();
@@ -361,7 +360,7 @@ impl Ring {
         }
         let begin = Clock::Monotonic.now();
         self.wait(count, until)?;
-        // Measured from the end of polling: how much longer polling would have had to last to catch this completion.
+        // Measured from the end of polling: how much longer polling would have been needed to catch this completion.
         let limit = u128::from(self.inner.config.busy_poll_nanos);
         self.inner
             .poll_pays
@@ -369,7 +368,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Sleeps until there are `count` completions, a wake-up, or `until` is reached.
+    /// Sleeps until `count` completions or a wake-up have arrived, or until `until`.
     fn wait(&self, count: u32, until: Nanos) -> io::Result<()> {
         let count = if self.inner.lingers {
             count.min(self.inner.in_flight.get()).max(1)
@@ -397,7 +396,7 @@ impl Ring {
         }
     }
 
-    /// Submits, then polls for completions without sleeping if that pays off. Returns whether the wait is over.
+    /// Submits, then polls for completions without sleeping if that is worthwhile. Returns whether the wait is over.
     fn busy_poll(&self, until: Nanos) -> io::Result<bool> {
         let nanos = self.inner.config.busy_poll_nanos;
         // Only io_uring can be polled without system calls.
@@ -418,9 +417,9 @@ impl Ring {
         self.look(Duration::from_nanos(nanos), until, true)
     }
 
-    /// Submits, then polls for completions for `time`, with a system call only if the kernel has pending work to run in
-    /// one. Returns whether the wait is over. If `polite`, it yields to other threads that wait for this core (the peer
-    /// that is to answer may be one of them), and then skips polling for some waits.
+    /// Submits, then polls for completions for `time`, making a system call only if the kernel has pending work to run
+    /// in one. Returns whether the wait is over. If `polite`, it yields to other threads that wait for this core
+    /// (possibly the peer whose answer is awaited), and then skips polling for some waits.
     fn look(&self, time: Duration, until: Nanos, polite: bool) -> io::Result<bool> {
         let mut now = Clock::Monotonic.now();
         let end = now.after(time);
@@ -457,12 +456,12 @@ impl Ring {
         }
     }
 
-    /// Counts a socket on this ring.
+    /// Counts a new socket on this ring.
     pub(crate) fn add_socket(&self) {
         self.inner.sockets.set(self.inner.sockets.get() + 1);
     }
 
-    /// Counts a socket off.
+    /// Uncounts a socket.
     pub(crate) fn remove_socket(&self) {
         self.inner.sockets.set(self.inner.sockets.get() - 1);
     }
@@ -485,10 +484,10 @@ impl Ring {
             .is_some_and(|wake| wake.woken.replace(false))
     }
 
-    /// A handle with which other threads end this ring's wait.
+    /// A handle for other threads to end this ring's wait.
     ///
     /// # Panics
-    /// If the ring was created with `iopoll`: it cannot be woken.
+    /// If the ring was created with `iopoll`: such a ring cannot be woken.
     pub fn waker(&self) -> Waker {
         let wake = self
             .inner
@@ -500,7 +499,7 @@ impl Ring {
         }
     }
 
-    /// Has the engine submit what is queued and wait, then collects completions.
+    /// Submits queued calls to the engine and waits, then collects completions.
     fn submit(&self, wait: Wait) -> io::Result<()> {
         let mut engine = self.inner.engine.borrow_mut();
         match &mut *engine {
@@ -567,13 +566,13 @@ impl Ring {
     }
 
     /// # Safety
-    /// The memory that the call points to stays valid until its completion.
+    /// The memory that the call points to must stay valid until its completion.
     unsafe fn push_raw(&self, call: Call, user_data: u64) {
         let mut stats = self.inner.stats.get();
         stats.submitted += 1;
         self.inner.stats.set(stats);
         loop {
-            // SAFETY: passed on to the caller.
+            // SAFETY: guaranteed by the caller.
             let is_pushed = unsafe {
                 match &mut *self.inner.engine.borrow_mut() {
                     EngineState::Uring(uring) => uring.push(call, user_data),
@@ -586,7 +585,7 @@ impl Ring {
             if is_pushed {
                 return;
             }
-            // The queue is full: submit it. An error will show again at `enter`.
+            // The queue is full: submit it. An error will recur in `enter`.
             let _ = self.submit(Wait::No);
         }
     }
@@ -594,8 +593,8 @@ impl Ring {
 
 impl Drop for RingInner {
     fn drop(&mut self) {
-        // The wake read is the only request that no client waits for: end it, so that its memory outlives it. The
-        // threads engine reads only when there is something to read, and never after it is dropped.
+        // The wake read is the only request that no client waits for: end it while its memory is still allocated. The
+        // threads engine reads only when data is available, and never after it is dropped.
         if let Some(wake) = &self.wake
             && wake.armed.get()
         {
@@ -606,7 +605,7 @@ impl Drop for RingInner {
             let EngineState::Uring(uring) = self.engine.get_mut() else {
                 return;
             };
-            // Other completions may come first.
+            // Other completions may arrive first.
             for _ in 0..100 {
                 let _ = uring.enter(Wait::One);
                 let mut is_over = false;
@@ -615,7 +614,7 @@ impl Drop for RingInner {
                     return;
                 }
             }
-            // Never seen, but memory that the kernel may still write to must not be freed.
+            // Never observed, but memory that the kernel may still write to must not be freed.
             std::mem::forget(self.wake.take());
         }
     }
@@ -636,7 +635,7 @@ impl Port {
     /// Queues a request; its completion carries `user` (48 bits).
     ///
     /// # Safety
-    /// Memory and files that the call points to stay valid until its completion was drained, or
+    /// Memory and files that the call refers to must stay valid until its completion has been drained, or until
     /// [`Port::in_flight`] is zero again.
     pub(crate) unsafe fn push(&self, call: Call, user: u64) {
         assert!(user >> USER_BITS == 0, "user data has 48 bits");
@@ -645,7 +644,7 @@ impl Port {
             .inner
             .in_flight
             .set(self.ring.inner.in_flight.get() + 1);
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.ring
                 .push_raw(call, (self.index as u64) << USER_BITS | user)
@@ -683,8 +682,8 @@ impl Port {
         self.ring.inner.ports.borrow()[self.index].in_flight
     }
 
-    /// Waits until the kernel has released everything of this port, for at most [`IDLE_WAIT`]. Returns whether it has:
-    /// if not, the caller must leak the memory that the requests point to. For clients that are dropped; shut down a
+    /// Waits until the kernel has released everything of this port, for at most [`IDLE_WAIT`]. Returns whether it has;
+    /// if not, the caller must leak the memory that the requests point to. For clients being dropped; shut down a
     /// socket first so that its requests end.
     pub(crate) fn wait_idle(&self) -> bool {
         let deadline = Clock::Monotonic.now().after(IDLE_WAIT);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Another thread ends a wait that would otherwise never end.
+/// Another thread ends a wait that would otherwise be infinite.
 #[test]
 fn waker_ends_a_wait() {
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -15,7 +15,7 @@ fn waker_ends_a_wait() {
     assert!(!ring.take_woken());
 }
 
-/// A deadline ends a wait, and not early.
+/// A deadline ends a wait, but not early.
 #[test]
 fn deadline_ends_a_wait() {
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -26,7 +26,7 @@ fn deadline_ends_a_wait() {
     }
 }
 
-/// Work of other threads for a ring is counted: the kernel's polling thread, and helpers.
+/// Work that other threads do for a ring is counted: the kernel's polling thread, and helpers.
 #[test]
 fn time_of_other_threads_is_counted() {
     let polling = RingConfig {
@@ -37,7 +37,7 @@ fn time_of_other_threads_is_counted() {
     let ring = Ring::new(polling).unwrap();
     let before = ring.workers_cpu_nanos();
     let until = Clock::Monotonic.now().after(Duration::from_secs(20));
-    // Once it has had a request, it polls continuously.
+    // After its first request, it polls continuously.
     ring.enter(Nanos(0)).unwrap();
     while ring.workers_cpu_nanos() < before + 2_000_000 {
         assert!(

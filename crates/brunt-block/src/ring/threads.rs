@@ -1,9 +1,9 @@
 //! The engine without io_uring: ordinary system calls. Socket calls are tried without blocking and polled; file calls
 //! go to helper threads, one per concurrent call, unless the calling thread may make them itself.
 //!
-//! The rule: the ring's thread blocks only in `ppoll`, so that every completion, wake-up and deadline ends its wait.
-//! The exceptions are calls that don't wait for a device, and a lone call of a client without other requests
-//! ([`Manner::Alone`]): that way nothing comes between the call and the clock.
+//! The rule: the ring's thread blocks only in `ppoll`, so every completion, wake-up and deadline ends its wait. The
+//! exceptions are calls that don't wait for a device, and a single call of a client without other requests
+//! ([`Manner::Alone`]), so that nothing comes between the call and the clock.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -12,22 +12,22 @@ use super::Wait;
 use super::call::{Call, Manner};
 use super::helpers::Helpers;
 
-/// Descriptors are polled at least once in this many turns, even if nothing else requires it.
+/// Descriptors are polled at least once every this many iterations, even if nothing else requires it.
 const LOOK_EVERY: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Threads {
     queued: Vec<(u64, Call)>,
-    /// Calls that wait for a descriptor; `polled` has their pollfds in the same order.
+    /// Calls that wait for a descriptor; `polled` holds their pollfds in the same order.
     waiting: Vec<(u64, Call)>,
     polled: Vec<libc::pollfd>,
-    /// Number of sockets among them.
+    /// Number of sockets among `waiting`.
     sockets_waiting: usize,
     done: Vec<(u64, i32)>,
     helpers: Option<Helpers>,
     /// Calls about to be handed to helpers.
     handed: Vec<(u64, Call)>,
-    /// The last receive on this socket filled all its room, so more data may be waiting.
+    /// The last receive on this socket filled its buffers completely, so more data may be waiting.
     more_on: Option<RawFd>,
     turns: u32,
     calls_made: u64,
@@ -39,7 +39,7 @@ impl Threads {
     }
 
     /// # Safety
-    /// The memory that the call points to stays valid until its completion.
+    /// The memory that the call points to must stay valid until its completion.
     pub unsafe fn push(&mut self, call: Call, user_data: u64) {
         self.queued.push((user_data, call));
     }
@@ -53,7 +53,7 @@ impl Threads {
         self.helpers.as_ref().map_or(0, Helpers::cpu_nanos)
     }
 
-    /// Starts queued calls, and waits unless some are done.
+    /// Starts queued calls, and waits unless some have completed.
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.start()?;
         self.take_finished();
@@ -81,7 +81,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Passes on completed calls.
+    /// Passes completed calls to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(u64, i32)) {
         for (user_data, result) in self.done.drain(..) {
             sink(user_data, result);
@@ -138,7 +138,7 @@ impl Threads {
         helpers.hand_over(&mut self.handed)
     }
 
-    /// Whether this ring has only a single call to make, apart from wake reads.
+    /// Whether this ring has only a single call to make, not counting wake reads.
     fn is_lone(&self) -> bool {
         let counts = |(_, call): &&(u64, Call)| !matches!(call, Call::Count { .. });
         self.sockets_waiting == 0
@@ -146,7 +146,7 @@ impl Threads {
             && self.queued.iter().filter(counts).count() == 1
     }
 
-    /// Makes a call on a descriptor if it doesn't have to wait. Returns whether the call was made.
+    /// Makes a call on a descriptor if it wouldn't block. Returns whether the call was made.
     fn tried(&mut self, user_data: u64, call: &Call) -> bool {
         self.calls_made += 1;
         let result = call.perform(0);
@@ -178,7 +178,7 @@ impl Threads {
         }
     }
 
-    /// Tells the helpers to ring the bell from now on. Returns `false` if one had already finished a call.
+    /// Makes helpers ring the bell from now on. Returns `false` if one had already finished a call.
     fn may_sleep(&mut self) -> bool {
         if let Some(helpers) = &self.helpers {
             helpers.owner_sleeps();
@@ -193,7 +193,7 @@ impl Threads {
         true
     }
 
-    /// Polls all descriptors for at most `nanos` (`u64::MAX`: no limit) and makes the calls that don't have to wait.
+    /// Polls all descriptors for at most `nanos` (`u64::MAX`: no limit) and makes the calls that wouldn't block.
     fn poll(&mut self, nanos: u64) -> io::Result<()> {
         let own = self.waiting.len();
         if let Some(helpers) = &self.helpers {
@@ -213,7 +213,7 @@ impl Threads {
             &raw const time
         };
         self.calls_made += 1;
-        // SAFETY: the descriptors are open, and the time lives until the call returns.
+        // SAFETY: the descriptors are open, and the time outlives the call.
         let ready = unsafe {
             libc::ppoll(
                 self.polled.as_mut_ptr(),
@@ -240,7 +240,7 @@ impl Threads {
             self.calls_made += 1;
             helpers.reset_bell();
         }
-        // From the back, because `swap_remove` moves the last call into the place of a finished one.
+        // In reverse, because `swap_remove` moves the last call into the place of a finished one.
         for at in (0..own).rev() {
             if self.polled[at].revents == 0 {
                 continue;
@@ -264,9 +264,9 @@ fn is_refused(result: i32) -> bool {
 /// Total capacity of a message's buffers, in bytes.
 ///
 /// # Safety
-/// The message and its vector are valid.
+/// The message and its vector must be valid.
 unsafe fn room_of(message: *const libc::msghdr) -> usize {
-    // SAFETY: passed on to the caller.
+    // SAFETY: guaranteed by the caller.
     let pieces = unsafe { std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) };
     pieces.iter().map(|piece| piece.iov_len).sum()
 }
@@ -275,7 +275,7 @@ impl Call {
     /// Makes the call. Sockets and counters return EAGAIN instead of blocking. `flags` are added to those of a read.
     /// Returns the number of bytes, or a negative errno.
     pub(super) fn perform(&self, flags: i32) -> i32 {
-        // SAFETY: the client keeps the memory that the call points to until it completes.
+        // SAFETY: the client keeps the memory that the call points to until the call completes.
         let result = unsafe {
             match *self {
                 Call::Read {

@@ -1,4 +1,4 @@
-//! The io_uring engine: calls become entries, and one system call submits many and waits.
+//! The io_uring engine: calls become submission queue entries, and one system call submits many and waits.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -32,11 +32,11 @@ pub(super) struct Uring {
     arena_registered: bool,
     sqpoll: bool,
     iopoll: bool,
-    /// The kernel supports waiting for several completions with a limit after which one is enough (6.12).
+    /// The kernel supports waiting for several completions with a timeout after which a single one suffices (6.12).
     lingers: bool,
     submitted: u64,
-    /// Value of `submitted` when the kernel's thread was last woken: one wake-up covers all requests up to then,
-    /// however long that thread waits for a core.
+    /// Value of `submitted` when the kernel thread was last woken: one wake-up covers all requests up to then, however
+    /// long that thread waits for a core.
     woken_for: u64,
     pub system_calls: u64,
     workers: KernelWorkers,
@@ -56,7 +56,7 @@ impl Uring {
                 iov_base: base.cast(),
                 iov_len: len,
             };
-            // SAFETY: the pool keeps the arena until it is dropped, and the ring holds the pool.
+            // SAFETY: the pool keeps the arena until it is dropped, and the ring keeps the pool.
             unsafe { ring.submitter().register_buffers(&[arena]) }.is_ok()
         });
         let slots = match ring.submitter().register_files_sparse(FILE_SLOTS) {
@@ -110,16 +110,16 @@ impl Uring {
     /// Queues a call; `false` if the queue is full.
     ///
     /// # Safety
-    /// The memory that the call points to stays valid until its completion.
+    /// The memory that the call points to must stay valid until its completion.
     pub unsafe fn push(&mut self, call: Call, user_data: u64) -> bool {
         let entry = entry_of(call).user_data(user_data);
-        // SAFETY: passed on to the caller.
+        // SAFETY: guaranteed by the caller.
         let pushed = unsafe { self.ring.submission().push(&entry) }.is_ok();
         self.submitted += u64::from(pushed);
         pushed
     }
 
-    /// Makes one system call, or none if there is nothing to submit, wait for, or run.
+    /// Makes one system call, or none if there is nothing to submit, to wait for, or to run.
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let (needs_wakeup, task_work, queued) = {
             let sq = self.ring.submission();
@@ -155,8 +155,8 @@ impl Uring {
                     0
                 };
                 let flags = ENTER_GETEVENTS | ENTER_EXT_ARG | wakeup;
-                // SAFETY: the argument has the layout that ENTER_EXT_ARG requires, and it and its time
-                // live until the call returns.
+                // SAFETY: the argument has the layout that ENTER_EXT_ARG requires, and it and its time outlive the
+                // call.
                 unsafe { submitter.enter(queued as u32, count, flags, Some(&argument)) }
             }
         };
@@ -174,7 +174,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Passes on the entries of the completion queue.
+    /// Passes the entries of the completion queue to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(u64, i32)) {
         for entry in self.ring.completion() {
             sink(entry.user_data(), entry.result());
@@ -182,7 +182,7 @@ impl Uring {
     }
 }
 
-/// Builds the entry for a call.
+/// Builds the submission queue entry for a call.
 fn entry_of(call: Call) -> squeue::Entry {
     // Long because calls have many fields, one per line.
     // ASYNC is not set, even where the kernel's first attempt always fails before it passes the request to a worker
@@ -256,8 +256,8 @@ fn entry_of(call: Call) -> squeue::Entry {
     }
 }
 
-/// Builds the best ring that this kernel supports: task work is deferred to our own waits (6.1), or before
-/// that, left to the kernel.
+/// Builds the best ring that this kernel supports: task work is deferred to our own waits (since 6.1) or, before that,
+/// left to the kernel.
 fn build(config: &RingConfig) -> io::Result<IoUring> {
     let build = |deferred: bool| {
         let mut builder = IoUring::builder();

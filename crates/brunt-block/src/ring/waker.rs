@@ -28,22 +28,22 @@ impl Waker {
         self.fd.as_raw_fd()
     }
 
-    /// Wakes the ring; several calls before it checks count as one.
+    /// Wakes the ring; several calls before the ring checks count as one.
     pub fn wake(&self) {
-        // A full counter means that it has already been woken.
+        // A full counter means that the ring has already been woken.
         let _ = self.try_wake();
     }
 
     /// Resets the counter. Call this only when it is readable; otherwise it blocks.
     pub(crate) fn reset(&self) {
         let mut count = 0u64;
-        // SAFETY: eight bytes of ours from an eventfd that we hold open.
+        // SAFETY: eight bytes of our own memory, from an eventfd that we keep open.
         let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
     pub(super) fn try_wake(&self) -> io::Result<()> {
         let one = 1u64;
-        // SAFETY: eight bytes of ours to an eventfd that we hold open.
+        // SAFETY: eight bytes of our own memory, to an eventfd that we keep open.
         let written = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
         if written == 8 {
             Ok(())

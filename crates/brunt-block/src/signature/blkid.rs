@@ -1,9 +1,9 @@
 //! libblkid, which detects the same signatures as `wipefs`. Loaded when the first device is checked;
 //! called only from [`super`].
 //!
-//! libblkid reads files, so it gets a sparse file in memory: as long as the device, holding the bytes that were
-//! read from it. Data that it would verify elsewhere on the device (the MFT of NTFS) is a hole there;
-//! [`super::table`] covers those cases.
+//! libblkid reads files, so it gets a sparse in-memory file: as long as the device, with the bytes that were read from
+//! it. Data that it would verify elsewhere on the device (the MFT of NTFS) is a hole there; [`super::table`] covers
+//! those cases.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
@@ -26,7 +26,7 @@ const SUPERBLOCK_FLAGS: c_int = 1 << 5 | 1 << 9 | 1 << 10;
 const PARTITION_FLAGS: c_int = 1 << 1 | 1 << 3;
 
 functions! {
-    /// The functions of libblkid that are needed (blkid.h).
+    /// The required functions of libblkid (blkid.h).
     Blkid, None, {
         fn blkid_new_probe() -> *mut c_void;
         fn blkid_free_probe(*mut c_void);
@@ -54,7 +54,7 @@ pub(super) fn find(image: &Image) -> Option<Option<Signature>> {
 
 /// Creates the sparse copy.
 fn copy(image: &Image) -> Option<File> {
-    // SAFETY: a name that ends with NUL, and a flag.
+    // SAFETY: a NUL-terminated name and a flag.
     let fd = unsafe { libc::memfd_create(c"brunt-signatures".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return None;
@@ -63,7 +63,7 @@ fn copy(image: &Image) -> Option<File> {
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(image.size).ok()?;
     for (offset, bytes) in &image.pieces {
-        // Leave zeros as holes.
+        // Leave zero pages as holes.
         for (number, page) in bytes.chunks(4096).enumerate() {
             if page.iter().any(|byte| *byte != 0) {
                 file.write_all_at(page, offset + number as u64 * 4096)
@@ -87,7 +87,7 @@ impl Probe {
         (!probe.is_null()).then_some(Probe { library, probe })
     }
 
-    /// The first signature in a file; the outer `None` is a failure.
+    /// The first signature in a file; the outer `None` means failure.
     fn run(&self, file: &File, block_bytes: u32) -> Option<Option<Signature>> {
         let Probe { library, probe } = *self;
         // SAFETY: a probe of this library, and a file that outlives the calls.
@@ -95,7 +95,7 @@ impl Probe {
             if (library.blkid_probe_set_device)(probe, file.as_raw_fd(), 0, 0) != 0 {
                 return None;
             }
-            // If this fails, the default of 512 remains.
+            // If this fails, the default of 512 applies.
             (library.blkid_probe_set_sectorsize)(probe, block_bytes);
             (library.blkid_probe_enable_superblocks)(probe, 1);
             (library.blkid_probe_set_superblocks_flags)(probe, SUPERBLOCK_FLAGS);
@@ -122,7 +122,7 @@ impl Probe {
 
     fn value(&self, name: &CStr) -> Option<String> {
         let mut data: *const c_char = std::ptr::null();
-        // SAFETY: a probe of this library, a text that ends with NUL, and a pointer of ours to set.
+        // SAFETY: a probe of this library, a NUL-terminated string, and a local pointer to set.
         let found = unsafe {
             (self.library.blkid_probe_lookup_value)(
                 self.probe,
@@ -134,7 +134,7 @@ impl Probe {
         if found != 0 || data.is_null() {
             return None;
         }
-        // SAFETY: these values are texts that end with NUL, and stay until the next probe.
+        // SAFETY: these values are NUL-terminated strings that stay valid until the next probe.
         Some(
             unsafe { CStr::from_ptr(data) }
                 .to_string_lossy()
@@ -145,7 +145,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // SAFETY: made by this library, and freed once.
+        // SAFETY: created by this library, and freed once.
         unsafe { (self.library.blkid_free_probe)(self.probe) };
     }
 }

@@ -1,8 +1,8 @@
-//! Verifies kinds of data whose magic number is too short to be reliable, or has no fixed location. Called by
-//! [`super::table`]. Layouts are those of util-linux, `libblkid/src`.
+//! Verifies signatures whose magic number is too short to be reliable or has no fixed location. Called by
+//! [`super::table`]. Layouts are from util-linux, `libblkid/src`.
 //!
 //! The rule: a check rejects impossible values, but never requires a checksum that a damaged but valuable disk may
-//! lack, except where two bytes are the only evidence of a kind.
+//! lack, unless two bytes are the only evidence of that type.
 
 use super::Image;
 
@@ -98,7 +98,7 @@ pub(super) fn via(image: &Image, at: u64) -> bool {
     })
 }
 
-/// JMicron: an existing RAID level, and an array name of printable characters or zeros only.
+/// JMicron: an existing RAID level, and an array name of only printable characters or zeros.
 pub(super) fn jmicron(image: &Image, at: u64) -> bool {
     image.get(at, 0x34).is_some_and(|sector| {
         let printable = |byte: &u8| *byte == 0 || byte.is_ascii_graphic() || *byte == b' ';
@@ -122,14 +122,14 @@ pub(super) fn mac(image: &Image, at: u64) -> bool {
         return false;
     };
     let block = u64::from(u16::from_be_bytes([size[0], size[1]]));
-    // CD-ROMs say 2048 but have entries on 512.
+    // CD-ROMs specify 2048 but have entries at 512.
     block > 0
         && [block, 512]
             .iter()
             .any(|block| image.has(*block, b"PM") || image.has(*block, b"TS"))
 }
 
-/// ZFS: an uberblock at each KiB (or a multiple) of the second half of one of four labels, in either byte order.
+/// ZFS: an uberblock at each KiB (or a multiple) of the second half of one of the four labels, in either byte order.
 pub(super) fn zfs(image: &Image) -> Option<u64> {
     const LABEL: u64 = 256 << 10;
     let whole = image.size / LABEL * LABEL;
@@ -174,7 +174,7 @@ pub(super) fn xfs_log(image: &Image) -> Option<u64> {
     None
 }
 
-/// Atari: a partition in the root sector that lies within the disk.
+/// Atari: the root sector contains a partition that lies within the disk.
 pub(super) fn atari(image: &Image) -> Option<u64> {
     let sector = image.get(0, 512)?;
     let disk = be32(sector, 450);

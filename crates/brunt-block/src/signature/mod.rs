@@ -1,8 +1,8 @@
-//! Checks whether a device holds data that someone may still need. Any code about to write to a device checks
-//! here first and refuses unless the user has named that very device. Uses libblkid where the machine has it, as
-//! `wipefs` does, and always our own table as well; finding nothing is no guarantee.
+//! Checks whether a device holds data that someone may still need. All code that is about to write to a device checks
+//! here first and refuses unless the user has named that very device. Uses libblkid where available, as `wipefs` does,
+//! and always our own table as well; finding nothing is no guarantee.
 //!
-//! Works on every backend: the locations of signatures are read through the device, in requests no longer than it
+//! Works on all backends: the locations of signatures are read through the device, in requests no longer than it
 //! accepts, and libblkid gets a sparse copy of them.
 
 use std::collections::VecDeque;
@@ -28,12 +28,12 @@ pub enum LookError {
     Device(#[from] io::Error),
 }
 
-/// What searched for signatures.
+/// The detector used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detector {
     /// libblkid and Brunt's own table.
     Blkid,
-    /// Brunt's own table only: a static program, or a machine without libblkid.
+    /// Brunt's own table only: a statically linked program, or a machine without libblkid.
     Table,
 }
 
@@ -49,13 +49,13 @@ impl fmt::Display for Detector {
 /// A signature that was found. Its text fits after "contains".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What it is, such as "an XFS file system".
+    /// A description, such as "an XFS file system".
     pub what: String,
     /// Its type, as named by `wipefs`.
     pub kind: String,
     /// Offset of its magic number in bytes from the start of the device, if known.
     pub offset_bytes: Option<u64>,
-    /// What found it.
+    /// The detector that found it.
     pub by: Detector,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Signature {
 pub struct Looked {
     /// The first signature, if any.
     pub found: Option<Signature>,
-    /// What searched.
+    /// The detector used.
     pub by: Detector,
 }
 
@@ -87,8 +87,8 @@ pub fn look(backend: &dyn Backend) -> Result<Looked, LookError> {
     let by_table = || table::find(&image);
     let looked = match blkid::find(&image) {
         Some(found) => Looked {
-            // libblkid is stricter because it verifies checksums and distant structures, so the
-            // table's findings count too.
+            // libblkid is stricter because it verifies checksums and distant structures, so the table's results count
+            // too.
             found: found.or_else(by_table),
             by: Detector::Blkid,
         },
@@ -109,7 +109,7 @@ struct Image {
 }
 
 impl Image {
-    /// These bytes, if they were read.
+    /// Returns these bytes if they were read.
     fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
         self.pieces.iter().find_map(|(start, bytes)| {
             let from = usize::try_from(offset.checked_sub(*start)?).ok()?;
@@ -122,7 +122,7 @@ impl Image {
     }
 }
 
-/// The ranges to read, each from its first byte to the byte after its last: from the start, and back from the end.
+/// The ranges to read, each from its first byte to the byte after its last: from the start, and backward from the end.
 const FROM_START: &[(u64, u64)] = &[
     // ZFS's second label has uberblocks up to 512 KiB; LUKS2 has secondary headers at 256 KiB and beyond.
     (0, 516 << 10),
@@ -131,7 +131,7 @@ const FROM_START: &[(u64, u64)] = &[
     (4 << 20, (4 << 20) + 4096),
 ];
 const FROM_END: &[(u64, u64)] = &[
-    // Promise: its farthest location, 3,087 sectors before the end.
+    // Promise: its most distant location, 3,087 sectors before the end.
     (3087 * 512, 3086 * 512),
     // bcachefs keeps a copy 1 MiB before the end, aligned to 4 KiB.
     (1 << 20, (1 << 20) - 4096),
@@ -139,12 +139,12 @@ const FROM_END: &[(u64, u64)] = &[
     (768 << 10, 0),
 ];
 
-/// Maximum request size, even if the device accepts longer ones.
+/// Maximum request size, even if the device accepts longer requests.
 const REQUEST_BYTES_MAX: u64 = 256 << 10;
 /// Concurrent requests.
 const DEPTH: u32 = 4;
 
-/// The ranges to read from a device, in whole blocks, in order, merged where they touch.
+/// The ranges to read from a device: whole blocks, in order, merged where adjacent.
 fn ranges(size: u64, block: u64) -> Vec<(u64, u64)> {
     let end = size / block * block;
     let of_end = FROM_END

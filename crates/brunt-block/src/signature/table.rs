@@ -1,5 +1,5 @@
 //! Brunt's own table of signatures: those of libblkid, for programs and machines without it. A test compares it with
-//! `wipefs`, type by type. Sources: the magic numbers in util-linux, `libblkid/src/superblocks` and `partitions`.
+//! `wipefs` for each type. Source: the magic numbers in util-linux, `libblkid/src/superblocks` and `partitions`.
 //!
 //! The rule: a magic number shorter than four bytes has a check, unless its absence has ever cost data.
 
@@ -13,7 +13,7 @@ pub(super) enum At {
     Start(u64),
     /// Bytes back from the end, then forward from there.
     End(u64, u64),
-    /// A unit and a distance in bytes: back from the end of the last whole unit.
+    /// A unit and a distance in bytes: backward from the end of the last whole unit.
     EndOf(u64, u64),
 }
 
@@ -28,10 +28,10 @@ impl At {
     }
 }
 
-/// Verifies a match further, given the offset of its magic number.
+/// Further verifies a match, given the offset of its magic number.
 pub(super) type Check = fn(&Image, u64) -> bool;
 
-/// One kind of data.
+/// A type of signature.
 pub(super) struct Known {
     /// As named by libblkid.
     pub kind: &'static str,
@@ -82,7 +82,7 @@ const PAGES: &[At] = &[
     Start(64 * K - 10),
 ];
 
-/// The first match wins, so kinds that precede others on disk come first.
+/// The first match wins, so types that precede others on disk come first.
 #[rustfmt::skip] // one kind a line
 pub(super) static KNOWN: &[Known] = &[
     known("gpt", "a GPT partition table", &[Start(512), Start(4096)], &[b"EFI PART"]),
@@ -184,15 +184,15 @@ pub(super) static KNOWN: &[Known] = &[
     known("dasd", "a DASD volume label", &[Start(1028), Start(2 * K + 4), Start(4 * K + 4), Start(8 * K + 4)], &[b"\xe5\xd6\xd3\xf1"]),
     checked("sun", "a Sun partition table", &[Start(508)], &[b"\xda\xbe"], checks::sun),
     checked("mac", "an Apple partition map", &[Start(0)], &[b"ER"], checks::mac),
-    // Boot sectors of FAT and NTFS also end like this; those were checked above.
+    // FAT and NTFS boot sectors end the same way; those types were checked above.
     known("dos", "an MBR partition table or a boot sector", &[Start(510)], &[b"\x55\xaa"]),
     known("gpt", "a GPT partition table (its second copy)", &[End(512, 0), End(4096, 0)], &[b"EFI PART"]),
 ];
 
-/// Returns the location of a kind, if it is present.
+/// Returns the location of a signature of this type, if any.
 type Search = fn(&Image) -> Option<u64>;
 
-/// Kinds without a magic number in a fixed place.
+/// Types without a magic number at a fixed location.
 #[rustfmt::skip]
 static SEARCHED: &[(&str, &str, Search)] = &[
     ("zfs_member", "a ZFS pool", checks::zfs),
@@ -201,7 +201,7 @@ static SEARCHED: &[(&str, &str, Search)] = &[
     ("atari", "an Atari partition table", checks::atari),
 ];
 
-/// The text for a type that libblkid names.
+/// The text for a type named by libblkid.
 pub(super) fn words(kind: &str) -> Option<&'static str> {
     let kind = match kind {
         "ext2" | "ext3" | "ext4dev" | "jbd" => "ext4",
@@ -218,7 +218,7 @@ pub(super) fn words(kind: &str) -> Option<&'static str> {
         .map(|(_, what)| what)
 }
 
-/// The first signature of the table found in the image.
+/// The first signature in the table that is found in the image.
 pub(super) fn find(image: &Image) -> Option<Signature> {
     let signature = |kind: &str, what: &str, offset| Signature {
         what: what.to_string(),

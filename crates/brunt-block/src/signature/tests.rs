@@ -123,7 +123,7 @@ fn nilfs2(offset: u64, size: u64) -> Parts {
     ]
 }
 
-/// Disks with each magic number of the table in each of its locations, and the data that makes it valid.
+/// Disks with each magic number of the table at each of its locations, and the data that makes it valid.
 fn disks(size: u64) -> Vec<(&'static str, u64, Parts)> {
     let mut disks = Vec::new();
     for known in KNOWN {
@@ -184,9 +184,9 @@ fn each_signature_of_the_table_is_found_on_any_device() {
     }
 }
 
-/// Empty disks, and disks filled with one byte or with random data, hold no signature.
+/// Empty disks, and disks filled with a single byte value or with random data, contain no signature.
 #[test]
-fn what_holds_no_signature_is_free() {
+fn empty_and_random_disks_contain_no_signature() {
     let check = |fill: &dyn Fn(u64) -> u8| {
         let backend = MemoryBackend::new(SIZE, 512).unwrap();
         let mut page = vec![0; 4096];
@@ -206,9 +206,8 @@ fn what_holds_no_signature_is_free() {
     check(&|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8);
 }
 
-/// A device shorter than the ranges is read whole.
 #[test]
-fn short_devices() {
+fn a_short_device_is_read_completely() {
     let backend = MemoryBackend::new(512, 512).unwrap();
     assert_eq!(look(&backend).unwrap().found, None);
     backend.memory().write(510, b"\x55\xaa");
@@ -219,9 +218,9 @@ fn short_devices() {
     );
 }
 
-/// The ranges don't overlap, are whole blocks, and cover every location of the table.
+/// The ranges don't overlap, consist of whole blocks, and cover all locations in the table.
 #[test]
-fn ranges_hold_every_place() {
+fn ranges_cover_every_location_in_the_table() {
     for (size, block) in [
         (512, 512),
         (4096, 4096),
@@ -258,7 +257,7 @@ fn ranges_hold_every_place() {
 
 /// A device with a small maximum request size is read in pieces.
 #[test]
-fn requests_are_no_longer_than_the_device_takes() {
+fn requests_respect_the_devices_maximum_size() {
     let backend = crate::open_url("memory:64MiB").unwrap();
     let short = Arc::new(
         Short {
@@ -332,7 +331,7 @@ impl crate::Device for ShortDevice {
     }
 }
 
-/// Search path including directories of administrators' programs, which aren't on every PATH.
+/// Search path that includes the directories of administration programs, which aren't on every PATH.
 fn search() -> String {
     format!(
         "{}:/usr/sbin:/sbin",
@@ -358,10 +357,10 @@ fn wipefs(path: &Path) -> Option<BTreeSet<String>> {
     Some(text.split_whitespace().map(str::to_string).collect())
 }
 
-/// The table finds every signature that `wipefs` finds; and each type that libblkid names is on one of these disks, so
-/// that a new one fails here.
+/// The table finds every signature that `wipefs` finds; each type named by libblkid is on one of these disks, so that a
+/// new type fails here.
 #[test]
-fn the_table_knows_what_wipefs_knows() {
+fn the_table_finds_everything_that_wipefs_finds() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
     let mut seen = BTreeSet::new();
@@ -416,9 +415,9 @@ fn the_table_knows_what_wipefs_knows() {
     println!("not on any disk for wipefs: {unproven:?}");
 }
 
-/// Signatures written by the real tools are found, also by the table alone.
+/// Signatures written by the real tools are found, even by the table alone.
 #[test]
-fn what_tools_write_is_found() {
+fn signatures_written_by_real_tools_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
     let check = |program: &str, arguments: &[&str], input: &str, kinds: &[&str]| {

@@ -1,6 +1,6 @@
 //! A connection on a ring, TCP or Unix, for protocols that frame bulk data: it sends chains of borrowed segments in one
-//! vectored call, and receives headers into one buffer and payloads directly into their destination. Initiators and
-//! targets of iSCSI both use it. It knows no protocol.
+//! vectored call, and receives headers into one buffer and payloads directly into their destination. iSCSI initiators
+//! and targets both use it. It is independent of any protocol.
 //!
 //! The owner's loop: [`Stream::arm`] and [`Stream::flush`], [`Ring::enter`], [`Stream::poll`]; then parse
 //! [`Stream::bytes`], `consume` the parsed bytes, or `place` a long payload. All of these only queue work; none blocks.
@@ -20,16 +20,16 @@ use crate::sparse::SparseMemory;
 pub use send::Lent;
 use send::{Batch, LentSlot};
 
-/// Bytes received after a long payload in the same call: the next header, and small PDUs whole. More would
-/// have to be copied out again.
+/// Bytes received after a long payload in the same call: the next header, and small PDUs in full. More would have to be
+/// copied again.
 const TAIL_BYTES: usize = 4096;
-/// A payload missing less than this isn't long: the rest of the receive buffer is filled along with it, because another
-/// receive costs more than copying so few bytes.
+/// A payload missing fewer bytes than this isn't long: the rest of the receive buffer is filled along with it, because
+/// another receive costs more than copying so few bytes.
 const LONG_BYTES_MIN: usize = 16 << 10;
-/// A payload missing at least this many bytes is received directly into its destination; a smaller rest is copied,
+/// A payload missing at least this many bytes is received directly into its destination; a smaller remainder is copied,
 /// which costs less than a separate receive.
 pub const PLACE_BYTES_MIN: usize = 16 << 10;
-/// Size of the buffer for discarded payload.
+/// Size of the buffer for discarded payloads.
 const DISCARD_BYTES: usize = 256 << 10;
 
 const USER_RECEIVE: u64 = 0;
@@ -49,9 +49,9 @@ pub enum PayloadPlace {
 /// The result of [`Stream::poll`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// New bytes have arrived, or a place is full.
+    /// New bytes have arrived, or a destination is full.
     pub received: bool,
-    /// Something was sent, so a limit on [`Stream::queued_bytes`] has more room.
+    /// Data was sent, so [`Stream::queued_bytes`] is further below its limit.
     pub sent: bool,
     /// The stream has ended: the peer closed it (after the bytes in [`Stream::bytes`]), or the connection broke.
     pub ended: bool,
@@ -68,7 +68,7 @@ pub struct Stream {
     placing: Option<Placing>,
     placed: Option<PayloadPlace>,
     receiving: Option<Box<Vector>>,
-    /// Bytes of the outstanding receive that go to the place; the rest goes after `rx_end`.
+    /// Bytes of the outstanding receive that go to the destination; the rest goes after `rx_end`.
     receiving_placed: usize,
     spare_call: Option<Box<Vector>>,
     discard: Buf,
@@ -88,14 +88,14 @@ struct Placing {
     start: u64,
 }
 
-/// The arguments of a vectored call, which must not move while the kernel has them.
+/// The arguments of a vectored call, which must not move while the kernel uses them.
 struct Vector {
     header: libc::msghdr,
     pieces: Vec<libc::iovec>,
 }
 
 impl Stream {
-    /// Puts a connected socket on the ring, with a receive buffer of `rx_bytes` for data that isn't placed.
+    /// Puts a connected socket on the ring, with a receive buffer of `rx_bytes` for data without a destination.
     ///
     /// # Errors
     /// If the socket's options cannot be set.
@@ -133,7 +133,7 @@ impl Stream {
         &self.socket
     }
 
-    /// The pool of its ring.
+    /// The buffer pool of its ring.
     pub fn pool(&self) -> &BufPool {
         self.port.ring().pool()
     }
@@ -151,19 +151,19 @@ impl Stream {
         self.rx_end += bytes.len();
     }
 
-    /// The bytes received and not consumed. Empty while a place is being filled.
+    /// The bytes received but not consumed. Empty while a destination is being filled.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.rx[self.rx_start..self.rx_end]
     }
 
-    /// Capacity of [`Stream::bytes`]: anything that must be in it whole can be no longer.
+    /// Capacity of [`Stream::bytes`]: the maximum length of anything that must be in it completely.
     pub fn rx_capacity(&self) -> usize {
         self.rx.len()
     }
 
-    /// Whether to receive a payload's `missing` bytes directly into their destination: if they are many, or if the
-    /// whole message of `total` bytes, headers included, doesn't fit the receive buffer.
+    /// Whether to receive a payload's `missing` bytes directly into their destination: if there are many, or if the
+    /// whole message of `total` bytes, including headers, doesn't fit in the receive buffer.
     #[inline]
     pub fn wants_place(&self, missing: usize, total: usize) -> bool {
         missing >= PLACE_BYTES_MIN || total > self.rx_capacity()
@@ -183,7 +183,7 @@ impl Stream {
     /// arrived (possibly at once), [`Stream::take_placed`] returns the place.
     ///
     /// # Panics
-    /// If another place is being filled or hasn't been taken yet, or if the bytes don't fit.
+    /// If another destination is being filled or hasn't been taken yet, or if the bytes don't fit.
     pub fn place(&mut self, place: PayloadPlace, offset: u64, len: usize) {
         assert!(
             self.placing.is_none() && self.placed.is_none(),
@@ -197,7 +197,7 @@ impl Stream {
                     "the payload does not fit in its buffer"
                 )
             }
-            // Checks the range.
+            // Only checks the range.
             PayloadPlace::Memory(memory) => drop(memory.ptr(offset, len as u64)),
             PayloadPlace::Discard if self.discard.is_empty() => {
                 self.discard = self.port.ring().pool().take(DISCARD_BYTES);
@@ -213,12 +213,12 @@ impl Stream {
         self.fill_from_rx();
     }
 
-    /// Returns the filled place, once.
+    /// Returns the filled destination, once.
     pub fn take_placed(&mut self) -> Option<PayloadPlace> {
         self.placed.take()
     }
 
-    /// Whether a place is still incomplete.
+    /// Whether a destination is still incomplete.
     pub fn is_placing(&self) -> bool {
         self.placing.is_some()
     }
@@ -284,13 +284,13 @@ impl Stream {
             message: &raw mut call.header,
         };
         self.receiving = Some(call);
-        // SAFETY: the call is boxed and kept in `receiving` until its completion; what it points to is
-        // the receive buffer (whose used part is not moved meanwhile: only `arm` moves it), the place
-        // (kept in `placing`), or the discard buffer; `drop` waits for the kernel before freeing.
+        // SAFETY: the call is boxed and kept in `receiving` until its completion; it points to the receive buffer
+        // (whose used part is not moved meanwhile, since only `arm` moves it), the destination (kept in `placing`), or
+        // the discard buffer; `drop` waits for the kernel before freeing.
         unsafe { self.port.push(receive, USER_RECEIVE) };
     }
 
-    /// Processes what the ring completed. Call after every [`Ring::enter`].
+    /// Processes the ring's completions. Call this after every [`Ring::enter`].
     pub fn poll(&mut self) -> StreamEvent {
         let mut event = StreamEvent::default();
         while let Some(done) = self.port.pop() {
@@ -339,12 +339,12 @@ impl Stream {
         self.rx_end += count - part;
         if let Some(placing) = &mut self.placing {
             placing.at += part as u64;
-            // The place may be newer than the receive: its bytes are then in the receive buffer.
+            // The destination may be newer than the receive: its bytes are then in the receive buffer.
             self.fill_from_rx();
         }
     }
 
-    /// Moves the place's missing bytes out of the receive buffer.
+    /// Moves the destination's missing bytes out of the receive buffer.
     fn fill_from_rx(&mut self) {
         let Some(placing) = &mut self.placing else {
             return;
@@ -373,12 +373,12 @@ impl Stream {
         self.placed = Some(placing.place);
     }
 
-    /// Aborts the connection and takes everything back from the kernel: afterwards every lent buffer can be reclaimed,
-    /// and the place that was being filled is returned incomplete. For owners whose buffers outlive the connection.
-    /// Waits for the kernel, which is quick once the socket is shut down.
+    /// Aborts the connection and takes back everything from the kernel: afterwards all lent buffers can be reclaimed; a
+    /// destination that was being filled is returned incomplete. For owners whose buffers outlive the connection. Waits
+    /// for the kernel, which is quick once the socket is shut down.
     ///
     /// # Panics
-    /// If the kernel still holds buffers a second later.
+    /// If the kernel still holds buffers after a second.
     pub fn abort(&mut self) -> Option<PayloadPlace> {
         let _ = self.socket.shutdown(Shutdown::Both);
         assert!(
@@ -402,7 +402,7 @@ impl Stream {
             .or_else(|| self.placed.take())
     }
 
-    /// Ends the sending direction: the peer reads what was sent, then the end of the stream.
+    /// Closes the sending direction: the peer reads all data sent, then the end of the stream.
     pub fn shutdown_write(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
@@ -414,7 +414,7 @@ impl Drop for Stream {
         self.port.ring().remove_socket();
         self.port.ring().remove_file(self.file);
         if !self.port.wait_idle() {
-            // Never seen after a shutdown, but memory that the kernel may still write to must not be freed.
+            // Never observed after a shutdown, but memory that the kernel may still write to must not be freed.
             std::mem::forget(std::mem::take(&mut self.rx));
             std::mem::forget(std::mem::take(&mut self.discard));
             std::mem::forget(self.placing.take());
@@ -427,7 +427,7 @@ impl Drop for Stream {
 
 impl Vector {
     fn new(pieces: usize) -> Vector {
-        // SAFETY: a msghdr of zeros is an empty message.
+        // SAFETY: an all-zero msghdr is an empty message.
         let header = unsafe { std::mem::zeroed() };
         Vector {
             header,

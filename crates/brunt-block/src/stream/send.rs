@@ -1,7 +1,7 @@
-//! The sending half of a [`Stream`]: segments are queued, gathered into one vectored call, and retired
-//! as the kernel sends them.
+//! The sending half of a [`Stream`]: segments are queued, gathered into a vectored call, and retired as the kernel
+//! sends them.
 //!
-//! The rule: the memory behind a segment stays in place until the call that carries it completes.
+//! The rule: the memory behind a segment stays in place until the call that sends it completes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::buffer::Buf;
 use crate::ring::call::Call;
 use crate::sparse::SparseMemory;
 
-/// Source of bytes sent as zeros; small enough to stay in the L2 cache.
+/// Source of zeros to send; small enough to stay in the L2 cache.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// Maximum pieces in one call (the kernel's UIO_MAXIOV).
+/// Maximum number of pieces in one call (the kernel's UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
-/// Default maximum bytes of one call. The kernel locks the socket for the whole call and processes the
-/// peer's acknowledgements only at its end: `brunt-bench iscsi --row "1m read"` with libiscsi's client measured
-/// 5.5 GB/s with 8 MiB per call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
+/// Default maximum bytes per call. The kernel locks the socket for the whole call and processes the peer's
+/// acknowledgements only at its end: `brunt-bench iscsi --row "1m read"` with libiscsi's client measured 5.5 GB/s with
+/// 8 MiB per call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
 pub(super) const CALL_BYTES_MAX: usize = 1 << 20;
 /// A buffer from which several segments are sent before it is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub(super) struct LentSlot {
 /// Segments being sent, in order.
 pub(super) struct Batch {
     pub segments: VecDeque<Segment>,
-    /// The data of `Segment::Bytes`, back to back.
+    /// The data of all `Segment::Bytes`, concatenated.
     bytes: Vec<u8>,
-    /// Bytes of all segments that are not sent yet.
+    /// Number of bytes in all segments that have not been sent yet.
     pub queued: usize,
     call: Box<Vector>,
 }
@@ -64,13 +64,13 @@ pub(super) enum Segment {
 }
 
 impl Stream {
-    /// Bytes queued or being sent: a sender that outruns its peer bounds this.
+    /// Bytes queued or being sent. A sender that may outrun its peer must limit this.
     pub fn queued_bytes(&self) -> usize {
         self.filling.queued + self.flying.queued
     }
 
-    /// Limits the bytes of each further call; by default 1 MiB. [`StreamEvent::sent`](super::StreamEvent::sent) is set
-    /// only when all bytes of a call are sent, so smaller calls show the progress of slower peers.
+    /// Limits the bytes of each subsequent call; the default is 1 MiB. [`StreamEvent::sent`](super::StreamEvent::sent)
+    /// is set only when all bytes of a call are sent, so smaller calls show the progress of slower peers.
     ///
     /// # Panics
     /// If it is zero.
@@ -95,10 +95,10 @@ impl Stream {
         }
     }
 
-    /// Queues part of a buffer, which returns to its pool once it is sent.
+    /// Queues part of a buffer, which returns to its pool once sent.
     ///
     /// # Panics
-    /// If the part lies outside the buffer.
+    /// If the part exceeds the buffer.
     pub fn push_buf(&mut self, buf: Buf, start: usize, len: usize) {
         assert!(start + len <= buf.len());
         self.push(Segment::Buf { buf, start, len }, len);
@@ -112,7 +112,7 @@ impl Stream {
     /// Queues part of a memory medium. Its content is read when it is sent.
     ///
     /// # Panics
-    /// If the part lies outside the medium.
+    /// If the part exceeds the medium.
     pub fn push_memory(&mut self, memory: &Arc<SparseMemory>, offset: u64, len: usize) {
         let _ = memory.ptr(offset, len as u64);
         self.push(
@@ -125,7 +125,7 @@ impl Stream {
         );
     }
 
-    /// Takes a buffer from which [`Stream::push_lent`] sends parts and which [`Stream::reclaim`] returns.
+    /// Takes a buffer; [`Stream::push_lent`] sends parts of it, and [`Stream::reclaim`] returns it.
     pub fn lend(&mut self, buf: Buf) -> Lent {
         let slot = LentSlot {
             buf: Some(buf),
@@ -146,7 +146,7 @@ impl Stream {
     /// The bytes of a lent buffer (for a digest).
     ///
     /// # Panics
-    /// If it was already reclaimed.
+    /// If the buffer was already reclaimed.
     pub fn lent_bytes(&self, lent: Lent) -> &[u8] {
         self.lent[lent.0 as usize]
             .buf
@@ -157,7 +157,7 @@ impl Stream {
     /// Queues part of a lent buffer.
     ///
     /// # Panics
-    /// If it was already reclaimed, or the part lies outside it.
+    /// If the buffer was already reclaimed, or the part exceeds it.
     pub fn push_lent(&mut self, lent: Lent, start: usize, len: usize) {
         assert!(start + len <= self.lent_bytes(lent).len());
         self.lent[lent.0 as usize].pieces += 1;
@@ -167,7 +167,7 @@ impl Stream {
     /// Returns the buffer once no part of it is queued or being sent; `None` until then.
     ///
     /// # Panics
-    /// If it was already reclaimed.
+    /// If the buffer was already reclaimed.
     pub fn reclaim(&mut self, lent: Lent) -> Option<Buf> {
         let slot = &mut self.lent[lent.0 as usize];
         if slot.pieces > 0 {
@@ -200,14 +200,13 @@ impl Stream {
             message: &raw const self.flying.call.header,
         };
         self.sending = true;
-        // SAFETY: the call is boxed in `flying`, which does not change until the completion; its pieces
-        // point into `flying.bytes`, into buffers that its segments own or that stay lent while
-        // their piece count is not zero, into media that its segments hold, or into ZEROS; `drop` waits for the
-        // kernel before freeing.
+        // SAFETY: the call is boxed in `flying`, which does not change until the completion; its pieces point into
+        // `flying.bytes`, into buffers that its segments own or that stay lent while their piece count is non-zero,
+        // into media that its segments keep alive, or into ZEROS; `drop` waits for the kernel before freeing.
         unsafe { self.port.push(send, USER_SEND) };
     }
 
-    /// Gathers pieces of the segments being sent, as many as go into one call.
+    /// Gathers pieces of the segments being sent, up to the limits of one call.
     fn gather(&mut self) {
         let Batch {
             segments,
@@ -218,7 +217,7 @@ impl Stream {
         let pieces = &mut call.pieces;
         pieces.clear();
         let mut room = self.call_bytes_max;
-        // The rest of a cut piece is part of the next call.
+        // The rest of a truncated piece is part of the next call.
         let mut add = |base: *const u8, len: usize| {
             let len = len.min(room);
             pieces.push(libc::iovec {
@@ -262,7 +261,7 @@ impl Stream {
         call.point();
     }
 
-    /// Accounts for `count` bytes of these segments that were sent.
+    /// Retires `count` sent bytes of these segments.
     pub(super) fn retire(&mut self, count: usize) {
         self.flying.queued -= count;
         let mut left = count;

@@ -1,4 +1,4 @@
-//! Streams over real sockets: sent data arrives, and received data reaches its place.
+//! Streams over real sockets: sent data arrives, and received data reaches its destination.
 
 use super::*;
 use crate::RingConfig;
@@ -17,7 +17,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
 }
 
-/// Every kind of segment arrives complete and in order, although the total far exceeds what the socket takes at once,
+/// All kinds of segments arrive complete and in order, although the total far exceeds what the socket accepts at once,
 /// and lent buffers are returned only after they are sent.
 #[test]
 fn segments_arrive_in_order() {
@@ -63,7 +63,7 @@ fn segments_arrive_in_order() {
     assert_eq!(stream.reclaim(lent).unwrap().len(), data.len());
 }
 
-/// A long buffer is sent in several calls, so that the progress of a slow peer is seen.
+/// A long buffer is sent in several calls, so that the progress of a slow peer is visible.
 #[test]
 fn a_call_sends_no_more_than_its_limit() {
     const PART: usize = 100_000;
@@ -90,10 +90,10 @@ fn a_call_sends_no_more_than_its_limit() {
     assert!(reader.join().unwrap() == data);
 }
 
-/// Headers arrive in `bytes` and payloads in their places, however the data is fragmented, and the peer's close is
-/// seen after the last byte.
+/// Headers arrive in `bytes` and payloads in their destinations, however the data is fragmented, and the peer's close
+/// is reported after the last byte.
 #[test]
-fn payloads_go_to_their_places() {
+fn payloads_reach_their_destinations() {
     let ring = Ring::new(RingConfig::default()).unwrap();
     let (mut client, server) = pair();
     let data = pattern(1 << 20);
@@ -105,7 +105,7 @@ fn payloads_go_to_their_places() {
     });
     let memory = Arc::new(SparseMemory::new(1 << 20).unwrap());
     let mut stream = Stream::new(&ring, server, 16 << 10).unwrap();
-    // A header of 10 bytes, then a payload for each kind of place in turn.
+    // A 10-byte header, then a payload for each kind of destination in turn.
     let sizes = [100usize, 50_000, 300_000, 9_000, 400_000];
     let mut at = 0;
     let mut step = 0;
@@ -159,9 +159,9 @@ fn payloads_go_to_their_places() {
     assert_eq!(stream.ended(), Some(io::ErrorKind::UnexpectedEof));
 }
 
-/// An aborted stream returns all its buffers in the middle of sending and placing.
+/// A stream aborted while sending and placing returns all its buffers.
 #[test]
-fn abort_gives_everything_back() {
+fn an_aborted_stream_returns_all_its_buffers() {
     let ring = Ring::new(RingConfig::default()).unwrap();
     let (mut client, server) = pair();
     let mut stream = Stream::new(&ring, server, 16 << 10).unwrap();
@@ -179,9 +179,9 @@ fn abort_gives_everything_back() {
     assert!(stream.poll().ended);
 }
 
-/// A stream dropped in the middle of sending and receiving leaves no request behind.
+/// A stream dropped while sending and receiving leaves no request behind.
 #[test]
-fn dropped_in_flight() {
+fn a_stream_dropped_in_flight_leaves_no_request_behind() {
     let ring = Ring::new(RingConfig::default()).unwrap();
     for _ in 0..200 {
         let (client, server) = pair();
@@ -197,7 +197,7 @@ fn dropped_in_flight() {
 
 /// A Unix socket carries both directions, as TCP does.
 #[test]
-fn unix_sockets() {
+fn a_unix_socket_carries_both_directions() {
     let ring = Ring::new(RingConfig::default()).unwrap();
     let (mut far, near) = UnixStream::pair().unwrap();
     let mut stream = Stream::new(&ring, near, 64 << 10).unwrap();

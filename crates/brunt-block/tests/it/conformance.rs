@@ -1,4 +1,5 @@
-//! The suite on the backends and layers of this crate, and what only some of them promise.
+//! Runs the suite on the backends and layers of this crate, and tests guarantees that only some of
+//! them make.
 
 use std::path::Path;
 use std::process::Command;
@@ -41,27 +42,27 @@ fn skip(needs: &str) {
 }
 
 #[test]
-fn null() {
+fn null_devices_conform() {
     conforms("null:8MiB");
     conforms("null:8MiB?block=4096");
     conforms("null:8MiB?delay=const:5us");
 }
 
 #[test]
-fn memory() {
+fn memory_devices_conform() {
     conforms("memory:8MiB");
     conforms("memory:8MiB?block=4096");
 }
 
 #[test]
-fn memory_delayed() {
+fn delayed_memory_conforms() {
     conforms("memory:8MiB?delay=uniform:1us-20us,seed=3");
     conforms("memory:8MiB?delay=exp:5us,servers=2");
 }
 
 /// A layer with nothing armed has no effect; faults corrected by upper layers are not visible.
 #[test]
-fn memory_with_faults() {
+fn unarmed_and_corrected_faults_have_no_effect() {
     conforms("memory:8MiB?fault=off");
     conforms("memory:8MiB?fault=slow:20us,p=0.3,seed=5");
     conforms("memory:8MiB?fault=slow:x3,p=0.3&delay=const:5us&fault=slow:x2,p=0.1");
@@ -78,7 +79,7 @@ fn memory_with_faults() {
 
 /// Arrays conform like other devices: optimal, degraded from the first request on, and rebuilding.
 #[test]
-fn arrays() {
+fn arrays_conform_in_every_state() {
     let members = |count: u64, size: &str, rest: &str| {
         let one = format!(",[memory:{size}{rest}]");
         one.repeat(count as usize)
@@ -132,13 +133,13 @@ fn file_in(parent: &Path) {
 }
 
 #[test]
-fn file_on_disk() {
-    // The build's own directory: on a disk, even if the temporary directory is in memory.
+fn a_file_on_disk_conforms() {
+    // The build directory: on a disk, even if the temporary directory is in memory.
     file_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
 }
 
 #[test]
-fn file_in_memory() {
+fn a_file_in_memory_conforms() {
     let shm = Path::new("/dev/shm");
     if std::fs::metadata(shm).is_ok_and(|metadata| metadata.is_dir()) {
         file_in(shm);
@@ -149,7 +150,7 @@ fn file_in_memory() {
 
 /// The network device conforms like any other, on one connection or several.
 #[test]
-fn tcp() {
+fn tcp_devices_conform() {
     let sink = TcpSink::start(SinkConfig::default()).unwrap();
     let url = format!("tcp://{}?size=8MiB", sink.address());
     conforms_by_each_engine(&url);
@@ -163,9 +164,9 @@ fn tcp() {
     );
 }
 
-/// A read-only file answers writes with an error and everything else as usual.
+/// A read-only file rejects writes and serves all other requests as usual.
 #[test]
-fn read_only() {
+fn a_read_only_file_rejects_only_writes() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("disk.img");
     std::fs::write(&path, vec![7; 65536]).unwrap();
@@ -190,7 +191,7 @@ fn read_only() {
 
 /// Two threads on one backend don't affect each other.
 #[test]
-fn two_threads() {
+fn two_threads_do_not_affect_each_other() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = format!(
         "file:{}/disk.img?size=8MiB&create=yes&write_back=yes",
@@ -223,7 +224,7 @@ fn two_threads() {
 
 /// A ring with a kernel thread, and one that polls the device, give the same results.
 #[test]
-fn other_rings() {
+fn polled_rings_give_the_same_results() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let url = format!(
         "file:{}/disk.img?size=8MiB&create=yes&write_back=yes",
@@ -254,7 +255,7 @@ fn other_rings() {
             bench.run(writes).iter().all(|one| one.result.is_ok()),
             "{config:?}"
         );
-        // Long enough for the kernel's thread to fall asleep.
+        // Long enough for the kernel thread to fall asleep.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let reads = (0..200)
             .map(|tag| bench.request(tag, Op::Read, tag * 8192, 8192))
@@ -311,8 +312,8 @@ impl Drop for Loop {
 
 /// Block devices of either block size conform, and one in use is rejected.
 #[test]
-fn block_device() {
-    // In memory: a busy disk behind the loop device would only make it slow.
+fn block_devices_conform_unless_in_use() {
+    // In memory, because a busy disk behind the loop device would only slow it down.
     let folder = tempdir_in("/dev/shm")
         .or_else(|_| tempdir_in(env!("CARGO_TARGET_TMPDIR")))
         .unwrap();
@@ -357,7 +358,7 @@ impl Drop for Mounted<'_> {
 
 /// On a full file system a request fails with its errno; requests that need no space still work.
 #[test]
-fn no_space() {
+fn a_full_file_system_fails_only_requests_that_need_space() {
     let folder = tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     if run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", path]).is_none() {

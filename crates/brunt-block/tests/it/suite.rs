@@ -1,6 +1,6 @@
-//! One suite over every backend and every stack of layers: the guarantees of [`Device`], checked from outside. A random
-//! mix is checked against a model of the medium; the seed is in every message. Crates with backends of their own
-//! include this file in their tests.
+//! A suite for all backends and stacks of layers: the guarantees of [`Device`], checked from outside. A random mix is
+//! checked against a model of the medium; the seed is in every message. Crates with backends of their own include this
+//! file in their tests.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -15,18 +15,18 @@ use brunt_block::{
 use brunt_core::random::Random;
 use brunt_core::{Clock, IoEngine, Nanos};
 
-/// What the suite runs on.
+/// The device under test.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// A device of 8 MiB.
     pub url: &'a str,
-    /// Backends of other crates.
+    /// Backends from other crates.
     pub more: &'a [BackendEntry],
     /// It reads zeros and drops writes.
     pub zeros: bool,
-    /// It can deallocate blocks, or writes zeros instead.
+    /// It supports unmapping: it deallocates blocks, or writes zeros instead.
     pub unmaps: bool,
-    /// Its server may still execute what a dropped device has sent.
+    /// Its server may still execute requests that a dropped device has sent.
     pub remote: bool,
 }
 
@@ -79,7 +79,7 @@ impl Bench {
         }
     }
 
-    /// One turn of the loop that every ring's owner runs.
+    /// One iteration of a ring owner's loop.
     fn turn(&mut self, done: &mut Vec<Completion>) {
         turn(&self.ring, &mut *self.device, &mut VecDeque::new(), done).unwrap();
     }
@@ -262,7 +262,7 @@ fn boundaries(subject: Subject<'_>, backend: &dyn Backend) {
     }
 }
 
-/// The result of requests that are correct.
+/// The expected result of valid requests.
 fn expected_result(subject: Subject<'_>, op: Op) -> Result<(), DeviceError> {
     match op {
         Op::Unmap if !subject.unmaps => Err(DeviceError::Unsupported),
@@ -313,7 +313,7 @@ fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
     assert_eq!(done.len(), 5000, "{url}");
 }
 
-/// What is on the medium, once a server has executed what earlier devices sent.
+/// The content of the medium once the server has executed everything that earlier devices sent.
 fn settled(bench: &mut Bench, remote: bool) -> Vec<u8> {
     let mut medium = bench.one(Op::Read, 0, SIZE_BYTES, 0).buf.to_vec();
     if remote {
@@ -329,8 +329,8 @@ fn settled(bench: &mut Bench, remote: bool) -> Vec<u8> {
     medium
 }
 
-/// Whatever the mix, a read returns the data of the completed writes. Overlapping requests are not in flight
-/// together unless all are reads.
+/// For any mix of requests, a read returns the data of completed writes. Overlapping requests are in flight together
+/// only if all are reads.
 fn model(subject: Subject<'_>, backend: &dyn Backend, seed: u64) {
     let Subject {
         url, zeros, unmaps, ..
@@ -434,7 +434,7 @@ fn dropped_in_flight(url: &str, backend: &dyn Backend) {
         let done = next.one(Op::Read, 0, 4096, 0);
         assert_eq!((done.tag, done.result), (1, Ok(())), "{url}");
     }
-    // A dropped device waits only for a limited time for a slow disk. Its writes must not interleave with later
+    // A dropped device waits for a slow disk only for a limited time. Its writes must not interleave with later
     // requests. The ring itself always has one outstanding call: its wake read.
     let begin = Clock::Monotonic.now();
     while ring.stats().completed + 1 < ring.stats().submitted {

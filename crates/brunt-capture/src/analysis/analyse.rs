@@ -1,5 +1,5 @@
-//! The interface of an analysis: it consumes events and reports its findings. Each analysis is one file, called
-//! through the table of all. The one rule: states of several pipelines, files or hosts can be merged, and the
+//! The interface of an analysis: it consumes events and reports its findings. Each analysis is one file and is called
+//! through the table of analyses. The one rule: states of several pipelines, files or hosts can be merged, and the
 //! merged state equals that of a single pipeline; so a state can be sent and stored.
 
 use std::fmt::Debug;
@@ -47,7 +47,7 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     ) {
     }
 
-    /// Processes deferred work: before events are announced, and before the state is read, merged or sent.
+    /// Processes deferred work. Called before events are announced, and before the state is read, merged or sent.
     #[inline]
     fn settle(&mut self) {}
 

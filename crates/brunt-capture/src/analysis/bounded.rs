@@ -18,7 +18,7 @@ pub trait Weight {
     fn weight(&self) -> u64;
 }
 
-/// Aligned to a cache line: an access costs a memory latency, and one per entry is enough.
+/// Aligned to a cache line, so that an access costs a single cache miss.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 struct Slot<V> {
@@ -206,8 +206,8 @@ impl<V: Weight + Default> Bounded<V> {
         self.find(key).map(|place| self.at(place))
     }
 
-    /// Merges another table: `add` combines entries with the same key; the others are moved. The bounds are
-    /// equal, so entries that don't fit evict others as new entries do: the lightest candidate first.
+    /// Merges another table: `add` combines entries with the same key; the others are moved. The bounds are equal, so
+    /// entries that don't fit evict others like new entries: the lightest candidate first.
     pub fn merge(&mut self, other: Bounded<V>, mut add: impl FnMut(&mut V, V)) {
         self.evicted += other.evicted;
         self.evicted_weight += other.evicted_weight;
@@ -250,7 +250,7 @@ mod tests {
 
     /// In a flood of light entries, the heavy ones stay and are counted exactly.
     #[test]
-    fn heavy_ones_stay() {
+    fn heavy_entries_survive_a_flood_of_light_ones() {
         let mut table = Bounded::<Count>::new(256);
         for i in 0..200_000u64 {
             table.entry(spread(1_000_000 + i)).0 += 1;

@@ -99,7 +99,7 @@ mod tests {
 
     /// 30 % repeated contents are reported as 30 %; re-reading the same place is not a duplicate.
     #[test]
-    fn share() {
+    fn repeated_contents_are_duplicates_and_rereads_are_not() {
         let mut duplicates = Duplicates::default();
         let shares = |of: &Duplicates| (of.duplicate_share(), of.zero_share());
         assert_eq!(shares(&duplicates), (None, None));

@@ -14,7 +14,7 @@ use crate::operation::{OperationKind, Protocol};
 /// Combinations counted separately; further ones are counted together.
 const COMBINATIONS_MAX: usize = 8192;
 
-/// A status with its protocol: protocols share most numbers, but not all, and not their names.
+/// A status with its protocol: most numbers occur in several protocols, with different names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Status {
     /// The status number.

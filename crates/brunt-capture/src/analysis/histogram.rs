@@ -59,10 +59,10 @@ impl Quantiles for OperationLatency {
 mod tests {
     use super::*;
 
-    /// If one in ten requests is slow, every quantile is a latency that occurred, to 0.1 %: a fast one up to 90
-    /// %, a slow one above.
+    /// If one in ten requests is slow, every quantile is a latency that occurred, within 0.1 %: a fast one up to 90 %,
+    /// a slow one above.
     #[test]
-    fn quantiles_across_a_gap() {
+    fn quantiles_across_a_gap_are_latencies_that_occurred() {
         let (mut whole, mut halves) = (
             OperationLatency::default(),
             [(); 2].map(|()| OperationLatency::default()),

@@ -150,7 +150,7 @@ impl PairEntry {
 
 impl Weight for FileEntry {
     fn weight(&self) -> u64 {
-        // An entry with only a name gives way to one that is used.
+        // An entry with only a name is evicted before one that is used.
         self.load.weight()
     }
 }
@@ -178,7 +178,7 @@ pub struct Hot {
     pub(super) clients: Bounded<ClientEntry>,
     pub(super) pairs: Bounded<PairEntry>,
     pub(super) total: HotLoad,
-    /// Sketches of all files, clients and pairs that ever had an entry, since tables evict.
+    /// Sketches of all files, clients and pairs that ever had an entry, since the tables evict entries.
     seen: [HyperLogLog; 3],
     latencies: usize,
     /// Names for the `name_hash` values, by the places of `files`.
@@ -547,15 +547,15 @@ impl Hot {
 mod tests {
     use super::*;
 
-    /// The entries that an operation updates keep to their cache lines.
+    /// Each entry that an operation updates fits in a cache line.
     #[test]
-    fn entries_keep_to_their_cache_lines() {
+    fn hot_entries_fit_in_a_cache_line() {
         assert_eq!(size_of::<FileEntry>() + 8, 64);
         assert_eq!(size_of::<PairEntry>() + 8, 64);
     }
 
-    /// A name is stored once deferred and settled, replaced by another, not inherited by a new entry in the
-    /// same place, and merged.
+    /// A deferred name is stored on settling, can be replaced and merged, and isn't inherited by a new entry in the
+    /// same place.
     #[test]
     fn a_name_is_stored_replaced_and_merged_but_not_inherited() {
         let mut hot = Hot::default();
@@ -601,7 +601,7 @@ mod tests {
 
     /// The root of a server has a readable path, and paths below it have a single slash.
     #[test]
-    fn roots() {
+    fn the_root_of_a_server_has_a_readable_path() {
         let server = IpAddress::v4([10, 0, 0, 1]);
         for root in ["", "/"] {
             let mut hot = Hot::default();

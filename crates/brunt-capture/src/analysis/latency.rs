@@ -174,7 +174,7 @@ mod tests {
 
     /// Quantiles are within 6.25 % (and a microsecond) of the exact ones.
     #[test]
-    fn quantiles() {
+    fn quantiles_are_within_their_stated_error() {
         let mut latency = Latency::default();
         let mut random = brunt_core::random::Random::new(3);
         let mut all: Vec<u64> = (0..50_000)

@@ -190,7 +190,7 @@ mod tests {
 
     /// Short and long names replace each other; an empty place, or one past the end, has none.
     #[test]
-    fn names_by_place() {
+    fn short_and_long_names_replace_each_other() {
         let mut names = Names::default();
         let long = [b'l'; INLINE + 1];
         let cases: [(Option<u64>, &[u8]); 5] = [
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn a_slot_fills_one_cache_line() {
         assert_eq!(size_of::<Slot>(), 64);
     }
 }

@@ -83,9 +83,9 @@ impl Analyse for NotUnderstood {
 mod tests {
     use super::*;
 
-    /// However many kinds there are, all packets are counted and the table stays small.
+    /// All packets are counted and the table stays small for any number of kinds.
     #[test]
-    fn many_kinds() {
+    fn many_kinds_keep_the_table_small_and_every_packet_counted() {
         let (mut one, mut other) = (NotUnderstood::default(), NotUnderstood::default());
         for number in 0..2000 {
             one.on_not_understood(NextHeader::EtherType(0x8000 + number), 64);

@@ -13,8 +13,8 @@ use crate::operation::{FileKey, TransferDirection};
 
 /// Maximum number of tracked pairs of client and file.
 const PAIRS_MAX: usize = 64 << 10;
-/// Maximum number of waiting transfers. If more later ones than this completed before a transfer, it counts at
-/// the time of its reply.
+/// Maximum number of waiting transfers. If more later ones than this complete before a transfer does, it counts at the
+/// time of its reply.
 const WAITING_MAX: usize = 1024;
 /// A transfer's entry is prefetched this many transfers before it is judged, to hide the memory latency.
 const PREFETCH_AHEAD: usize = 8;
@@ -170,7 +170,7 @@ mod tests {
 
     /// The first transfer has no predecessor; a transfer that moved nothing ends where it began.
     #[test]
-    fn answers_that_overtake_each_other_change_nothing() {
+    fn replies_out_of_order_change_nothing() {
         let asked = [
             (10, 0, 100),
             (11, 100, 100),
@@ -197,7 +197,7 @@ mod tests {
 
     /// Other clients, files and directions, and operations without a file come in between.
     #[test]
-    fn each_client_file_and_direction_has_its_order() {
+    fn order_is_tracked_per_client_file_and_direction() {
         let mut between = [read(1, 7, 7); 4];
         between[0].client = IpAddress::v4([10, 0, 0, 2]);
         between[1].file = Some(FileKey(spread(6)));
@@ -232,7 +232,7 @@ mod tests {
 
     /// A reply that is very late or missing breaks the sequence at its place, and delays nothing.
     #[test]
-    fn late_answers_hold_nothing_up() {
+    fn late_replies_delay_no_transfers() {
         let stream = (0..5000).filter(|id| *id != 100).chain([100]);
         let broken: Vec<_> = sequential(stream.map(|id| read(id, id * 4096, 4096)))
             .into_iter()

@@ -143,8 +143,8 @@ impl ProfileFigures {
         self.all.count() * WORKING_SET_BLOCK_BYTES
     }
 
-    /// Outstanding calls: the mean over `duration_s` (Little's law: total waiting time divided by the
-    /// duration; `None` if that is zero), and the maximum that a call found (with several pipelines, within its own).
+    /// Outstanding calls: the mean over `duration_s` (Little's law: total waiting time divided by the duration; `None`
+    /// if that is zero), and the maximum at the arrival of a call (with several pipelines, within its own).
     pub fn outstanding(&self, duration_s: f64) -> (Option<f64>, u32) {
         let mean = (duration_s > 0.0).then(|| self.waited_ns as f64 * 1e-9 / duration_s);
         (mean, self.outstanding_max)
@@ -243,7 +243,7 @@ mod tests {
 
     /// Classes are powers of two, and a working set counts each block once.
     #[test]
-    fn sizes_and_sets() {
+    fn sizes_have_classes_and_working_sets_count_each_block_once() {
         for (bytes, class) in [
             (0, 0),
             (1, 0),

@@ -228,7 +228,7 @@ impl Rates {
     /// The intervals: start and end, in nanoseconds since 1970, and counts. The first starts with the first
     /// packet, the last ends with the last one; those between have equal lengths.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RateInterval)> {
-        // The last one may end after all times that there are.
+        // The end of the last one may overflow.
         let ends = (self.first + 1..).map(|index| index.saturating_mul(self.width_ns));
         let mut count = self.intervals.len();
         // An interval that begins with the last packet has no length and so no rate; its counts go to the one before.
@@ -293,9 +293,9 @@ impl Analyse for Rates {
 mod tests {
     use super::*;
 
-    /// However long the capture is, nothing is lost and the table stays small.
+    /// Nothing is lost and the table stays small for captures of any length.
     #[test]
-    fn folds() {
+    fn long_captures_keep_the_table_small_and_lose_nothing() {
         let mut rates = Rates::default();
         for second in 0..100_000u64 {
             rates.on_packet(second * 1_000_000_000, 100);
@@ -311,7 +311,7 @@ mod tests {
     /// A steady stream has the same rate in every interval, including those at both ends, wherever it begins
     /// and in whatever order its packets arrive; a single instant has no length.
     #[test]
-    fn edges_are_exact() {
+    fn a_steady_stream_has_the_same_rate_up_to_both_ends() {
         const SPACING_NS: u64 = 1_000_000;
         for (start, count, backwards) in [
             (1_700_000_000_000_000_000, 5000, false),
@@ -339,7 +339,7 @@ mod tests {
             );
             for (from, until, interval) in rows {
                 let expected = (until - from) as f64 / SPACING_NS as f64 * 100.0;
-                // One packet of tolerance: an interval's first and last may both be in it.
+                // One packet of tolerance: both the first and the last one may fall into the interval.
                 assert!(
                     (interval.wire_bytes as f64 - expected).abs() <= 100.0,
                     "{interval:?}, {expected}"
@@ -349,9 +349,9 @@ mod tests {
         }
     }
 
-    /// Times may be as far apart as they can be, also in a saved trace.
+    /// Times may be as far apart as their type allows, also in a saved trace.
     #[test]
-    fn the_last_time_of_all_is_no_overflow() {
+    fn the_largest_times_do_not_overflow() {
         for first in [0, 1_400_000_000_000_000_000, i64::MAX as u64] {
             let mut rates = Rates::default();
             for time in [first, i64::MAX as u64] {
@@ -371,7 +371,7 @@ mod tests {
 
     /// The states of two pipelines add up to that of one, whichever began first.
     #[test]
-    fn merges() {
+    fn merged_rates_equal_those_of_one_pipeline() {
         let start = 1_700_000_000_123_456_789u64;
         let (mut one, mut halves) = (Rates::default(), [Rates::default(), Rates::default()]);
         for i in 0..5000u64 {

@@ -86,9 +86,9 @@ fn every_analysis_has_its_own_name_and_help() {
     assert!(ANALYSES.iter().any(|(name, _)| *name == "largest"));
 }
 
-/// Holds however clients are distributed over pipelines, and in whatever order the states are merged.
+/// Holds for any distribution of clients over pipelines and any order of merging.
 #[test]
-fn merged_equals_whole() {
+fn merged_states_equal_that_of_one_pipeline() {
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let shares = 2 + random.below(4) as usize;
@@ -127,7 +127,7 @@ fn merged_equals_whole() {
 }
 
 #[test]
-fn states_and_reports_survive_being_sent() {
+fn states_and_reports_survive_serialization() {
     let (mut analysis, mut random) = (Analysis::new(), Random::new(7));
     (0..5000).for_each(|number| {
         feed(
@@ -171,7 +171,7 @@ fn nonsense_states_are_refused() {
 
 /// The tables keep the heaviest entries; once they evict, the number of entries is estimated.
 #[test]
-fn forgotten_files_and_clients_are_still_counted() {
+fn evicted_files_and_clients_are_still_counted() {
     let event = |index: u64, client: u64| OperationEvent {
         record_id: index,
         time_ns: START_NS + index,

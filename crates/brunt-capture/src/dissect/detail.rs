@@ -1,5 +1,5 @@
-//! The protocol-specific part of an operation, one variant per dissector. A file by itself: operations contain it, the
-//! dissectors make operations, and the table names the dissectors.
+//! The protocol-specific part of an operation, one variant per dissector. In a separate file to avoid an import cycle:
+//! operations contain it, the dissectors create operations, and the table names the dissectors.
 
 #[cfg(test)]
 use super::lines::Asked;
@@ -10,11 +10,11 @@ use crate::dissect::rpc::Exchange;
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant)] // on the stack, one per operation
 pub enum Detail<'a> {
-    /// That of RPC.
+    /// RPC.
     Rpc(Exchange<'a>),
-    /// That of iSCSI.
+    /// iSCSI.
     Iscsi(Scsi<'a>),
-    /// That of the toy protocol.
+    /// The toy protocol.
     #[cfg(test)]
     Lines(Asked<'a>),
 }

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A protocol is a file or folder in this module with a type that implements [`Dissector`], one line in the table
-//! (`table.rs`), and one in [`Detail`]. The type itself is a pipeline's state for the protocol: requests waiting for their
-//! replies, reusable buffers. `Dissector::Connection` is the state of one connection, for both directions:
-//! their framing, and the parameters negotiated when it opened.
+//! (`table.rs`), and one in [`Detail`]. The type itself is a pipeline's state for the protocol: requests waiting for
+//! their replies, reusable buffers. `Dissector::Connection` is the state of one connection, for both directions: their
+//! framing, and the parameters negotiated when it opened.
 //!
 //! A dissector does not track anything across connections (an iSCSI session has several, and they may belong to
 //! different pipelines). It marks each operation with what it belongs to, and analyses and tables join on that.
@@ -51,10 +51,10 @@ pub(crate) use table::{OWN_COUNTERS, ProtocolTables};
 /// One direction of a connection, or of datagrams between two endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// The sender in this direction as the client, and the receiver as the server. Which side sends requests is
-    /// known only once a message is.
+    /// The sender in this direction as the client, and the receiver as the server. Which side sends requests is known
+    /// only once a message has been recognised.
     pub forward: Peers,
-    /// The connection's number, unique within a pipeline among connections of about the same time.
+    /// The connection's number, unique within a pipeline among connections that are close in time.
     pub connection: u32,
     /// The direction: 0 or 1.
     pub direction: u8,
@@ -87,8 +87,8 @@ impl Flow {
     }
 }
 
-/// The strength of the evidence for a protocol. If several claim a flow, the strongest gets it, and of equal
-/// ones the first in the table.
+/// The strength of the evidence for a protocol. If several protocols claim a flow, the strongest claim wins; among
+/// equal claims, the first in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// It is another protocol.
@@ -200,7 +200,7 @@ pub trait OwnPart {
     }
 }
 
-/// Names a dissector without its state, so that what its parts share doesn't depend on all of it.
+/// Identifies a dissector without its state, so that code shared by its parts doesn't depend on all of it.
 pub trait DissectorId {
     /// The protocol-specific part of an operation.
     type Detail<'a>: OwnPart + Copy + Debug;

@@ -1,5 +1,5 @@
-//! Names of operation kinds and protocols, by their numbers in the table of dissectors, and their serialized form.
-//! The one rule: a number is valid only in one process; names are what is stored and sent.
+//! Names of operation kinds and protocols, by their numbers in the table of dissectors, and their serialized form. The
+//! one rule: a number is valid only in one process; names are stored and sent instead.
 
 use brunt_result::OpKind;
 use serde::de::Error;

@@ -8,15 +8,15 @@ use crate::operation::{OperationKind, Protocol};
 pub trait Registered: DissectorId {
     /// The number of its first kind of operation.
     const FIRST_KIND: u16;
-    /// How many it has.
+    /// Number of its kinds.
     const KIND_COUNT: usize;
     /// The number of its first protocol.
     const FIRST_PROTOCOL: u8;
-    /// How many it has.
+    /// Number of its protocols.
     const PROTOCOL_COUNT: usize;
     /// The number of its first counter.
     const FIRST_COUNTER: usize;
-    /// How many it has.
+    /// Number of its counters.
     const COUNTER_COUNT: usize;
 }
 

@@ -26,7 +26,7 @@ pub struct DissectorEntry {
     pub kinds: &'static [OperationInfo],
     /// The families of messages in it.
     pub protocols: &'static [ProtocolInfo],
-    /// Its own counters.
+    /// Its protocol-specific counters.
     pub counters: &'static [Counter],
 }
 
@@ -161,7 +161,7 @@ macro_rules! dissectors {
         #[allow(clippy::large_enum_variant)] // almost all connections soon belong to a protocol
         #[repr(u8)] // every segment reads the tag, and an explicit one is faster to read than a niche in a field
         pub enum Conversation {
-            /// Nothing was captured of it yet.
+            /// None of it has been captured yet.
             #[default]
             Undecided,
             /// Claimed by no protocol.
@@ -186,7 +186,7 @@ macro_rules! dissectors {
             }
         }
 
-        /// The own tables of all protocols.
+        /// The protocol-specific tables of all protocols.
         pub(crate) struct ProtocolTables {
             $($(#[$attribute])* $field: <$dissector as Dissector>::Tables,)*
         }
@@ -259,7 +259,8 @@ macro_rules! dissectors {
                 conversation
             }
 
-            /// The dissector gave up the connection. Another may claim it by these bytes, and gets those that follow.
+            /// The dissector gave up the connection. Another may claim it by these bytes, and then gets the following
+            /// ones.
             #[cold]
             pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {
                 match self.claimed(flow, bytes, Claim::Bytes) {
@@ -412,7 +413,7 @@ mod tests {
         }
     }
 
-    /// An operation with different names in captures and workloads is the same one, mapped in both directions.
+    /// An operation whose names in captures and workloads differ is mapped in both directions.
     #[test]
     fn kinds_are_mapped_both_ways() {
         for kind in OperationKind::all() {

@@ -63,7 +63,7 @@ pub struct LiveCapture {
     /// Interfaces whose packets are redirected.
     taps: Vec<Tap>,
     pool: Pool,
-    /// Times that no parcel was free because the parsers were behind.
+    /// Number of times that no parcel was free because the parsers were behind.
     pool_waits: u64,
     names: Vec<String>,
     /// Losses of the interfaces before the capture began.
@@ -75,7 +75,7 @@ pub struct LiveCapture {
 pub struct LiveReport {
     /// The counters of all rings, merged.
     pub counters: RingCounters,
-    /// Times that no parcel was free because the parsers were behind.
+    /// Number of times that no parcel was free because the parsers were behind.
     pub pool_waits: u64,
     /// Packets that the interfaces lost before the ring could see them; whether they would have passed the
     /// filter is unknown.
@@ -285,7 +285,7 @@ impl LiveCapture {
         }
     }
 
-    /// Reads what is ready in the rings; `false` if nothing was.
+    /// Reads the available packets; `false` if there were none.
     fn read_round<S: Sink + Send + 'static>(
         &mut self,
         merge: &mut Merge,

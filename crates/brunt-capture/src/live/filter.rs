@@ -45,9 +45,9 @@ struct Step {
     no: Label,
 }
 
-/// A program that passes the first `snap` bytes of packets from or to one of `ports`, or of all packets if
-/// there are none. Fragments pass whatever their ports, and so do double-tagged and tunneled packets, which the
-/// kernel does not look into.
+/// A program that passes the first `snap` bytes of packets from or to one of `ports`, or of all packets if there are
+/// none. Fragments pass regardless of their ports, and so do double-tagged and tunneled packets, which the kernel does
+/// not look into.
 ///
 /// # Panics
 /// With more than [`PORTS_MAX`] ports.
@@ -190,10 +190,10 @@ mod tests {
         }
     }
 
-    /// Packets pass if either port matches, with IP options, over TCP and UDP, in IPv4 and IPv6; fragments and
-    /// tagged packets pass; nothing else does.
+    /// Packets pass if either port matches, with IP options, over TCP and UDP, in IPv4 and IPv6; fragments, tagged
+    /// packets and tunnels pass; nothing else does.
     #[test]
-    fn what_passes() {
+    fn matching_ports_fragments_tags_and_tunnels_pass_the_filter() {
         let v4 = |protocol: u8, words: u8, fragment: u16, ports: [u16; 2]| {
             let mut packet = vec![0u8; usize::from(words) * 4 + 8];
             packet[0] = 0x40 | words;
@@ -235,7 +235,7 @@ mod tests {
             check(ports, 0x86dd, &v6(58, [2049, 10]), false);
             check(ports, 0x88a8, &[], true);
             check(ports, 0x0806, &[0; 28], false);
-            // Tunnels, whatever their content.
+            // Tunnels pass regardless of their content.
             check(ports, 0x0800, &v4(17, 5, 0, [40000, 4789]), true);
             check(ports, 0x86dd, &v6(17, [40000, 6081]), true);
             check(ports, 0x0800, &v4(47, 5, 0, [1, 2]), true);

@@ -22,8 +22,8 @@ const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Minimum bytes of a block: with headers, more than a packet of 64 KiB, to which offloads merge many packets.
 /// Longer packets are cut.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
-/// Minimum blocks per ring. A block is in use for 10 ms however few packets arrive, and packets of several
-/// rings wait for up to 40 ms to be put in order. With 16 blocks, that leaves another 120 ms for the parsers.
+/// Minimum blocks per ring. A block is in use for 10 ms even if few packets arrive, and packets of several rings wait
+/// for up to 40 ms to be put in order. With 16 blocks, that leaves another 120 ms for the parsers.
 const BLOCKS_MIN: usize = 16;
 /// Room before each packet for a VLAN tag to be restored.
 const TAG_BYTES: usize = 4;
@@ -412,7 +412,7 @@ mod tests {
 
     /// The tag follows the addresses, and the frame begins four bytes earlier.
     #[test]
-    fn tags() {
+    fn a_restored_tag_follows_the_addresses() {
         let mut bytes = vec![0xee; 4];
         bytes.extend(1..=12u8);
         bytes.extend([0x08, 0x00, 0x45]);
@@ -423,7 +423,7 @@ mod tests {
 
     /// The offsets used for reading match the kernel's layout.
     #[test]
-    fn layout() {
+    fn offsets_match_the_layout_of_the_kernel() {
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_status), 20);
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_mac), 24);
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, hv1), 28);

@@ -1,7 +1,6 @@
-//! The kernel interface of packet sockets: the shared ring, socket options, sending many frames at once. Apart
-//! from `live::xsk`, the only module of this crate with unsafe code. The one rule: a block of the ring is
-//! accessed only between the kernel's handing it over and our giving it back, and its bytes are changed only
-//! before they are shared.
+//! The kernel interface of packet sockets: the shared ring, socket options, sending many frames at once. Apart from
+//! `live::xsk`, the only module of this crate with unsafe code. The one rule: a block of the ring is accessed only
+//! after the kernel hands it over and before we give it back, and its bytes are changed only before they are shared.
 
 use std::ffi::CString;
 use std::io;

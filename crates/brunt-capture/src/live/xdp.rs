@@ -1,7 +1,7 @@
-//! A queue of an interface through `AF_XDP`: a program in the driver (or, if the driver can't, right behind it)
-//! redirects every packet into frames shared with the kernel, bypassing its network stack. Driven by the
-//! capture's reader thread like [`super::ring`]. The one rule: the host no longer receives these packets, so
-//! this is for mirror ports. The program is detached when its descriptor is closed, however the process ends.
+//! A queue of an interface through `AF_XDP`: a program in the driver (or, if the driver can't run it, right after it)
+//! redirects every packet into frames shared with the kernel, bypassing its network stack. Driven by the capture's
+//! reader thread like [`super::ring`]. The one rule: the host no longer receives these packets, so this is for mirror
+//! ports. The program is detached when its descriptor is closed, however the process ends.
 //!
 //! Unlike `AF_PACKET`, there are no kernel timestamps (packets get the time at which the reader takes them), no
 //! filter, and no VLAN tags that the card stripped.
@@ -153,7 +153,7 @@ pub(super) fn open(
 }
 
 impl Tap {
-    /// Redirects the interface's packets from now on: in the driver if possible, otherwise behind it.
+    /// Redirects the interface's packets from now on: in the driver if possible, otherwise after it.
     pub(super) fn start(&mut self) -> io::Result<()> {
         let attach = |flags| xsk::attach(&self.program, self.interface, flags);
         let link = attach(XDP_FLAGS_DRV_MODE).or_else(|error| match error.raw_os_error() {

@@ -252,8 +252,8 @@ impl Frames {
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let frame = at / FRAME_BYTES;
         assert!(at % FRAME_BYTES + len <= FRAME_BYTES && self.taken[frame].load(Ordering::Relaxed));
-        // SAFETY: within a frame of the memory, by the assertion; the frame is ours, so the kernel does not
-        // write to it, and it is not given back while the batch that it came in is held.
+        // SAFETY: within a frame of the memory, by the assertion; the frame is ours, so the kernel does not write to
+        // it, and it is not given back while the batch that it arrived in is held.
         unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr().add(at), len) }
     }
 

@@ -13,10 +13,10 @@ use siphasher::sip::SipHasher24;
 
 /// A shorter key could be found by brute force.
 const KEY_BYTES_MIN: usize = 16;
-/// More than any key file needs.
+/// A key file never needs more.
 const KEY_BYTES_MAX: u64 = 1 << 20;
 
-/// Why there is no anonymizer.
+/// Why an anonymizer cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The key's file cannot be read.
@@ -154,7 +154,7 @@ mod tests {
 
     /// The same key gives the same pseudonyms, another key others, a short key none.
     #[test]
-    fn keys_decide() {
+    fn pseudonyms_depend_on_the_key_and_short_keys_are_refused() {
         let make = |key: &[u8]| Anonymizer::new(key).unwrap();
         let (one, two) = (make(b"0123456789abcdef"), make(b"0123456789abcdeg"));
         assert_eq!(

@@ -319,7 +319,7 @@ mod tests {
 
     /// Oldest first; the newest part of each table stays; moved parts don't count as deleted.
     #[test]
-    fn closed_parts_leave_one_at_a_time_but_for_the_newest_of_each_table() {
+    fn closed_parts_are_claimed_oldest_first_except_the_newest_of_each_table() {
         let (budget, parts) = (Budget::new(u64::MAX, LANES), Parts(TempDir::new().unwrap()));
         assert_eq!(budget.claim(), None);
         let paths = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2)]
@@ -340,7 +340,7 @@ mod tests {
 
     /// A part being moved is not deleted for lack of space; others are deleted and counted.
     #[test]
-    fn what_is_being_moved_is_not_deleted_for_lack_of_room() {
+    fn a_part_being_moved_is_not_deleted_for_lack_of_space() {
         let (budget, parts) = (Budget::new(25, LANES), Parts(TempDir::new().unwrap()));
         let first = parts.close(&budget, "a", 0);
         let second = parts.close(&budget, "a", 1);

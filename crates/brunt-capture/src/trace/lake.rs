@@ -284,12 +284,11 @@ fn is_any(root: &Path) -> Result<(), ReplayError> {
     }
 }
 
-/// The layouts of a trace's tables and of `taps`.
-/// Tables up to this size, all together, are compared with their checksums without being asked to, in bytes.
+/// Maximum total size, in bytes, of tables whose checksums are verified by default.
 pub const VERIFIED_MAX: u64 = 1 << 30;
 
-/// Errors of the parts that are not as they were written. Nothing is read if all tables together exceed
-/// [`VERIFIED_MAX`]: then only [`check()`] finds them.
+/// Errors of the parts that have changed since they were written. Reads nothing if the tables together exceed
+/// [`VERIFIED_MAX`]; then only [`check()`] finds such parts.
 ///
 /// # Errors
 /// The folder cannot be read, or its catalog is missing or damaged.
@@ -304,6 +303,7 @@ pub fn changed_parts(root: &Path) -> Result<Vec<LakeError>, LakeError> {
     Ok(damaged)
 }
 
+/// The layouts of a trace's tables and of `taps`.
 fn all_layouts() -> Vec<LakeLayout> {
     let mut layouts = layouts();
     layouts.push(layout(&tables::TAPS, None));
@@ -558,7 +558,7 @@ fn finish(
             damaged: compaction.into_damaged(),
         }),
         Err(error) => {
-            // Half-written files take space that others need. The original error says more than one from here.
+            // Half-written files take space that others need. The original error says more than an error from here.
             let _ = compaction.sweep();
             Err(error)
         }
@@ -577,7 +577,7 @@ mod tests {
 
     /// Each table has a layout: all id columns are known, and the queried columns are where engines look for them.
     #[test]
-    fn layouts_of_all_tables() {
+    fn every_table_has_a_layout_with_all_its_id_columns() {
         let layouts = layouts();
         assert_eq!(layouts[0].table.name, "operations");
         assert_eq!(layouts.len(), tables::all().len());

@@ -5,9 +5,9 @@
 //!   pipeline ──► recorder ──rows──► lanes (threads) ──► DIR/operations/part-000000.parquet, …
 //! ```
 //!
-//! [`tables`] lists the tables; a file for each group of tables describes and fills it, `recorder` calls them,
-//! `store` writes the rows, [`replay`] reads them. The rule: information from packets is stored once, and
-//! whatever is missing was counted.
+//! [`tables`] lists the tables; a file for each group of tables describes and fills it, `recorder` calls them, `store`
+//! writes the rows, [`replay`] reads them. The rule: information from packets is stored once, and everything missing is
+//! counted.
 
 mod anonymize;
 mod budget;

@@ -489,7 +489,7 @@ fn write_parcels(
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        // Also while packets keep coming: at a low rate, the buffer takes hours to fill.
+        // Flush even while packets keep coming: at a low rate, the buffer takes hours to fill.
         if flushed.elapsed() >= FLUSH_EVERY {
             flushed = Instant::now();
             if trouble.is_none() {
@@ -548,9 +548,9 @@ mod tests {
         seen
     }
 
-    /// Our reader reads what was written, and link types do not mix.
+    /// Our reader reads back what was written, and link types do not mix.
     #[test]
-    fn written_and_read() {
+    fn written_packets_are_read_back_and_link_types_do_not_mix() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.pcap");
         let mut files = PacketFiles::create(PcapOptions::new(path.clone())).unwrap();
@@ -578,7 +578,7 @@ mod tests {
 
     /// With named interfaces, the file records each packet's interface, and our reader reads it.
     #[test]
-    fn interfaces_are_kept() {
+    fn pcapng_files_record_the_interface_of_each_packet() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.pcapng");
         let interfaces = vec!["eth0".to_string(), "eth1".to_string()];
@@ -620,7 +620,7 @@ mod tests {
     /// Files end by size and by time, none exceeds its limit, a budget keeps the newest, and no packet is lost
     /// or duplicated.
     #[test]
-    fn files_follow_one_another() {
+    fn files_end_at_their_limits_and_no_packet_is_lost() {
         let check = |name: &str, size_max, age_max, keep_bytes, expected_files: u64| {
             let folder = TempDir::new().unwrap();
             let path = folder.path().join("n.f.s.pcap");
@@ -680,7 +680,7 @@ mod tests {
 
     /// An empty capture is still a valid capture file.
     #[test]
-    fn nothing_is_readable() {
+    fn an_empty_capture_is_a_valid_file() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.pcap");
         let (summary, error) = PacketFiles::create(PcapOptions::new(path.clone()))

@@ -2,8 +2,8 @@
 //! is one file in `sql/` and one line here; the file's first line is a comment that says what it answers.
 //!
 //! The one rule: where [`crate::analysis`] answers the same question, both give the same answer. If the report
-//! estimates, the query is exact and the estimate is within its stated error. Tests check this. A query sorts
-//! only by what it orders by and adds no floating-point numbers, so that every engine gives the same answer.
+//! estimates, the query is exact and the estimate is within its stated error. Tests check this. A query relies on no
+//! order but the one it asks for and adds no floating-point numbers, so that every engine gives the same answer.
 
 /// A query with a name.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ mod tests {
 
     /// Every query states what it answers and is in the table, and none uses SQL on which engines differ.
     #[test]
-    fn every_question_is_portable() {
+    fn every_query_is_listed_and_portable() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sql");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()

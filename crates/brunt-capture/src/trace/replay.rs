@@ -71,7 +71,7 @@ pub struct Replayed {
     pub analysis: Analysis,
     /// The loss ledger as the capture wrote it.
     pub ledger: Ledger,
-    /// What this trace cannot tell, as sentences.
+    /// What this trace cannot show, as whole sentences.
     pub notes: Vec<String>,
     /// Damaged parts by name; rows after the damage were left out.
     pub damaged: Vec<String>,

@@ -1,6 +1,6 @@
-//! Rows on their way to the writer threads, and the assignment of tables to threads. A table is described next
-//! to the code that fills it. Registering it gives the handle for adding rows, and nothing else does. Used by
-//! the recorder, the groups of tables, and `store`.
+//! Rows on their way to the writer threads, and the assignment of tables to threads. A table is described next to the
+//! code that fills it. Registering a table returns the handle for adding rows; there is no other way to get one. Used
+//! by the recorder, the groups of tables, and `store`.
 //!
 //! The one rule: a handle is typed by its table, so that a row has the columns of its table, known at compile time.
 
@@ -34,7 +34,7 @@ pub trait Tabled {
     const CODES: Option<fn(i64) -> &'static str> = None;
 }
 
-/// The same as a value, for the writers.
+/// The same information as a value, for the writers.
 #[derive(Clone, Copy, Debug)]
 pub struct TableEntry {
     pub table: &'static Table,

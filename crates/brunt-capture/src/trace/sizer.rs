@@ -64,7 +64,7 @@ pub fn sizer(
     Ok(Some(counts.profile()))
 }
 
-/// When the first transfer was requested. Operations are in the order of completion, so the first row need not be it.
+/// When the first transfer was requested. Operations are in completion order, so the first row may be a later request.
 fn first_transfer(source: &mut Source) -> Result<Option<u64>, ReplayError> {
     let mut first: Option<u64> = None;
     source.read(&TIMES, |batch| {

@@ -1,7 +1,6 @@
-//! Sketches that merge: the table `sketches` estimates how many different blocks a client read and wrote in a
-//! minute, and in how many files, in a format that Spark, Sail and every library of Apache DataSketches
-//! understand. When `operations` has too many rows to read, the working set of any hours and clients is a merge
-//! of a few rows.
+//! Mergeable sketches: the table `sketches` estimates how many distinct blocks a client read and wrote in a minute, and
+//! in how many files, in a format that Spark, Sail and every Apache DataSketches library understand. When `operations`
+//! has too many rows to read, the working set of any hours and clients takes only a merge of a few rows.
 //!
 //! ```text
 //!   parser ──rows of `operations` and `flows`──► lane: SketchMaker ──► rows of `sketches`
@@ -444,7 +443,7 @@ mod tests {
 
     /// Merged sketches estimate the number of distinct blocks: per minute, in total, and of clients that share some.
     #[test]
-    fn merged_sketches_count() {
+    fn merged_sketches_estimate_distinct_blocks() {
         let mut lane = Lane::new();
         lane.flow(1, "s", "one");
         lane.flow(2, "s", "one");
@@ -509,7 +508,7 @@ mod tests {
     /// Intersections of two minutes are exact for few blocks and estimates for many; no sketch exceeds its
     /// stated size.
     #[test]
-    fn theta_sketches_intersect() {
+    fn theta_sketches_estimate_intersections() {
         let mut lane = Lane::new();
         lane.flow(1, "s", "c");
         // Each minute shares half of its blocks with the one before.
@@ -554,7 +553,7 @@ mod tests {
 
     /// Only the latest flows are remembered, and operations of a lost flow are left out, as by a join.
     #[test]
-    fn flows_are_forgotten() {
+    fn only_the_latest_flows_are_remembered() {
         let mut lane = Lane::new();
         let count = 2 * FLOWS_MAX as i64 + 10;
         (0..count).for_each(|flow| lane.flow(flow, "s", "c"));
@@ -568,7 +567,7 @@ mod tests {
 
     /// Sketches are written when there are many and when another minute begins, not after a short pause.
     #[test]
-    fn sketches_are_written_by_minutes_and_size() {
+    fn sketches_are_written_each_minute_or_when_there_are_many() {
         let mut lane = Lane::new();
         for client in 0..SKETCHES_MAX as i64 {
             lane.flow(client, "s", &client.to_string());

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_description_is_good() {
+    fn table_descriptions_have_no_mistakes() {
         let tables = of_lake();
         assert!(tables.len() > 20);
         for table in tables {

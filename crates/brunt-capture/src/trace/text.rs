@@ -86,7 +86,7 @@ mod tests {
 
     /// Ordinary names are unchanged, and all others survive the round trip.
     #[test]
-    fn there_and_back() {
+    fn every_name_survives_the_round_trip() {
         let check = |bytes: &[u8], text: &str| {
             assert_eq!(
                 is_plain(bytes),

@@ -53,7 +53,7 @@ fn run(packets: impl Iterator<Item = Vec<u8>>) -> (Ledger, Pipeline<Analysis>) {
 
 /// A million half-open connections evict each other, but never one that carries data.
 #[test]
-fn half_open_flood() {
+fn half_open_connections_never_evict_one_with_data() {
     let syns = (0..1_000_000u32).map(|i| tcp(i.wrapping_mul(65_537), false, i, 0, SYN, &[]));
     let (ledger, pipeline) = run(syns);
     assert!(ledger.connections > 900_000);
@@ -66,7 +66,7 @@ fn half_open_flood() {
 
 /// One-byte segments with gaps that are never filled cost only the reorder buffers.
 #[test]
-fn one_byte_segments() {
+fn one_byte_segments_with_gaps_cost_only_the_reorder_buffers() {
     let bytes = (0..300_000u32).map(|i| tcp(i % 64, false, 10 + 2 * (i / 64), 0, ACK, &[0x80]));
     let (ledger, pipeline) = run(bytes);
     assert!(ledger.holes > 0);
@@ -75,7 +75,7 @@ fn one_byte_segments() {
 
 /// Record marks of 2 GiB and of any other value, followed by noise.
 #[test]
-fn nonsense_marks() {
+fn nonsense_record_marks_keep_memory_bounded() {
     let mut random = Random::new(11);
     let mut at = [1u32; 16];
     let packets = (0..20_000).map(|i| {
@@ -107,7 +107,7 @@ fn nonsense_marks() {
 
 /// A real capture with damaged bytes, cut packets, duplicates and swaps anywhere.
 #[test]
-fn damaged_capture() {
+fn a_damaged_capture_keeps_the_ledger_balanced() {
     let packets = common::packets(&common::small_piece());
     for seed in 0..30 {
         let mut random = Random::new(seed);
@@ -149,7 +149,7 @@ fn damaged_capture() {
 /// The same bytes in other segments give the same operations: with one segment per byte, and with all of a
 /// connection's bytes in segments of the largest size.
 #[test]
-fn segmentation_does_not_matter() {
+fn operations_do_not_depend_on_segmentation() {
     let packets = common::packets(&common::small_piece());
     let run_with = |segment_bytes: Option<usize>| {
         let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());

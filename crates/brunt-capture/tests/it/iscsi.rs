@@ -182,7 +182,7 @@ fn packet(connection: u16, from_target: bool, sent: &mut [u32; 2], payload: &[u8
 /// Tasks aborted by a task management function no longer wait, and are counted separately from timeouts. Tasks
 /// of other units and later ones continue. A failed function aborts nothing.
 #[test]
-fn ended_tasks_are_counted_and_have_no_latency() {
+fn aborted_tasks_are_counted_and_have_no_latency() {
     use code::task_management as function;
     let check = |asked: u8, answer: u8, aborted: &[u32]| {
         let mut tap = Tap::new(1);
@@ -247,7 +247,7 @@ fn ended_tasks_are_counted_and_have_no_latency() {
 /// A reset aborts tasks on all connections of its session, and none of other sessions; ABORT TASK refers to a
 /// tag on its own connection.
 #[test]
-fn resets_reach_the_session() {
+fn resets_abort_the_tasks_of_their_session_only() {
     use code::task_management as function;
     let mut tap = Tap::new(3);
     for connection in 0..2 {
@@ -305,7 +305,7 @@ fn run(packets: &[common::Packet], keeps: impl Fn(usize) -> bool) -> (FoundOpera
 /// The Linux initiator resets a unit and a target while each has a READ outstanding: the only commands without
 /// a response.
 #[test]
-fn resets_of_a_real_initiator() {
+fn commands_reset_by_a_real_initiator_count_as_aborted() {
     let path = stored()
         .into_iter()
         .find(|path| path.ends_with("brunt-tasks.pcapng.zst"))
@@ -326,7 +326,7 @@ fn resets_of_a_real_initiator() {
 /// If its beginning is missing, a capture still yields the later commands, except at most one per connection
 /// until the PDU boundaries are known. None is made up, and the earlier ones are counted as missing.
 #[test]
-fn captures_begun_in_the_middle() {
+fn captures_begun_mid_session_yield_the_later_commands() {
     for path in stored() {
         let name = path.file_name().expect("a file").display().to_string();
         let packets = common::packets(&path);
@@ -372,7 +372,7 @@ fn captures_begun_in_the_middle() {
 /// Garbage on iSCSI's port, including headers and endless resets: memory stays bounded, and so does the time of
 /// a reset.
 #[test]
-fn floods() {
+fn floods_of_garbage_and_resets_stay_bounded() {
     let mut random = Random::new(12);
     let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
     let mut sent = [[1u32; 2]; 8];

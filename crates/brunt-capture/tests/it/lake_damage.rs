@@ -74,7 +74,7 @@ fn problems(lake: &Path) -> String {
     problems.collect::<Vec<_>>().join("\n")
 }
 
-/// The errors of adding, compacting and publishing for an incomplete lake; all of them must refuse.
+/// The errors of adding to, compacting and publishing an incomplete lake; each of these must be refused.
 fn refusals(lake: &Path, trace: &Path) -> Vec<String> {
     let refused = |what: &str, done: Result<Gathered, GatherError>| match done {
         Ok(_) => panic!("{what} takes a lake that is not whole"),
@@ -150,7 +150,7 @@ fn parts(catalog: &Catalog) -> BTreeMap<String, Vec<LakePart>> {
 /// A lost catalog is restored from its copy with the same bytes and, without a copy, from the parts, with the
 /// same parts.
 #[test]
-fn a_lost_catalog_comes_back() {
+fn a_lost_catalog_is_restored_from_its_copy_or_the_parts() {
     let folder = tempdir().unwrap();
     let (trace, lake) = (capture(&folder), folder.path().join("lake"));
     add(&lake, &trace, "one", false, &OPTIONS).unwrap();
@@ -198,9 +198,9 @@ fn a_lost_catalog_comes_back() {
     assert_eq!(rows(&lake), before_rows);
 }
 
-/// A damaged copy of a catalog is named although nothing needs it yet, and is written again.
+/// A damaged copy of a catalog is named even if nothing needs it yet, and is written again.
 #[test]
-fn damaged_copies_of_a_catalog_are_named_and_mended() {
+fn damaged_copies_of_a_catalog_are_named_and_rewritten() {
     let folder = tempdir().unwrap();
     let trace = capture(&folder);
     compact(&trace, &OPTIONS).unwrap();
@@ -219,7 +219,7 @@ fn damaged_copies_of_a_catalog_are_named_and_mended() {
     }
 }
 
-/// If replaced parts, and captured parts that were already taken in, still exist, each row counts once.
+/// Each row counts once, even if replaced parts, or captured parts that were already taken in, still exist.
 #[test]
 fn a_rebuilt_catalog_counts_each_row_once() {
     let folder = tempdir().unwrap();

@@ -31,7 +31,7 @@ fn is_to_server(packet: &common::Packet) -> bool {
 /// With packets lost, one direction alone yields as much as both: gaps neither wait for acknowledgements that
 /// never come nor fill the memory.
 #[test]
-fn one_direction_with_losses() {
+fn one_direction_yields_as_much_as_both_despite_losses() {
     let all = common::packets(&common::small_piece());
     let packets: Vec<_> = all
         .iter()
@@ -159,13 +159,13 @@ fn check(path: &Path, recovered_min: f64, exact: bool) {
 
 /// With up to 5 % of the packets lost, what can be recovered is recovered, and nothing else.
 #[test]
-fn small_piece() {
+fn operations_of_the_small_piece_are_recovered_despite_losses() {
     check(&common::small_piece(), 0.985, false);
 }
 
 /// The same for small operations, up to the promised share.
 #[test]
-fn small_operations() {
+fn small_operations_are_recovered_despite_losses() {
     if let Some(path) = common::shared("small-1500.pcap.zst") {
         check(&path, 0.995, true);
     }
@@ -173,7 +173,7 @@ fn small_operations() {
 
 /// The same if each operation spans many packets.
 #[test]
-fn large_operations() {
+fn large_operations_are_recovered_despite_losses() {
     if let Some(path) = common::shared("tput-9000.pcap.zst") {
         check(&path, 0.995, true);
     }
@@ -181,7 +181,7 @@ fn large_operations() {
 
 /// Loss at the tap in addition to loss, reordering and duplication in the network.
 #[test]
-fn lossy_network() {
+fn operations_from_a_lossy_network_are_recovered_despite_losses() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
         if let Some(path) = common::shared(name) {
             check(&path, 0.995, false);
@@ -253,7 +253,7 @@ fn latencies_across_a_clock_step_are_left_out_and_counted() {
 /// Operations are lost with their calls, their replies, or both; the finding states the share, to within a
 /// quarter of it.
 #[test]
-fn the_share_that_was_lost_has_calls_and_replies() {
+fn the_stated_loss_is_close_to_the_actual_share() {
     let packets = common::packets(&common::small_piece());
     let answered = |report: &Report| report.ledger.of("calls_answered") as f64;
     let (whole, _) = report_at(&packets, |_, time| time);

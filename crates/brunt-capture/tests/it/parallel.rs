@@ -1,4 +1,4 @@
-//! Several parsers find what one finds.
+//! Several parsers find the same as a single one.
 
 use crate::common;
 use std::path::Path;
@@ -46,16 +46,16 @@ fn check(path: &Path) {
     }
 }
 
-/// Reports are equal, figure by figure, however many parsers share the work.
+/// Reports are equal, figure by figure, for any number of parsers.
 #[test]
-fn reports_are_equal() {
+fn reports_are_equal_for_any_number_of_parsers() {
     check(&common::small_piece());
     check(&common::small_compounds());
 }
 
 /// The same for tens of thousands of operations, with losses and retransmissions.
 #[test]
-fn reports_are_equal_on_more() {
+fn reports_of_larger_captures_are_equal() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
         if let Some(path) = common::shared(name) {
             check(&path);
@@ -65,7 +65,7 @@ fn reports_are_equal_on_more() {
 
 /// When stopped, everything read until then is processed, and the counters add up.
 #[test]
-fn stopped_early() {
+fn a_stopped_run_processes_everything_that_was_read() {
     let path = common::small_compounds();
     let mut rounds = 0;
     let sinks = vec![Analysis::new(), Analysis::new()];

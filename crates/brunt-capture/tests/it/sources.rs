@@ -30,7 +30,7 @@ fn read(path: &Path) -> (usize, Option<SourceError>) {
 
 /// A truncated compressed capture is reported as truncated, not as something other than a capture.
 #[test]
-fn cut_while_packed() {
+fn a_truncated_compressed_capture_is_reported_as_truncated() {
     let plain = plain_bytes();
     let folder = tempdir().unwrap();
     let path = folder.path().join("cut.pcap.zst");
@@ -63,7 +63,7 @@ fn cut_while_packed() {
 
 /// Files in other formats written by Wireshark's editcap give the same packets, or are rejected by name.
 #[test]
-fn formats_of_editcap() {
+fn formats_of_editcap_give_the_same_packets_or_are_named() {
     let folder = tempdir().unwrap();
     let (plain, other) = (
         folder.path().join("plain.pcap"),

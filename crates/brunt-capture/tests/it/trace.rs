@@ -55,7 +55,7 @@ fn captures() -> Vec<PathBuf> {
 /// The analyses report the same from the tables as from the packets, to the last digit, and the tables have a
 /// row for each packet, call and block that the ledger counts.
 #[test]
-fn analyses_agree() {
+fn the_tables_give_the_same_report_as_the_packets() {
     for capture in captures() {
         let folder = tempdir().unwrap();
         let (expected, ledger, summary) = record(&capture, folder.path(), &TraceOptions::default());
@@ -135,7 +135,7 @@ fn another_version_is_refused_with_advice() {
 
 /// Each operation has the times of its first and last byte in each direction, as far as they were captured.
 #[test]
-fn times_of_first_and_last_byte() {
+fn operations_have_the_times_of_their_first_and_last_bytes() {
     let folder = tempdir().unwrap();
     record(
         &common::small_piece(),
@@ -179,7 +179,7 @@ fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
     all
 }
 
-/// No id identifies two calls or two flows, and all references resolve.
+/// No two calls or flows share an id, and all references resolve.
 fn rows_refer_to_what_is_there(folder: &Path) {
     let ids = ints(folder, &tables::OPERATIONS, "record_id");
     let known: HashSet<i64> = ids.iter().copied().collect();
@@ -561,7 +561,7 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
 /// An anonymous trace contains no name, address, handle or id of the capture, in any column or any byte of its
 /// files. The same key gives the same pseudonyms, and the figures are unchanged.
 #[test]
-fn anonymous() {
+fn an_anonymous_trace_reveals_no_identifying_data() {
     let (clear, hidden, again) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
     let options = || TraceOptions {
         anonymizer: Some(Anonymizer::new(b"0123456789abcdef0123").unwrap()),
@@ -618,7 +618,7 @@ fn anonymous() {
 
 /// A trace with damaged files is read as far as possible, and the damage is named; nothing panics.
 #[test]
-fn damage_is_noted() {
+fn damaged_files_are_read_as_far_as_possible_and_named() {
     let folder = tempdir().unwrap();
     record(
         &common::small_piece(),
@@ -650,7 +650,7 @@ fn damage_is_noted() {
 /// A full disk ends the trace with an error that says so; closed parts are readable, and every missing row is
 /// counted. (A removed folder stands in for the full disk.)
 #[test]
-fn trouble_is_told_and_counted() {
+fn a_full_disk_is_reported_and_missing_rows_are_counted() {
     let folder = tempdir().unwrap();
     let options = TraceOptions {
         rows_max: 200,
@@ -744,7 +744,7 @@ fn damaged_parts_are_left_out() {
 
 /// `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1`, the test rewrites the page instead.
 #[test]
-fn the_page_has_all_tables() {
+fn the_documentation_shows_all_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let described = brunt_lake::markdown::sections(&tables::of_lake());

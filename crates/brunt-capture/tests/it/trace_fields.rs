@@ -237,7 +237,7 @@ fn attributes_are_stored_when_they_change() {
 
 /// The attributes before an operation are those stored last, unless they are in `pre_op_attributes`.
 #[test]
-fn attributes_before_an_operation_are_stored_when_they_surprise() {
+fn attributes_before_an_operation_are_stored_only_if_they_differ() {
     let folder = tempdir().unwrap();
     let (all, changes) = (folder.path().join("all"), folder.path().join("changes"));
     record(&common::small_piece(), &all);

@@ -242,6 +242,6 @@ fn statuses_equal_tsharks() {
             *theirs.entry(pair).or_default() += 1;
         }
     }
-    // tshark also shows replies whose calls were before the capture, without their procedure.
+    // tshark also shows replies to calls from before the capture, without their procedure.
     assert_eq!(counts(&path).by_status, theirs);
 }

@@ -254,7 +254,7 @@ fn fields_equal_tsharks() {
 
 /// Files have the paths that their names led to, and their bytes of READs and WRITEs.
 #[test]
-fn names_and_bytes() {
+fn files_have_their_paths_and_bytes() {
     let path = common::small_compounds();
     let outcome = run_file(&path, Analysis::new(), Limits::default(), || false).unwrap();
     let report = outcome.sink.report(&outcome.ledger);

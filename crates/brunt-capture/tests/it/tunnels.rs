@@ -34,7 +34,7 @@ impl Sink for Seen {
     fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}
 }
 
-/// Both MAC addresses and an EtherType. No IP packet or control word can start with the first byte.
+/// Both MAC addresses and an EtherType. The first byte can't be the start of an IP packet or a control word.
 fn ethernet(ether_type: u16) -> Vec<u8> {
     let mut frame = vec![0x2a, 0, 0, 0, 0, 1, 0x2a, 0, 0, 0, 0, 2];
     frame.extend(ether_type.to_be_bytes());
@@ -298,7 +298,7 @@ const TUNNELS: &[(&str, &str, Wrap)] = &[
     }),
 ];
 
-/// After MPLS labels, tshark looks for Ethernet frames only behind a control word, unless each label is configured.
+/// After MPLS labels, tshark looks for Ethernet frames only after a control word, unless each label is configured.
 const NOT_FOR_TSHARK: [&str; 1] = ["mpls with Ethernet"];
 
 fn wrapped(packets: &[Packet], wrap: Wrap) -> Vec<Packet> {
@@ -377,7 +377,7 @@ fn plain() -> Vec<Packet> {
 
 /// With every tunnel, the operations are those of the packets without it, and the tunnel is counted.
 #[test]
-fn operations_are_those_without_tunnels() {
+fn tunnels_do_not_change_the_operations() {
     let plain = plain();
     let (expected, _) = seen(&plain);
     assert!(expected.0.len() > 200);
@@ -403,7 +403,7 @@ fn operations_are_those_without_tunnels() {
 
 /// tshark sees the same calls and replies in the tunnels as without them.
 #[test]
-fn tshark_sees_the_same() {
+fn tshark_sees_the_same_messages_in_tunnels() {
     let plain = plain();
     let folder = tempdir().unwrap();
     let Some(expected) = tshark_sees(&file_of(&plain, &folder)) else {
@@ -420,9 +420,9 @@ fn tshark_sees_the_same() {
     }
 }
 
-/// Several parsers find what one does: packets are routed by the tunnel's content, and fragments follow their first.
+/// Several parsers find the same as one: packets are routed by the tunnel's content, and fragments follow their first.
 #[test]
-fn several_parsers() {
+fn several_parsers_find_the_operations_that_one_finds() {
     let plain = plain();
     let (expected, _) = seen(&plain);
     for (name, _, wrap) in TUNNELS
@@ -445,7 +445,7 @@ fn several_parsers() {
 
 /// Packets nested deeper than the limit are counted, but not looked into.
 #[test]
-fn too_deep() {
+fn packets_nested_too_deep_are_counted_and_not_dissected() {
     let (_, _, link, frame) = &plain()[0];
     let check = |depth: usize, too_deep: u64| {
         let mut packet = frame[14..].to_vec();
@@ -462,7 +462,7 @@ fn too_deep() {
 
 /// Wherever a snap length or damage hits a tunnel's headers, nothing panics and every packet is counted once.
 #[test]
-fn cut_and_damaged() {
+fn packets_with_damaged_tunnel_headers_are_counted_once() {
     let plain = plain();
     for (name, _, wrap) in TUNNELS {
         let packets = wrapped(&plain[..8], *wrap);
@@ -481,7 +481,7 @@ fn cut_and_damaged() {
 
 /// Content that is not understood is named in the report, wherever it lies, and a stored trace reports the same.
 #[test]
-fn not_understood() {
+fn content_that_is_not_understood_is_named_in_the_report() {
     let (folder, trace) = (tempdir().unwrap(), tempdir().unwrap());
     let vxlan = |frame: &[u8]| {
         joined(&[

@@ -9,7 +9,7 @@ use super::{Draft, SECOND};
 use crate::engine::Engine;
 use crate::error::{Cause, FioError};
 
-/// Files and null devices are created in whole blocks of this size.
+/// Files and null devices consist of whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
 /// Paths that fio reads and writes without checking what they are.
 const NO_DEVICES: [&str; 5] = [
@@ -21,7 +21,7 @@ const NO_DEVICES: [&str; 5] = [
 ];
 
 impl Draft<'_> {
-    /// Region, end and URL of one of the job's `copies` copies.
+    /// Region, end and URL for one of the job's `copies` copies.
     pub(super) fn extent(
         &mut self,
         engine: Engine,
@@ -55,7 +55,7 @@ impl Draft<'_> {
             return Err(cause.at(self.job.location.clone()));
         }
         let workers = u64::from(workload.workers);
-        // fio creates a file per worker; here, workers use parts of one file of the same total size.
+        // fio creates a file per worker; here, workers use parts of a single file with the same total size.
         let has_files = is_own && matches!(engine, Engine::Queued | Engine::Synchronous);
         let files = if has_files { workers } else { 1 };
         let length = length.map(|length| length.saturating_mul(files));
@@ -80,7 +80,7 @@ impl Draft<'_> {
             length: length.map(Size),
         };
         let stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
-        // Once the depth is found, fio makes one run of a trial's length and ends, regardless of runtime.
+        // Once the depth has been found, fio makes a run as long as a trial and ends, regardless of runtime.
         let time = workload
             .depth_search
             .map(|search| search.time)
@@ -90,7 +90,7 @@ impl Draft<'_> {
             time,
             ..stop
         };
-        // Copies that share a file have one target, large enough for the last of them.
+        // Copies that share a file have a single target, large enough for the last of them.
         let last = start_of(if has_files { copy } else { copies - 1 });
         let end = length_from(last).map(|length| last.saturating_add(length.saturating_mul(files)));
         self.url(
@@ -101,8 +101,8 @@ impl Draft<'_> {
         )
     }
 
-    /// A size in bytes; `None` for the whole device. Other percentages cannot be expressed. Zones
-    /// are those of `zonesize`.
+    /// A size in bytes; `None` for the whole device. Percentages other than 100 cannot be expressed. Zones are those of
+    /// `zonesize`.
     pub(super) fn size_here(&mut self, key: &'static str) -> Result<Option<u64>, FioError> {
         let Some(text) = self.text(key) else {
             return Ok(None);
@@ -155,7 +155,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The stop condition; `size` is what each worker processes once.
+    /// The stop condition; `size` is the amount that each worker processes once.
     fn stop(&mut self, workload: &Workload, size: Option<u64>) -> Result<StopCondition, FioError> {
         let workers = u64::from(workload.workers);
         let loops = self.number("loops")?.unwrap_or(1).max(1);
@@ -180,7 +180,7 @@ impl Draft<'_> {
                     .saturating_mul(workers);
                 stop.passes = u32::try_from(passes).ok();
             }
-            // Trims transfer no bytes, so count as many requests as fit into the size.
+            // Trims don't transfer bytes, so count as many requests as fit into the size.
             Some(bytes) if workload.trim == 1.0 => {
                 let block = workload.block_bytes_max();
                 let requests = (bytes / block).max(1);
@@ -233,7 +233,7 @@ impl Draft<'_> {
         if buffered {
             options.push("direct=no".to_string());
         }
-        // For reads, too, so that jobs on the same file share a target.
+        // Also for reads, so that jobs on the same file share a target.
         if self
             .text("sync")
             .is_some_and(|sync| sync != "0" && sync != "none")

@@ -1,8 +1,8 @@
-//! Converts a job to a target and a workload. Called by [`crate::import()`], job by job.
+//! Converts a job to a target and a workload. Called by [`crate::import()`] for each job.
 //!
 //! The rule: every difference from the job's behaviour is reported in a remark. It is a loss if it changes the
-//! measurement; otherwise the two programs just differ by nature: fio measures from the submission of a request, and
-//! creates a data file before it reads one.
+//! measurement; otherwise it is an inherent difference between the two programs: fio measures from the submission of a
+//! request, and creates a data file before reading it.
 
 mod extent;
 mod pace;
@@ -28,7 +28,7 @@ use crate::keys::{Fate, ZONED, canonical, fate, is_off};
 use crate::units;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// fio's own default on Linux.
+/// fio's default on Linux.
 const USUAL_ENGINE: &str = "psync";
 
 /// Whether a job can be a block load at all. An unsupported engine is a loss.
@@ -91,8 +91,8 @@ pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
     }
 }
 
-/// The URL and the workload of a job; several if its `numjobs` copies differ in file or start. Parts without an
-/// equivalent are added to `remarks`.
+/// The URL and the workload of a job; several if its `numjobs` copies differ in file or starting position. Parts
+/// without an equivalent are added to `remarks`.
 ///
 /// # Errors
 /// An option has a value that cannot be translated, or the size of the job's file is unknown.
@@ -116,7 +116,7 @@ fn is_set(setting: &Setting) -> Result<(), FioError> {
 
 struct Draft<'a> {
     job: &'a Job,
-    /// Translated keys, by their canonical name.
+    /// Translated keys, by canonical name.
     settings: HashMap<&'a str, &'a Setting>,
     kb_base: u64,
     remarks: &'a mut Vec<Remark>,
@@ -164,13 +164,13 @@ impl<'a> Draft<'a> {
             why: why.into(),
             loss,
         };
-        // A global key occurs once per job.
+        // A global key occurs in every job.
         if !self.remarks.contains(&remark) {
             self.remarks.push(remark);
         }
     }
 
-    /// Adds a remark that the experiment implements this key differently.
+    /// Adds a remark that the experiment does the same in a different way.
     fn note(&mut self, key: &str, why: impl Into<String>) {
         self.say(key, why.into(), false);
     }
@@ -292,9 +292,9 @@ impl<'a> Draft<'a> {
         each.collect()
     }
 
-    /// How many workloads reproduce the copies of a job (`numjobs`). One, with the copies as its workers, if
-    /// they access random places of one file; one for each if they have their own files or regions, or begin
-    /// at the same place.
+    /// The number of workloads that reproduce the copies of a job (`numjobs`). A single one, with the copies as its
+    /// workers, if they access random places in the same file; one for each if they have their own files or regions, or
+    /// start in the same place.
     fn copies(&self, engine: Engine, workload: &Workload) -> u32 {
         let own_files =
             self.has_own_file() && matches!(engine, Engine::Queued | Engine::Synchronous);
@@ -320,7 +320,7 @@ impl<'a> Draft<'a> {
         u32::try_from(count).map_err(|_| self.wrong(key, "a whole number below 4294967296"))
     }
 
-    /// A percentage as a share.
+    /// A percentage, converted to a share.
     fn share(&self, key: &str) -> Result<Option<f64>, FioError> {
         Ok(self
             .number(key)?

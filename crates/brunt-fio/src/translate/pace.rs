@@ -69,7 +69,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The limit on one worker's requests per second from `key`: "reads,writes,trims".
+    /// The limit that `key` ("reads,writes,trims") sets on one worker's requests per second.
     fn limit(
         &self,
         key: &str,
@@ -88,7 +88,7 @@ impl Draft<'_> {
             };
             sides.push(stated);
         }
-        // A single limit applies to each direction; in a list, omitted ones mean no limit.
+        // A single limit applies to each direction; in a list, omitted limits mean unlimited.
         let of = |index: usize| {
             if sides.len() == 1 {
                 sides[0]
@@ -98,7 +98,7 @@ impl Draft<'_> {
         };
         let write = 1.0 - workload.read - workload.trim;
         let shares = [workload.read, write, workload.trim];
-        // Each direction has its own limit; the one reached first limits the mix.
+        // Each direction has its own limit; the first one to be reached limits the mix.
         let limits = (0..3).filter_map(|index| {
             let limit = of(index).filter(|limit| *limit > 0.0 && shares[index] > 0.0)?;
             Some(limit / shares[index])

@@ -54,8 +54,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The part of "reads,writes,trims" for this job, and whether it needs two of them. An omitted part equals
-    /// the one before it.
+    /// The part of "reads,writes,trims" that applies to this job, and whether the job needs two of the parts. An
+    /// omitted part equals the one before it.
     pub(super) fn side(workload: &Workload, text: &'a str) -> (&'a str, bool) {
         let mut sides = text.split(',');
         let reads = sides.next().unwrap_or_default();
@@ -245,7 +245,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Empty, or a percentage.
+/// Parses an empty text, or a percentage.
 #[expect(clippy::option_option, reason = "no number is not a wrong number")]
 fn percent_of(text: &str) -> Option<Option<f64>> {
     match text {

@@ -1,5 +1,5 @@
-//! Translates `steadystate` (end once the figures are steady) and `latency_target` (find the queue depth that
-//! meets a latency goal).
+//! Translates `steadystate` (end once the figures are steady) and `latency_target` (find the queue depth that meets a
+//! latency goal).
 
 use std::time::Duration;
 
@@ -99,8 +99,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// `latency_target`: the largest queue depth, up to `iodepth`, at which the given share of
-    /// requests meets the limit.
+    /// `latency_target`: the maximum queue depth, up to `iodepth`, at which the given share of requests meets the
+    /// limit.
     pub(super) fn promise(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         const MICROSECOND: Duration = Duration::from_micros(1);
         let Some(limit) = self

@@ -36,7 +36,7 @@ fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
 
 /// The common keys are translated.
 #[test]
-fn usual_keys() {
+fn common_keys_are_translated() {
     let (url, workload, _) = one("");
     assert_eq!(url, "file:/x/y?direct=no&size=1MiB&create=yes");
     assert_eq!(
@@ -95,7 +95,7 @@ fn usual_keys() {
 
 /// Block sizes in every notation are translated.
 #[test]
-fn block_sizes() {
+fn block_sizes_in_every_notation_are_translated() {
     let check = |settings: &str, expected: &[(u64, f64)]| {
         let blocks = one(settings).1.blocks;
         let found: Vec<_> = blocks
@@ -122,7 +122,7 @@ fn block_sizes() {
 
 /// Distributions and rates are translated.
 #[test]
-fn distributions_and_rates() {
+fn distributions_and_rates_are_translated() {
     let check = |text: &str, expected| {
         assert_eq!(
             one(&format!("rw=randread\nrandom_distribution={text}"))
@@ -229,7 +229,7 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
         import.text
     );
     assert!(import.text.starts_with("# From "));
-    // Two separate files: each workload runs against its own, at the same time.
+    // Two separate files: each workload runs against its own, concurrently.
     let points: Vec<_> = import
         .experiment
         .points()
@@ -336,7 +336,7 @@ fn the_error_names_the_right_option_and_reason() {
 
 /// Jobs whose engines are not block loads are left out; those with a file or device are imported.
 #[test]
-fn engines_that_are_not_here() {
+fn jobs_without_a_block_engine_are_left_out() {
     let text = "[burn]\nioengine=cpuio\ncpuload=50\n[map]\nioengine=mmap\nsize=1m\nfilename=/x/y\n";
     let refused = of(text).unwrap_err();
     assert!(
@@ -360,9 +360,9 @@ fn engines_that_are_not_here() {
     ));
 }
 
-/// The syntax of fio's own examples, one job each.
+/// The syntax used in fio's own examples, one job each.
 #[test]
-fn syntax() {
+fn the_syntax_of_fios_examples_is_accepted() {
     let (_, workload, _) =
         one("rw=randread\nbs=$pagesize\nrandom_distribution=zoned:50/5:30/15:20/ ; the rest");
     assert_eq!(workload.blocks[0].size, Size(4096));
@@ -406,9 +406,9 @@ fn syntax() {
     assert_eq!(unset.location.line, Some(3));
 }
 
-/// Trims become their own workload, whose size is counted in requests.
+/// Trims become a workload of their own, whose size is counted in requests.
 #[test]
-fn trims() {
+fn trims_are_counted_in_requests() {
     let (_, workload, _) = one("rw=randtrim\nbs=8k");
     assert_eq!(
         (workload.read, workload.trim, workload.sequential),
@@ -426,9 +426,9 @@ fn trims() {
     assert_eq!(workload.stop.requests, Some(9));
 }
 
-/// Without a size, a job covers its whole file or device, as many times as it asks for.
+/// Without a size, a job covers its whole file or device, as many times as requested.
 #[test]
-fn sizes_of_files_and_devices() {
+fn a_job_without_a_size_covers_its_whole_file_or_device() {
     let import = |text: &str| {
         let import = of(text).unwrap();
         let target = import.experiment.targets.into_values().next().unwrap();
@@ -473,7 +473,7 @@ fn sizes_of_files_and_devices() {
 
 /// Jobs that wait for one another are phases of one experiment.
 #[test]
-fn jobs_one_after_the_other() {
+fn sequential_jobs_become_phases_in_their_order() {
     let import =
         of("[global]\nsize=1m\nfilename=/x/y\n[a]\nrw=write\n[b]\nstonewall\n[c]\nwait_for=b\nrw=trim\n")
             .unwrap();
@@ -484,10 +484,10 @@ fn jobs_one_after_the_other() {
     assert!(import.remarks.iter().all(|remark| remark.key == "filename"));
 }
 
-/// Concurrent jobs are one point with a part for each. They start when fio starts them, and end with the first
-/// if `exitall` is set.
+/// Concurrent jobs become one point with a part for each. They start when fio would start them, and end with the first
+/// one if `exitall` is set.
 #[test]
-fn jobs_at_once() {
+fn concurrent_jobs_become_one_point() {
     let text = "[global]\nsize=1m\nfilename=/x/y\nruntime=9\ntime_based\nexitall\n\
                 [a]\nramp_time=500ms\n[b]\nrw=randwrite\nstartdelay=1250ms\n[c]\nstonewall\n";
     let import = of(text).unwrap();
@@ -515,9 +515,9 @@ fn jobs_at_once() {
     assert!(matches!(refused.cause, Cause::Value { .. }), "{refused}");
 }
 
-/// Copies with separate files, starts or regions become separate workloads; others become workers of one.
+/// Copies with separate files, starts or regions become separate workloads; others become workers of a single one.
 #[test]
-fn copies_of_a_job() {
+fn copies_with_their_own_files_become_workloads() {
     let import = |text: &str| {
         let import = of(&format!("[global]\nsize=1m\nbs=64k\n{text}")).unwrap();
         let urls: Vec<String> = import
@@ -572,7 +572,7 @@ fn copies_of_a_job() {
         (apart.2, apart.3.as_str()),
         (3, "job-1@job job-2@job job-3@job")
     );
-    // One file is one target, large enough for the last copy, regardless of filesize.
+    // A file is a single target, large enough for the last copy, regardless of filesize.
     let increment = "rw=write\nnumjobs=2\noffset_increment=1m\n";
     for filesize in ["", "filesize=2m\n"] {
         let regions = import(&format!("[job]\nfilename=/x/y\n{increment}{filesize}"));
@@ -600,7 +600,7 @@ fn copies_of_a_job() {
 
 /// Gaps between sequential requests, and their effect on the bytes for a size.
 #[test]
-fn strides() {
+fn gaps_between_requests_become_strides() {
     let check =
         |settings: &str, run: Option<u64>, skip: Option<u64>, back: Option<u64>, kib: u64| {
             let (_, workload, _) = one(settings);
@@ -617,7 +617,7 @@ fn strides() {
         };
     check("rw=read:-8k", None, None, Some(8192), 1024);
     check("rw=write:112k\nbs=16k", None, Some(112 << 10), None, 1024);
-    // Skipped parts do not count: fio makes requests for the whole size.
+    // Skipped parts don't count: fio issues requests for the whole size.
     let zones = "zonemode=strided\nzonesize=128k";
     check(
         &format!("{zones}\nzoneskip=256k"),
@@ -662,7 +662,7 @@ fn strides() {
 
 /// Jobs that end when their figures are steady, and queue depths limited by a latency goal.
 #[test]
-fn goals() {
+fn steady_state_and_latency_goals_are_translated() {
     let text = "rw=randread\ntime_based\nruntime=300\nss=lat_slope:0.5%\nss_dur=30\nss_ramp=10\nss_interval=2";
     let (_, workload, _) = one(text);
     let steady = workload.stop.steady.unwrap();
@@ -695,9 +695,9 @@ fn goals() {
     );
 }
 
-/// The end of one job ends exactly those others that it ends in fio.
+/// The end of a job ends exactly those others that it would end in fio.
 #[test]
-fn ends_of_others() {
+fn a_job_ends_exactly_those_that_it_ends_in_fio() {
     let text = "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
     let import = of(text).unwrap();
     let group = &import.experiment.together["at-once"];
@@ -745,7 +745,7 @@ fn an_error_names_the_line_and_valid_values() {
 
 /// An export becomes the target, with its own size; unsupported options of fio's engine are refused by name.
 #[test]
-fn nbd_exports() {
+fn an_nbd_export_becomes_the_target() {
     let import = |text: &str| {
         let import = of(&format!("[global]\nioengine=nbd\nrw=randrw\n{text}")).unwrap();
         let urls: Vec<String> = import
@@ -819,7 +819,7 @@ fn nbd_exports() {
 
 /// Each engine gives the right target.
 #[test]
-fn engines() {
+fn each_engine_gives_the_right_target() {
     assert_eq!(one("ioengine=null").0, "null:1MiB");
     let iscsi = "ioengine=libiscsi\nfilename=iscsi\\://host/iqn.x/0";
     assert_eq!(one(iscsi).0, "iscsi://host/iqn.x/0");

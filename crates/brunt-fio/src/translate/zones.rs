@@ -55,7 +55,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The number after the colon of `rw`: bytes between sequential requests, or how many follow a random one.
+    /// The number after the colon of `rw`: bytes between sequential requests, or the number of sequential ones after a
+    /// random one.
     pub(super) fn sequencer(
         &mut self,
         text: &str,
@@ -89,8 +90,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// How many passes a job without a size makes over its device: fio requests as many bytes as the device has,
-    /// however many it skips in each pass.
+    /// The number of passes that a job without a size makes over its device: fio requests as many bytes as the device
+    /// has, however many it skips in each pass.
     pub(super) fn passes(&mut self, workload: &Workload) -> u64 {
         let Some(stride) = workload.stride else {
             return 1;

@@ -4,23 +4,23 @@ use super::*;
 
 const MS: f64 = 1e6;
 
-/// Two clocks and the link between them, in nanoseconds of true time, which is ours.
+/// Two clocks and the link between them, in nanoseconds of true time, which is also our clock's.
 struct Pair {
     offset: f64,
     rate: f64,
-    /// The change of the rate over time: a slow swing within the assumption about quartz.
+    /// How the rate changes over time: a slow oscillation, within the assumption about quartz.
     swing: f64,
     /// The minimum delay in each direction, and the mean queueing delay.
     delay: [f64; 2],
     queues: f64,
 }
 
-/// Period of the swing.
+/// Period of the oscillation.
 const SWING_NS: f64 = 60e9;
 
 impl Pair {
     fn ahead(&self, at: f64) -> f64 {
-        // The integral of a rate that swings by `swing` around `rate`.
+        // The integral of a rate that oscillates by `swing` around `rate`.
         let turns = std::f64::consts::TAU / SWING_NS;
         self.offset + self.rate * at + self.swing * (1.0 - (turns * at).cos()) / turns
     }
@@ -41,7 +41,7 @@ impl Pair {
         }
     }
 
-    /// Rounds as in a run: eight before, one per second during it, eight after.
+    /// Rounds as in a run: eight before it, one per second during it, eight after it.
     fn track(&self, begin: f64, seconds: u32, random: &mut Random) -> ClockTrack {
         let mut track = ClockTrack::default();
         let last = begin + f64::from(seconds) * 1e9;
@@ -61,9 +61,9 @@ impl Pair {
     }
 }
 
-/// A thousand estimates of clocks up to 500 ms off, drifting by up to 200 ppm, over links whose delays are equal in
-/// both directions or differ by up to a factor of ten: returns how many contain the truth, and their widths relative to
-/// the shortest round trip.
+/// A thousand estimates of clocks that are up to 500 ms off and drift by up to 200 ppm, over links whose delays are
+/// equal in both directions or differ by a factor of up to ten. Returns how many contain the true offset, and their
+/// widths relative to the shortest round trip.
 fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
     let (mut held, mut widths) = (0, Vec::new());
     for index in 0..1000 {
@@ -112,14 +112,14 @@ fn the_true_offset_lies_in_the_interval() {
             "asymmetric {asymmetric}: {held} of 1000 hold; width / round trip: p50 {median:.2}, p99 {p99:.2}"
         );
         assert!(held >= 990, "{held} of 1000 intervals hold the true offset");
-        // Not because it is wide: a single best round would be 1.
+        // They are not correct just by being wide: the best single round would give 1.
         assert!(median <= 1.1, "{median}");
     }
 }
 
-/// The middle of a round over an asymmetric link is off by half the difference of the delays; the interval covers that.
+/// On an asymmetric link, the middle of a round is off by half the difference of the delays; the interval covers that.
 #[test]
-fn asymmetry_is_within_the_interval_and_not_hidden() {
+fn the_interval_covers_the_error_of_an_asymmetric_link() {
     let pair = Pair {
         offset: 1e6,
         rate: 0.0,
@@ -139,9 +139,9 @@ fn asymmetry_is_within_the_interval_and_not_hidden() {
     );
 }
 
-/// Over a minute, the drift is known far more accurately than the offset.
+/// Over a minute, the drift becomes known much more precisely than the offset.
 #[test]
-fn drift_is_found() {
+fn drift_is_known_more_precisely_than_the_offset() {
     let pair = Pair {
         offset: -3e8,
         rate: 87e-6,
@@ -157,7 +157,7 @@ fn drift_is_found() {
     );
 }
 
-/// A clock whose rate follows the day's temperature: no line fits all rounds, but those of the last minutes give as
+/// For a clock whose rate follows the day's temperature, no line fits all rounds, but those of the last minutes give as
 /// good an estimate as a short run.
 #[test]
 fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
@@ -170,7 +170,7 @@ fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
         queues: 5_000.0,
     };
     let (begin, mut track) = (1e12, ClockTrack::default());
-    // Six hours, in which the rate goes from 20 to 38 ppm.
+    // Six hours in which the rate goes from 20 to 38 ppm.
     for second in 0..21_600 {
         let at = begin + f64::from(second) * 1e9;
         let rate = 20e-6 + 3e-6 * (f64::from(second) / 3600.0);
@@ -192,7 +192,7 @@ fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     );
 }
 
-/// A clock whose rate NTP changes halfway has wider intervals, which remain valid; one that is set has none.
+/// If NTP changes a clock's rate halfway, the intervals are wider but remain valid; a clock that is set has none.
 #[test]
 fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
     let check = |jump: f64, slew: f64| {
@@ -233,7 +233,7 @@ fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
     assert!(steady.unwrap().model == RateModel::Constant && steady.unwrap().offset.contains(truth));
 }
 
-/// Impossible times of all kinds are refused and counted.
+/// Impossible times of every kind are refused and counted.
 #[test]
 fn impossible_times_are_counted() {
     let round = |times: [u64; 4]| {
@@ -263,7 +263,7 @@ fn impossible_times_are_counted() {
     );
     track.add(round([10, 115, 116, 20])).unwrap();
     let offset = track.estimate(Nanos(15)).unwrap().offset;
-    // 96 to 105, plus the drift of two clocks in 5 ns.
+    // 96 to 105, plus the drift of two clocks over 5 ns.
     assert_eq!(offset, ClockOffset { low: 95, high: 106 });
     assert_eq!(
         (offset.to_ours(Nanos(200)), offset.to_theirs(Nanos(100))),
@@ -273,7 +273,7 @@ fn impossible_times_are_counted() {
 
 /// However many rounds there are, memory is bounded and the estimate is valid.
 #[test]
-fn a_long_track_stays_small() {
+fn memory_is_bounded_for_any_number_of_rounds() {
     let pair = Pair {
         offset: 4e8,
         rate: -35e-6,

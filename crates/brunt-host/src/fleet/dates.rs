@@ -1,6 +1,7 @@
-//! Converts a host's times to our clock: those of current messages, and of requests that it recorded long before.
+//! Converts a host's times to our clock: both those of current messages and those of requests that it recorded long
+//! before.
 //!
-//! The rule: all times of one item are converted by the same estimate, so that their order never changes.
+//! The rule: all times of an item are converted with the same estimate, so that their order never changes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use brunt_result::{Interval, Outcome, RequestRecord};
 
 use crate::clock::{ClockEstimate, ClockTrack};
 
-/// Initial interval between kept estimates. Clock rates change by 1 ppm in minutes: in ten seconds, far less than the
-/// error of an estimate.
+/// Initial interval between kept estimates. Clock rates change by 1 ppm over minutes: in ten seconds, that is far less
+/// than the error of an estimate.
 const EVERY: Duration = Duration::from_secs(10);
 /// Maximum number of kept estimates; when full, every other one is dropped and the interval doubles.
 const KEPT_MAX: usize = 4096;
@@ -19,7 +20,7 @@ const KEPT_MAX: usize = 4096;
 /// Estimates of one host's clock, the newest last.
 #[derive(Debug)]
 pub(super) struct Dates {
-    /// Cached since the last round: an estimate examines all rounds, which is too slow for each interval.
+    /// Cached since the last round: computing an estimate examines all rounds, which is too slow for each interval.
     newest: Option<ClockEstimate>,
     kept: VecDeque<ClockEstimate>,
     every: Duration,
@@ -39,7 +40,7 @@ impl Dates {
         self.newest = None;
     }
 
-    /// The current estimate. `None` if a clock was set.
+    /// The current estimate; `None` if a clock was set.
     pub fn now(&mut self, track: &ClockTrack, now: Nanos) -> Option<ClockEstimate> {
         if self.newest.is_none() {
             self.newest = track.estimate(now);
@@ -48,7 +49,7 @@ impl Dates {
         self.newest
     }
 
-    /// Keeps a current estimate, if the last one is old enough: requests of this moment may arrive later.
+    /// Keeps a current estimate if the last one is old enough, because requests made now may arrive later.
     pub fn look(&mut self, track: &ClockTrack, now: Nanos) {
         if self.is_due(now) {
             self.now(track, now);
@@ -77,7 +78,7 @@ impl Dates {
         self.kept.push_back(estimate);
     }
 
-    /// The kept estimate nearest to a moment of the host's clock, or `newest` if that is nearer.
+    /// The kept estimate closest to a time on the host's clock, or `newest` if that is closer.
     fn near(&self, theirs: Nanos, newest: ClockEstimate) -> ClockEstimate {
         let their_time = |estimate: &ClockEstimate| estimate.offset.to_theirs(estimate.at);
         let after = self
@@ -92,7 +93,7 @@ impl Dates {
             .unwrap_or(newest)
     }
 
-    /// Converts requests, each by the estimate nearest to its time.
+    /// Converts requests, each with the estimate closest to its time.
     pub fn requests(&self, requests: &mut [RequestRecord], newest: ClockEstimate) {
         for request in requests {
             let estimate = self.near(request.intended, newest);
@@ -116,7 +117,7 @@ pub(super) fn dated_interval(
 
 pub(super) fn dated_outcome(outcome: Outcome, estimate: &ClockEstimate) -> Outcome {
     let ours = |at: Nanos| match at {
-        // From a worker that never began.
+        // The worker never started.
         Nanos(0) | Nanos::MAX => at,
         at => estimate.to_ours(at),
     };
@@ -149,10 +150,10 @@ mod tests {
         }
     }
 
-    /// With a drifting clock, a request of an hour ago is converted by the estimate of that time, not
-    /// by the current one.
+    /// With a drifting clock, a request made an hour ago is converted with the estimate of that time, not the current
+    /// one.
     #[test]
-    fn old_requests_have_old_estimates() {
+    fn old_requests_are_converted_with_old_estimates() {
         let mut dates = Dates::new();
         let ahead = |at_s: u64| (at_s * at_s) as i64;
         for at_s in (0..100_000).step_by(10) {
@@ -184,7 +185,7 @@ mod tests {
                     ..
                 },
             ] = requests;
-            // Estimates are up to 80 s apart here, and the clock drifts by 200 µs a second.
+            // Here, estimates are up to 80 s apart, and the clock drifts by 200 µs per second.
             assert!(
                 intended.0.abs_diff(at.0) <= 80 * 200_000,
                 "{intended:?} of {at:?}"

@@ -1,7 +1,6 @@
-//! Faults on other hosts: injected and removed by the fault driver, with times converted to our clock
-//! by the host's thread.
+//! Faults on other hosts: the fault driver injects and removes them, and the host's thread converts times to our clock.
 //!
-//! The rule: every caller gets a result, even if the host is lost. A lost host removes its faults itself, when its
+//! The rule: every caller gets a result, even if the host is lost. A lost host removes its faults itself when its
 //! agent's lease expires.
 
 use std::collections::BTreeMap;
@@ -17,42 +16,42 @@ use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
 use crate::session::HostNews;
 
-/// Longest time until a fault or its removal is verified: locking the memory of a large host takes minutes.
+/// Maximum time to verify a fault or its removal: locking the memory of a large host takes minutes.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
-/// The same for taking back a fault that wasn't verified in that time.
+/// The same for undoing a fault that wasn't verified in that time.
 const TAKE_BACK_MAX: Duration = Duration::from_secs(60);
-/// An agent reports its bridge at once; the caller is in the middle of a run.
+/// An agent reports on its bridge immediately, and the caller is in the middle of a run.
 const BRIDGE_MAX: Duration = Duration::from_secs(10);
 
 /// Why injecting or removing a fault failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FaultEnd {
-    /// The host refuses, or could not verify the change.
+    /// The host refused, or could not verify the change.
     #[error("host {host}: {what}")]
     Failed {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: HostFaultFailure,
-        /// In the agent's words.
+        /// The agent's message.
         what: String,
     },
-    /// The host was lost. Its agent removes the faults it had injected.
+    /// The host was lost. Its agent removes the faults that it had injected.
     #[error("{0}; its agent removes the fault when its lease runs out")]
     Lost(String),
     /// No answer in time.
     #[error("host {host}: no answer about the fault within {at_most:?}{}", taken_back(.left))]
     Slow {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
         /// How long the caller waited.
         at_most: Duration,
-        /// For a fault that could not be verified: whether it was taken back, and if not, why it may still take effect.
+        /// For a fault that could not be verified: whether it was undone and, if not, why it may still take effect.
         left: Option<Result<(), Box<FaultEnd>>>,
     },
 }
 
-/// What became of a fault that timed out.
+/// Describes the outcome for a fault that timed out.
 fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
     match left {
         None => String::new(),
@@ -65,13 +64,13 @@ fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
     }
 }
 
-/// Why the report of a bridge is missing.
+/// Why a bridge's report is missing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HostBridgeError {
     /// The host was lost.
     #[error("{0}; its bridge keeps forwarding until its agent's lease runs out")]
     Lost(String),
-    /// It no longer forwards.
+    /// The host no longer forwards packets.
     #[error("host {0}: its bridge has ended: an interface is gone, or was taken down")]
     Ended(String),
     /// No answer in time.
@@ -79,7 +78,7 @@ pub enum HostBridgeError {
         "host {host}: its agent did not report within {at_most:?} what went through the bridge"
     )]
     Slow {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
         /// How long the caller waited.
         at_most: Duration,
@@ -90,15 +89,15 @@ pub enum HostBridgeError {
 #[derive(Debug)]
 pub(super) struct FaultTask {
     pub number: u32,
-    /// `None` to remove it.
+    /// The fault to inject; `None` to remove it.
     pub put: Option<HostFault>,
-    /// Gets the result once.
+    /// Receives the result, once.
     pub answer: SyncSender<Result<Proof, FaultEnd>>,
 }
 
 impl Fleet {
-    /// Injects a fault on a host, and waits until it is verified. Its number removes it. A fault that isn't verified in
-    /// time is taken back.
+    /// Injects a fault on a host, and waits until it is verified. The returned number is used to remove it. A fault
+    /// that isn't verified in time is undone.
     ///
     /// # Errors
     /// The fault is not in effect, or the host is lost.
@@ -122,7 +121,7 @@ impl Fleet {
             }) => {
                 let left = match self.ask_about(host, number, None, TAKE_BACK_MAX) {
                     Ok(_) => Ok(()),
-                    // It has failed in the meantime, so it isn't in effect either.
+                    // It failed in the meantime, so it isn't in effect either.
                     Err(FaultEnd::Failed { kind, .. }) if kind != HostFaultFailure::NotGone => {
                         Ok(())
                     }
@@ -138,15 +137,15 @@ impl Fleet {
         }
     }
 
-    /// Removes a fault, and waits until that is verified.
+    /// Removes a fault, and waits until the removal is verified.
     ///
     /// # Errors
-    /// It is still in effect, or never was, or the host is lost.
+    /// It is still in effect or never was, or the host is lost.
     pub fn remove_fault(&self, host: &str, number: u32) -> Result<Proof, FaultEnd> {
         self.ask_about(host, number, None, ANSWER_MAX)
     }
 
-    /// The traffic through a host's bridge since it began.
+    /// The traffic through a host's bridge since the bridge started.
     ///
     /// # Errors
     /// There is no bridge, or the host is lost.
@@ -189,10 +188,10 @@ impl Fleet {
     }
 }
 
-/// Gets the report of a bridge once.
+/// Receives a bridge's report, once.
 pub(super) type BridgeAnswer = SyncSender<Result<LinkReport, HostBridgeError>>;
 
-/// Requests about faults of a host that await an answer.
+/// Requests about a host's faults that are waiting for an answer.
 #[derive(Debug, Default)]
 pub(super) struct HeldFaults {
     bridge: Option<BridgeAnswer>,
@@ -200,7 +199,7 @@ pub(super) struct HeldFaults {
 }
 
 impl HeldFaults {
-    /// Sends the request to the host.
+    /// Sends a request to the host.
     pub fn ask(
         &mut self,
         name: &str,
@@ -224,7 +223,7 @@ impl HeldFaults {
         }
     }
 
-    /// Asks the host for its bridge's report. An earlier request without an answer gets none.
+    /// Asks the host for its bridge's report. If an earlier request is still unanswered, it stays unanswered.
     pub fn ask_bridge(
         &mut self,
         answer: BridgeAnswer,
@@ -234,7 +233,7 @@ impl HeldFaults {
         host.ask_bridge()
     }
 
-    /// Handles a message about faults; `estimate` is for the host's clock. Other messages are returned.
+    /// Handles a message about faults; `estimate` is for the host's clock. Returns other messages unchanged.
     pub fn take(
         &mut self,
         name: &str,

@@ -1,8 +1,8 @@
-//! The thread that serves one host: receives its messages, synchronizes its clock, and passes on its workers' reports,
-//! with times converted to our clock.
+//! The thread that serves a single host: receives its messages, synchronizes its clock, and forwards its workers'
+//! reports, with times converted to our clock.
 //!
-//! The rule: the owner of a run always learns its end, even if the host is lost: each worker ends once,
-//! and the run once.
+//! The rule: the owner of a run always learns that it has ended, even if the host is lost: each worker ends once, and
+//! so does the run.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel};
@@ -34,19 +34,19 @@ use crate::session::HostNews;
 
 /// Clock rounds before the first run.
 const BURST: u32 = 16;
-/// Interval between later rounds. Each also renews the agent's lease.
+/// Interval between later rounds. Each round also renews the agent's lease.
 pub(super) const ASK_EVERY: Duration = Duration::from_millis(250);
-/// The same while a start is pending: the clock matters most at the moment the run begins.
+/// The interval while a start is pending: the clock matters most at the moment the run begins.
 const ASK_BEFORE_START: Duration = Duration::from_millis(10);
-/// Back to the usual interval this long before a start, so that the host is otherwise idle when its workers wake up.
+/// The usual interval resumes this long before a start, so that the host is otherwise idle when its workers wake up.
 const LEAVE_BEFORE_START: Duration = Duration::from_millis(20);
-/// By then there were a few rounds after a start.
+/// A few rounds have been completed this long after a start.
 const AFTER_START: Duration = Duration::from_secs(2);
-/// Longest time until an order is noticed.
+/// Maximum time until an order is noticed.
 const LOOK: Duration = Duration::from_millis(20);
-/// A host learns its start time this long ahead: a job that starts after others may begin hours later.
+/// A host is given its start time this long in advance: a job that starts after others may begin hours later.
 const START_AHEAD: Duration = Duration::from_secs(5);
-/// Longest time for a host to end a run that was released.
+/// Maximum time for a host to end a run that was released.
 const RELEASE_MAX: Duration = Duration::from_secs(8);
 
 /// An order to a host's thread.
@@ -54,11 +54,11 @@ const RELEASE_MAX: Duration = Duration::from_secs(8);
 pub(super) enum HostThreadOrder {
     /// Prepare this run. The previous run must be over.
     Prepare(Box<HostTask>),
-    /// Start it at this time on our clock.
+    /// Start the run at this time on our clock.
     Start(Nanos),
-    /// Pass this command to its workers.
+    /// Pass this command to the run's workers.
     Command(LoadCommand),
-    /// End the run if it is still going, and report when nothing of it is left.
+    /// End the run if it is still in progress, and report when nothing of it is left.
     Release,
     /// Sample the host. The previous samples must be over.
     Watch(Box<WatchTask>),
@@ -66,11 +66,11 @@ pub(super) enum HostThreadOrder {
     WatchFrom(Nanos),
     /// Take a last sample.
     Unwatch,
-    /// Inject a fault, or remove it.
+    /// Inject or remove a fault.
     Fault(Box<FaultTask>),
     /// Ask for the report of the host's bridge.
     AskBridge(BridgeAnswer),
-    /// Start or admit a role, and send its news here.
+    /// Start or admit a role, whose news goes here.
     BeginRole(u32, RoleOrder, Arc<HeardRole>),
     /// Pass an order to a role.
     Role(u32, RoleOrder),
@@ -81,17 +81,17 @@ pub(super) enum HostThreadOrder {
 pub(super) struct HostTask {
     /// The assignment sent to the host.
     pub assignment: Assignment,
-    /// Its workers and what they do.
+    /// Its workers, and what they do.
     pub part: HostPart,
     /// The load's kind.
     pub kind: &'static str,
-    /// Where its workers' journals go, if they keep any.
+    /// Where its workers' journals go, if there are any.
     pub journals: Option<WantedJournals>,
-    /// Where its workers' messages go; it numbers them among all workers.
+    /// Where its workers' messages go, numbered across all workers.
     pub inbox: MessageSender,
     /// Notified once, when nothing of the run is left on the host.
     pub over: SyncSender<HostEnd>,
-    /// The lane of its job, among jobs that run at once.
+    /// The lane of its job, among jobs that run concurrently.
     pub lane: Lane,
     /// All members of the run.
     pub members: Arc<RunMembers>,
@@ -108,17 +108,17 @@ pub(super) struct HostEnd {
     pub figures: HostFigures,
     /// The engine of its requests.
     pub engine: Option<EngineChoice>,
-    /// The mode of its rings, if it measured that.
+    /// The mode of its rings, if it was measured.
     pub ring: Option<RingChoice>,
     /// A digest of the trace it replays.
     pub trace: Option<String>,
     /// Its part of a replay.
     pub replay: Option<String>,
-    /// The page cache's share, if it was in use.
+    /// The page cache's share, if the page cache was used.
     pub page_cache: Option<PageCache>,
     /// Bytes that its workers read.
     pub read_bytes: u64,
-    /// Whether it was ready to start.
+    /// Whether the host was ready to start.
     pub ready: bool,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct HostThread {
 }
 
 impl HostThread {
-    /// Connects to the host, and compares clocks.
+    /// Connects to the host and compares clocks.
     pub fn connect(
         name: &str,
         address: &HostAddress,
@@ -145,7 +145,7 @@ impl HostThread {
         };
         let mut host = RemoteHost::connect(address, options).map_err(failed)?;
         for _ in 0..BURST {
-            // No run exists yet, so there is no other news.
+            // There is no run yet, so there is no other news.
             host.clock_round(drop).map_err(failed)?;
         }
         let round_trip = host.monotonic().round_trip_min().unwrap_or_default();
@@ -179,7 +179,7 @@ impl HostThread {
         })
     }
 
-    /// Sends an order; the thread sees it within [`LOOK`].
+    /// Sends an order, which the thread notices within [`LOOK`].
     pub fn tell(&self, order: HostThreadOrder) {
         if let Some(orders) = &self.orders {
             // The thread lives as long as this sender.
@@ -197,7 +197,7 @@ impl HostThread {
         self.agent_here
     }
 
-    /// Ends the agent and the thread, which get no more orders.
+    /// Ends the agent and the thread; neither gets further orders.
     pub fn leave(&mut self) {
         drop(self.orders.take());
     }
@@ -214,7 +214,7 @@ impl Drop for HostThread {
     }
 }
 
-/// The state of the host's thread.
+/// The state of a host's thread.
 struct HeldHost {
     name: String,
     /// `None` once lost.
@@ -223,7 +223,7 @@ struct HeldHost {
     next_ask: Nanos,
     /// Converts its times to our clock.
     dates: Dates,
-    /// Whether runs continue without it.
+    /// Whether runs continue without this host.
     goes_on: bool,
     /// Why it was lost.
     lost: Option<String>,
@@ -239,34 +239,34 @@ struct RunningTask {
     inbox: Option<MessageSender>,
     kind: &'static str,
     over: SyncSender<HostEnd>,
-    /// Workers that have not ended, with what they have reported.
+    /// Workers that have not ended, and what they have reported.
     going: Vec<Option<Reported>>,
-    /// Whether all workers wait for the start.
+    /// Whether all workers are waiting for the start.
     ready: bool,
     /// The start time, if one was given.
     start: Option<Nanos>,
-    /// The host's clock at the start, once there were rounds after it.
+    /// An estimate of the host's clock at the start, once there were rounds after it.
     at_start: Option<ClockEstimate>,
     /// A start time not yet sent to the host.
     starts: Option<Nanos>,
     lane: Lane,
     members: Arc<RunMembers>,
-    /// The record of requests, if the load keeps it.
+    /// The request record, if the load keeps one.
     record: Option<FetchedRecord>,
-    /// The journals of its workers, if they keep any.
+    /// Its workers' journals, if they keep any.
     journals: Option<FetchedJournals>,
-    /// Requests completed by workers that have ended.
+    /// Requests completed by the workers that have ended.
     completed: u64,
-    /// All workers have ended, and the errors of their devices are known.
+    /// Whether all workers have ended and the errors of their devices are known.
     done: bool,
-    /// Set when it is to be released: the deadline for that.
+    /// The deadline for releasing the run, once it is to be released.
     release: Option<Nanos>,
-    /// The release was sent to the host.
+    /// Whether the release was sent to the host.
     released: bool,
     end: HostEnd,
 }
 
-/// What a worker has reported so far: all that is known of it if its host is lost.
+/// What a worker has reported so far, which is all that is known about it if its host is lost.
 #[derive(Clone, Debug, Default)]
 struct Reported {
     figures: Figures,
@@ -281,7 +281,7 @@ impl Reported {
         self.time = Some((start, interval.end));
     }
 
-    /// Its outcome, if the worker ended with its last reported interval.
+    /// The worker's outcome, as if it had ended with its last reported interval.
     fn outcome(self, stopped: Stopped) -> Outcome {
         let Some((start, end)) = self.time else {
             return Outcome {
@@ -324,7 +324,7 @@ impl HeldHost {
                     Err(TryRecvError::Empty) => return Ok(true),
                     order => order.ok(),
                 },
-                // Without a host, orders are all there is to wait for.
+                // Without a host, there is nothing to wait for except orders.
                 None => told.recv().ok(),
             };
             let Some(order) = order else { return Ok(false) };
@@ -458,7 +458,7 @@ impl HeldHost {
         }
     }
 
-    /// Sends the start time, but not long ahead: clocks drift apart.
+    /// Sends the start time, but not far in advance, because clocks drift apart.
     fn start_if_due(&mut self) -> Result<(), FleetError> {
         let (now, Some(task)) = (self.clock.now(), &mut self.task) else {
             return Ok(());
@@ -532,7 +532,7 @@ impl HeldHost {
         host.prepare(assignment, part).map_err(failed)
     }
 
-    /// Asks for the host's clock if due.
+    /// Requests the host's clock if due.
     fn ask_if_due(&mut self, now: Nanos) -> Result<(), FleetError> {
         let Some(host) = self.host.as_mut().filter(|_| now >= self.next_ask) else {
             return Ok(());
@@ -540,7 +540,7 @@ impl HeldHost {
         let told = |task: &&RunningTask| task.starts.is_none();
         let start = self.task.as_ref().filter(told).and_then(|task| task.start);
         let is_near = start.is_some_and(|start| now.after(LEAVE_BEFORE_START) < start);
-        // Near a start, no question is sent while one is outstanding: it would learn nothing more.
+        // Near a start, no request is sent while one is outstanding: it would add no information.
         if !is_near || !host.is_asked() {
             let asked = host.ask_clock();
             asked.map_err(|source| FleetError::Host {
@@ -552,7 +552,7 @@ impl HeldHost {
         Ok(())
     }
 
-    /// Receives messages for a while, and asks for the host's clock if due.
+    /// Receives messages for a while, and requests the host's clock if due.
     fn listen(&mut self) -> Result<(), FleetError> {
         self.start_if_due()?;
         let now = self.clock.now();
@@ -601,7 +601,7 @@ impl HeldHost {
             if let (HostNews::Ended(_, outcome), Some(estimate)) = (&news, &estimate)
                 && outcome.began != Nanos::MAX
             {
-                // Rounds just before and after that moment are more accurate than the current estimate.
+                // Rounds just before and after that time are more accurate than the current estimate.
                 let now = || host.monotonic().estimate(estimate.to_ours(outcome.began));
                 let then = task.at_start.or_else(now);
                 task.began(
@@ -635,7 +635,7 @@ impl HeldHost {
         self.release_if_wanted()
     }
 
-    /// Releases the run if requested, once the errors of its devices are known or can't be any more.
+    /// Releases the run if requested, once the errors of its devices are known or will never be.
     fn release_if_wanted(&mut self) -> Result<(), FleetError> {
         let (Some(host), Some(task)) = (&mut self.host, &mut self.task) else {
             return Ok(());
@@ -657,7 +657,7 @@ impl HeldHost {
         })
     }
 
-    /// Handles the loss of the host: everything that waits for it gets the reason.
+    /// Handles the loss of the host: everything that waits for it is given the reason.
     fn lose(&mut self, error: FleetError) {
         let lost = self.host.take();
         let why = error.to_string();
@@ -671,7 +671,7 @@ impl HeldHost {
         self.faults.lose(&why);
         self.roles.lose(&why);
         self.lost.get_or_insert(why);
-        // Ends its agent, which may take some seconds.
+        // This ends the agent, which may take several seconds.
         drop(lost);
     }
 }
@@ -735,7 +735,7 @@ impl RunningTask {
         false
     }
 
-    /// Reports that all workers wait for the start.
+    /// Reports that all workers are waiting for the start.
     fn tell_ready(&mut self) {
         self.ready = true;
         self.going
@@ -743,7 +743,7 @@ impl RunningTask {
             .for_each(|_| self.send(WorkerMessage::Ready));
     }
 
-    /// Saves the estimate of the host's clock at its start, before the rounds around it are discarded.
+    /// Saves an estimate of the host's clock at the start before the rounds around it are discarded.
     fn look_back(&mut self, host: &RemoteHost, now: Nanos) {
         if let Some(start) = self
             .start
@@ -753,7 +753,7 @@ impl RunningTask {
         }
     }
 
-    /// Records when a worker began: `theirs` is on the host's clock, and `estimate` is for that moment.
+    /// Records when a worker started; `theirs` is on the host's clock, and `estimate` is for that time.
     fn began(&mut self, theirs: Nanos, estimate: &ClockEstimate) {
         let Some(start) = self.start else { return };
         let began = estimate.to_ours(theirs);
@@ -770,10 +770,10 @@ impl RunningTask {
         figures.clock_ahead_ns = Some([estimate.offset.low, estimate.offset.high]);
     }
 
-    /// Ends the remaining workers when the host is lost: with what they had reported, if the run has begun or continues
-    /// without them, otherwise with an error.
+    /// Ends the remaining workers when the host is lost: if the run has begun or continues without them, with what they
+    /// had reported, otherwise with an error.
     fn fail(&mut self, error: FleetError, goes_on: bool, now: Nanos) {
-        // A refusal doesn't count as a loss: the experiment or the host's limits are wrong.
+        // A refusal is not a loss: the experiment or the host's limits are wrong.
         let goes_on = goes_on
             && !error.is_refusal()
             && self.members.lose(&self.end.figures.name, self.lane.0);
@@ -817,7 +817,7 @@ impl RunningTask {
         self.inbox = None;
     }
 
-    /// Counts the missing journals, and leaves a note in their place. A run that never began has nothing to verify.
+    /// Counts the missing journals, and leaves a note in place of each. A run that never began has nothing to verify.
     fn count_journals(&mut self, lost: Option<&str>) {
         let Some(journals) = self.journals.take().filter(|_| self.start.is_some()) else {
             return;
@@ -833,7 +833,7 @@ impl RunningTask {
         self.end.figures.requests_lost = record.lost(self.completed, lost);
     }
 
-    /// Lets the collector go once all workers have ended and the record and journals are complete.
+    /// Releases the collector once all workers have ended and the record and journals are complete.
     fn let_go(&mut self) {
         let whole = self.record.as_ref().is_none_or(FetchedRecord::is_whole)
             && self.journals.as_ref().is_none_or(FetchedJournals::is_over);
@@ -872,15 +872,15 @@ impl RunningTask {
         self.let_go();
     }
 
-    /// Reports that the run is over. The receiver may be gone.
+    /// Reports that the run is over. The receiver may already be gone.
     fn conclude(mut self) {
-        // A run that ended early never got to `let_go`.
+        // A run that ended early never reached `let_go`.
         self.count_journals(None);
         let _ = self.over.try_send(self.end);
     }
 }
 
-/// Converts a time of ours to the host's clock, by the current estimate. `None` if a clock was set.
+/// Converts a time on our clock to the host's, using the current estimate. `None` if a clock was set.
 fn theirs(host: &RemoteHost, now: Nanos, at: Nanos) -> Option<Nanos> {
     Some(host.monotonic().estimate(now)?.to_theirs(at))
 }

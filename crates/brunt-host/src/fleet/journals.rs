@@ -1,8 +1,9 @@
-//! Fetches the journals of acknowledged writes that a host's workers kept into the folder of their run here, as if all
-//! workers had been here: `brunt verify` checks the target against those of all hosts. Driven by the host's thread
-//! ([`super::host_thread`]) after the run.
+//! Fetches the journals of acknowledged writes that a host's workers kept. They go into the folder of their run here,
+//! as if all workers had been on this machine: `brunt verify` checks the target against the journals of all hosts.
+//! Driven by the host's thread ([`super::host_thread`]) after the run.
 //!
-//! The rule: each worker has a complete journal in the folder, or a note says why not; missing journals are counted.
+//! The rule: each worker has a complete journal in the folder, or a note that says why not; missing journals are
+//! counted.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,17 +12,17 @@ use brunt_load::block::journals::{ArrivingJournal, MissingJournal, note_missing}
 use brunt_protocol::JOURNAL_BYTES_MAX;
 use brunt_result::hosts::JournalsLost;
 
-/// Maximum outstanding requests for parts: enough to hide a round trip.
+/// Maximum number of outstanding requests for parts: enough to hide a round trip.
 const PARTS: u64 = 4;
 
-/// Which journals a host is to send, and where they go.
+/// The journals to fetch from a host, and where they go.
 #[derive(Clone, Debug)]
 pub(super) struct WantedJournals {
     /// The run's folder.
     pub folder: PathBuf,
-    /// The run's number, as in the written blocks.
+    /// The run's number, as stored in the written blocks.
     pub run: u64,
-    /// The number of the host's first worker among all.
+    /// The number of the host's first worker, counted across all hosts.
     pub first_worker: u32,
     /// The number of workers.
     pub workers: u32,
@@ -31,14 +32,14 @@ pub(super) struct WantedJournals {
 #[derive(Debug)]
 pub(super) struct FetchedJournals {
     wanted: WantedJournals,
-    /// Bytes of each still to arrive; `None` until the host has reported their lengths.
+    /// Bytes of each journal that have not arrived yet; `None` until the host has announced their lengths.
     left: Option<Vec<u64>>,
-    /// Parts requested that have not arrived.
+    /// Parts that were requested and have not arrived.
     asked: u64,
     arriving: Option<ArrivingJournal>,
-    /// Workers whose journals are complete.
+    /// Number of workers whose journals are complete.
     whole: u32,
-    /// Why nothing more is accepted.
+    /// Why no further parts are accepted.
     broken: Option<io::Error>,
 }
 
@@ -54,12 +55,12 @@ impl FetchedJournals {
         }
     }
 
-    /// The host reported their lengths.
+    /// The host announced the journals' lengths.
     pub fn announce(&mut self, lengths: Vec<u64>) {
         self.left = Some(lengths);
     }
 
-    /// How many parts to request now.
+    /// The number of parts to request now.
     pub fn wants(&mut self) -> u64 {
         let parts = |left: &u64| left.div_ceil(JOURNAL_BYTES_MAX as u64);
         let parts: u64 = match &self.broken {
@@ -76,7 +77,7 @@ impl FetchedJournals {
         more
     }
 
-    /// Takes a part of this worker's journal, counted from the host's first: the next one requested.
+    /// Accepts the next requested part, of the journal of this worker, counted from the host's first.
     pub fn take(&mut self, worker: u32, bytes: &[u8]) {
         self.asked = self.asked.saturating_sub(1);
         if self.broken.is_none()
@@ -120,7 +121,7 @@ impl FetchedJournals {
         self.broken.is_some() || self.whole == self.wanted.workers
     }
 
-    /// Leaves notes in place of missing journals. `lost`: why the host was lost, if it was.
+    /// Leaves notes in place of missing journals. `lost` is the reason why the host was lost, if it was.
     pub fn conclude(self, host: &str, lost: Option<&str>) -> Option<JournalsLost> {
         // Removes the incomplete journal.
         drop(self.arriving);
@@ -141,7 +142,7 @@ impl FetchedJournals {
                 worker: first_worker + worker,
                 why: why.clone(),
             };
-            // If there is no room for that either, the results report it.
+            // If there is no space for the note either, the results report it.
             let _ = note_missing(&folder, &note);
         }
         (!missing.is_empty()).then(|| JournalsLost {
@@ -185,9 +186,9 @@ mod tests {
         FetchedJournals::new(wanted)
     }
 
-    /// No more parts are requested than exist; what a host sent before it was lost is kept, and the rest is noted.
+    /// No more parts are requested than exist. What a host sent before it was lost is kept, and a note covers the rest.
     #[test]
-    fn journals_are_fetched_one_by_one() {
+    fn journals_are_fetched_up_to_the_loss_of_their_host() {
         let folder = tempfile::tempdir().unwrap();
         let mut fetched = fetched(folder.path());
         assert_eq!(fetched.wants(), 0, "nobody knows how long they are");
@@ -228,10 +229,10 @@ mod tests {
         );
     }
 
-    /// An unwritable folder or an invalid journal ends the transfer: no more parts are requested, and
-    /// the reason is reported.
+    /// An unwritable folder or an invalid journal ends the transfer: no more parts are requested, and the reason is
+    /// reported.
     #[test]
-    fn what_cannot_be_kept_is_said() {
+    fn an_unwritable_or_invalid_journal_is_reported() {
         for (folder, bytes) in [
             ("/proc/nowhere", journal(4)),
             ("", vec![0; JOURNAL_BYTES_MAX]),

@@ -1,11 +1,11 @@
 //! A load on other hosts, used like any other load: its workers are those of all its hosts.
 //!
-//! Each host opens the target itself, and sends the requests that its workers would send if all of them were on one
-//! machine: their share of a rate or of a number of requests, from the same seed. Decisions that need all workers
-//! (steady state, searching a rate or depth) are made where the experiment runs, as for every load.
+//! Each host opens the target itself, and sends the requests that its workers would send if all workers were on one
+//! machine: their share of a rate or of a number of requests, from the same seed. As for every load, decisions that
+//! need all workers (steady state, searching a rate or depth) are made where the experiment runs.
 //!
-//! The rule: workers start at one time of our clock, which each host knows in advance; never
-//! "when the message arrives".
+//! The rule: workers start at the same time on our clock, which each host is given in advance, never "when the message
+//! arrives".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,31 +30,31 @@ use super::members::RunMembers;
 use super::{Fleet, FleetError, HostedUrl, LOOK, Lane};
 use crate::run_rules::HostPart;
 
-/// Time until a start reaches a host's workers, without the network: the polling intervals of our thread and of theirs,
-/// several times over.
+/// Time for a start to reach a host's workers, excluding the network: several times the polling intervals of our thread
+/// and of theirs.
 const NOTICE: Duration = Duration::from_millis(200);
-/// The same for the network, in round trips.
+/// The time allowed for the network, in round trips.
 const NOTICE_ROUND_TRIPS: u32 = 4;
-/// Longest time for hosts to open the target before the first run: longer than any login to a target that answers.
+/// Maximum time for hosts to open the target before the first run: longer than any login to a responsive target.
 const OPEN_MAX: Duration = Duration::from_secs(60);
-/// Longest time for hosts to read a trace.
+/// Maximum time for hosts to read a trace.
 const TRACE_MAX: Duration = Duration::from_secs(3600);
-/// Longest time for hosts to remove what they created: millions of files.
+/// Maximum time for hosts to remove what they created, which may be millions of files.
 const CLOSE_MAX: Duration = Duration::from_secs(600);
 
-/// A target as all hosts of a load open it.
+/// A target that all hosts of a load open.
 #[derive(Clone, Debug)]
 pub struct HostedTarget {
     /// Its name in the experiment.
     pub name: String,
     /// The URL that each host opens.
     pub url: HostedUrl,
-    /// Whether it may be written although it holds a file system or partition table.
+    /// Whether it may be written to although it holds a file system or partition table.
     pub overwrite: bool,
 }
 
 impl HostedTarget {
-    /// The target as this host opens it, by its URL now.
+    /// The target as this host opens it, with the current URL.
     fn now(&self, host: &str) -> JoinedTarget {
         JoinedTarget {
             name: self.name.clone(),
@@ -70,7 +70,7 @@ pub struct HostLoad {
     hosted: Arc<dyn HostedLoad>,
     target: HostedUrl,
     overwrite: bool,
-    /// The targets of a replay that names several.
+    /// The targets of a replay that uses several.
     joined: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
     lane: Lane,
@@ -78,11 +78,11 @@ pub struct HostLoad {
 }
 
 impl HostLoad {
-    /// A load on this device, as each host opens it; empty for a load without one. `overwrite` says that the device may
-    /// be written although it holds a file system or partition table.
+    /// A load on this device, as each host opens it; empty for a load without one. With `overwrite`, the device may be
+    /// written to although it holds a file system or partition table.
     ///
     /// # Panics
-    /// When the load names no hosts.
+    /// If the load names no hosts.
     pub fn new(
         hosted: Arc<dyn HostedLoad>,
         target: HostedUrl,
@@ -102,13 +102,13 @@ impl HostLoad {
         }
     }
 
-    /// The same load on these targets, joined into one device: those that the devices of its trace map to.
+    /// The same load on these targets, combined into one device: those that the devices of its trace map to.
     #[must_use]
     pub fn on_targets(self, joined: Vec<HostedTarget>) -> HostLoad {
         HostLoad { joined, ..self }
     }
 
-    /// The same load as one of several that run at once, each in its own lane.
+    /// The same load as one of several that run concurrently, each in its own lane.
     #[must_use]
     pub fn together(self, lane: Lane, members: Arc<RunMembers>) -> HostLoad {
         HostLoad {
@@ -130,7 +130,7 @@ impl HostLoad {
         }
     }
 
-    /// Has all hosts open the target, and close it again, each within `at_most`.
+    /// Makes all hosts open the target and close it again, within `at_most` each.
     pub(super) fn open_within(
         &self,
         at_most: Duration,
@@ -161,8 +161,8 @@ impl HostLoad {
             .collect())
     }
 
-    /// A run without measuring rings, which is done when needed. What the workload leaves open becomes interrupt mode,
-    /// and the engine that every host has.
+    /// A run without measuring rings, which happens only when needed. Whatever the workload leaves open becomes
+    /// interrupt mode and the engine that every host has.
     fn unmeasured(&self) -> RunOrder {
         let mut order = RunOrder::alone(0);
         if !self.hosted.measures_rings() {
@@ -174,7 +174,7 @@ impl HostLoad {
             stated => stated,
         });
         order.engine = match (info.engine, order.ring) {
-            // A fixed engine, so that no host measures.
+            // A fixed engine, so that no host measures engines.
             (EngineNeed::Stated(EngineSetting::Auto), Some(RingMode::Interrupt)) => {
                 Some(EngineSetting::Threads)
             }
@@ -184,7 +184,7 @@ impl HostLoad {
         order
     }
 
-    /// Has all hosts measure the engines at once, as they will run; the engine with the best sum wins.
+    /// Makes all hosts measure the engines concurrently, as they will run; the engine with the highest total wins.
     fn choose_engine(
         &self,
         order: &RunOrder,
@@ -200,7 +200,7 @@ impl HostLoad {
         Ok(choices.map(|choices| calibrate::choose_engine_together(&choices)))
     }
 
-    /// Has all hosts measure the ring modes at once, as they will run; the mode with the best sum wins.
+    /// Makes all hosts measure the ring modes concurrently, as they will run; the mode with the highest total wins.
     fn choose_ring(&self, order: &RunOrder, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
         let order = RunOrder {
             ring: Some(RingMode::Auto),
@@ -211,7 +211,7 @@ impl HostLoad {
         Ok(calibrate::choose_together(&choices.unwrap_or_default()))
     }
 
-    /// Has all hosts go as far as this step, and release the run; returns each host's end.
+    /// Makes all hosts go as far as this step, and releases the run; returns how each host ended.
     fn rehearse(
         &self,
         order: &RunOrder,
@@ -225,7 +225,7 @@ impl HostLoad {
             .map_err(|error| self.own(error))?;
         drop(inbox);
         let all_ready = wait_for_all(&messages, self.workers_of_all(), at_most, stop);
-        // Before releasing, which waits for the hosts' threads: they may be blocked on a full channel.
+        // Dropped before the release, which waits for the hosts' threads: they may be blocked on a full channel.
         drop(messages);
         let ends = run.release();
         if !all_ready? {
@@ -234,7 +234,7 @@ impl HostLoad {
                 .filter(|(_, end)| !end.ready)
                 .map(|(host, _)| host.as_str());
             let late: Vec<&str> = late.collect();
-            // All of them may have become ready by now.
+            // All of them may have become ready in the meantime.
             let hosts = if late.is_empty() {
                 self.hosts().join(", ")
             } else {
@@ -256,7 +256,7 @@ impl HostLoad {
         }
     }
 
-    /// Sends each host its part.
+    /// Sends each host its part of the run.
     fn give(
         &self,
         order: &RunOrder,
@@ -327,7 +327,7 @@ impl HostLoad {
     }
 }
 
-/// Waits until `workers` are ready; `false` if they aren't in time.
+/// Waits until `workers` are ready; `false` if they don't become ready in time.
 fn wait_for_all(
     messages: &Receiver<WorkerMessage<LoadError>>,
     mut workers: u32,
@@ -373,7 +373,7 @@ impl Load for HostLoad {
         self.hosted.named_hosts()
     }
 
-    /// Connects to the hosts and has each open the target, so that errors show before the first run.
+    /// Connects to the hosts and makes each open the target, so that errors show before the first run.
     fn open(&self, _on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         self.open_within(OPEN_MAX, stop)
     }
@@ -389,7 +389,7 @@ impl Load for HostLoad {
             return Err(LoadError::Interrupted);
         }
         let ordered = self.hosted.for_host(order);
-        // For other loads, hosts resolve it without measuring.
+        // For other loads, hosts decide this without measuring.
         let measured = self.hosted.measures_rings();
         let engine = match ordered.engine {
             Some(EngineSetting::Auto) if measured => self.choose_engine(order, stop)?,
@@ -445,29 +445,29 @@ impl Load for HostLoad {
     }
 }
 
-/// A run on several hosts. Dropping it ends it on all of them.
+/// A run on several hosts. Dropping it ends the run on all of them.
 struct RunOfHosts {
     fleet: Arc<Fleet>,
     lane: Lane,
-    /// As ordered.
+    /// The load as ordered.
     load: OrderedLoad,
     /// Judges the hosts' results.
     hosted: Arc<dyn HostedLoad>,
-    /// Hosts that got their part, and where their ends arrive.
+    /// The hosts that got their part, and where their ends arrive.
     hosts: Vec<(String, Receiver<HostEnd>)>,
-    /// Stop was sent, and need not be repeated.
+    /// Whether a stop was sent, so that it is not repeated.
     stopped: bool,
 }
 
 impl RunOfHosts {
     fn tell(&self, order: impl Fn() -> HostThreadOrder) {
         for (host, _) in &self.hosts {
-            // It got its part, so it exists.
+            // The host got its part, so it exists.
             let _ = self.fleet.tell(host, self.lane, order());
         }
     }
 
-    /// Ends the run on all hosts, and waits until nothing of it is left there, or the host is lost.
+    /// Ends the run on all hosts, and waits until nothing of it is left on each, or the host is lost.
     fn release(&mut self) -> Vec<(String, HostEnd)> {
         self.tell(|| HostThreadOrder::Release);
         let ended = |(host, end): (String, Receiver<HostEnd>)| (host, wait(&end));
@@ -475,7 +475,7 @@ impl RunOfHosts {
     }
 }
 
-/// Every part reports its end once: its thread does, even if the host is lost.
+/// Every part reports its end exactly once: its thread does so even if the host is lost.
 fn wait(end: &Receiver<HostEnd>) -> HostEnd {
     end.recv().unwrap_or_default()
 }
@@ -520,7 +520,7 @@ impl RunningLoad for RunOfHosts {
     }
 }
 
-/// Judges the parts of several hosts together.
+/// Judges the parts of several hosts as a whole.
 fn judged(
     load: &dyn HostedLoad,
     ends: &[(String, HostEnd)],
@@ -548,7 +548,7 @@ fn judged(
     }
 }
 
-/// The page caches of several hosts together: the share of all bytes read, and the mean flush time of a host.
+/// Combines the page caches of several hosts: the share of all bytes read, and the mean flush time of a host.
 fn page_cache(each: impl Iterator<Item = (PageCache, u64)>) -> Option<PageCache> {
     let each: Vec<(PageCache, u64)> = each.collect();
     let bytes: u64 = each.iter().map(|(_, bytes)| bytes).sum();

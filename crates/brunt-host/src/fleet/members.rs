@@ -1,5 +1,5 @@
 //! The members of a run, which continues without lost hosts as long as one member is left. Shared by the loads of all
-//! jobs that run at once; a host's thread asks it when its host is lost.
+//! jobs that run concurrently; a host's thread consults it when its host is lost.
 //!
 //! The rule: a lost member stays lost, so the same members serve all runs of a point.
 
@@ -14,7 +14,7 @@ pub struct RunMembers {
 }
 
 impl RunMembers {
-    /// With `members`: each host of each job counts as one, and so does each job without hosts.
+    /// Each host of each job counts as one of the `members`, and so does each job without hosts.
     pub fn new(members: usize) -> RunMembers {
         RunMembers {
             members,
@@ -22,7 +22,7 @@ impl RunMembers {
         }
     }
 
-    /// Marks a host as lost to the job in this lane; whether a member is left.
+    /// Marks a host as lost for the job in this lane; returns whether any member is left.
     pub(super) fn lose(&self, host: &str, lane: u32) -> bool {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.insert((host.to_string(), lane));
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_goes_on_until_the_last_is_lost() {
+    fn a_run_continues_until_its_last_member_is_lost() {
         let members = RunMembers::new(3);
         assert!(members.lose("a", 0));
         assert!(members.lose("a", 0), "it is lost once");

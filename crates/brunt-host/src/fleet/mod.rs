@@ -1,5 +1,5 @@
 //! The other hosts of an experiment, as its controller sees them: connected once, with clocks compared continuously,
-//! and driven by [`HostLoad`]. Each has a thread ([`host_thread`]) that talks to it.
+//! and driven by [`HostLoad`]. Each has a thread ([`host_thread`]) that communicates with it.
 //!
 //! The rule: a host that dies, hangs or becomes unreachable is detected as lost within two seconds, also between runs.
 
@@ -38,13 +38,13 @@ pub use roles::{FarRole, FarRoleError};
 pub use target::{HostedUrl, TargetUrl};
 pub use watch::{WatchEnd, WatchTask};
 
-/// Longest time until a request to stop is noticed.
+/// Maximum time until a request to stop is noticed.
 const LOOK: Duration = Duration::from_millis(20);
-/// Longest time to copy this program to a host.
+/// Maximum time to copy this program to a host.
 const CONNECT_MAX: Duration = Duration::from_secs(60);
-/// Longest time for all other steps of connecting, unless hosts may be silent for longer.
+/// Maximum time for all other steps of connecting, unless hosts may be silent for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
-/// A host is asked every `host_thread::ASK_EVERY`. Without an answer for this long it is lost: within two seconds.
+/// A host is contacted every `host_thread::ASK_EVERY`. Without a reply for this long it is lost: within two seconds.
 pub const SILENCE_MAX: Duration = Duration::from_millis(1500);
 
 /// A host, and how to connect to it.
@@ -52,15 +52,16 @@ pub const SILENCE_MAX: Duration = Duration::from_millis(1500);
 pub struct HostPlace {
     /// Its address.
     pub address: HostAddress,
-    /// Our identity, for an agent that listens: a file made by `brunt agent init`.
+    /// Our identity, for an agent that listens: a file created by `brunt agent init`.
     pub identity: Option<PathBuf>,
-    /// ssh with its arguments.
+    /// The ssh command and its arguments.
     pub ssh: Vec<String>,
-    /// The program on a host reached by ssh; `None`: the one in its path if it is of this version, otherwise a copy.
+    /// The program on a host reached through ssh; `None` means the one in its path if that is of this version,
+    /// otherwise a copy.
     pub program: Option<String>,
 }
 
-/// Why a host cannot be used for an experiment, or not any more.
+/// Why a host cannot be used for an experiment, or no longer can.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The experiment has no such host.
@@ -69,15 +70,15 @@ pub enum FleetError {
     /// Its identity cannot be used.
     #[error("host {host}: identity {source}")]
     Identity {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
         /// Why.
         source: IdentityError,
     },
-    /// It cannot be reached, or was lost.
+    /// The host cannot be reached, or was lost.
     #[error("host {host}: {source}")]
     Host {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
         /// Why.
         source: HostError,
@@ -87,7 +88,7 @@ pub enum FleetError {
         "host {0}: its clock was set while it was measured: stop whatever sets it, or let it slew the clock"
     )]
     ClockSet(String),
-    /// Its workers do not end.
+    /// Its workers don't end.
     #[error("host {0} did not end its run within {1:?}; does its device hang?")]
     Stuck(String, Duration),
     /// Its copy of the trace differs.
@@ -95,7 +96,7 @@ pub enum FleetError {
         "host {0}: the trace at this path differs from the one on this machine: copy it to the host"
     )]
     OtherTrace(String),
-    /// They don't open the experiment's target in time.
+    /// The hosts don't open the experiment's target in time.
     #[error(
         "no answer from {hosts} within {at_most:?} of being asked to open the target: does a device there hang?"
     )]
@@ -105,13 +106,13 @@ pub enum FleetError {
         /// The limit.
         at_most: Duration,
     },
-    /// It was lost in an earlier run or between runs, for this reason.
+    /// The host was lost in an earlier run or between runs, for this reason.
     #[error("{0}")]
     Lost(String),
     /// Its thread could not be started.
     #[error("host {host}: cannot start a thread for it: {source}")]
     Thread {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
         /// Why.
         source: std::io::Error,
@@ -119,7 +120,7 @@ pub enum FleetError {
 }
 
 impl FleetError {
-    /// Whether the host only refused a request.
+    /// Whether the host merely refused a request.
     fn is_refusal(&self) -> bool {
         let FleetError::Host {
             source: HostError::Failed { kind, .. },
@@ -135,42 +136,41 @@ impl FleetError {
     }
 }
 
-/// All hosts of an experiment. Dropping this ends their agents.
+/// All other hosts of an experiment. Dropping this ends their agents.
 #[derive(Debug)]
 pub struct Fleet {
     reach: Arc<Reach>,
-    /// Connected hosts, once per lane that needs them.
+    /// The connected hosts, once per lane that needs them.
     keepers: Mutex<BTreeMap<(String, Lane), HostThread>>,
-    /// Numbers of faults and roles, each used once.
+    /// The next number for a fault or role; each is used only once.
     faults: AtomicU32,
-    /// Targets that the experiment serves, by name, and by host if each has its own.
+    /// Targets that the experiment serves, by name, and by host if each host has its own.
     served: Mutex<BTreeMap<(String, Option<String>), TargetUrl>>,
 }
 
-/// How hosts are reached.
+/// How to reach the hosts.
 #[derive(Debug)]
 struct Reach {
-    /// This program, as `brunt --version` prints it.
+    /// This program, in the form printed by `brunt --version`.
     program: String,
     places: BTreeMap<String, HostPlace>,
     /// Whether a run continues without a lost host.
     goes_on: bool,
-    /// A host that doesn't answer for this long is lost.
+    /// A host that doesn't reply for this long is lost.
     silence_max: Duration,
-    /// The hosts of the lab, once it runs.
+    /// The hosts of the lab, once the lab is running.
     lab: OnceLock<Vec<Host>>,
-    /// The folder of all services, once they run.
+    /// The folder of all services, once they are running.
     services: OnceLock<PathBuf>,
 }
 
-/// One of several connections to a host: each of the jobs that run at once has one, and a host has one run at
-/// a time on it.
+/// One of several connections to a host: each concurrent job has its own, and there is only one run at a time on each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(pub u32);
 
 impl Fleet {
-    /// With these hosts by name. None is connected before a load needs it. With `goes_on`, a run continues without a
-    /// lost host as long as another is left; otherwise a loss ends the run.
+    /// Creates a fleet of these named hosts. A host is connected only when a load needs it. With `goes_on`, a run
+    /// continues without a lost host as long as another is left; otherwise a loss ends the run.
     pub fn new(
         program: String,
         places: BTreeMap<String, HostPlace>,
@@ -193,10 +193,10 @@ impl Fleet {
         }
     }
 
-    /// The lab runs, with these hosts: those of [`HostAddress::Lab`] can be reached.
+    /// Reports that the lab is running with these hosts, so that those with [`HostAddress::Lab`] can be reached.
     ///
     /// # Panics
-    /// When called twice.
+    /// If called twice.
     pub fn lab_stands(&self, hosts: Vec<Host>) {
         assert!(
             self.reach.lab.set(hosts).is_ok(),
@@ -204,10 +204,11 @@ impl Fleet {
         );
     }
 
-    /// The services run, with their folders in this one: those of [`HostAddress::Guest`] can be reached.
+    /// Reports that the services are running, with their folders in this one, so that those with [`HostAddress::Guest`]
+    /// can be reached.
     ///
     /// # Panics
-    /// When called twice.
+    /// If called twice.
     pub fn services_run(&self, folder: PathBuf) {
         assert!(
             self.reach.services.set(folder).is_ok(),
@@ -215,8 +216,8 @@ impl Fleet {
         );
     }
 
-    /// The URL of a target that the experiment serves, for loads on other hosts; it is known once the target listens.
-    /// If each host has its own target, the one of `host`.
+    /// The URL of a target that the experiment serves, for loads on other hosts; it becomes known once the target
+    /// listens. If each host has its own target, returns that of `host`.
     pub fn served(&self, target: &str, host: Option<&str>) -> TargetUrl {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served
@@ -234,8 +235,8 @@ impl Fleet {
         self.reach.places.is_empty()
     }
 
-    /// Connects to the hosts that aren't connected yet, in parallel, and compares clocks with them. `false` if `stop`
-    /// was set meanwhile: hosts connected after that are disconnected again.
+    /// Connects in parallel to the hosts that aren't connected yet, and compares clocks with them. `false` if `stop`
+    /// was set in the meantime: hosts connected after that are disconnected again.
     ///
     /// # Errors
     /// One of them cannot be reached.
@@ -280,7 +281,7 @@ impl Fleet {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The processes of agents that were started on this machine, for hosts of its lab: each with its host and lane.
+    /// The PIDs of agents that were started on this machine for hosts of its lab, each with its host and lane.
     pub fn agents_here(&self) -> Vec<(String, Lane, u32)> {
         let keepers = self.keepers();
         let here = keepers.iter().filter_map(|((host, lane), host_thread)| {
@@ -304,7 +305,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// The largest of the hosts' shortest round trips.
+    /// The maximum of the hosts' shortest round trips.
     fn round_trip_max(&self, names: &[String], lane: Lane) -> Duration {
         let keepers = self.keepers();
         let keepers = names
@@ -361,7 +362,7 @@ impl Drop for Fleet {
             .keepers
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // All get the order to end before the first is waited for.
+        // All are told to end before any is waited for.
         keepers.values_mut().for_each(HostThread::leave);
         keepers.clear();
     }

@@ -1,21 +1,21 @@
-//! Tracks the record of single requests of a host's part of a run: how many there are, how many have arrived, and how
+//! Tracks the request record of a host's part of a run: how many requests there are, how many have arrived, and how
 //! many are lost. Driven by the host's thread ([`super::host_thread`]) after its workers have ended.
 //!
-//! The rule: only a few pieces are in flight at once, so that answers about the clock never wait long behind them.
+//! The rule: only a few pieces are in flight at once, so that clock replies never wait long behind them.
 
 use brunt_protocol::RecordEnd;
 use brunt_result::hosts::RequestsLost;
 
-/// Maximum outstanding requests for pieces: enough to hide a round trip.
+/// Maximum number of outstanding requests for pieces: enough to hide a round trip.
 const PIECES: u32 = 4;
 
-/// The record of a host's part of a run that keeps one.
+/// The request record of a host's part of a run, if it keeps one.
 #[derive(Debug, Default)]
 pub(super) struct FetchedRecord {
-    /// The host's report of it.
+    /// What the host reported about it.
     end: Option<RecordEnd>,
     arrived: u64,
-    /// Pieces requested that have not arrived.
+    /// Pieces that were requested and have not arrived.
     asked: u32,
 }
 
@@ -25,7 +25,7 @@ impl FetchedRecord {
         self.end = Some(end);
     }
 
-    /// How many pieces to request now. Each has at most `piece` requests.
+    /// The number of pieces to request now. Each contains at most `piece` requests.
     pub fn wants(&mut self, piece: u64) -> u32 {
         let left = self
             .end
@@ -45,14 +45,15 @@ impl FetchedRecord {
         self.arrived += requests;
     }
 
-    /// Whether all that the host has have arrived.
+    /// Whether everything that the host has on record has arrived.
     pub fn is_whole(&self) -> bool {
         self.end
             .as_ref()
             .is_some_and(|end| self.arrived >= end.kept)
     }
 
-    /// What is missing. `completed`: requests that its intervals counted; `lost`: why the host was lost, if it was.
+    /// What is missing. `completed`: requests counted in the host's intervals; `lost`: why the host was lost, if it
+    /// was.
     pub fn lost(&self, completed: u64, lost: Option<&str>) -> Option<RequestsLost> {
         let (count, why) = match (&self.end, lost) {
             (Some(end), Some(lost)) => (end.kept.saturating_sub(self.arrived) + end.lost, lost),
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_asked_for_until_all_have_come() {
+    fn pieces_are_requested_until_all_have_arrived() {
         let mut record = FetchedRecord::default();
         assert_eq!(
             (record.wants(100), record.is_whole()),
@@ -100,9 +101,9 @@ mod tests {
         assert_eq!(record.lost(530, None), None);
     }
 
-    /// Requests lost to a full disk or a dead host are counted, with the reason.
+    /// Requests lost because of a full disk or a dead host are counted, with the reason.
     #[test]
-    fn what_is_missing_is_counted() {
+    fn missing_requests_are_counted_with_the_reason() {
         let lost = |end: Option<RecordEnd>, arrived, why: Option<&str>| {
             FetchedRecord {
                 end,

@@ -1,7 +1,7 @@
 //! Roles on other hosts, as the controller sees them: the owner of a [`FarRole`] starts, drives and ends it, and the
 //! host's thread converts times to our clock.
 //!
-//! The rule: every caller gets a result, even if the host is lost. A lost host ends its roles itself, when its agent's
+//! The rule: every caller gets a result, even if the host is lost. A lost host ends its roles itself when its agent's
 //! lease expires. The part of a service's log that has arrived is kept, and the log says where it was cut off.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,51 +27,52 @@ use crate::remote::{HostError, RemoteHost};
 use crate::role_process::{RoleManner, START_LOOK};
 use crate::session::HostNews;
 
-/// Longer than a host takes to answer about a role, in addition to the role's start time: the host gives up first.
+/// Longer than a host takes to respond to an order to a role, not counting the role's start time: the host gives up
+/// first.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// Longer than a host takes to end a role, in addition to the role's stop time.
+/// Longer than a host takes to end a role, not counting the role's stop time.
 const STOP_TIME: Duration = Duration::from_secs(15);
 /// The same for a service, whose log is read to its end and whose folder is removed.
 const STOP_SERVICE_TIME: Duration = Duration::from_secs(90);
 
-/// Lines of a role that were not read yet.
+/// Maximum number of unread lines from a role.
 const LINES_MAX: usize = 256;
 
-/// Why a role on another host isn't available, or failed an order.
+/// Why a role on another host is unavailable, or failed to carry out an order.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FarRoleError {
-    /// It was not started.
+    /// The role was not started.
     #[error("host {host}: {what}")]
     Refused {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: FailureKind,
-        /// In the agent's words.
+        /// The agent's message.
         what: String,
     },
-    /// It isn't out of service, or not back.
+    /// The role isn't out of service, or isn't back in service.
     #[error("host {host}: {what}")]
     NotDone {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
-        /// For decisions in code.
+        /// The kind of failure, for decisions in code.
         kind: HostFaultFailure,
-        /// In the agent's words.
+        /// The agent's message.
         what: String,
     },
-    /// It ended on its own.
+    /// The role ended on its own.
     #[error("host {host}: it ended")]
     Died {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
-        /// How.
+        /// How it ended.
         end: Box<RoleEnd>,
     },
     /// The host was lost.
     #[error("{0}; its agent ends it when its lease runs out")]
     Lost(String),
-    /// Its output cannot be written here.
+    /// The role's output cannot be written on this machine.
     #[error("cannot write its log {}: {source}", .path.display())]
     Log {
         /// The file.
@@ -82,7 +83,7 @@ pub enum FarRoleError {
     /// No answer in time.
     #[error("host {host}: no answer about it within {at_most:?}")]
     Slow {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
         /// The limit.
         at_most: Duration,
@@ -90,12 +91,12 @@ pub enum FarRoleError {
     /// The caller canceled it.
     #[error("host {host}: it was canceled before it listened")]
     Unwanted {
-        /// Its name in the experiment.
+        /// The host's name in the experiment.
         host: String,
     },
 }
 
-/// The file to which a service's output is appended.
+/// The file that a service's output is appended to.
 #[derive(Debug)]
 struct KeptLog {
     path: PathBuf,
@@ -135,24 +136,24 @@ impl KeptLog {
     }
 }
 
-/// News of a role that was not read yet.
+/// Unread news of a role.
 #[derive(Debug, Default)]
 struct HeardNews {
-    /// Of a service.
+    /// Only for services.
     log: Option<KeptLog>,
     said: VecDeque<String>,
     /// The answer to the last order.
     answer: Option<RoleNews>,
     died: Option<RoleEnd>,
-    /// It ended because it was asked to.
+    /// Whether it ended because it was asked to.
     stopped: bool,
-    /// No further news follows; later orders get this answer, too.
+    /// Set if no more news follows; later orders get this answer, too.
     refused: Option<RoleNews>,
     /// Why the host was lost.
     lost: Option<String>,
 }
 
-/// News of a role, filled in by the host's thread.
+/// The news of a role, filled in by the host's thread.
 #[derive(Debug, Default)]
 pub(super) struct HeardRole {
     news: Mutex<HeardNews>,
@@ -190,7 +191,7 @@ impl HeardRole {
         self.changed.notify_all();
     }
 
-    /// Waits until `find` returns something, for `at_most`.
+    /// Waits until `find` returns something, for up to `at_most`.
     fn wait<T>(
         &self,
         at_most: Duration,
@@ -215,28 +216,28 @@ impl HeardRole {
     }
 }
 
-/// A role on another host. Dropping it ends it there.
+/// A role on another host. Dropping it ends the role there.
 #[derive(Debug)]
 pub struct FarRole {
     fleet: Arc<Fleet>,
     host: String,
     number: u32,
     address: SocketAddr,
-    /// Of a service: its folder on the host.
+    /// The folder on the host, for a service.
     folder: Option<PathBuf>,
     pid: Mutex<u32>,
-    /// Longest wait for an answer; `stop_max` is that for its end.
+    /// Maximum wait for an answer; `stop_max` is the maximum wait for the role's end.
     answer_max: Duration,
     stop_max: Duration,
     heard: Arc<HeardRole>,
-    /// One order at a time.
+    /// Held during an order, so that there is only one at a time.
     asking: Mutex<()>,
-    /// One conversation at a time.
+    /// Held during a conversation, so that there is only one at a time.
     talking: Mutex<()>,
 }
 
 impl Fleet {
-    /// Has a host serve this, and waits until it listens. The host must be connected.
+    /// Makes a host serve this role, and waits until it listens. The host must be connected.
     ///
     /// # Errors
     /// The host refuses or fails to serve it, or is lost.
@@ -252,11 +253,11 @@ impl Fleet {
         Ok(role)
     }
 
-    /// Has a host prepare to start a service, if it allows it; [`FarRole::run`] starts it. Its output is appended to
-    /// `log`. The host must be connected.
+    /// Makes a host prepare to start a service, if it allows it; [`FarRole::run`] starts the service. The service's
+    /// output is appended to `log`. The host must be connected.
     ///
     /// # Errors
-    /// The host doesn't allow it, has no room for it, or is lost; or the log cannot be created.
+    /// The host doesn't allow it, has no space for it, or is lost; or the log cannot be created.
     pub fn admit_service(
         self: &Arc<Fleet>,
         host: &str,
@@ -313,7 +314,7 @@ impl Fleet {
 }
 
 impl FarRole {
-    /// Starts an admitted service, with these further variables, and waits until it is ready or `unwanted` is set.
+    /// Starts an admitted service with these additional variables, and waits until it is ready or `unwanted` is set.
     ///
     /// # Errors
     /// It doesn't start, was canceled, or the host is lost.
@@ -326,7 +327,7 @@ impl FarRole {
         self.listens(unwanted)
     }
 
-    /// Waits until it listens, or was canceled.
+    /// Waits until the role listens or is canceled.
     fn listens(&mut self, unwanted: &AtomicBool) -> Result<(), FarRoleError> {
         let begin = Instant::now();
         let answer = loop {
@@ -354,30 +355,30 @@ impl FarRole {
         }
     }
 
-    /// Of a service: its folder on the host.
+    /// The folder on the host, for a service.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// Why its host was lost, if it was.
+    /// Why the host was lost, if it was.
     pub fn lost(&self) -> Option<String> {
         self.heard.lock().lost.clone()
     }
 
-    /// Its address, which a restart doesn't change.
+    /// The role's address, which doesn't change when it restarts.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process id on its host.
+    /// The role's PID on its host.
     pub fn pid(&self) -> u32 {
         *self.pid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it runs, or is out of service or has ended on request.
+    /// Whether the role is running, or is out of service or ended as requested.
     ///
     /// # Errors
-    /// It died, its state is unknown because its host is lost, or its log cannot be written here.
+    /// It died, its state is unknown because its host is lost, or its log cannot be written on this machine.
     pub fn check(&self) -> Result<(), FarRoleError> {
         if self.heard.lock().stopped {
             return Ok(());
@@ -393,7 +394,7 @@ impl FarRole {
         }
     }
 
-    /// Puts it out of service, and waits until that is verified.
+    /// Takes the role out of service, and waits until that is verified.
     ///
     /// # Errors
     /// The outage can't be verified, or the host is lost.
@@ -404,10 +405,10 @@ impl FarRole {
         }
     }
 
-    /// Puts it back into service, and waits until that is verified.
+    /// Puts the role back into service, and waits until that is verified.
     ///
     /// # Errors
-    /// It was not out of service, is not back, or the host is lost.
+    /// It was not out of service, is not back in service, or the host is lost.
     pub fn put_back(&self) -> Result<Proof, FarRoleError> {
         match self.ask(RoleOrder::Mend)? {
             RoleNews::Back { proof, pid } => {
@@ -418,7 +419,7 @@ impl FarRole {
         }
     }
 
-    /// Ends it, and waits until it has ended.
+    /// Ends the role, and waits until it has ended.
     ///
     /// # Errors
     /// The host is lost.
@@ -442,12 +443,12 @@ impl FarRole {
         })
     }
 
-    /// Locks the conversation with the role until this is dropped.
+    /// Locks the conversation with the role until the guard is dropped.
     pub fn talk(&self) -> MutexGuard<'_, ()> {
         self.talking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends it a line. Unread lines from before are discarded.
+    /// Sends the role a line. Discards earlier lines that have not been read.
     ///
     /// # Errors
     /// The host is lost.
@@ -456,10 +457,10 @@ impl FarRole {
         self.tell(RoleOrder::Say(line))
     }
 
-    /// The next line it prints.
+    /// The next line that the role prints.
     ///
     /// # Errors
-    /// None in this time, or none will follow.
+    /// None arrives in this time, or none will follow.
     pub fn hear(&self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         let found = self
             .heard
@@ -494,7 +495,7 @@ impl FarRole {
                 what,
             });
         }
-        // It may answer an earlier order that timed out.
+        // It may be the answer to an earlier order that timed out.
         self.heard.lock().answer = None;
         self.tell(order)?;
         self.answer(self.answer_max)
@@ -545,19 +546,19 @@ impl FarRole {
 
 impl Drop for FarRole {
     fn drop(&mut self) {
-        // If it has ended, the order has no effect.
+        // If the role has ended, the order has no effect.
         let _ = self.tell(RoleOrder::Stop);
     }
 }
 
-/// The roles of a host, in its thread.
+/// The roles of a host, as held by its thread.
 #[derive(Debug, Default)]
 pub(super) struct HeldRoles {
     heard: BTreeMap<u32, Arc<HeardRole>>,
 }
 
 impl HeldRoles {
-    /// Has the host start or admit a role.
+    /// Makes the host start or admit a role.
     pub fn begin(
         &mut self,
         role: u32,
@@ -583,7 +584,7 @@ impl HeldRoles {
         }
     }
 
-    /// Handles a message about roles; `estimate` is for the host's clock. Other messages are returned.
+    /// Handles a message about roles; `estimate` is for the host's clock. Returns other messages unchanged.
     pub fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>) -> Option<HostNews> {
         let HostNews::Role(role, news) = news else {
             return Some(news);
@@ -610,7 +611,7 @@ impl HeldRoles {
 mod tests {
     use super::*;
 
-    /// A log is kept in order, and says where it ends because the host was lost.
+    /// A log keeps its order, and says where it ends if the host was lost.
     #[test]
     fn a_log_is_kept_until_its_host_is_lost() {
         let folder = tempfile::tempdir().unwrap();
@@ -632,7 +633,7 @@ mod tests {
         assert!(heard.lock().log.as_ref().unwrap().check().is_ok());
     }
 
-    /// An agent may refuse a role that has served for a while; later orders then fail at once.
+    /// An agent may refuse a role that has served for a while; later orders then fail immediately.
     #[test]
     fn a_role_that_was_refused_stays_refused() {
         let fleet = Arc::new(Fleet::new(
@@ -674,7 +675,7 @@ mod tests {
             assert_eq!(said.unwrap(), "host far: its thread panicked");
             assert_eq!(role.hear(answer_max), Err(RecvTimeoutError::Disconnected));
         }
-        // A stopped role gets no orders, as its host would not answer.
+        // A stopped role is sent no orders, as its host would not answer.
         role.heard.take(RoleNews::Stopped);
         assert!(role.stop().is_ok() && role.check().is_ok());
         let said = role.put_away(RoleOutage::Kill).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! What the hosts of a load open: a given URL, or that of a target which the experiment serves and which gets its port
-//! when it starts, after the loads were planned. All hosts open the same device, or each has its own.
+//! The URL that a load's hosts open: a given one, or that of a target which the experiment serves and whose port is
+//! known only when it starts, after the loads were planned. All hosts open the same device, or each has its own.
 //!
 //! The rule: a served target is started before any load on it is opened.
 
@@ -21,7 +21,7 @@ impl TargetUrl {
     /// Sets the URL at which the target listens.
     ///
     /// # Panics
-    /// When it is already known: a target is started once.
+    /// If it is already known: a target is started only once.
     pub fn listens(&self, url: String) {
         assert!(self.0.set(Secret(url)).is_ok(), "a target is started once");
     }
@@ -29,7 +29,7 @@ impl TargetUrl {
     /// The URL.
     ///
     /// # Panics
-    /// When the target was not started.
+    /// If the target was not started.
     pub fn get(&self) -> Secret {
         self.0
             .get()
@@ -38,12 +38,12 @@ impl TargetUrl {
     }
 }
 
-/// What each host of a load opens.
+/// What the hosts of a load open.
 #[derive(Clone, Debug)]
 pub enum HostedUrl {
     /// The same device, whose region all workers share.
     Shared(TargetUrl),
-    /// A separate device per host, by the host's name. Only that host's workers use it.
+    /// A separate device per host, keyed by the host's name. Only that host's workers use it.
     Own(BTreeMap<String, TargetUrl>),
 }
 
@@ -51,7 +51,7 @@ impl HostedUrl {
     /// The URL that this host opens.
     ///
     /// # Panics
-    /// When the target was not started, or the map has no entry for this host.
+    /// If the target was not started, or the map has no entry for this host.
     pub fn of(&self, host: &str) -> Secret {
         match self {
             HostedUrl::Shared(url) => url.get(),

@@ -1,4 +1,4 @@
-//! Loads on hosts that this process serves itself, over loopback.
+//! Tests with loads on hosts that this process serves itself, over loopback.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::{
 /// Longer than a busy machine takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A backend whose opening panics.
+/// A backend that panics when opened.
 const PANICS: &[BackendEntry] = &[BackendEntry {
     name: "panics",
     help: "For a test",
@@ -37,7 +37,7 @@ const PANICS: &[BackendEntry] = &[BackendEntry {
     foresee: |_, _| Ok(None),
 }];
 
-/// An agent in this process, which listens until it is dropped.
+/// An agent in this process that listens until dropped.
 struct Served {
     place: HostPlace,
     stop: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ struct Served {
     _folder: tempfile::TempDir,
 }
 
-/// The certificates of an agent on loopback, and the path of its controller's file.
+/// The certificates for an agent on loopback, and the path of its controller's identity file.
 fn certificates() -> (tempfile::TempDir, AgentTls, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::in_folder(folder.path()).unwrap();
@@ -137,9 +137,9 @@ fn open(load: &HostLoad) -> Result<Vec<String>, LoadError> {
     load.open(&LoadTarget::default(), &AtomicBool::new(false))
 }
 
-/// A load that this side and its agents know only by its entry in the table.
+/// A load that both this side and its agents know only through its entry in the table.
 #[test]
-fn any_load_that_can_runs_on_other_hosts() {
+fn a_load_known_only_by_its_table_entry_runs_on_other_hosts() {
     let served =
         |allowed: &[&str]| Served::start(AllowList::only(allowed.iter().copied(), &[]).unwrap());
     let (a, b, strict) = (served(&["nap:"]), served(&["nap:"]), served(&["memory:"]));
@@ -176,9 +176,9 @@ fn any_load_that_can_runs_on_other_hosts() {
     load.close().unwrap();
 }
 
-/// With more workers than the collector's channel holds, each still gets its end.
+/// With more workers than the collector's channel holds, each worker's end is still received.
 #[test]
-fn a_host_that_refuses_many_workers_is_heard() {
+fn a_refusal_ends_more_workers_than_the_channel_holds() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
     let load = load(&[("a", &host.place)], 70, false);
     let error = open(&load).unwrap_err().to_string();
@@ -188,7 +188,7 @@ fn a_host_that_refuses_many_workers_is_heard() {
     );
 }
 
-/// An agent that answers clock questions, and passes everything else to `other` until that returns `false` or the
+/// An agent that answers clock requests, and passes everything else to `other` until that returns `false` or the
 /// controller is gone.
 fn answer_by_hand(
     listener: &TcpListener,
@@ -250,9 +250,9 @@ fn a_host_that_is_lost_while_targets_are_opened_is_an_error() {
     agent.join().unwrap();
 }
 
-/// A fault that isn't verified in time is taken back, or reported as left.
+/// A fault that isn't verified in time is undone, or reported as possibly still in effect.
 #[test]
-fn a_fault_that_does_not_show_is_taken_back() {
+fn a_fault_that_is_not_verified_is_undone() {
     let proof = || Proof {
         at: Nanos(1),
         seen: Nanos(2),
@@ -317,7 +317,7 @@ fn a_fault_that_does_not_show_is_taken_back() {
     );
 }
 
-/// A fault that isn't in effect causes no request: its answer would never come.
+/// A fault that isn't in effect causes no request, because its answer would never come.
 #[test]
 fn a_fault_that_has_failed_is_not_removed() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
@@ -350,9 +350,9 @@ fn a_fault_that_has_failed_is_not_removed() {
     );
 }
 
-/// A host that doesn't get ready delays neither a stop of the experiment nor anything beyond the limit.
+/// A host that doesn't become ready delays neither a stop of the experiment nor the limit for opening.
 #[test]
-fn opening_ends_with_its_limit_and_when_stopped() {
+fn opening_ends_at_its_time_limit_and_when_stopped() {
     let host = Served::start(AllowList::everything());
     let load = load(&[("a", &host.place)], 2, false);
     let stopped = load.open(&LoadTarget::default(), &AtomicBool::new(true));
@@ -372,7 +372,7 @@ fn opening_ends_with_its_limit_and_when_stopped() {
     );
 }
 
-/// Stopping an experiment doesn't wait for unreachable hosts: here, one that never greets.
+/// Stopping an experiment doesn't wait for unresponsive hosts, such as one that never sends a greeting.
 #[test]
 fn connecting_ends_when_stopped() {
     let (_folder, _, controller) = certificates();
@@ -431,7 +431,7 @@ fn a_run_without_a_thread_is_released() {
     assert_eq!(host.hear(until()).unwrap(), Some(HostNews::Released));
 }
 
-/// The agent still answers clock questions: only the run's thread is gone.
+/// The agent still answers clock requests: only the run's thread is gone.
 #[test]
 fn a_panic_of_a_run_is_reported() {
     let host = Served::start(AllowList::everything());
@@ -444,9 +444,10 @@ fn a_panic_of_a_run_is_reported() {
     );
 }
 
-/// A guest's agent is reached by the socket in its service's folder, once services run; a missing one is reported.
+/// A guest's agent is reached through the socket in its service's folder once services are running; a missing socket is
+/// reported.
 #[test]
-fn guests_are_reached_by_a_socket() {
+fn guests_are_reached_through_a_socket() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("vm")).unwrap();
     let address = HostAddress::Guest {

@@ -1,6 +1,6 @@
 //! Samples of other hosts, requested by the experiment's monitoring and converted to our clock by the host's thread.
 //!
-//! The rule: each request ends with one report, even if the host is lost; no sample follows it.
+//! The rule: each request ends with a single report, even if the host is lost; no sample follows it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::clock::ClockEstimate;
 use crate::remote::{HostError, RemoteHost};
 use crate::session::HostNews;
 
-/// Maximum notes kept about a host's samples.
+/// Maximum number of notes kept about a host's samples.
 const NOTES_MAX: usize = 100;
 
 /// A request for samples of a host.
 pub struct WatchTask {
-    /// Which probes, and how often.
+    /// The probes, and the sampling interval.
     pub probes: Probes,
-    /// Gets each sample, with its times on our clock and under the host's name in the experiment.
+    /// Receives each sample, with its times on our clock and under the host's name in the experiment.
     pub take: Box<dyn FnMut(Sample) + Send>,
-    /// Gets the end once, after the last sample.
+    /// Receives the outcome, once, after the last sample.
     pub over: SyncSender<WatchEnd>,
 }
 
@@ -41,15 +41,15 @@ impl fmt::Debug for WatchTask {
 /// The outcome of sampling a host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchEnd {
-    /// As counted by its agent; of a lost host, only what it had reported until then.
+    /// The totals counted by the agent; for a lost host, what it had reported until then.
     pub report: WatchReport,
     /// Samples received.
     pub came: u64,
     /// Remarks for the user.
     pub notes: Vec<String>,
-    /// How far their times may be off.
+    /// How far the samples' times may be off.
     pub clock_error_us: Option<f64>,
-    /// Bytes sent to the agent and received from it meanwhile, for all purposes.
+    /// Bytes sent to the agent and received from it during sampling, for all purposes.
     pub bytes: [u64; 2],
     /// Why the host was lost.
     pub lost: Option<String>,
@@ -68,7 +68,7 @@ impl Fleet {
         )
     }
 
-    /// Makes its samples due at `first` on our clock, and at each interval from there.
+    /// Schedules the host's samples: the first at `first` on our clock, then one per interval.
     ///
     /// # Errors
     /// There is no such host, or it was never connected.
@@ -76,7 +76,7 @@ impl Fleet {
         self.tell(host, Lane::default(), HostThreadOrder::WatchFrom(first))
     }
 
-    /// Takes a last sample.
+    /// Makes the host take a last sample.
     ///
     /// # Errors
     /// There is no such host, or it was never connected.
@@ -85,13 +85,13 @@ impl Fleet {
     }
 }
 
-/// Sampling of a host that is in progress.
+/// Sampling in progress on a host.
 pub(super) struct HeldWatch {
     host: Arc<str>,
     task: WatchTask,
     end: WatchEnd,
     bytes_before: [u64; 2],
-    /// The host was asked to stop.
+    /// Whether the host was asked to stop.
     pub ending: bool,
 }
 
@@ -113,7 +113,7 @@ impl HeldWatch {
         })
     }
 
-    /// Handles a message about samples; `estimate` is for the host's clock. Other messages are returned.
+    /// Handles a message about samples; `estimate` is for the host's clock. Returns other messages unchanged.
     pub fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>) -> Option<HostNews> {
         match news {
             HostNews::Sample(sample) => {
@@ -148,7 +148,7 @@ impl HeldWatch {
         }
     }
 
-    /// Reports the end: the host takes no more samples, or was lost.
+    /// Reports the outcome: the host takes no more samples, or was lost.
     pub fn conclude(
         mut self,
         report: Option<WatchReport>,

@@ -116,7 +116,7 @@ const WITHOUT_IO: &[Banned] = &[
     PLAIN_DATA,
 ];
 
-/// It accesses only the files of a result.
+/// It only accesses the files of a result.
 const PLAIN_DATA: Banned = Banned {
     name: "brunt-result",
     paths: &[
@@ -251,11 +251,11 @@ const SHARED_NAMES: &[Shared] = &[
 const BY_TEXT: &[&str] = &[
     // Omits the part of a cause that repeats the message above it: affects wording, not behaviour.
     "brunt-remote/src/error.rs with_causes",
-    // For tests of messages: whether a message names the right setting.
+    // Used in tests of messages: whether a message names the right setting.
     "brunt-result/src/void.rs is_named_in",
     // serde reports unknown and missing fields only as text; the result is a hint for the user.
     "brunt-study/src/experiment/wording.rs reworded",
-    // DuckDB has no code for this error; if its text changes, the error is reported as it is.
+    // DuckDB has no code for this error; if its text changes, the error is reported unchanged.
     "brunt/src/commands/sql/duckdb.rs is_too_wide",
 ];
 
@@ -294,7 +294,7 @@ fn results_and_reports_need_no_engine() {
     }
 }
 
-/// An agent's program gives it what saves the packets of a bridge.
+/// The agent's program supplies the code that saves a bridge's packets.
 #[test]
 fn experiments_need_no_captures() {
     for name in ["brunt-host", "brunt-study", "brunt-web"] {

@@ -1,9 +1,8 @@
-//! Translates block requests to SCSI commands, and defines the properties of a LUN that this needs.
+//! Translates block requests to SCSI commands, and defines the LUN properties needed for this.
 //!
-//! One request may take several commands: an unmap longer than the LUN's limit, or a write with
-//! forced unit access on a LUN that has a volatile cache but no FUA bit (a SYNCHRONIZE CACHE
-//! follows). Pure. The one rule: a plan depends only on the facts, the request and its progress, so
-//! that a command can be repeated after a reconnect.
+//! A request may take several commands: an unmap that is longer than the LUN's limit, or a write with forced unit
+//! access on a LUN that has a volatile cache but no FUA bit (a SYNCHRONIZE CACHE follows). Pure. The one rule: a plan
+//! depends only on the facts, the request and its progress, so that a command can be repeated after a reconnect.
 
 use brunt_block::Op;
 use brunt_wire::scsi::cdb::op;
@@ -18,9 +17,9 @@ pub struct PlannedCommand {
     pub direction: DataDirection,
     /// Length of the data (or of the parameter list) in bytes.
     pub data_len: u32,
-    /// Source of the data-out.
+    /// Source of the Data-Out.
     pub data: CommandData,
-    /// How many bytes of the request the command covers.
+    /// Number of the request's bytes that the command covers.
     pub covers: u64,
 }
 
@@ -44,7 +43,7 @@ pub enum CommandData {
     UnmapList {
         /// First block.
         lba: u64,
-        /// Blocks.
+        /// Number of blocks.
         count: u32,
     },
 }
@@ -52,7 +51,7 @@ pub enum CommandData {
 /// How blocks of a LUN can be unmapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnmapBy {
-    /// Not at all.
+    /// Unmapping isn't supported.
     #[default]
     Nothing,
     /// UNMAP (LBPU).
@@ -61,8 +60,7 @@ pub enum UnmapBy {
     WriteSame,
 }
 
-/// Properties of a LUN that affect requests. Read when
-/// the LUN is opened, and again after every reconnect.
+/// Properties of a LUN that affect requests. Read when the LUN is opened and again after every reconnect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Size of a logical block in bytes.
@@ -123,7 +121,7 @@ impl Facts {
 pub struct Progress {
     /// Number of bytes done.
     pub done: u64,
-    /// The flush that replaces a FUA bit was done.
+    /// Whether the flush that replaces a FUA bit was done.
     pub flushed: bool,
 }
 
@@ -188,13 +186,13 @@ pub fn next(
     }
 }
 
-/// Header and one descriptor (SBC-3, 5.28.2).
+/// A header and one descriptor (SBC-3, 5.28.2).
 pub const UNMAP_LIST_BYTES: usize = 24;
 
 /// The parameter list of an UNMAP.
 pub fn unmap_list(lba: u64, count: u32) -> [u8; UNMAP_LIST_BYTES] {
     let mut list = [0; UNMAP_LIST_BYTES];
-    list[1] = 22; // UNMAP DATA LENGTH: what follows it
+    list[1] = 22; // UNMAP DATA LENGTH: number of bytes that follow
     list[3] = 16; // UNMAP BLOCK DESCRIPTOR DATA LENGTH
     list[8..16].copy_from_slice(&lba.to_be_bytes());
     list[16..20].copy_from_slice(&count.to_be_bytes());
@@ -249,7 +247,7 @@ fn write_same(facts: &Facts, lba: u64, left: u64, unmap: bool) -> PlannedCommand
     }
 }
 
-/// 0 blocks means "to the end" (SBC-3, 5.22); used also if the length doesn't fit the field.
+/// 0 blocks means "to the end" (SBC-3, 5.22), which is also used if the length doesn't fit in the field.
 fn synchronize_cache(lba: u64, blocks: u64) -> PlannedCommand {
     let mut cdb = [0; 16];
     match (u32::try_from(lba), u16::try_from(blocks)) {
@@ -335,7 +333,7 @@ mod tests {
 
     /// CDBs follow SBC-3; short ones are used if the address fits.
     #[test]
-    fn cdbs() {
+    fn cdbs_follow_the_standard_and_are_short_if_possible() {
         let check = |what, offset, len, fua, expected: &[&[u8]]| {
             let commands = all(&facts(), what, offset, len, fua);
             let cdbs: Vec<&[u8]> = commands
@@ -410,9 +408,9 @@ mod tests {
         );
     }
 
-    /// Forced unit access works without the bit, and costs nothing without a cache.
+    /// Forced unit access works without the FUA bit, and costs nothing without a cache.
     #[test]
-    fn forced_unit_access() {
+    fn forced_unit_access_works_without_the_fua_bit() {
         let check = |fua, volatile_cache, codes: &[u8]| {
             let facts = Facts {
                 fua,
@@ -472,7 +470,7 @@ mod tests {
                 alua: true,
             });
             let page = vpd(0x83, &body);
-            // The initiator reads this much.
+            // The initiator reads only this much.
             let page = &page[..page.len().min(256)];
             assert_eq!(UnitNames::parse(page).unique, expected);
         };

@@ -1,6 +1,6 @@
-//! Creates a session: connects, logs in, follows redirects, queries the LUN. Blocking,
-//! with an overall deadline; called when a device is opened, and on a separate thread
-//! to restore a lost session, so that the device's thread never waits.
+//! Creates a session: connects, logs in, follows redirects, queries the LUN. Blocking, with an overall deadline; called
+//! when a device is opened, and on a separate thread to restore a lost session, so that the device's thread never
+//! waits.
 //!
 //! The one rule: the result is ready for full-feature phase, with no unread data in its sockets. Failures that the
 //! network may have caused are retried and counted; refusals by the target aren't.
@@ -39,7 +39,7 @@ use crate::device_errors;
 const REDIRECTS_MAX: u32 = 4;
 /// The first CmdSN of a session.
 const FIRST_CMD_SN: u32 = 1;
-/// Longest request if the LUN reports no limit, and the limit for any single request.
+/// Longest request if the LUN reports no limit, and the upper limit for any request.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 /// How long a LUN may report "becoming ready".
 const READY_WAIT: Duration = Duration::from_secs(10);
@@ -68,13 +68,13 @@ pub enum ConnectError {
     /// The TCP connection failed.
     #[error("{0}: cannot connect: {1}")]
     Connect(PortalAddress, io::Error),
-    /// The connection broke, or timed out.
+    /// The connection broke or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(PortalAddress, &'static str, io::Error),
     /// The login failed.
     #[error("{0}: {1}")]
     Login(PortalAddress, LoginError),
-    /// The target broke the protocol after login.
+    /// The target violated the protocol after login.
     #[error("{0}: {1}")]
     Violation(PortalAddress, Violation),
     /// A digest was wrong.
@@ -100,15 +100,15 @@ impl ReconnectError for ConnectError {
         match self {
             ConnectError::Login(_, error) => error.is_transient(),
             ConnectError::GaveUp { last, .. } => last.is_transient(),
-            // A starting target has its LUNs a little later than its portal.
+            // A starting target opens its portal slightly before its LUNs are available.
             _ => true,
         }
     }
 }
 
 impl ConnectError {
-    /// Whether the network may be the cause, so that an immediate
-    /// retry may help. A refusal by the target would only be repeated.
+    /// Whether the network may be the cause, so that an immediate retry may help. If the target refused, it would
+    /// refuse again.
     fn is_of_the_network(&self) -> bool {
         match self {
             // Refused or unreachable: the network delivered an answer.
@@ -134,9 +134,9 @@ impl From<ConnectError> for OpenError {
     }
 }
 
-/// Creates a session of `config.connections` connections and reads the LUN's
-/// properties, in as many attempts as fit into the configured timeout. All attempts
-/// use the same ISID, so a session left over from an earlier attempt is reinstated.
+/// Creates a session with `config.connections` connections and reads the LUN's properties, with as many attempts as fit
+/// in the configured timeout. All attempts use the same ISID, so a session left over from an earlier attempt is
+/// reinstated.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -177,7 +177,7 @@ fn over_the_network<T>(
     )
 }
 
-/// Like [`establish`], but in a single attempt, for callers with their own retry policy.
+/// Like [`establish`], but makes a single attempt, for callers with their own retry policy.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -256,7 +256,7 @@ fn attempt(
     })
 }
 
-/// The targets behind a portal (SendTargets), in as many attempts as fit into the configured timeout.
+/// Lists the targets behind a portal (SendTargets), with as many attempts as fit in the configured timeout.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -311,7 +311,7 @@ pub fn random_isid() -> [u8; 6] {
     isid
 }
 
-/// Logs in one connection, following redirects.
+/// Logs in on one connection, following redirects.
 fn log_in(
     address: &PortalAddress,
     config: &LoginConfig,
@@ -405,7 +405,7 @@ impl Wire {
     fn read(&mut self, bytes: &mut [u8], during: &'static str) -> Result<(), ConnectError> {
         let mut at = 0;
         while at < bytes.len() {
-            // Set for each read, so that a target that sends byte by byte gets no extra time.
+            // Updated for each read, so that a target that sends byte by byte doesn't get more time.
             let _ = self.socket.set_read_timeout(Some(left(self.deadline)));
             let failed = match self.socket.read(&mut bytes[at..]) {
                 Ok(0) => io::Error::new(
@@ -478,7 +478,7 @@ struct LunProber {
     clock: Clock,
 }
 
-/// The answer to a command: its data, or an error with its sense data.
+/// The answer to a command: its data, or an error with sense data.
 type ProbeAnswer = Result<Vec<u8>, DeviceError>;
 
 /// LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
@@ -514,11 +514,11 @@ impl LunProber {
         }
     }
 
-    /// Runs one command, and repeats it after unit attentions.
+    /// Runs one command, repeating it after unit attentions.
     fn run(&mut self, cdb: &[u8], answer_len: usize) -> Result<ProbeAnswer, ConnectError> {
         let mut padded_cdb = [0; 16];
         padded_cdb[..cdb.len()].copy_from_slice(cdb);
-        // Limit for queued unit attentions; more won't end.
+        // Limit on queued unit attentions; beyond it, they are assumed to be endless.
         for _ in 0..16 {
             let answer = self.run_once(padded_cdb, answer_len)?;
             match answer {
@@ -637,7 +637,7 @@ impl LunProber {
         loop {
             match self.run(&[op::TEST_UNIT_READY], 0)? {
                 Ok(_) => return Ok(()),
-                // Another nexus's reservation, which may still allow reads.
+                // Another nexus holds a reservation, which may still allow reads.
                 Err(DeviceError::Refused {
                     kind: RefusalKind::Conflict,
                     ..
@@ -672,7 +672,7 @@ impl LunProber {
                 facts.unmapped_reads_zeros = capacity.unmapped_reads_zeros;
                 (capacity.last_lba, capacity.block_bytes)
             }
-            // Old and small LUNs only support the short form.
+            // Old and small LUNs support only the short form.
             _ => {
                 let bytes = self
                     .run(&[op::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?
@@ -689,7 +689,7 @@ impl LunProber {
         Ok(())
     }
 
-    /// Vital product data: serial number, block limits, provisioning. A LUN may lack any of them.
+    /// Reads the vital product data: serial number, block limits, provisioning. A LUN may lack any of them.
     fn pages(&mut self, facts: &mut Facts) -> Result<(), ConnectError> {
         let vpd = |code: u8| [op::INQUIRY, 1, code, 1, 0];
         let Ok(supported) = self.run(&vpd(page::SUPPORTED), 256)? else {
@@ -713,7 +713,7 @@ impl LunProber {
         if has(page::BLOCK_LIMITS)
             && let Ok(limits) = self.run(&vpd(page::BLOCK_LIMITS), 256)?
         {
-            // SBC-3, 6.6.4; zero means no limit reported.
+            // SBC-3, 6.6.4; zero means that no limit is reported.
             let transfer = u64::from(be32(&limits, 8)) * u64::from(facts.block_bytes);
             if transfer > 0 {
                 facts.transfer_bytes_max = transfer.min(u64::from(TRANSFER_BYTES_MAX)) as u32;
@@ -739,7 +739,7 @@ impl LunProber {
         Ok(())
     }
 
-    /// The caching page, and the device-specific byte of the header.
+    /// Reads the caching page, and the device-specific byte of the header.
     fn mode(&mut self, facts: &mut Facts) -> Result<(), ConnectError> {
         // Without block descriptors (DBD), the page follows the header.
         let six = self.run(&[op::MODE_SENSE_6, 0x08, 0x08, 0, 192, 0], 192)?;

@@ -1,12 +1,12 @@
 //! The initiator as a device: sessions on the thread's ring.
 //!
-//! [`InitiatorSession`] has the protocol rules; this module moves the bytes. Long payloads are received directly into
-//! their request's buffer; short ones are parsed, many from one receive. All pending commands are sent in one vectored
-//! call. Requests allocate nothing.
+//! [`InitiatorSession`] implements the protocol rules; this module moves the bytes. Long payloads are received directly
+//! into their request's buffer; short ones are parsed, many from a single receive. All pending commands are sent in one
+//! vectored call. Requests allocate nothing.
 //!
-//! A lost session is restored as [`ReconnectState`] specifies (first after the target's Time2Wait), for the URL's `reconnect`
-//! time; unanswered requests are sent again on the new session. A permanent refusal (such as a wrong secret) ends this
-//! at once. After that, every request fails with [`DeviceError::Gone`].
+//! A lost session is restored as [`ReconnectState`] specifies (first after the target's Time2Wait), for as long as the
+//! URL's `reconnect` allows; unanswered requests are sent again on the new session. A permanent refusal (such as a
+//! wrong secret) ends the attempts at once. After that, every request fails with [`DeviceError::Gone`].
 //!
 //! The one rule: connecting happens on another thread, which passes the sockets back; `submit` and `poll` never wait.
 
@@ -37,7 +37,7 @@ use super::session::{
 use super::url::{InitiatorConfig, OPTIONS};
 use crate::device_errors;
 
-/// Size of the receive buffer: twice a queue of 32 responses of 4 KiB with headers, and it still fits in the L2 cache.
+/// Size of the receive buffer: twice a queue of 32 responses of 4 KiB with headers; still fits in the L2 cache.
 const RX_BYTES: usize = 256 << 10;
 
 /// This backend's entry in the table of backends.
@@ -157,9 +157,9 @@ fn identity(facts: &Facts) -> String {
     )
 }
 
-/// Identifies the LUN by its path, with the portal's name and with its address, and by its own names: a portal may have
-/// several names, and a LUN several portals. Without a unique name, units that look alike are the same if their targets'
-/// names, which are unique by iSCSI's rules, and their numbers are.
+/// Identifies the LUN by its path, with the portal's name and with its address, and by the LUN's own names: a portal
+/// may have several names, and a LUN several portals. If a LUN has no unique name, units that look alike are the same
+/// if their LUN and their target's name match; iSCSI requires target names to be unique.
 fn storage(config: &InitiatorConfig, established: &Established) -> Vec<StorageId> {
     let facts = &established.facts;
     let peer = established.sockets.first().map(TcpStream::peer_addr);
@@ -297,7 +297,7 @@ impl Device for InitiatorDevice {
 struct SessionLink {
     session: InitiatorSession,
     connections: Vec<ConnectionStream>,
-    /// For each task: the connection that has its data.
+    /// The connection that has each task's data.
     lent: Vec<Option<(usize, Lent)>>,
     /// Answered tasks whose data is still being sent.
     stuck: Vec<u16>,
@@ -464,7 +464,7 @@ impl SessionLink {
         let mut trouble = None;
         for number in 0..self.connections.len() {
             let event = self.connections[number].stream.poll();
-            // Even without an event: a placed payload may have been filled from buffered data.
+            // Do this even without an event: a placed payload may have been filled from buffered data.
             if event.received
                 && let Err(why) = self.receive(number, now)
             {
@@ -497,8 +497,8 @@ impl SessionLink {
         self.send(now);
     }
 
-    /// Parses what one connection received. (Long because it is one state machine: a PDU's header, payload and trailer
-    /// depend on each other's lengths.)
+    /// Parses the bytes received on one connection. (Long because it is one state machine: a PDU's header, payload and
+    /// trailer depend on each other's lengths.)
     fn receive(&mut self, number: usize, now: Nanos) -> Result<(), ReceiveError> {
         let session = &mut self.session;
         let ConnectionStream {
@@ -559,7 +559,7 @@ impl SessionLink {
                             stream.place(PayloadPlace::Buf(buf), piece.start as u64, piece.len);
                             *state = Receiving::Payload(bhs, piece);
                         }
-                        // The rest is short and fits: SHORT_DATA_BYTES_MAX is below the buffer size.
+                        // The rest is short and will fit: SHORT_DATA_BYTES_MAX is below the buffer size.
                         _ => return Ok(()),
                     }
                 }
@@ -593,7 +593,7 @@ impl SessionLink {
         }
     }
 
-    /// Retires answered tasks whose data is back.
+    /// Retires answered tasks whose data has been returned.
     fn complete(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         for _ in 0..self.stuck.len() {
             let task = self.stuck.remove(0);
@@ -665,7 +665,7 @@ impl Reconnecting for SessionLink {
         self.config.name()
     }
 
-    /// Detects a different LUN in place of the opened one, so that nothing is written to it.
+    /// Detects that a different LUN has taken the place of the opened one, so that nothing is written to it.
     fn changed(&self, established: &Established) -> Option<String> {
         let (old, new) = (&self.facts, &established.facts);
         if !old.may_be_same(new) {
@@ -695,7 +695,7 @@ impl Reconnecting for SessionLink {
         }
         self.connections = connections;
         self.session.attach(attachment, facts, now);
-        // Start to receive, so that pings and messages are handled before the first command.
+        // Start receiving, so that pings and messages are handled before the first command.
         for connection in &mut self.connections {
             connection.stream.arm();
         }
@@ -716,7 +716,7 @@ impl Reconnecting for SessionLink {
 }
 
 impl Drop for SessionLink {
-    /// Logs out if that is possible without waiting: the target then frees the session at once.
+    /// Logs out if that is possible without waiting, so that the target frees the session at once.
     fn drop(&mut self) {
         use io::Write;
         if !self.reconnect.is_up() || self.session.outstanding() > 0 {

@@ -1,6 +1,5 @@
-//! SendTargets in a discovery session, on the initiator's side (RFC 7143, appendix C). Called by
-//! `connect` after the login of such a session. The one rule: a target's list is bounded in bytes
-//! and in records.
+//! The initiator side of SendTargets in a discovery session (RFC 7143, appendix C). Called by `connect` after logging
+//! in to such a session. The one rule: a target's list is bounded in bytes and in records.
 
 use brunt_wire::iscsi::pdu::{self, Bhs, Opcode, RESERVED_TAG, TextRequest, TextResponse, U24};
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
@@ -42,7 +41,7 @@ impl Discovery {
     /// Limit for the text of all responses: 64 Ki targets with room for their addresses.
     const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-    /// Starts a discovery after the login with the result `login`; returns its first request, too.
+    /// Starts a discovery after the login that returned `login`; also returns the first request.
     pub fn start(login: &InitiatorLogin, cmd_sn: u32) -> (Discovery, Vec<u8>) {
         let discovery = Discovery {
             cmd_sn,
@@ -124,8 +123,7 @@ mod tests {
     use super::*;
     use crate::params::Params;
 
-    /// Targets and addresses are returned in order, over
-    /// several responses; an endless text is aborted.
+    /// Targets and addresses are returned in order, across several responses; an endless text is aborted.
     #[test]
     fn targets_and_addresses_are_returned_in_order() {
         let login = InitiatorLogin {

@@ -1,8 +1,8 @@
-//! The initiator's side of a login (RFC 7143, 6 and 13).
+//! The initiator side of a login (RFC 7143, 6 and 13).
 //!
-//! [`Login`] processes the target's PDUs and returns the next one to send; `connect` moves the
-//! bytes. Pure. The one rule: nothing from the target is trusted: tags, stages, answers and lengths
-//! are checked against the requests, and a login has a bounded number of exchanges.
+//! [`Login`] processes the target's PDUs and returns the next PDU to send; `connect` moves the bytes. Pure. The one
+//! rule: nothing from the target is trusted: tags, stages, answers and lengths are checked against the requests, and a
+//! login has a bounded number of exchanges.
 
 use brunt_wire::iscsi::pdu::{self, Bhs, LoginRequest, LoginResponse, Opcode, U24, code, padded};
 use brunt_wire::iscsi::text::{parse_pairs, push_pair};
@@ -12,12 +12,12 @@ use super::login_error::LoginError;
 use crate::chap::{self, Challenge, Credentials};
 use crate::params::{IscsiRole, Negotiation, Params, Wishes};
 
-/// Maximum number of exchanges in a login: two of security, one or two of operation, and some more
-/// for a target that sends its keys one by one.
+/// Maximum number of exchanges in a login: two for security, one or two for operational keys, and some more for targets
+/// that send their keys one by one.
 const EXCHANGES_MAX: u32 = 32;
-/// Limit for the keys of one logical message, over all its PDUs with the C bit.
+/// Limit on the keys of one logical message, across all its PDUs with the C bit.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Limit for a data segment during login, before anything is negotiated (RFC 7143, 13.12).
+/// Limit on a data segment during login, before anything is negotiated (RFC 7143, 13.12).
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
 /// The tag of login and text requests: only one is outstanding at a time.
 pub(super) const TAG: u32 = 1;
@@ -112,8 +112,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Starts a login; returns its first request, too.
-    /// `challenge` is for the target, with mutual CHAP.
+    /// Starts a login; also returns the first request. `challenge` is for the target, with mutual CHAP.
     pub fn start(
         config: LoginConfig,
         place: ConnectionPlace,
@@ -142,7 +141,7 @@ impl Login {
             }
             None => keys.push(("SessionType", "Discovery".to_string())),
         }
-        // With credentials, but without mutual CHAP, the target decides whether to use them.
+        // With credentials but without mutual CHAP, the target decides whether to use CHAP.
         keys.push((
             "AuthMethod",
             match &chap {
@@ -407,7 +406,7 @@ impl Login {
     }
 }
 
-/// Header, data, padding; login and discovery PDUs have no digests.
+/// Header, data and padding; login and discovery PDUs have no digests.
 pub(super) fn whole_pdu(header: &[u8], data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(header.len() + padded(data.len()));
     bytes.extend_from_slice(header);
@@ -480,8 +479,7 @@ mod tests {
     const TO_OPERATIONAL: u8 = 0x81;
     const TO_FULL_FEATURE: u8 = 0x87;
 
-    /// Runs a login with these responses, one for each request; returns the outcome and the keys of
-    /// our last request.
+    /// Runs a login with these responses, one for each request; returns the outcome and the keys of our last request.
     fn run(
         config: LoginConfig,
         answers: &[Say],
@@ -532,7 +530,7 @@ mod tests {
 
     /// Without authentication, two exchanges lead to full-feature phase with the negotiated values.
     #[test]
-    fn plain_login() {
+    fn a_login_without_authentication_takes_two_exchanges() {
         let answers = [
             say(
                 TO_OPERATIONAL,
@@ -563,9 +561,9 @@ mod tests {
         );
     }
 
-    /// CHAP, one-way and mutual, with the target's side of `chap`.
+    /// CHAP, one-way and mutual, with the target's side from `chap`.
     #[test]
-    fn chap_login() {
+    fn chap_works_one_way_and_mutual() {
         let check = |mutual: bool| {
             let own = Some(Credentials::new("target", *b"secret of target"));
             let users = [chap::ChapUser {
@@ -613,7 +611,7 @@ mod tests {
 
     /// A redirect returns the address that the target gave.
     #[test]
-    fn redirect() {
+    fn a_redirect_returns_the_address_from_the_target() {
         let moved = Say {
             status: 0x0102,
             ..say(0, &[("TargetAddress", "192.0.2.7:3261,1")])
@@ -629,9 +627,9 @@ mod tests {
         assert_eq!(address, "192.0.2.7:3261,1");
     }
 
-    /// A message over several PDUs is reassembled.
+    /// A message split over several PDUs is reassembled.
     #[test]
-    fn continued_message() {
+    fn a_message_over_several_pdus_is_reassembled() {
         let answers = [
             say(0x40, &[("TargetPortalGroupTag", "1")]),
             say(TO_OPERATIONAL, &[("AuthMethod", "None")]),
@@ -648,8 +646,8 @@ mod tests {
         );
     }
 
-    /// Refusals are worded as sentences and include the status; transient ones are distinguished
-    /// from permanent ones.
+    /// Refusals are worded as sentences that include the status; transient refusals are distinguished from permanent
+    /// ones.
     #[test]
     fn transient_refusals_are_distinguished_from_permanent_ones() {
         let check = |status, words: &str, transient| {
@@ -674,9 +672,9 @@ mod tests {
         check(0x02ff, "gave no reason", false);
     }
 
-    /// Whatever a hostile or broken target sends ends the login with an error.
+    /// Anything that a hostile or broken target sends ends the login with an error.
     #[test]
-    fn hostile_targets() {
+    fn anything_from_a_hostile_target_ends_the_login() {
         let check = |config: LoginConfig, answers: &[Say]| {
             let (outcome, _) = run(config, answers);
             assert!(outcome.is_err(), "{outcome:?}");
@@ -742,7 +740,7 @@ mod tests {
                 say(TO_OPERATIONAL, &[]),
             ],
         );
-        // Endless continuations, or the same stage without end.
+        // Endless continuations, and the same stage again and again.
         check(config(), &vec![say(0x40, &[("X-a", "b")]); 40]);
         check(
             config(),
@@ -755,9 +753,9 @@ mod tests {
         check(no_secret, &[]);
     }
 
-    /// No PDU, whatever its opcode and length, makes the state machine panic.
+    /// No PDU makes the state machine panic, whatever its opcode and length.
     #[test]
-    fn any_header_is_survived() {
+    fn no_header_makes_the_login_panic() {
         for byte in 0..=255 {
             for flags in [0, 0x40, 0x80, 0x81, 0x87, 0xff] {
                 let (mut login, _) =

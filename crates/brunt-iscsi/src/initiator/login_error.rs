@@ -1,6 +1,5 @@
-//! Why a login failed, in messages that say what to do. Created by `login` and `discovery`;
-//! `connect` uses them to decide whether to retry. The one rule: that decision depends on the
-//! error's kind, not its text.
+//! Why a login failed, in messages that say what to do. Created by `login` and `discovery`; `connect` uses the errors
+//! to decide whether to retry. The one rule: that decision depends on the error's kind, not its text.
 
 use brunt_wire::Malformed;
 use brunt_wire::iscsi::pdu::code;
@@ -40,11 +39,11 @@ pub enum LoginError {
 }
 
 impl LoginError {
-    /// Whether a later retry may help (the problem is the target's, not ours).
+    /// Whether a later retry may help because the problem is the target's, not ours.
     pub fn is_transient(&self) -> bool {
-        // Class 3 is "target error". TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST end when the
-        // target has noticed that the old session is gone; NOT_FOUND and AUTHORIZATION_FAILURE when
-        // the target has started: access lists often follow targets.
+        // Class 3 is "target error". TOO_MANY_CONNECTIONS and SESSION_DOES_NOT_EXIST go away when the target notices
+        // that the old session is gone; NOT_FOUND and AUTHORIZATION_FAILURE go away when the target has fully started:
+        // access lists are often configured after the targets.
         matches!(
             self,
             LoginError::Refused(

@@ -1,13 +1,12 @@
-//! iSCSI URLs in libiscsi's form, and everything they configure.
+//! iSCSI URLs in libiscsi's syntax, and the resulting configuration.
 //!
 //! ```text
 //! iscsi://[user[%secret]@]host[:port][/target-name/lun][?option=value&…]
 //! ```
 //!
-//! Secrets may also come from the environment, as for libiscsi: `LIBISCSI_CHAP_USERNAME`,
-//! `LIBISCSI_CHAP_PASSWORD`, and for mutual CHAP `LIBISCSI_CHAP_TARGET_USERNAME`,
-//! `LIBISCSI_CHAP_TARGET_PASSWORD`; the URL takes precedence. The one rule: no name, message or
-//! `{:?}` made here contains a secret.
+//! Secrets may also come from the environment, as with libiscsi: `LIBISCSI_CHAP_USERNAME`, `LIBISCSI_CHAP_PASSWORD`,
+//! and for mutual CHAP `LIBISCSI_CHAP_TARGET_USERNAME`, `LIBISCSI_CHAP_TARGET_PASSWORD`; the URL takes precedence. The
+//! one rule: no name, message or `{:?}` output from this module contains a secret.
 
 use std::time::Duration;
 
@@ -124,16 +123,16 @@ impl PortalAddress {
 /// Errors in an iSCSI URL. No message contains a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Does not start with `iscsi://`.
+    /// The URL does not start with `iscsi://`.
     #[error("'//' must follow 'iscsi:'")]
     NoSlashes,
-    /// Neither a name nor an address, or an invalid port.
+    /// The host is neither a name nor an address, or the port is invalid.
     #[error("host[:port] is missing or invalid")]
     Portal,
     /// A target without a LUN.
     #[error("the LUN is missing")]
     NoLun,
-    /// Not a number that fits SAM-5's flat format.
+    /// Not a number that fits in SAM-5's flat format.
     #[error("the LUN must be a number from 0 to 16383")]
     Lun,
     /// Empty, over 223 bytes, or contains a slash.
@@ -170,7 +169,7 @@ impl From<UrlError> for OpenError {
     }
 }
 
-/// The part of a URL before its options.
+/// A URL without its options.
 struct UrlPlace {
     address: PortalAddress,
     /// Empty if the URL only names a portal.
@@ -227,7 +226,7 @@ impl UrlPlace {
     }
 }
 
-/// The settings from a URL and its options.
+/// The configuration given by a URL and its options.
 #[derive(Clone, Debug)]
 pub struct InitiatorConfig {
     /// The first portal to contact.
@@ -248,7 +247,7 @@ pub struct InitiatorConfig {
     pub connections: u16,
     /// Number of sessions per device.
     pub sessions: u16,
-    /// Time limit for one attempt of a command, and for a login.
+    /// Time limit for one attempt of a command and for a login.
     pub timeout: Duration,
     /// How long to try to restore a lost session.
     pub reconnect: Duration,
@@ -276,11 +275,11 @@ impl InitiatorConfig {
         lun_field(self.lun)
     }
 
-    /// Parses the URL after `iscsi:`, and the options; missing secrets come from the environment
-    /// (`env` is `std::env::var`, or a test's function).
+    /// Parses the part of the URL after `iscsi:`, and the options; missing secrets come from the environment (`env` is
+    /// `std::env::var`, or a test's function).
     ///
     /// # Errors
-    /// What is wrong, and what would be right; no secrets.
+    /// The error says what is wrong and what would be correct, without secrets.
     pub fn parse(
         place: &str,
         options: &mut UrlOptions,
@@ -381,7 +380,7 @@ fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Wishes, OpenErro
     Ok(wishes)
 }
 
-/// Both or neither.
+/// Requires both or neither of name and secret.
 fn pair(
     user: Option<String>,
     secret: Option<String>,
@@ -439,7 +438,7 @@ fn size(
     }
 }
 
-/// A name that distinguishes hosts, for a target's access list and log.
+/// A name that identifies the host in a target's access list and log.
 fn default_initiator() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host
@@ -485,9 +484,9 @@ mod tests {
         parse_with(url, &[])
     }
 
-    /// Commands carry the task attribute of the URL.
+    /// Commands carry the task attribute given in the URL.
     #[test]
-    fn tags_are_as_asked_for() {
+    fn commands_carry_the_task_attribute_of_the_url() {
         let tag = |query: &str| parse(&format!("iscsi://h/iqn.2026-11.io.brunt:t/0{query}"));
         let flags = |query: &str| tag(query).unwrap().attribute.flags();
         assert_eq!(
@@ -502,9 +501,9 @@ mod tests {
         assert!(tag("?tag=aca").is_err());
     }
 
-    /// Link-local addresses have a zone: with RFC 6874's %25, or as the system writes it.
+    /// Link-local addresses have a zone, written with RFC 6874's %25 or as the system writes it.
     #[test]
-    fn zones_of_link_local_addresses() {
+    fn link_local_addresses_may_have_a_zone() {
         for place in ["[fe80::1%25eth0]:3261", "[fe80::1%eth0]:3261"] {
             let config = parse(&format!("iscsi://{place}/iqn.2026-11.io.brunt:t/0")).unwrap();
             assert_eq!(
@@ -518,7 +517,7 @@ mod tests {
         }
     }
 
-    /// URLs mean the same as for libiscsi, and their names contain no secret.
+    /// URLs mean the same as with libiscsi, and the names derived from them contain no secret.
     #[test]
     fn urls_mean_the_same_as_for_libiscsi() {
         let check = |url: &str, name: &str, user: Option<&str>| {
@@ -557,7 +556,7 @@ mod tests {
 
     /// Secrets come from the environment if the URL has none.
     #[test]
-    fn environment() {
+    fn secrets_come_from_the_environment_if_the_url_has_none() {
         let env = [
             ("LIBISCSI_CHAP_PASSWORD", "s3cret"),
             ("LIBISCSI_CHAP_TARGET_USERNAME", "t"),

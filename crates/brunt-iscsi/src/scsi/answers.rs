@@ -1,5 +1,5 @@
-//! Commands that the logical unit answers without its medium: INQUIRY, mode pages, capacities,
-//! reports. Pure functions over [`LogicalUnit`]'s state; called by the task set.
+//! Commands that the logical unit answers without its medium: INQUIRY, mode pages, capacities, reports. Pure functions
+//! of [`LogicalUnit`]'s state; called by the task set.
 
 use brunt_block::device::Allocation;
 use brunt_wire::scsi::cdb::{self, Cdb, op};
@@ -170,7 +170,7 @@ pub(super) fn supported_opcodes(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn,
         1 => opcodes::report_one(find(0), rctd),
         2 if known && !with_actions => return Err(Refused::field(2)),
         2 => opcodes::report_one(find(action), rctd),
-        // Either format: the action only matters for codes that have service actions.
+        // Both formats: the action matters only for opcodes that have service actions.
         3 if with_actions => opcodes::report_one(find(action), rctd),
         3 => opcodes::report_one(find(0).filter(|_| action == 0), rctd),
         _ => return Err(Refused::field(2)),
@@ -192,7 +192,7 @@ pub(super) fn supported_task_management(cdb: &Cdb) -> Result<DataIn, Refused> {
     Ok(cut(answer, allocation))
 }
 
-/// Maximum number of descriptors in one answer, whatever the allocation length.
+/// Maximum number of descriptors in an answer, whatever the allocation length.
 const LBA_STATUS_DESCRIPTORS_MAX: usize = 1024;
 
 pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Refused> {
@@ -213,7 +213,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
             .then(|| unit.backend().allocation(at * block_bytes))
             .flatten();
         let (status, run) = match known {
-            // A partly deallocated block is reported as mapped.
+            // A partially deallocated block is reported as mapped.
             Some((Allocation::Deallocated, bytes)) if bytes >= block_bytes => {
                 (1, bytes / block_bytes)
             }
@@ -241,7 +241,7 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
             }
         }
     }
-    // The loop looked for one extra extent, so that the last one reported is complete.
+    // The loop collected one extra extent, so that the last reported one is complete.
     extents.truncate(room.min(LBA_STATUS_DESCRIPTORS_MAX));
     Ok(cut(lba_status(&extents), allocation))
 }

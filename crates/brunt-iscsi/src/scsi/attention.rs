@@ -1,13 +1,12 @@
-//! Unit attention conditions (SAM-5, 5.14), which an initiator must receive before its next command is
-//! executed. Each nexus has a short queue; a full one reports the most general condition, so that nothing is
-//! lost silently.
+//! Unit attention conditions (SAM-5, 5.14), which an initiator must receive before its next command is executed. Each
+//! nexus has a short queue; a full queue reports the most general condition, so that nothing is lost silently.
 
 use brunt_wire::scsi::sense::{Sense, key};
 
-/// Maximum number of conditions kept for one nexus.
+/// Maximum number of conditions queued per nexus.
 pub const ATTENTIONS_MAX: usize = 16;
 
-/// What happened.
+/// The condition to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the standard's own names
 pub enum Attention {
@@ -58,8 +57,7 @@ pub struct Attentions {
 }
 
 impl Attentions {
-    /// Adds a condition. A pending condition isn't repeated; a reset replaces the conditions that
-    /// it makes moot.
+    /// Adds a condition. A pending condition isn't queued twice; a reset replaces the conditions that it makes moot.
     pub fn push(&mut self, attention: Attention) {
         if self.queue.contains(&attention) {
             return;
@@ -75,7 +73,7 @@ impl Attentions {
         self.queue.push(attention);
     }
 
-    /// Takes the oldest condition.
+    /// Removes and returns the oldest condition.
     pub fn pop(&mut self) -> Option<Attention> {
         if self.queue.is_empty() {
             None
@@ -99,9 +97,9 @@ impl Attentions {
 mod tests {
     use super::*;
 
-    /// Conditions keep their order and aren't repeated; resets replace others.
+    /// Conditions keep their order and aren't queued twice; resets replace other conditions.
     #[test]
-    fn queue() {
+    fn conditions_keep_their_order_and_resets_replace_others() {
         let mut a = Attentions::default();
         a.push(Attention::ModeParametersChanged);
         a.push(Attention::ReservationsReleased);

@@ -1,12 +1,12 @@
-//! The types that a transport and a logical unit exchange.
+//! The types exchanged between a transport and a logical unit.
 
 use brunt_block::{Buf, DeviceError};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 use crate::device_errors;
 
-/// The sender of a command: an I_T nexus (SAM-5, 4.7). The names are iSCSI's transport ids; the
-/// number is unique for the life of the process and never reused.
+/// The sender of a command: an I_T nexus (SAM-5, 4.7). The names are iSCSI's transport IDs; the number is unique for
+/// the life of the process and never reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nexus {
     /// Never reused.
@@ -31,16 +31,15 @@ pub enum TaskAttribute {
 /// A command as a transport delivers it.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportCommand<'a> {
-    /// The transport's tag, unique among the outstanding commands of this task set; the outcome has
-    /// it too.
+    /// The transport's tag, unique among the outstanding commands of this task set; it is also in the outcome.
     pub tag: u64,
     /// The CDB, at least 16 bytes (longer for an extended CDB).
     pub cdb: &'a [u8],
     /// Task attribute.
     pub attribute: TaskAttribute,
-    /// Bytes the initiator will send (zero if the command does not write).
+    /// Number of bytes that the initiator will send (zero if the command does not write).
     pub data_out_len: u32,
-    /// Bytes the initiator has room for (zero if the command does not read).
+    /// Number of bytes that the initiator has room for (zero if the command does not read).
     pub data_in_len: u32,
 }
 
@@ -49,23 +48,23 @@ pub struct TransportCommand<'a> {
 pub enum Begin {
     /// The command is finished.
     Done(CommandOutcome),
-    /// The command needs no data and is running: the outcome comes from [`super::TaskSet::poll`].
+    /// The command needs no data and is running; the outcome comes from [`super::TaskSet::poll`].
     Pending,
-    /// The command wants `len` bytes of data-out (possibly fewer than the initiator wants to send:
-    /// the transport collects `min(len, data_out_len)`, drops the rest and reports the residual);
-    /// then call [`super::TaskSet::start`] with them.
+    /// The command wants `len` bytes of Data-Out, possibly fewer than the initiator wants to send: the transport
+    /// collects `min(len, data_out_len)`, drops the rest and reports the residual. Then call [`super::TaskSet::start`]
+    /// with the data.
     Wants {
         /// In bytes.
         len: u32,
-        /// Where in the medium ([`brunt_block::Inline`]) the transport may write the data itself,
-        /// in bytes from its start, instead of collecting it: then it calls
-        /// [`super::TaskSet::start_direct`]. Collecting is always allowed.
+        /// Where in the medium ([`brunt_block::Inline`]) the transport may write the data itself instead of collecting
+        /// it, in bytes from its start. If it does, it calls [`super::TaskSet::start_direct`]. Collecting is always
+        /// allowed.
         direct: Option<u64>,
     },
 }
 
-/// The answer to a command. [`ScsiStatus::TaskAborted`] isn't sent to the initiator: the task was
-/// aborted (TAS is zero), and the transport forgets the tag and sends nothing.
+/// The answer to a command. [`ScsiStatus::TaskAborted`] isn't sent to the initiator: the task was aborted (TAS is
+/// zero), so the transport forgets the tag and sends nothing.
 #[derive(Debug)]
 pub struct CommandOutcome {
     /// The command's tag.
@@ -74,11 +73,10 @@ pub struct CommandOutcome {
     pub status: ScsiStatus,
     /// Sense data, with CHECK CONDITION.
     pub sense: Option<Sense>,
-    /// With GOOD: the data that the command returns, truncated to the CDB's allocation length but
-    /// not to the initiator's expected length (so that the transport can report the residual).
+    /// With GOOD: the data that the command returns, truncated to the CDB's allocation length but not to the
+    /// initiator's expected length, so that the transport can report the residual.
     pub data_in: DataIn,
-    /// Number of data-out bytes that the CDB describes,
-    /// from which the transport computes the residual.
+    /// Number of Data-Out bytes that the CDB describes, from which the transport computes the residual.
     pub data_out_len: u32,
 }
 
@@ -109,13 +107,13 @@ impl Refused {
     pub(super) const OUT_OF_RANGE: Refused = Refused::illegal(0x21, 0x00);
     /// PARAMETER LIST LENGTH ERROR.
     pub(super) const LIST_LENGTH: Refused = Refused::illegal(0x1a, 0x00);
-    /// INVALID FIELD IN COMMAND INFORMATION UNIT: the data-out ends within a block.
+    /// INVALID FIELD IN COMMAND INFORMATION UNIT: the Data-Out ends within a block.
     pub(super) const DATA_LENGTH: Refused = Refused::illegal(0x0e, 0x03);
-    /// INVALID FIELD IN CDB, without a field pointer: the CDB's length and the data-out's length
-    /// differ, though each is valid.
+    /// INVALID FIELD IN CDB, without a field pointer: the CDB and the Data-Out have different lengths, though each is
+    /// valid by itself.
     pub(super) const DATA_MISMATCH: Refused = Refused::illegal(0x24, 0x00);
 
-    /// The initiator's view of a device error.
+    /// Converts a device error to what the initiator sees.
     pub(super) fn device(error: DeviceError, writing: bool) -> Refused {
         let sense = match error {
             DeviceError::Refused { kind, said } => {
@@ -132,7 +130,7 @@ impl Refused {
             DeviceError::Os(_) if writing => Sense::new(key::MEDIUM_ERROR, 0x0c, 0x00),
             DeviceError::Os(_) => Sense::new(key::MEDIUM_ERROR, 0x11, 0x00),
             DeviceError::OutOfRange => Sense::new(key::ILLEGAL_REQUEST, 0x21, 0x00),
-            // LOGICAL UNIT COMMUNICATION TIME-OUT, and FAILURE
+            // LOGICAL UNIT COMMUNICATION TIME-OUT and LOGICAL UNIT COMMUNICATION FAILURE
             DeviceError::TimedOut => Sense::new(key::HARDWARE_ERROR, 0x08, 0x01),
             DeviceError::Gone => Sense::new(key::HARDWARE_ERROR, 0x08, 0x00),
             DeviceError::Unsupported => Sense::new(key::ILLEGAL_REQUEST, 0x20, 0x00),

@@ -1,6 +1,6 @@
-//! Commands that need several device requests in sequence: VERIFY, COMPARE AND WRITE, ORWRITE,
-//! WRITE SAME, UNMAP, EXTENDED COPY. Each is a small state machine that receives the result of its
-//! last request and returns the next step. It never accesses the device.
+//! Commands that need several device requests in sequence: VERIFY, COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP,
+//! EXTENDED COPY. Each is a small state machine that receives the result of its last request and returns the next step.
+//! It never accesses the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use brunt_wire::scsi::sense::{Sense, key};
 use super::command::Refused;
 use super::{DataIn, LogicalUnit};
 
-/// Size of a job's requests that move data, in bytes.
+/// Size of a job's requests that transfer data, in bytes.
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
-/// Size of a job's requests that move none, in bytes.
+/// Size of a job's requests that transfer no data, in bytes.
 const FORGET_BYTES: u64 = 256 << 20;
 
 /// One device request.
 #[derive(Debug)]
 pub(super) struct DeviceIo {
-    /// 0 is the unit itself; others are the targets of a copy, from 1.
+    /// 0 is the unit itself; a copy's other units are numbered from 1.
     pub device: usize,
     pub op: Op,
     pub offset: u64,
@@ -47,7 +47,7 @@ pub(super) enum JobStep {
 
 /// A command in progress.
 pub(super) trait Job {
-    /// Returns the next step; `done` is `None` at first and after a wait.
+    /// Returns the next step; `done` is `None` for the first step and after a wait.
     fn step(&mut self, done: Option<IoDone>, pool: &BufPool) -> JobStep;
 }
 
@@ -94,7 +94,7 @@ fn differs(a: &[u8], b: &[u8]) -> Option<usize> {
     a.iter().zip(b).position(|(a, b)| a != b)
 }
 
-/// The data that VERIFY compares with.
+/// The data to compare with in VERIFY.
 pub(super) enum Against {
     /// Nothing: the blocks only have to be readable.
     Nothing,
@@ -154,7 +154,7 @@ impl Job for WriteAndVerify {
             return verify.step(done, pool);
         }
         match done {
-            // Forced, so that the medium is verified.
+            // Forced, so that the medium itself is verified.
             None => JobStep::Submit(write(
                 self.range,
                 0,
@@ -221,7 +221,7 @@ impl Job for ReadModifyWrite {
             if self.at < self.range.len {
                 return JobStep::Submit(read(self.range, self.at, pool));
             }
-            // All of it compared equal: now write it.
+            // Everything compared equal: now write it.
             self.at = 0;
             self.writing = true;
             debug_assert_eq!(self.data.len(), 2 * len);
@@ -245,12 +245,12 @@ impl ReadModifyWrite {
     }
 }
 
-/// WRITE SAME and UNMAP: ranges that are unmapped, zeroed or filled with a block. What the device
-/// can't unmap is zeroed; what it can't zero is written.
+/// WRITE SAME and UNMAP: ranges that are unmapped, zeroed or filled with a block. Ranges that the device can't unmap
+/// are zeroed; ranges that it can't zero are written.
 pub(super) struct Fill {
     pub ranges: Vec<ByteRange>,
     pub how: How,
-    /// The block to write; zeros when empty.
+    /// The block to write; empty for zeros.
     pub block: Buf,
     pub block_bytes: usize,
     pub force: bool,
@@ -323,7 +323,7 @@ impl Fill {
         longest.min(self.ranges[self.index].len - self.at)
     }
 
-    /// A buffer filled with the block; it is made once and reused.
+    /// Returns a buffer filled with the block; it is created once and reused.
     fn take_pattern(&mut self, pool: &BufPool) -> Buf {
         let longest = self
             .ranges
@@ -347,7 +347,7 @@ impl Fill {
     }
 }
 
-/// A single request that moves no data: SYNCHRONIZE CACHE, and flushes for other commands.
+/// A single request that transfers no data: SYNCHRONIZE CACHE, and flushes for other commands.
 pub(super) struct Flush {
     pub range: ByteRange,
 }
@@ -371,7 +371,7 @@ impl Job for Flush {
     }
 }
 
-/// WRITE ATOMIC: an ordinary write, while the range is locked exclusively.
+/// WRITE ATOMIC: an ordinary write while the range is locked exclusively.
 pub(super) struct WriteOnce {
     pub range: ByteRange,
     pub data: Option<Buf>,

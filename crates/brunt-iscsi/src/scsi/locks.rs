@@ -1,22 +1,21 @@
-//! Locks block ranges for commands that must not be interleaved with
-//! others. Shared by all connections of a logical unit. READ and WRITE take
-//! shared locks; COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP and WRITE
-//! ATOMIC take exclusive locks, so that each is atomic for other commands.
+//! Locks block ranges for commands that must not be interleaved with others. Shared by all connections of a logical
+//! unit. READ and WRITE take shared locks; COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP and WRITE ATOMIC take
+//! exclusive locks, so that each is atomic with respect to other commands.
 //!
-//! The medium is divided into stripes that map to slots with a counter each: a shared lock costs
-//! one atomic addition and one subtraction per ordinary request, without a mutex and without
-//! waiting. No caller waits: a refused command is parked and retried.
+//! The medium is divided into stripes that map to slots, each with a counter: a shared lock costs one atomic addition
+//! and one subtraction per ordinary request, without a mutex and without waiting. Callers never wait: a refused command
+//! is parked and retried.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One slot for each bit of a `u64` mask.
+/// One slot per bit of a `u64` mask.
 const SLOTS: u64 = 64;
-/// 1 MiB: most requests touch a single stripe, and random requests seldom the same one.
+/// 1 MiB: most requests touch a single stripe, and random requests rarely touch the same one.
 const STRIPE_SHIFT: u32 = 20;
-/// Set while an exclusive holder has the slot, or is still acquiring its other slots.
+/// Set while an exclusive holder has the slot or is still acquiring its other slots.
 const EXCLUSIVE: u32 = 1 << 31;
 
-/// Each slot has its own cache line, so that connections on different stripes don't contend.
+/// Each slot has its own cache line, so that connections working on different stripes don't contend.
 #[repr(align(64))]
 #[derive(Debug, Default)]
 struct Slot(AtomicU32);
@@ -36,7 +35,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Holds nothing.
+    /// A hold without any locks.
     pub const NONE: Hold = Hold {
         mask: 0,
         exclusive: false,
@@ -67,14 +66,13 @@ fn mask_of(offset: u64, len: u64) -> u64 {
 }
 
 impl RangeLocks {
-    /// Whether no exclusive lock overlaps: for reads that copy nothing and take no lock.
+    /// Whether no exclusive lock overlaps the range; for reads that copy nothing and take no lock.
     #[inline]
     pub fn is_free(&self, offset: u64, len: u64) -> bool {
         bits(mask_of(offset, len)).all(|i| self.slots[i].0.load(Ordering::Acquire) & EXCLUSIVE == 0)
     }
 
-    /// Takes a shared lock on the range; `None` while an exclusive command holds or is acquiring
-    /// part of it.
+    /// Takes a shared lock on the range; `None` while an exclusive command holds or is acquiring part of it.
     #[inline]
     pub fn share(&self, offset: u64, len: u64) -> Option<Hold> {
         let mask = mask_of(offset, len);
@@ -95,9 +93,9 @@ impl RangeLocks {
         })
     }
 
-    /// Acquires an exclusive lock on the range, or on the part that no other command holds
-    /// exclusively; `Err` has what was acquired so far, for the next attempt. Slots are taken in
-    /// order, so two commands can't wait for each other.
+    /// Acquires an exclusive lock on the range, or on the part that no other command holds exclusively; `Err` contains
+    /// what was acquired so far, for the next attempt. Slots are acquired in order, so two commands can't wait for each
+    /// other.
     ///
     /// # Errors
     /// The lock is not complete yet.
@@ -117,7 +115,7 @@ impl RangeLocks {
         if drained { Ok(got) } else { Err(got) }
     }
 
-    /// Releases a lock, complete or partial.
+    /// Releases a complete or partial lock.
     #[inline]
     pub fn release(&self, hold: Hold) {
         for i in bits(hold.mask) {
@@ -153,7 +151,7 @@ mod tests {
 
     /// The slots of a range that spans stripes, wraps around the slots, or covers the whole medium.
     #[test]
-    fn masks() {
+    fn a_range_maps_to_the_slots_of_its_stripes() {
         let check = |offset, len, slots: u32, first: u32| {
             let mask = mask_of(offset, len);
             assert_eq!(mask.count_ones(), slots, "{offset} {len}");
@@ -168,10 +166,9 @@ mod tests {
         check(u64::MAX - MIB, MIB, 2, 63);
     }
 
-    /// Shared locks are compatible, exclusive locks
-    /// aren't, and releasing both leaves the table empty.
+    /// Shared locks are compatible with each other, exclusive locks aren't, and releasing both leaves the table empty.
     #[test]
-    fn share_and_exclude() {
+    fn shared_locks_are_compatible_and_exclusive_locks_are_not() {
         let locks = RangeLocks::default();
         let a = locks.share(0, 2 * MIB).unwrap();
         let b = locks.share(0, 512).unwrap();
@@ -194,7 +191,7 @@ mod tests {
 
     /// Threads that add under shared locks and read under exclusive locks never see a partial sum.
     #[test]
-    fn threads() {
+    fn readers_under_exclusive_locks_never_see_a_partial_sum() {
         use std::sync::atomic::AtomicU64;
         let locks = RangeLocks::default();
         let (left, right) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,6 +1,6 @@
-//! Lets the connections of a logical unit abort each other's tasks (SAM-5, 7): a request in every
-//! connection's mailbox, and a ticket that shows when all have complied. The one rule: each
-//! connection that got a ticket completes it once, even if it closes first.
+//! Lets the connections of a logical unit abort each other's tasks (SAM-5, 7), through a request in every connection's
+//! mailbox and a ticket that shows when all connections have complied. The one rule: each connection that got a ticket
+//! completes it once, even if it closes first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,12 +9,12 @@ use brunt_block::Waker;
 
 use super::reservation::PortPair;
 
-/// The two resets that a target passes on (SAM-5, 7.6 and 7.8).
+/// The resets that a target passes on (SAM-5, 7.6 and 7.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// LOGICAL UNIT RESET.
     LogicalUnit,
-    /// TARGET WARM RESET and COLD RESET: once for each unit.
+    /// TARGET WARM RESET and TARGET COLD RESET, once for each unit.
     Target,
 }
 
@@ -41,7 +41,7 @@ impl Ticket {
         }
     }
 
-    /// Whether the function may be answered.
+    /// Whether the function can be answered.
     pub fn is_done(&self) -> bool {
         self.shared.remaining.load(Ordering::Acquire) == 0
     }
@@ -72,7 +72,7 @@ pub(super) enum AbortScope {
 pub(super) struct AbortRequest {
     pub scope: AbortScope,
     pub ticket: Option<Ticket>,
-    /// The nexus that sent CLEAR TASK SET: other nexuses that lose tasks are notified.
+    /// The nexus that sent CLEAR TASK SET; other nexuses that lose tasks are notified.
     pub cleared_by: Option<u64>,
 }
 

@@ -1,7 +1,6 @@
-//! The logical units of a target by LUN, and the answers for LUNs that don't exist. Units may be
-//! added and removed while connections are open: a connection checks [`LunMap::generation`] before
-//! each batch. The one rule: nexuses with open units are notified of a change (REPORTED LUNS DATA
-//! HAS CHANGED) before their next command is executed.
+//! The logical units of a target by LUN, and the answers for LUNs that don't exist. Units may be added and removed
+//! while connections are open: a connection checks [`LunMap::generation`] before each batch. The one rule: nexuses with
+//! open units are notified of a change (REPORTED LUNS DATA HAS CHANGED) before their next command is executed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
@@ -17,7 +16,7 @@ use super::{CommandOutcome, DataIn, LogicalUnit, TransportCommand};
 
 type Numbered = (u16, Arc<LogicalUnit>);
 
-/// Maps LUNs to units. One for each target, shared by its connections.
+/// Maps LUNs to units. Each target has one map, shared by its connections.
 pub struct LunMap {
     /// Ordered by LUN.
     units: RwLock<Vec<Numbered>>,
@@ -26,10 +25,10 @@ pub struct LunMap {
 }
 
 impl LunMap {
-    /// A map of these units, which keep a reference to it (for REPORT LUNS and EXTENDED COPY).
+    /// Creates a map of these units, which keep a reference to it (for REPORT LUNS and EXTENDED COPY).
     ///
     /// # Panics
-    /// A unit is in a map already, or two have the same number.
+    /// A unit is already in a map, or two units have the same number.
     pub fn new(units: Vec<Numbered>) -> Arc<LunMap> {
         let map = Arc::new_cyclic(|own: &Weak<LunMap>| LunMap {
             units: RwLock::default(),
@@ -58,11 +57,11 @@ impl LunMap {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Removes units and adds others, which may reuse the LUNs of removed ones. Returns the removed
-    /// units: commands in progress on them run to completion.
+    /// Removes units and adds others, which may reuse the LUNs of removed ones. Returns the removed units; commands in
+    /// progress on them run to completion.
     ///
     /// # Panics
-    /// A unit is in a map already, or two have the same number.
+    /// A unit is already in a map, or two units have the same number.
     pub fn change(&self, remove: &[u16], add: Vec<Numbered>) -> Vec<Numbered> {
         for (_, unit) in &add {
             assert!(unit.join(self.own.clone()), "a unit belongs to one map");
@@ -86,14 +85,13 @@ impl LunMap {
         left
     }
 
-    /// REPORT LUNS, the whole list.
+    /// REPORT LUNS, the complete list.
     pub(super) fn report(&self) -> Vec<u8> {
         let numbers: Vec<u16> = self.read().iter().map(|(lun, _)| *lun).collect();
         inquiry::report_luns(numbers.into_iter().map(lun_field))
     }
 
-    /// Called when a nexus has received the list: it needn't be notified of changes any more
-    /// (SAM-5, 5.14.2).
+    /// Called when a nexus has received the list, so that it no longer needs to be notified of changes (SAM-5, 5.14.2).
     pub(super) fn reported_to(&self, nexus: u64) {
         self.read()
             .iter()

@@ -19,14 +19,14 @@ pub(super) fn report_luns(cdb: &Cdb, list: impl FnOnce() -> Vec<u8>) -> Result<D
     let allocation = cdb::be32(cdb, 6);
     match cdb[2] {
         0x00 | 0x02 => Ok(cut(list(), allocation)),
-        // Well-known logical units only: there are none.
+        // Only well-known logical units, of which there are none.
         0x01 => Ok(cut(vec![0; 8], allocation)),
         _ => Err(Refused::field(2)),
     }
 }
 
 pub(super) fn request_sense(cdb: &Cdb, sense: &Sense) -> DataIn {
-    // DESC of the command decides, not D_SENSE.
+    // The command's DESC bit decides, not D_SENSE.
     cut(sense.to_bytes(cdb[1] & 1 != 0), u32::from(cdb[4]))
 }
 
@@ -34,8 +34,7 @@ pub(super) fn no_medium() -> Sense {
     Sense::new(key::NOT_READY, 0x3a, 0x00)
 }
 
-/// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: the unit is stopped; START STOP UNIT
-/// starts it.
+/// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: the unit is stopped until START STOP UNIT starts it.
 pub(super) fn stopped() -> Sense {
     Sense::new(key::NOT_READY, 0x04, 0x02)
 }

@@ -57,9 +57,9 @@ pub enum ReservationRefusal {
 pub struct Effects {
     /// Unit attentions to establish.
     pub attentions: Vec<(PortPair, Attention)>,
-    /// Nexuses whose tasks are to be aborted (PREEMPT AND ABORT).
+    /// Nexuses whose tasks must be aborted (PREEMPT AND ABORT).
     pub aborted: Vec<PortPair>,
-    /// Persistent state has changed, or is no longer persistent.
+    /// Whether the persistent state has changed or is no longer persistent.
     pub save: bool,
 }
 
@@ -85,7 +85,7 @@ const fn bad_cdb(byte: u16) -> ReservationRefusal {
 }
 
 impl Reservations {
-    /// What `who` is allowed to do now (SPC-4, table 66).
+    /// What `who` is currently allowed to do (SPC-4, table 66).
     pub fn allowed(&self, who: &PortPair) -> Allowed {
         let Some(held) = &self.held else {
             return Allowed {
@@ -215,7 +215,7 @@ impl Reservations {
             out::RELEASE => self.release(who, kind()?),
             out::CLEAR => Ok(self.clear(who)),
             out::PREEMPT | out::PREEMPT_AND_ABORT => {
-                // The type only matters if a reservation is preempted.
+                // The type matters only if a reservation is preempted.
                 let mut effects = self.preempt(who, kind(), list.service_action_key)?;
                 if action == out::PREEMPT {
                     effects.aborted.clear();
@@ -241,7 +241,7 @@ impl Reservations {
                 return Err(ReservationRefusal::Conflict);
             }
         }
-        // SPEC_I_PT is only valid from an unregistered nexus, and not to unregister.
+        // SPEC_I_PT is valid only from an unregistered nexus, and not for unregistering.
         if list.spec_i_pt && (registered.is_some() || list.service_action_key == 0) {
             return Err(bad_list(20));
         }
@@ -298,7 +298,7 @@ impl Reservations {
         })
     }
 
-    /// Removes one registration, and the reservation if it depended on it.
+    /// Removes a registration, and the reservation if it depended on that registration.
     fn unregister(&mut self, index: usize) -> Effects {
         let mut effects = Effects::default();
         let gone = self.registrations.remove(index).who;
@@ -430,14 +430,14 @@ impl Reservations {
                 kind,
                 holder: who.clone(),
             });
-            // Remaining registrants are notified that the reservation they relied on changed.
+            // The remaining registrants are notified that the reservation they relied on has changed.
             if before.is_some_and(|held| held.kind != kind && held.kind.registrants_allowed()) {
                 effects
                     .attentions
                     .extend(self.others(who, Attention::ReservationsReleased));
             }
         } else if let Some(held) = &self.held {
-            // An all-registrants reservation ends with its last registrant, but `who` stays registered.
+            // An all-registrants reservation ends with its last registrant, but `who` is still registered.
             debug_assert!(held.kind.all_registrants() || self.find(&held.holder).is_some());
         }
         self.generation = self.generation.wrapping_add(1);
@@ -504,7 +504,7 @@ impl Reservations {
         })
     }
 
-    /// Text for the store; empty if nothing must persist through power loss.
+    /// Text for the store; empty if nothing has to persist through power loss.
     pub fn to_text(&self) -> String {
         use std::fmt::Write;
         let mut text = String::new();
@@ -534,7 +534,7 @@ impl Reservations {
     /// Parses the text from [`Reservations::to_text`].
     ///
     /// # Errors
-    /// The number, from 1, of the line that is invalid.
+    /// The number of the invalid line, counted from 1.
     pub fn from_text(text: &str) -> Result<Reservations, usize> {
         let mut read = Reservations::default();
         if text.is_empty() {
@@ -602,7 +602,7 @@ mod tests {
         }
     }
 
-    /// A reservation of `kind` held by a; b is registered; c is not.
+    /// A reservation of `kind` held by a, with b registered and c not registered.
     fn held(kind: ReservationType) -> Reservations {
         let mut r = Reservations::default();
         r.out(&port("a"), out::REGISTER, 0, &list(0, 1), &[1])
@@ -616,7 +616,7 @@ mod tests {
 
     /// SPC-4's conflict table, for the holder, a registrant and an unregistered nexus.
     #[test]
-    fn conflict_table() {
+    fn access_follows_the_conflict_table_of_spc_4() {
         // Type, registrant reads, registrant writes, unregistered reads; unregistered nexuses never write.
         let table = [
             (WriteExclusive, true, false, true),
@@ -652,9 +652,9 @@ mod tests {
         }
     }
 
-    /// A wrong key, an unregistered nexus, and a second reservation are conflicts that change nothing.
+    /// A wrong key, an unregistered nexus and a second reservation are conflicts that change nothing.
     #[test]
-    fn conflicts() {
+    fn conflicts_change_nothing() {
         let check = |who: &str, action, scope_type, list: OutList, expected| {
             let mut r = held(WriteExclusive);
             let before = r.clone();
@@ -724,9 +724,9 @@ mod tests {
         check("a", 8, 0, list(1, 0), bad_cdb(1));
     }
 
-    /// A release notifies the other registrants only for the registrants types.
+    /// A release notifies the other registrants only with the registrants types.
     #[test]
-    fn release() {
+    fn a_release_notifies_the_other_registrants_only_with_registrants_types() {
         for kind in ReservationType::ALL {
             let mut r = held(kind);
             let effects = r
@@ -738,7 +738,7 @@ mod tests {
                 Vec::new()
             };
             assert_eq!((effects.attentions, r.is_held()), (told, false), "{kind:?}");
-            // A second release, and one by another registrant: GOOD, without effect.
+            // A second release, and a release by another registrant: GOOD, without effect.
             assert!(
                 r.out(&port("b"), out::RELEASE, kind as u8, &list(2, 0), &[1])
                     .is_ok()
@@ -746,9 +746,9 @@ mod tests {
         }
     }
 
-    /// The reservation ends with its holder's registration, or with the last one.
+    /// The reservation ends with its holder's registration or with the last registration.
     #[test]
-    fn unregister() {
+    fn a_reservation_ends_with_its_holders_or_the_last_registration() {
         for kind in ReservationType::ALL {
             let mut r = held(kind);
             r.out(&port("a"), out::REGISTER, 0, &list(1, 0), &[1])
@@ -766,9 +766,9 @@ mod tests {
         }
     }
 
-    /// Preempting takes over the reservation, or only removes registrations.
+    /// Preempting takes over the reservation or only removes registrations.
     #[test]
-    fn preempt() {
+    fn preempting_takes_over_the_reservation_or_removes_registrations() {
         let mut r = held(ExclusiveAccess);
         let effects = r
             .out(&port("b"), out::PREEMPT_AND_ABORT, 1, &list(2, 1), &[1])
@@ -805,7 +805,7 @@ mod tests {
 
     /// REGISTER AND MOVE registers, moves, and unregisters if requested.
     #[test]
-    fn register_and_move() {
+    fn register_and_move_registers_moves_and_unregisters() {
         for unregister in [false, true] {
             let mut r = held(WriteExclusive);
             let list = OutList {
@@ -825,7 +825,7 @@ mod tests {
 
     /// ALL_TG_PT and SPEC_I_PT multiply registrations, up to the limit.
     #[test]
-    fn many_ports() {
+    fn registrations_for_many_ports_stay_within_the_limit() {
         let mut r = Reservations::default();
         let mut many = list(0, 5);
         many.all_tg_pt = true;
@@ -853,7 +853,7 @@ mod tests {
         assert!(matches!(refused, Err(ReservationRefusal::Check(sense)) if sense.asc == 0x55));
     }
 
-    /// Saved text reads back equal; damaged text reports its line; without APTPL there is no text.
+    /// Saved text reads back equal; for damaged text, the line is reported; without APTPL there is no text.
     #[test]
     fn saved_text_reads_back_equal_and_damaged_text_reports_its_line() {
         let mut r = held(WriteExclusiveRegistrantsOnly);

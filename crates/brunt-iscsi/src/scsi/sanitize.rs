@@ -1,6 +1,6 @@
-//! SANITIZE (SBC-3, 4.11 and 5.24): runs on its own thread with its own ring and device, because it
-//! outlives the command, resets, and the connection that started it. It uses ordinary device
-//! requests, so it takes as long as the backend needs.
+//! SANITIZE (SBC-3, 4.11 and 5.24): runs on its own thread with its own ring and device, because it outlives the
+//! command, resets, and the connection that started it. It uses ordinary device requests, so it takes as long as the
+//! backend needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,14 +18,14 @@ use super::locks::Hold;
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Size of one request that unmaps blocks, in bytes.
 const FORGET_BYTES: u64 = 64 << 20;
-/// How long the thread waits for commands that were begun earlier.
+/// How long the thread waits for commands that began earlier.
 const DRAIN: Duration = Duration::from_secs(60);
 
 /// Whether SANITIZE is running, and its progress.
 #[derive(Debug, Default)]
 pub(super) struct Sanitize {
     running: AtomicBool,
-    /// In 65536ths.
+    /// In units of 1/65536.
     progress: AtomicU32,
 }
 
@@ -56,22 +56,21 @@ impl Sanitize {
 /// What to do to the medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// Write this block everywhere, `passes` times,
-    /// inverted in every other pass if `invert` is set.
+    /// Write this block everywhere, `passes` times, inverted in every other pass if `invert` is set.
     Overwrite {
         block: Vec<u8>,
         passes: u8,
         invert: bool,
     },
-    /// Unmap everything: for block erase, and for cryptographic erase, whose key wouldn't be real.
-    /// Thin units support both, and none of the old data can be read afterwards.
+    /// Unmap everything: for block erase, and for cryptographic erase, since there is no real key. Thin units support
+    /// both, and none of the old data can be read afterwards.
     Erase,
 }
 
 /// Parses the parameter list of OVERWRITE.
 pub(super) fn parse_overwrite(list: &[u8], block_bytes: u32) -> Result<Method, Refused> {
     let length = usize::from(be16(list, 2));
-    // The list's own length is in the CDB.
+    // The length of the list itself is in the CDB.
     if list.len() < 5 || list.len() > block_bytes as usize + 4 {
         return Err(Refused::field(7));
     }
@@ -115,7 +114,7 @@ pub(super) fn spawn(unit: &Arc<LogicalUnit>, method: Method) {
     }
 }
 
-/// SANITIZE failed. Initiators learn no more than that.
+/// SANITIZE failed. Initiators get no details.
 struct Failed;
 
 fn run(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
@@ -125,7 +124,7 @@ fn run(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
     result
 }
 
-/// Waits for all commands that were begun earlier; new ones are refused already.
+/// Waits for all commands that began earlier; new ones are already refused.
 fn drain(unit: &LogicalUnit) -> Result<Hold, Failed> {
     let clock = &unit.options().clock;
     let start = clock.now();
@@ -225,9 +224,9 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
 mod tests {
     use super::*;
 
-    /// SBC-3's limits on the overwrite list, and a repeated pattern.
+    /// SBC-3's limits on the overwrite list, and the repeated pattern.
     #[test]
-    fn overwrite_lists() {
+    fn overwrite_lists_are_checked_and_their_pattern_is_repeated() {
         let check = |list: &[u8], byte: Option<(u8, u8)>| {
             let asc = match parse_overwrite(list, 512) {
                 Err(Refused::Check(sense)) => {

@@ -1,26 +1,26 @@
-//! Stores persistent reservations for the time without power (APTPL, SPC-4, 5.12.5).
+//! Stores persistent reservations across power loss (APTPL, SPC-4, 5.12.5).
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Stores one logical unit's reservations. Called under the unit's lock, before the command that
-/// changed them is answered: once `save` returns, the text is on stable storage.
+/// Stores a logical unit's reservations. Called with the unit locked, before the command that changed them is answered:
+/// once `save` returns, the text is on stable storage.
 pub trait ReservationStore: Send + Sync {
-    /// The text saved last; empty if there is none.
+    /// The most recently saved text; empty if there is none.
     ///
     /// # Errors
     /// The storage failed.
     fn load(&self) -> io::Result<String>;
 
-    /// Replaces the text; an empty text removes it.
+    /// Replaces the text; empty text removes it.
     ///
     /// # Errors
     /// The storage failed; the old text is unchanged.
     fn save(&self, text: &str) -> io::Result<()>;
 }
 
-/// A small file next to the LUN's: written completely, renamed into place, synced with its folder.
+/// A small file next to the LUN's file: written completely, renamed into place, and synced together with its folder.
 #[derive(Debug)]
 pub struct FileStore {
     path: PathBuf,
@@ -71,9 +71,9 @@ impl ReservationStore for FileStore {
 mod tests {
     use super::*;
 
-    /// Saved text can be loaded, a second save replaces it, an empty one removes it.
+    /// Saved text can be loaded, a second save replaces it, and empty text removes it.
     #[test]
-    fn save_and_load() {
+    fn saved_text_can_be_loaded_and_is_replaced() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path();
         let store = FileStore::new(folder.join("lun0.pr"));

@@ -1,13 +1,13 @@
-//! The targets that a process serves, and who may log in to each. Read by logins and by SendTargets, changed by the
+//! The targets that a process serves, and who may log in to each. Read by logins and SendTargets, changed by the
 //! command while sessions run. The one rule: a target keeps its [`LunMap`] for life, whatever else about it changes, so
-//! that open and new sessions see the same units.
+//! that existing and new sessions see the same units.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::chap::{ChapUser, Credentials};
 use crate::scsi::LunMap;
 
-/// One target of a process.
+/// A target served by a process.
 #[derive(Clone)]
 pub struct ServedTarget {
     /// Its iSCSI name.
@@ -21,7 +21,7 @@ pub struct ServedTarget {
 }
 
 impl ServedTarget {
-    /// A target without authentication.
+    /// Creates a target without authentication.
     pub fn new(name: impl Into<String>, luns: Arc<LunMap>) -> ServedTarget {
         ServedTarget {
             name: name.into(),
@@ -55,12 +55,12 @@ impl std::fmt::Debug for ServedTarget {
     }
 }
 
-/// If both directions had the same secret, an initiator without it could log in.
+/// Both directions have the same secret, which would let an initiator without it log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the CHAP secrets of the two directions must differ")]
 pub struct SameSecret;
 
-/// Credentials for both directions.
+/// Creates credentials for both directions.
 ///
 /// # Errors
 /// The two secrets are the same.
@@ -87,8 +87,8 @@ struct Entries {
 }
 
 impl Directory {
-    /// A directory of these targets. `discovery` lists who may run discovery; `None`: everyone, or the users of all
-    /// targets if a target has users.
+    /// Creates a directory of these targets. `discovery` lists who may run discovery; `None`: everyone, or the users of
+    /// all targets if any target has users.
     ///
     /// # Panics
     /// Two targets have the same name.
@@ -99,7 +99,7 @@ impl Directory {
         }
     }
 
-    /// Replaces the targets, and returns those that were removed.
+    /// Replaces the targets and returns the removed ones.
     ///
     /// # Panics
     /// Two targets have the same name.
@@ -178,9 +178,9 @@ mod tests {
         }
     }
 
-    /// Discovery requires the targets' users, unless it has its own.
+    /// Discovery requires the targets' users unless it has its own.
     #[test]
-    fn discovery_users() {
+    fn discovery_requires_the_targets_users_unless_it_has_its_own() {
         let open = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);
         assert!(open.discovery_users().is_empty());
         let mixed = || {
@@ -200,7 +200,7 @@ mod tests {
 
     /// Names are matched regardless of case, and removed targets are returned.
     #[test]
-    fn replacing() {
+    fn names_match_regardless_of_case_and_removed_targets_are_returned() {
         let directory = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);
         assert_eq!(directory.find("IQN.A").unwrap().name, "iqn.a");
         let gone = directory.replace(

@@ -1,7 +1,7 @@
 //! Runs one connection in full-feature phase: one thread, one ring, one loop. It reads all available data, has
-//! [`TargetConnection`] handle every PDU in it, and sends all responses in one vectored call: at depth 32 that is one
-//! system call for many commands. Write payloads are received directly into their destination, read payloads are sent
-//! from where they are. The one rule: `connection` decides what a PDU means; this module only moves bytes.
+//! [`TargetConnection`] handle every PDU in it, and sends all responses in one vectored call, which at depth 32 is a
+//! single system call for many commands. Write payloads are received directly into their destination; read payloads are
+//! sent from where they are. The one rule: `connection` decides what a PDU means; this module only moves bytes.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -30,19 +30,19 @@ use crate::scsi::{CommandOutcome, DataIn, LunMap, TransportCommand};
 /// Size of the receive buffer: 32 write commands of 4 KiB with their data, so that one receive gets them all, while a
 /// burst of large writes copies no more than this.
 const RX_BYTES: usize = 160 << 10;
-/// A data segment up to this length is copied from the receive buffer if it is there; a longer one is received directly
-/// into its destination.
+/// A data segment up to this length is copied from the receive buffer if it is already there; a longer one is received
+/// directly into its destination.
 const COPY_BYTES_MAX: usize = 16 << 10;
-/// Limit on queued responses and promised data, in bytes, above which no further PDU is processed.
+/// Limit on queued responses and promised data, in bytes, beyond which no more PDUs are processed.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
-/// The tag of a command that is answered already.
+/// The tag of a command that has already been answered.
 const NO_TAG: u64 = u64::MAX;
 /// Time for the peer to receive the last response.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// What all connections of a process share.
+/// State shared by all connections of a process.
 pub struct SharedTarget {
-    /// Sessions, and their targets.
+    /// The sessions and their targets.
     pub table: SessionTable,
     /// Keep-alive settings of all connections.
     pub keep_alive: KeepAlive,
@@ -72,7 +72,7 @@ impl LiveCounters {
         }
     }
 
-    /// The counters, and the system calls of the connection's ring.
+    /// The counters, and the number of system calls of the connection's ring.
     pub fn get(&self) -> (ConnectionCounters, u64) {
         let value = |index: usize| self.fields[index].load(Ordering::Relaxed);
         let counters = ConnectionCounters {
@@ -90,7 +90,7 @@ impl LiveCounters {
 /// Runs a connection to its end. `early` is the data received after the last login request.
 ///
 /// # Errors
-/// The kernel can't create a ring, or a logical unit doesn't open.
+/// The kernel can't create a ring, or a logical unit can't be opened.
 pub fn run(
     logged_in: LoggedInConnection,
     socket: TcpStream,
@@ -115,7 +115,7 @@ pub enum ConnectionError {
     /// The ring or the socket failed.
     #[error("the connection's ring: {0}")]
     Io(#[from] std::io::Error),
-    /// A logical unit didn't open.
+    /// A logical unit could not be opened.
     #[error("LUN {lun}: {source}")]
     Unit {
         /// Its LUN.
@@ -123,7 +123,7 @@ pub enum ConnectionError {
         /// The backend's error.
         source: brunt_block::OpenError,
     },
-    /// The initiator broke the protocol.
+    /// The initiator violated the protocol.
     #[error("the initiator broke the protocol: {0}")]
     Protocol(#[from] Broken),
 }
@@ -213,7 +213,7 @@ struct SocketIo<'a> {
     zeros_digest: (usize, [u8; DIGEST_BYTES]),
 }
 
-/// How far a PDU has been read.
+/// The state of reading a PDU.
 struct Reader {
     state: ReadState,
     scratch: Vec<u8>,
@@ -339,7 +339,7 @@ impl SocketIo<'_> {
             && (self.stream.queued_bytes() > 0 || connection.outstanding() > 0)
     }
 
-    /// Processes every PDU that is there.
+    /// Processes every available PDU.
     fn read(
         &mut self,
         connection: &mut TargetConnection,
@@ -419,8 +419,8 @@ impl SocketIo<'_> {
         }
     }
 
-    /// Processes the header at the front, and its data if that is there too. Returns false if more data is needed.
-    // Long because it handles every destination twice: for data that is there, and for data still to come.
+    /// Processes the header at the front, and its data if already available. Returns false if more data is needed.
+    // Long because it handles every destination twice: for data that is already here, and for data yet to come.
     fn read_header(
         &mut self,
         connection: &mut TargetConnection,
@@ -587,14 +587,14 @@ impl ConnectionIo for SocketIo<'_> {
             }
             DataIn::Inline { offset, len: whole } => {
                 let inline = lun.map_or(Inline::No, |lun| self.units.inline(lun, NO_TAG).clone());
-                // The response had to wait for its command's data, and the unit was replaced meanwhile.
+                // The response had to wait for its command's data, and the unit was replaced in the meantime.
                 let is_gone = |memory: &SparseMemory| offset + u64::from(whole) > memory.room();
                 let inline = match inline {
                     Inline::Memory(memory) if is_gone(&memory) => Inline::Zeros,
                     inline => inline,
                 };
                 if let (Inline::Memory(memory), true) = (&inline, self.data_digest) {
-                    // The medium could change between the digest and the sending, so send a copy.
+                    // The medium could change between computing the digest and sending, so send a copy.
                     let mut buf = self.ring.pool().take(whole as usize);
                     memory.read(offset, &mut buf);
                     return self.send_data_in(lun, DataIn::Buf(buf, whole), pdus);
@@ -663,7 +663,7 @@ impl ConnectionIo for SocketIo<'_> {
                 advertise,
                 group,
             } = &door.portal;
-            // For a portal on every address, advertise the address that this initiator connected to.
+            // For a portal that listens on all addresses, advertise the address that this initiator connected to.
             let ip = if listen.ip().is_unspecified() {
                 self.local.ip()
             } else {

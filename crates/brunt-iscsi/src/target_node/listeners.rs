@@ -1,6 +1,6 @@
-//! Where a target listens, and how it treats new connections: all settings for connections to come that an operator may
-//! change while it serves. Read by the login thread, by new connections and by SendTargets. The one rule: a portal that
-//! stays keeps its socket, so that no connection attempt is refused during a change.
+//! Where a target listens and how it treats new connections: all settings for future connections that an operator may
+//! change while the target serves. Read by the login thread, by new connections and by SendTargets. The one rule: a
+//! portal that stays keeps its socket, so that no connection attempt is refused during a change.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,14 +11,15 @@ use brunt_block::socket::SocketOptions;
 
 use crate::params::Wishes;
 
-/// Where a target listens.
+/// An address where a target listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portal {
-    /// Address and port; port 0 picks a free one.
+    /// Address and port; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The address that discovery reports instead (`host:port`), if initiators reach the portal under another address.
+    /// The address that discovery reports instead (`host:port`), if initiators reach the portal at a different address.
     pub advertise: Option<String>,
-    /// Portal group tag. Portals of one group lead to the same target port; other groups lead to other target ports.
+    /// Portal group tag. Portals of the same group lead to the same target port, portals of different groups to
+    /// different ones.
     pub group: u16,
 }
 
@@ -35,7 +36,7 @@ impl From<SocketAddr> for Portal {
 /// Why portals couldn't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PortalError {
-    /// A portal's address can't be listened on.
+    /// The target can't listen on a portal's address.
     #[error("cannot listen on {portal}: {source}")]
     Listen {
         /// The portal's address.
@@ -43,13 +44,13 @@ pub enum PortalError {
         /// The system's error.
         source: io::Error,
     },
-    /// There are no portals.
+    /// No portals were given.
     #[error("a target needs a portal to listen on")]
     NoPortal,
 }
 
 /// Connections that the kernel queues until they are accepted; fewer if net.core.somaxconn is lower. With the standard
-/// library's 128, a flood fills the queue between two iterations of the login thread, and further SYNs are dropped:
+/// library's 128, a flood fills the queue between two iterations of the login thread, and further SYNs are dropped;
 /// clients then wait a second for TCP to resend them.
 const BACKLOG: i32 = 4096;
 /// How long to wait for an old listening socket to close.
@@ -58,7 +59,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// A portal with its socket.
 #[derive(Clone, Debug)]
 pub struct OpenPortal {
-    /// The portal, with the port that was picked.
+    /// The portal, with the port that was selected.
     pub portal: Portal,
     /// The non-blocking listening socket.
     pub listener: Arc<TcpListener>,
@@ -98,10 +99,10 @@ impl OpenPortal {
 pub struct OpenPortals(Vec<OpenPortal>);
 
 impl OpenPortals {
-    /// Opens these portals. Sockets that are already open for a configured address are reused.
+    /// Opens these portals, reusing sockets that are already open for a configured address.
     ///
     /// # Errors
-    /// There is no portal, or one cannot be listened on.
+    /// No portals were given, or the target can't listen on one of them.
     pub fn open(wanted: &[Portal], before: &OpenPortals) -> Result<OpenPortals, PortalError> {
         if wanted.is_empty() {
             return Err(PortalError::NoPortal);
@@ -126,12 +127,12 @@ impl OpenPortals {
             .map(OpenPortals)
     }
 
-    /// No portals.
+    /// A list without portals.
     pub fn none() -> OpenPortals {
         OpenPortals(Vec::new())
     }
 
-    /// The portals, with the ports that were picked.
+    /// The portals, with the ports that were selected.
     pub fn portals(&self) -> Vec<Portal> {
         self.0.iter().map(|door| door.portal.clone()).collect()
     }
@@ -164,7 +165,7 @@ pub struct Listeners {
 pub struct CurrentListeners(RwLock<Arc<Listeners>>);
 
 impl CurrentListeners {
-    /// Starts with this listeners.
+    /// Creates the holder with these listeners.
     pub fn new(listeners: Listeners) -> CurrentListeners {
         CurrentListeners(RwLock::new(Arc::new(listeners)))
     }
@@ -174,7 +175,7 @@ impl CurrentListeners {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the listeners. `wake` must wake the login thread; returns when removed portals are closed and their
+    /// Replaces the listeners. `wake` must wake the login thread; returns once removed portals are closed and their
     /// addresses free.
     pub fn replace(&self, next: Listeners, wake: impl FnOnce()) {
         let next = Arc::new(next);
@@ -203,10 +204,10 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], 0)).into()
     }
 
-    /// A portal that stays keeps its socket, even if its other
-    /// settings change; one that is configured twice is opened twice.
+    /// A portal that stays keeps its socket even if its other settings change; a portal that is configured twice is
+    /// opened twice.
     #[test]
-    fn portals_are_taken_over() {
+    fn a_portal_that_stays_keeps_its_socket() {
         let first = OpenPortals::open(&[any(), any()], &OpenPortals::none()).unwrap();
         let ports = |open: &OpenPortals| -> Vec<u16> {
             open.portals()

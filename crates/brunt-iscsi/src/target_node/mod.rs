@@ -1,10 +1,9 @@
 //! The iSCSI target node (RFC 7143, 2.2): portals, login, sessions, connections, and the threads that drive them.
 //!
-//! A connection's life: [`server`] accepts it and runs its [`login`], for all connections in one
-//! thread; then the connection gets its own thread, where [`driver`] feeds PDUs from a socket to
-//! [`connection`] (the rules of full-feature phase) and hands commands to [`units`]. State shared
-//! by a [`session`]'s connections is behind one mutex, locked once per batch. [`directory`] lists
-//! the targets, [`listeners`] their portals.
+//! The life of a connection: [`server`] accepts it and runs its [`login`], for all connections in one thread; then the
+//! connection gets its own thread, where [`driver`] feeds PDUs from a socket to [`connection`] (the rules of
+//! full-feature phase) and hands commands to [`units`]. State shared by a [`session`]'s connections is behind one
+//! mutex, which is locked once per batch. [`directory`] lists the targets, [`listeners`] their portals.
 
 pub mod connection;
 pub mod directory;

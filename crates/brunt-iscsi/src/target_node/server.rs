@@ -31,17 +31,17 @@ use crate::scsi::DiskEvent;
 pub struct TargetConfig {
     /// The portals to listen on.
     pub portals: Vec<Portal>,
-    /// Users who may run discovery; `None`: everyone, or the users of all targets if a target has users.
+    /// Users who may run discovery; `None`: everyone, or the users of all targets if any target has users.
     pub discovery: Option<Vec<ChapUser>>,
     /// Parameters to negotiate for.
     pub wishes: Wishes,
     /// Maximum number of sessions.
     pub sessions_max: usize,
-    /// Maximum number of connections that have not logged in; beyond it, the oldest is dropped.
+    /// Maximum number of connections that have not logged in; beyond it, the oldest one is dropped.
     pub half_open_max: usize,
     /// Maximum duration of a login, even if data keeps arriving.
     pub login_timeout: Duration,
-    /// How idle initiators are checked.
+    /// How to check that idle initiators are alive.
     pub keep_alive: KeepAlive,
     /// Socket options of connections that have logged in.
     pub sockets: SocketOptions,
@@ -49,7 +49,7 @@ pub struct TargetConfig {
     pub listener: Listener,
 }
 
-/// An event that an operator wants to see at once; [`TargetStats`] counts it as well.
+/// An event that an operator should see at once; [`TargetStats`] counts it as well.
 #[derive(Debug)]
 pub enum TargetEvent<'a> {
     /// A login was answered with a status other than success.
@@ -59,16 +59,16 @@ pub enum TargetEvent<'a> {
         /// Class and detail (RFC 7143, 11.13.5).
         status: u16,
     },
-    /// A connection ended because its initiator broke the protocol, or because of an internal error.
+    /// A connection ended because its initiator violated the protocol or because of an internal error.
     ConnectionBroken {
         /// Number of the connection since the target's start.
         connection: u64,
-        /// Why.
+        /// The reason.
         error: &'a ConnectionError,
     },
-    /// A medium changed or fails.
+    /// A medium has changed or is failing.
     Disk {
-        /// The target of the LUN, if there are several targets.
+        /// The LUN's target, if there are several targets.
         target: Option<&'a str>,
         /// The LUN.
         lun: u16,
@@ -135,7 +135,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Default limit for connections that have not logged in.
+/// Default limit on connections that have not logged in.
 const HALF_OPEN_MAX: usize = 256;
 /// Default time limit for a login: as long as open-iscsi waits for its response (`node.conn[0].timeo.login_timeout`).
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -151,8 +151,8 @@ impl Default for TargetConfig {
             sessions_max: 128,
             half_open_max: HALF_OPEN_MAX,
             login_timeout: LOGIN_TIMEOUT,
-            // Initiators without a thread for the connection (libiscsi's tools) respond only when their program calls
-            // them: a program that pauses for a minute is not a dead peer.
+            // Initiators without a separate thread for the connection (libiscsi's tools) respond only when their
+            // program calls them: a program that pauses for a minute is not a dead peer.
             keep_alive: KeepAlive {
                 idle: Duration::from_secs(30),
                 patience: Duration::from_secs(90),
@@ -176,7 +176,7 @@ impl TargetConfig {
 /// Why a target did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A portal can't be opened, or there is none.
+    /// A portal can't be opened, or there are no portals.
     #[error(transparent)]
     Portal(#[from] PortalError),
     /// A thread or its wake-up socket can't be created.
@@ -187,9 +187,9 @@ pub enum StartError {
 /// A target's counters so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetStats {
-    /// Sessions opened, discovery included.
+    /// Sessions opened, including discovery sessions.
     pub sessions: u64,
-    /// Sessions open now.
+    /// Sessions currently open.
     pub sessions_open: u64,
     /// Connections that logged in.
     pub connections: u64,
@@ -201,7 +201,7 @@ pub struct TargetStats {
     pub logins_refused: u64,
     /// Logins that were not completed: dropped because of age or number, or closed by the peer.
     pub logins_dropped: u64,
-    /// Connections that ended because the initiator broke the protocol, or because of an internal error.
+    /// Connections that ended because the initiator violated the protocol or because of an internal error.
     pub connections_broken: u64,
 }
 
@@ -234,7 +234,7 @@ struct Totals {
 }
 
 impl TargetServer {
-    /// Starts a server of these targets.
+    /// Starts a server for these targets.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -282,7 +282,7 @@ impl TargetServer {
         })
     }
 
-    /// The addresses it listens on, in the order of the configuration.
+    /// The addresses that it listens on, in configuration order.
     pub fn portals(&self) -> Vec<SocketAddr> {
         self.open_portals()
             .portals()
@@ -296,8 +296,8 @@ impl TargetServer {
         self.state.shared.listeners.get().open.clone()
     }
 
-    /// Accepts new connections with the settings of `config`, through these portals; the rest of `config` is ignored.
-    /// Sessions stay, except those of removed portal groups: their initiators are asked to log out, and disconnected
+    /// Accepts new connections through these portals, with the settings in `config`; the rest of `config` is ignored.
+    /// Sessions stay, except those of removed portal groups: their initiators are asked to log out and are disconnected
     /// after `grace`.
     pub fn renew_listeners(&self, open: OpenPortals, config: &TargetConfig, grace: Duration) {
         let groups: Vec<u16> = open.portals().iter().map(|portal| portal.group).collect();
@@ -314,7 +314,7 @@ impl TargetServer {
     }
 
     /// Replaces the targets. Targets that stay keep their sessions, whatever else about them changes; initiators of
-    /// removed targets are asked to log out, and disconnected after `grace`. Returns when they are gone.
+    /// removed targets are asked to log out and are disconnected after `grace`. Returns once they are gone.
     pub fn replace(
         &self,
         targets: Vec<ServedTarget>,
@@ -348,7 +348,7 @@ impl TargetServer {
         self.state.shared.table.directory().targets()
     }
 
-    /// The counters so far.
+    /// Counters so far.
     pub fn stats(&self) -> TargetStats {
         let totals = lock(&self.state.totals);
         let mut stats = totals.past;
@@ -385,7 +385,7 @@ impl TargetServer {
             .collect()
     }
 
-    /// Accepts no more logins, asks the initiators to log out, and closes remaining connections after `grace`. Returns
+    /// Stops accepting logins, asks the initiators to log out, and closes remaining connections after `grace`. Returns
     /// the final counters.
     pub fn shutdown(&self, grace: Duration) -> TargetStats {
         self.stop(grace);
@@ -412,7 +412,8 @@ impl TargetServer {
         }
     }
 
-    /// Wakes the login thread. A write that fails because the buffer is full needs no retry: the full buffer wakes it.
+    /// Wakes the login thread. A write that fails because the buffer is full needs no retry: the data in the buffer
+    /// wakes the thread.
     fn wake(&self) {
         let _ = (&self.wake).write(&[1]);
     }
@@ -436,7 +437,7 @@ impl Drop for TargetServer {
 /// How often the media of the LUNs are checked: a resized or deleted file is noticed within this time.
 const DISK_LOOK: Duration = Duration::from_millis(250);
 
-/// Checks the media. In a separate thread, because file systems may block it.
+/// Checks the media. Runs in a separate thread, because file systems may block it.
 fn watch_disks(state: &State) {
     while !state.stop.load(Ordering::Acquire) {
         let targets = state.shared.table.directory().targets();
@@ -473,11 +474,11 @@ struct HalfOpen {
     deadline: Instant,
     /// Logged in once `to_send` is sent.
     done: Option<Box<LoggedInConnection>>,
-    /// Refused: close when `to_send` is sent and the peer has closed, or after a timeout.
+    /// Refused: close once `to_send` is sent and the peer has closed, or after a timeout.
     refused: bool,
 }
 
-/// One login PDU and some more: nothing an initiator sends in this phase is longer.
+/// One login PDU and a bit more: an initiator sends nothing longer in this phase.
 const RECEIVED_BYTES_MAX: usize = BHS_BYTES + LOGIN_SEGMENT_BYTES_MAX + 4;
 
 /// The state of a half-open connection after it was processed.
@@ -496,7 +497,7 @@ impl Acceptor {
             self.look(&ready);
             self.expire();
             if accepting {
-                // Use the current listeners: it may have been replaced during the wait.
+                // Use the current listeners, which may have been replaced during the wait.
                 drop(listeners);
                 self.accept(&self.state.shared.listeners.get());
             }
@@ -506,7 +507,7 @@ impl Acceptor {
         }
     }
 
-    /// Waits for any event. Returns which logins are ready, and whether there are new connections.
+    /// Waits for any event. Returns which logins are ready and whether there are new connections.
     fn wait(&mut self, listeners: &Listeners) -> (Vec<bool>, bool) {
         let doors = listeners.open.doors();
         let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(self.logins.len() + doors.len() + 1);
@@ -572,7 +573,7 @@ impl Acceptor {
                         continue;
                     }
                     Err(_) => {
-                        // Out of descriptors: dropping the oldest half-open login frees one.
+                        // Out of file descriptors: dropping the oldest half-open login frees one.
                         if let Some(oldest) = self.logins.pop_front() {
                             oldest.abandon(&self.state);
                         } else {
@@ -606,9 +607,9 @@ impl Acceptor {
         }
     }
 
-    /// Only ready logins cost time: a flood of silent ones must not slow down the others.
+    /// Only ready logins take time: a flood of silent ones must not slow down the others.
     fn look(&mut self, ready: &[bool]) {
-        // From the back, so that removals only shift logins that were processed already.
+        // From the back, so that removals only shift logins that have already been processed.
         for index in (0..ready.len()).rev().filter(|index| ready[*index]) {
             let fate = self.logins[index].go_on(&self.state);
             if matches!(fate, Fate::Stays) {
@@ -624,7 +625,7 @@ impl Acceptor {
 
     fn expire(&mut self) {
         let now = Instant::now();
-        // Deadlines aren't in the order of arrival: a refused login has less time.
+        // Deadlines aren't in order of arrival: a refused login has less time.
         for index in (0..self.logins.len()).rev() {
             if self.logins[index].deadline <= now {
                 let login = self.logins.remove(index).expect("it was just looked at");
@@ -650,7 +651,7 @@ impl Acceptor {
         let thread = std::thread::Builder::new().name(format!("connection {id}"));
         let thread_live = Arc::clone(&live);
         let spawned = thread.spawn(move || {
-            // Move the counters even if the connection's thread panics.
+            // Moves the counters even if the connection's thread panics.
             let _settle = Settle {
                 state: Arc::clone(&state),
                 target,
@@ -666,7 +667,7 @@ impl Acceptor {
             }
         });
         if spawned.is_err() {
-            // Without a thread, close the connection: the initiator tries again later.
+            // Without a thread, close the connection: the initiator will try again later.
             self.state.shared.table.leave(session.tsih(), id);
             handle.close();
             session.leave();
@@ -710,7 +711,7 @@ impl HalfOpen {
         }
     }
 
-    /// Reads some data. `In` means that there was some.
+    /// Reads available data. `In` means that there was some.
     fn receive(&mut self) -> Fate {
         let mut chunk = [0; 4096];
         let room = RECEIVED_BYTES_MAX
@@ -774,7 +775,7 @@ impl HalfOpen {
     /// Closes a connection that did not complete its login.
     fn abandon(self, state: &State) {
         if let Some(logged_in) = self.done {
-            // It was admitted to a session already.
+            // It had already been admitted to a session.
             state
                 .shared
                 .table
@@ -790,7 +791,7 @@ impl HalfOpen {
     fn refuse(&mut self) {
         self.refused = true;
         self.received.clear();
-        // Give the peer time to read the reason and close; after that, close it here.
+        // Give the peer time to read the reason and close; after that, close the connection here.
         self.deadline = self.deadline.min(Instant::now() + Duration::from_secs(1));
     }
 }

@@ -17,7 +17,7 @@ use crate::scsi::Nexus;
 
 /// Maximum outstanding commands of a session: enough for an initiator with a queue depth of 1024.
 pub const SESSION_TASKS_MAX: u32 = 1024;
-/// Maximum distance of MaxCmdSN from ExpCmdSN: each of these commands may bring FirstBurstLength of unsolicited data,
+/// Maximum distance of MaxCmdSN from ExpCmdSN: each of these commands may carry FirstBurstLength of unsolicited data,
 /// 256 KiB * 256 = 64 MiB in the worst case.
 pub const WINDOW_COMMANDS_MAX: u32 = 256;
 
@@ -26,16 +26,16 @@ pub const WINDOW_COMMANDS_MAX: u32 = 256;
 pub struct CommandWindow {
     exp_cmd_sn: u32,
     max_cmd_sn: u32,
-    /// Commands delivered and not answered.
+    /// Commands delivered but not answered.
     outstanding: u32,
-    /// CmdSNs received before their turn, and the connections that received them.
+    /// CmdSNs received before their turn, each with the connection that received it.
     held: BTreeMap<u32, u64>,
 }
 
 /// What to do with a numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is next: ExpCmdSN has moved past it.
+    /// It is next; ExpCmdSN has moved past it.
     Now,
     /// Others come first: hold it.
     Later,
@@ -44,7 +44,7 @@ pub enum Turn {
 }
 
 impl CommandWindow {
-    /// A window whose first command carries `cmd_sn`.
+    /// Creates a window whose first command carries `cmd_sn`.
     pub fn new(cmd_sn: u32) -> CommandWindow {
         let max_cmd_sn = cmd_sn.wrapping_add(WINDOW_COMMANDS_MAX - 1);
         CommandWindow {
@@ -60,8 +60,8 @@ impl CommandWindow {
         self.exp_cmd_sn
     }
 
-    /// The highest accepted CmdSN. It never decreases; it stops while
-    /// the session has the maximum number of outstanding commands.
+    /// The highest accepted CmdSN. It never decreases, and doesn't advance while the session has the maximum number of
+    /// outstanding commands.
     pub fn max_cmd_sn(&mut self) -> u32 {
         let room = SESSION_TASKS_MAX
             .saturating_sub(self.outstanding)
@@ -89,7 +89,7 @@ impl CommandWindow {
         Turn::Later
     }
 
-    /// The held command that is next, if `connection` holds it: ExpCmdSN moves past it.
+    /// Returns the held command that is next if `connection` holds it, and moves ExpCmdSN past it.
     pub fn next_held(&mut self, connection: u64) -> Option<u32> {
         let cmd_sn = self.exp_cmd_sn;
         if self.held.get(&cmd_sn) != Some(&connection) {
@@ -100,7 +100,7 @@ impl CommandWindow {
         Some(cmd_sn)
     }
 
-    /// The connection that holds the next command, if it was received.
+    /// The connection that holds the next command, if that has been received.
     pub fn turn_of(&self) -> Option<u64> {
         self.held.get(&self.exp_cmd_sn).copied()
     }
@@ -126,7 +126,7 @@ impl CommandWindow {
         self.outstanding -= 1;
     }
 
-    /// Forgets the commands that a closed connection held. The initiator retries those numbers on another connection.
+    /// Forgets the commands held by a closed connection. The initiator retries those numbers on another connection.
     pub fn forget(&mut self, connection: u64) {
         self.held.retain(|_, holder| *holder != connection);
     }
@@ -143,12 +143,12 @@ pub struct TargetSession {
     params: Params,
     nexus: Nexus,
     window: Mutex<CommandWindow>,
-    /// Connections admitted and not ended.
+    /// Connections that were admitted and have not ended.
     connections: AtomicU32,
 }
 
 impl TargetSession {
-    /// Counts an ended connection. Returns whether it was the last one, so that the nexus is lost.
+    /// Counts an ended connection. Returns whether it was the last one, in which case the nexus is lost.
     pub fn leave(&self) -> bool {
         self.connections.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -220,7 +220,7 @@ impl ConnectionHandle {
 
     /// Sets the ring to wake for messages.
     pub fn set_waker(&self, waker: Waker) {
-        waker.wake(); // something may have come before
+        waker.wake(); // messages may already be pending
         *lock(&self.mailbox.waker) = Some(waker);
     }
 
@@ -248,12 +248,12 @@ impl ConnectionHandle {
     }
 }
 
-/// Which connections to affect.
+/// Which connections are affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of the session with this TSIH.
+    /// The connections of the session with this TSIH.
     TargetSession(u16),
-    /// Those of all sessions of this session's target.
+    /// The connections of all sessions of this session's target.
     Target,
 }
 
@@ -282,7 +282,7 @@ struct SessionEntry {
 }
 
 impl SessionTable {
-    /// An empty table for up to `sessions_max` sessions with these targets.
+    /// Creates an empty table for up to `sessions_max` sessions with these targets.
     pub fn new(directory: Directory, sessions_max: usize) -> SessionTable {
         SessionTable {
             directory,
@@ -297,8 +297,8 @@ impl SessionTable {
         self.sessions_max.store(sessions_max, Ordering::Relaxed);
     }
 
-    /// From now on, admits only logins through portals of these
-    /// groups, including logins in progress; open sessions stay.
+    /// From now on, admits only logins through portals of these groups, including logins in progress; open sessions
+    /// stay.
     pub fn set_groups(&self, groups: &[u16]) {
         lock(&self.inner).groups = Some(groups.to_vec());
     }
@@ -338,7 +338,7 @@ impl SessionTable {
         }
     }
 
-    /// Closes the connections of these sessions, except `from`.
+    /// Closes the connections of the selected sessions, except `from`.
     pub fn close(&self, from: u64, which: impl Fn(&TargetSession) -> bool) {
         for handle in self.handles(from, which) {
             handle.send(ConnectionMessage::Close);
@@ -366,14 +366,14 @@ impl SessionTable {
         }
     }
 
-    /// Asks the initiators of these sessions to log out.
+    /// Asks the initiators of the selected sessions to log out.
     pub fn ask_logout(&self, within_seconds: u16, which: impl Fn(&TargetSession) -> bool) {
         for handle in self.handles(0, which) {
             handle.send(ConnectionMessage::AskLogout(within_seconds));
         }
     }
 
-    /// Number of these sessions.
+    /// Number of selected sessions.
     pub fn count(&self, which: impl Fn(&TargetSession) -> bool) -> usize {
         lock(&self.inner)
             .sessions
@@ -399,7 +399,7 @@ impl SessionTable {
             .sessions
             .get_mut(&candidate.tsih)
             .ok_or(code::SESSION_DOES_NOT_EXIST)?;
-        // The same CID again reinstates the connection: the old one is logged out (RFC 7143, 6.3.4).
+        // Using the same CID again reinstates the connection: the old one is logged out (RFC 7143, 6.3.4).
         if let Some(at) = entry
             .connections
             .iter()
@@ -579,10 +579,10 @@ mod tests {
         }
     }
 
-    /// Commands run in CmdSN order, whichever connection receives
-    /// them; commands outside the window and duplicates are ignored.
+    /// Commands run in CmdSN order, whichever connection receives them; commands outside the window and duplicates are
+    /// ignored.
     #[test]
-    fn numbering() {
+    fn commands_run_in_cmd_sn_order_on_any_connection() {
         let mut window = CommandWindow::new(u32::MAX);
         assert_eq!(window.arrive(0, 1), Turn::Later);
         assert_eq!(window.arrive(0, 2), Turn::Never);
@@ -601,7 +601,7 @@ mod tests {
 
     /// MaxCmdSN never decreases, and stops at the limit on outstanding commands.
     #[test]
-    fn window_closes_and_opens() {
+    fn max_cmd_sn_never_decreases_and_stops_at_the_limit() {
         let mut window = CommandWindow::new(0);
         let mut sent = 0;
         while !serial_before(window.max_cmd_sn(), sent) {
@@ -616,9 +616,9 @@ mod tests {
         assert_eq!(window.arrive(sent, 1), Turn::Now);
     }
 
-    /// Joins, reinstatement of connections and sessions, and the limits.
+    /// Joining, reinstatement of connections and sessions, and the limits.
     #[test]
-    fn table() {
+    fn connections_join_and_reinstate_sessions_within_the_limits() {
         let table = SessionTable::new(Directory::new(Vec::new(), None), 2);
         let mut sessions = &table;
         let first = sessions.admit(&candidate(1, 0, 0)).unwrap();

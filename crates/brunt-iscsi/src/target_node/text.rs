@@ -1,6 +1,6 @@
-//! Text requests of full-feature phase (RFC 7143, 11.10): SendTargets, and keys that may change at
-//! any time. Called by `connection`. The one rule: the collected request and the rest of a response
-//! are bounded, and belong to one exchange at a time.
+//! Text requests in full-feature phase (RFC 7143, 11.10): SendTargets, and keys that may change at any time. Called by
+//! `connection`. The one rule: the collected request and the rest of a response are bounded and belong to one exchange
+//! at a time.
 
 use brunt_wire::iscsi::pdu::{FLAG_FINAL, RESERVED_TAG, TextRequest, TextResponse, U24, code};
 use brunt_wire::iscsi::text::{parse_number, parse_pairs, push_pair};
@@ -12,9 +12,9 @@ use crate::params::{self, KeyPhase, Params, Rule};
 /// The exchange in progress, if any.
 #[derive(Debug, Default)]
 pub struct TextExchange {
-    /// Continued requests so far.
+    /// The text of continued requests so far.
     request: Vec<u8>,
-    /// What didn't fit in one response.
+    /// The part of the response that didn't fit in one PDU.
     rest: Vec<u8>,
     /// The tag with which the initiator continues.
     ttt: Option<u32>,
@@ -25,7 +25,7 @@ impl TextExchange {
     /// an unused tag.
     ///
     /// # Errors
-    /// The reason to reject it.
+    /// The reason for rejecting the request.
     pub fn on_request(
         &mut self,
         request: &TextRequest,
@@ -116,21 +116,21 @@ fn answer(
             Some(_) => push_pair(&mut out, name, "Reject"),
         }
     }
-    // NotUnderstood is for one key among others (RFC 7143, 6.2). A request that has only such keys
-    // is rejected: initiators that send a single key understand no other response (libiscsi drops
-    // the connection when it receives a key it did not expect).
+    // NotUnderstood is for one key among others (RFC 7143, 6.2). A request that has only such keys is rejected:
+    // initiators that send a single key understand no other response (libiscsi drops the connection when it receives a
+    // key that it did not expect).
     if !understood && !out.is_empty() {
         return Err(code::reject::PROTOCOL_ERROR);
     }
     Ok(out)
 }
 
-/// In a normal session, an empty value asks about the session's target (RFC 7143, appendix C).
-/// `All` is for discovery sessions, but some peers use it in normal sessions and other targets
-/// respond; there, the response has only the session's target.
+/// In a normal session, an empty value asks about the session's target (RFC 7143, appendix C). `All` is for discovery
+/// sessions, but some peers use it in normal sessions and other targets respond to it; in that case, the response
+/// contains only the session's target.
 ///
 /// # Errors
-/// A reject reason: an invalid value of this key, or an empty one in a discovery session.
+/// A reject reason: an invalid value for this key, or an empty value in a discovery session.
 fn send_targets(
     value: &str,
     discovery: bool,
@@ -146,7 +146,7 @@ fn send_targets(
     match value {
         "All" => {}
         "" if !discovery => {}
-        // An unknown name gives no records.
+        // An unknown name returns no records.
         wanted if is_name => targets.retain(|(name, _)| name.eq_ignore_ascii_case(wanted)),
         _ => return Err(code::reject::PROTOCOL_ERROR),
     }

@@ -1,6 +1,6 @@
-//! One connection's access to all logical units of the target: maps LUNs to task sets, and iSCSI's
-//! task management functions to SAM-5's. The one rule: a tag goes back to the task set it came
-//! from, even if its unit has left the target.
+//! One connection's access to all logical units of the target: maps LUNs to task sets, and iSCSI's task management
+//! functions to SAM-5's. The one rule: a tag goes back to the task set that it came from, even if its unit has left the
+//! target.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct Units {
     generation: u64,
     /// Indexed by LUN.
     sets: Vec<Option<OpenUnit>>,
-    /// Removed units: their commands run to completion, and no new ones are accepted.
+    /// Removed units: their commands run to completion, and new ones are not accepted.
     leaving: Vec<(u16, OpenUnit)>,
 }
 
@@ -35,7 +35,7 @@ impl Units {
     /// Opens every unit, for up to `depth` commands each.
     ///
     /// # Errors
-    /// The LUN of the unit that doesn't open, and why.
+    /// The LUN of the unit that can't be opened, and the error.
     pub fn open(
         luns: &Arc<LunMap>,
         ring: &Ring,
@@ -61,10 +61,10 @@ impl Units {
         open.for_each(|unit| unit.tasks.log_out(whole_session));
     }
 
-    /// Updates the units if some were added or removed. Call before each batch of commands.
+    /// Updates the units if any were added or removed. Call before each batch of commands.
     ///
     /// # Errors
-    /// The LUN of the unit that doesn't open, and why.
+    /// The LUN of the unit that can't be opened, and the error.
     #[inline]
     pub fn follow(&mut self) -> Result<(), (u16, OpenError)> {
         if self.generation == self.luns.generation() {
@@ -174,8 +174,7 @@ impl Units {
         }
     }
 
-    /// Carries out a function on one unit, or on all;
-    /// a removed unit counts under its former number.
+    /// Performs a function on one unit or on all of them; a removed unit counts under its former number.
     pub fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone> {
         let numbers = self.sets.iter_mut().enumerate();
         let open = numbers.filter_map(|(number, slot)| Some((number as u16, slot.as_mut()?)));

@@ -1,5 +1,5 @@
-//! Initiator and target together: for all combinations of negotiated values, written bytes arrive
-//! on the medium, and a read returns them. The medium is checked directly, without the target.
+//! Tests initiator and target together: for all combinations of negotiated values, written bytes arrive on the medium,
+//! and a read returns them. The medium is checked directly, without the target.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -30,8 +30,8 @@ fn start() -> (TargetServer, Arc<SparseMemory>) {
     (TargetServer::start(config, vec![target]).unwrap(), memory)
 }
 
-/// Writes and reads back `rounds` random ranges of up to `size` bytes with eight requests at a
-/// time, each in its own eighth of the medium.
+/// Writes and reads back `rounds` random ranges of up to `size` bytes, with eight requests at a time, each in its own
+/// eighth of the medium.
 fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usize) {
     let question = if options.is_empty() { "" } else { "?" };
     let url = format!(
@@ -136,10 +136,10 @@ fn run(
         .collect()
 }
 
-/// Every size from a block to more than the largest segment, especially around the sizes of receive
-/// buffers and segments, with default negotiation.
+/// Every size from a block to more than the largest segment, especially around the sizes of receive buffers and
+/// segments, with default negotiation.
 #[test]
-fn every_size() {
+fn transfers_of_every_size_arrive() {
     let (server, memory) = start();
     for size in [
         512,
@@ -157,9 +157,9 @@ fn every_size() {
     server.shutdown(Duration::from_secs(1));
 }
 
-/// Every combination of the keys that change how data is transferred.
+/// Every combination of the keys that affect how data is transferred.
 #[test]
-fn every_agreement() {
+fn transfers_arrive_with_every_combination_of_keys() {
     let (server, memory) = start();
     for digests in [
         "",
@@ -190,7 +190,7 @@ fn every_agreement() {
 
 /// Several connections in a session, and several sessions, serve one LUN.
 #[test]
-fn several_connections_and_sessions() {
+fn several_connections_and_sessions_serve_one_lun() {
     let (server, memory) = start();
     for options in [
         "connections=3",
@@ -216,8 +216,7 @@ fn join(near: TcpStream, far: TcpStream) {
     }
 }
 
-/// A proxy whose connections with these numbers, from
-/// 0, break during login, as if packets were lost.
+/// A proxy that breaks the connections with these numbers (from 0) during login, as if packets were lost.
 fn lossy(server: SocketAddr, broken: &'static [usize]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -262,8 +261,8 @@ fn discoveries_outlive_a_broken_connection() {
     assert!(error.contains("8 attempts"), "{error}");
 }
 
-/// A login that breaks is retried and counted separately from the device's requests; so is a second
-/// connection of a session. A refusal by the target isn't retried.
+/// A login that breaks is retried and counted separately from the device's requests, and so is a session's second
+/// connection. A refusal by the target isn't retried.
 #[test]
 fn logins_outlive_a_broken_connection() {
     let (server, _) = start();
@@ -294,7 +293,7 @@ fn logins_outlive_a_broken_connection() {
     check(&[], "", 0);
     check(&[0], "", 1);
     check(&[0, 1, 2], "", 3);
-    // The second connection breaks while the first is open: both are made again.
+    // The second connection breaks while the first is open: both are established again.
     check(&[1], "?connections=2", 1);
     let refused = server.stats().logins_refused;
     let unknown = format!(

@@ -1,4 +1,4 @@
-//! The integration tests of brunt-iscsi, one module each: they are linked once and run in parallel.
+//! Integration tests of brunt-iscsi, one module each; linked into one binary and run in parallel.
 
 mod both_ends;
 mod target;

@@ -1,4 +1,5 @@
-//! The target over real sockets, in this process: with hostile, broken or many peers, and with independent initiators.
+//! Tests the target over real sockets, in this process: with hostile, broken or many peers, and with independent
+//! initiators.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -149,9 +150,9 @@ fn assert_alive(socket: &mut TcpStream) {
     );
 }
 
-/// A session cut off after each of its bytes leaves nothing behind and doesn't affect others.
+/// A session that is cut off after any of its bytes leaves nothing behind and doesn't affect others.
 #[test]
-fn truncated_at_every_byte() {
+fn a_session_cut_off_at_any_byte_leaves_nothing_behind() {
     let server = target(&["memory:1MiB"], |_| ());
     let mut other = log_in(&server, 1);
     let mut session = login_bytes(2);
@@ -169,7 +170,7 @@ fn truncated_at_every_byte() {
         }
     }
     assert_alive(&mut other);
-    // The complete session still works after all those.
+    // The complete session still works after all of those.
     let mut socket = connect(&server);
     socket.write_all(&session).unwrap();
     let kinds: Vec<Opcode> = (0..4)
@@ -179,9 +180,9 @@ fn truncated_at_every_byte() {
     assert_eq!(kinds[2], Opcode::ScsiResponse);
 }
 
-/// Invalid input closes its own connection, and only that one.
+/// Invalid input closes only its own connection.
 #[test]
-fn nonsense_closes_one_connection() {
+fn invalid_input_closes_only_its_own_connection() {
     let server = target(&["memory:1MiB"], |_| ());
     let mut other = log_in(&server, 1);
     let check = |bytes: &[u8], after_login: bool| {
@@ -193,7 +194,7 @@ fn nonsense_closes_one_connection() {
         socket.write_all(bytes).unwrap();
         while receive(&mut socket).is_some() {}
     };
-    // Oversized: a login of 16 MiB, a write with 16 MiB of immediate data.
+    // Oversized: a login of 16 MiB, and a write with 16 MiB of immediate data.
     let mut login = login_bytes(3);
     login[5..8].copy_from_slice(&[0xff; 3]);
     check(&login, false);
@@ -216,10 +217,10 @@ fn nonsense_closes_one_connection() {
     assert_eq!(stats.connections_broken, 2, "{stats:?}");
 }
 
-/// Ten thousand connections that never log in cost no threads, a bounded number of descriptors, and don't disturb
-/// sessions; logins in between succeed.
+/// Ten thousand connections that never log in cost no threads and only a bounded number of descriptors, and they don't
+/// disturb sessions; logins in between succeed.
 #[test]
-fn ten_thousand_half_open_logins() {
+fn half_open_logins_cost_no_threads_and_do_not_disturb_sessions() {
     let server = target(&["memory:1MiB"], |config| {
         config.half_open_max = 64;
         config.login_timeout = Duration::from_secs(3600);
@@ -231,7 +232,7 @@ fn ten_thousand_half_open_logins() {
     let login = login_bytes(5);
     for index in 0..10_000usize {
         let mut socket = connect(&server);
-        // Some send nothing, some a part of a login; the target may have dropped any of them.
+        // Some send nothing, some send part of a login; the target may already have dropped any of them.
         let _ = socket.write_all(&login[..index % login.len()]);
         open.push_back(socket);
         if open.len() > 100 {
@@ -273,7 +274,7 @@ fn a_login_that_takes_too_long_is_ended() {
     let mut half = connect(&server);
     half.write_all(&login[..60]).unwrap();
     let mut trickling = connect(&server);
-    // Bytes of a request that never completes: the target closes at some point.
+    // Bytes of a request that never completes: the target closes the connection at some point.
     let mut sent = 0;
     while sent < login.len() - 1 && trickling.write_all(&login[sent..=sent]).is_ok() {
         sent += 1;
@@ -291,9 +292,9 @@ fn a_login_that_takes_too_long_is_ended() {
     assert_alive(&mut other);
 }
 
-/// The operator gets the name of each refused initiator and the status, even if the target name was unknown.
+/// The operator gets the name of each refused initiator, and the status, even if the target name was unknown.
 #[test]
-fn refused_logins_are_told() {
+fn refused_logins_are_reported() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let server = target(&["null:1MiB"], |config| {
         let heard = Arc::clone(&heard);
@@ -314,7 +315,7 @@ fn refused_logins_are_told() {
     assert_eq!(server.stats().logins_refused, 1);
 }
 
-/// At shutdown initiators are asked to log out, and the remaining connections are closed in time.
+/// At shutdown, initiators are asked to log out, and the remaining connections are closed in time.
 #[test]
 fn shutdown_asks_for_logout() {
     let server = target(&["null:1MiB"], |_| ());
@@ -328,7 +329,7 @@ fn shutdown_asks_for_logout() {
 
 /// A second login of the same initiator port ends its old session (RFC 7143, 6.3.5).
 #[test]
-fn session_reinstatement() {
+fn a_second_login_of_an_initiator_port_ends_its_old_session() {
     let server = target(&["null:1MiB"], |_| ());
     let mut old = log_in(&server, 1);
     let mut new = log_in(&server, 1);
@@ -340,7 +341,7 @@ fn session_reinstatement() {
 /// A second connection joins its session, and commands run in CmdSN order even if the later one arrives first, on the
 /// other connection.
 #[test]
-fn two_connections_in_one_session() {
+fn commands_run_in_order_over_two_connections_of_a_session() {
     let server = target(&["null:1MiB"], |_| ());
     let mut login = login_bytes(1);
     let add = |login: &mut Vec<u8>, key: &str, value: &str| {
@@ -384,7 +385,7 @@ fn two_connections_in_one_session() {
     assert_eq!(receive(&mut third).unwrap().0.rest[16..18], [2, 6]);
 }
 
-/// The program, if it is installed. Otherwise the test is skipped, or fails if all tools are required.
+/// The program, if installed. Otherwise the test is skipped, or fails if all tools are required.
 fn tool(name: &str, package: &str) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
@@ -414,7 +415,7 @@ fn url(server: &TargetServer, secret: &str, lun: u16) -> String {
     format!("iscsi://{secret}{portal}/{NAME}/{lun}")
 }
 
-/// QEMU's initiator reads back what it wrote, with digests that the target asks for and without.
+/// QEMU's initiator reads back what it wrote, both with digests that the target requests and without.
 #[test]
 fn qemu_reads_what_it_wrote() {
     for policy in [DigestPolicy::Allow, DigestPolicy::Prefer] {
@@ -450,7 +451,7 @@ fn qemu_reads_what_it_wrote() {
     }
 }
 
-/// Libiscsi discovers the target, and can only log in with the right secret.
+/// Libiscsi discovers the target, and can log in only with the right secret.
 #[test]
 fn libiscsi_discovers_and_authenticates() {
     let own = Credentials::new("target", *b"targetsecret1");
@@ -527,7 +528,7 @@ fn libiscsi_discovers_and_authenticates() {
 
 /// Two targets in one process are independent.
 #[test]
-fn targets_are_apart() {
+fn two_targets_in_one_process_are_independent() {
     let one = target(&["memory:1MiB"], |_| ());
     let two = target(&["memory:1MiB"], |_| ());
     let mut first = log_in(&one, 1);

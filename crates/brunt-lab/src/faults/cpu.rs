@@ -1,16 +1,17 @@
 //! CPU hog: takes a given share of given cores with threads that compete for CPU time.
 //!
 //! On each core, threads compute until together they have used their share of the elapsed time, then sleep. On an idle
-//! core one thread would do. Against other load, the hog uses the strongest method that the system permits:
-//! - real time (SCHED_FIFO; root, or `ulimit -r 1`): one thread, which preempts normal ones, for most of the share. The
-//!   kernel reserves a part of every core from real-time threads, so other threads take the rest;
+//! core a single thread is enough. Against other load, the hog uses the strongest method that the system permits:
+//! - real time (SCHED_FIFO; root, or `ulimit -r 1`): a single thread, which preempts normal ones, for most of the
+//!   share. The kernel reserves part of every core from real-time threads, so other threads take the rest;
 //! - a raised priority (-19; root, or `ulimit -e 39`): a few threads with seventy times the normal weight;
 //! - otherwise as many normal threads as make up the share, and more if that is not enough.
 //!
-//! Where the kernel divides a core between sessions (`kernel.sched_autogroup_enabled`) or control groups first, threads
-//! that are not real-time win only against threads in their own session or group.
+//! If the kernel first divides a core between sessions (`kernel.sched_autogroup_enabled`) or cgroups, threads that are
+//! not real-time only win against threads in their own session or cgroup.
 //!
-//! The rule: what counts is the processor time that the threads got, as measured by the kernel. It is reported next to
+//! The rule: what counts is the CPU time that the threads got, as measured by the kernel. It is reported next to the
+//! requested share, both at injection and over the whole fault; falling short is an error.
 //! the requested share, at injection and over the whole fault; falling short is an error.
 
 use std::io;
@@ -25,11 +26,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::sys;
 use crate::{Fault, FaultError, Proof};
 
-/// Assumed competing threads of other programs per core.
+/// Assumed number of competing threads of other programs per core.
 const COMPETITORS: f64 = 2.0;
-/// One below the highest, which links use, so that a busy host doesn't slow down its link.
+/// One step below the highest, which links use, so that a busy host doesn't slow down its link.
 const PRIORITY: i32 = -19;
-/// At this priority a thread weighs 71755 to the normal 1024, so one thread takes 98.6% of a core from a normal one.
+/// At this priority a thread's weight is 71755, compared with the normal 1024, so one thread takes 98.6% of a core from
+/// a normal one.
 const RAISED_THREADS: u64 = 2;
 /// Maximum threads per core: enough for 99% against one competitor at normal priority.
 const THREADS_MAX: u64 = 200;
@@ -40,19 +42,19 @@ const REAL_TIME_PRIORITY: i32 = 1;
 const REAL_TIME_SHARE_MAX: f64 = 0.9;
 /// Iterations that a thread computes before it checks the clock.
 const CHUNK: u32 = 2000;
-/// The interval over which the share is kept; a thread sleeps no longer than this.
+/// The interval over which the share is maintained; no sleep is longer than this.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Missed time is made up for, up to this much.
+/// Time missed is made up for, up to this limit.
 const DEBT_MAX: Duration = Duration::from_millis(100);
-/// How long the share is measured for the proof.
+/// How long the proof measures the share.
 const PROOF_TIME: Duration = Duration::from_millis(300);
 /// Maximum measurements for the proof: threads take a while to spread over the cores. After every second failed
-/// measurement the number of threads is increased.
+/// measurement, threads are added.
 const PROOF_TRIES: u32 = 8;
 /// Tolerated shortfall of the share.
 const SHARE_SLACK: f64 = 0.03;
 
-/// Takes a share of some cores' processor time.
+/// Takes a share of the CPU time of some cores.
 pub struct CpuHog {
     share: f64,
     cores: Vec<usize>,
@@ -62,10 +64,10 @@ pub struct CpuHog {
 struct Running {
     team: Team,
     stop: Arc<AtomicBool>,
-    /// Processor time used by each thread, in nanoseconds; the threads of a core are adjacent.
+    /// CPU time used by each thread, in nanoseconds; the threads of a core are adjacent.
     used: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<io::Result<()>>>,
-    /// When the share was proven, and the total processor time then.
+    /// When the share was proven, and the total CPU time at that point.
     shown: (Nanos, u64),
 }
 
@@ -81,14 +83,14 @@ struct Team {
 }
 
 impl Team {
-    /// Describes the shortfall and what would help.
+    /// Describes the shortfall and how to avoid it.
     fn fell_short(&self, taken: f64, time: Duration) -> String {
         let advice = if self.real_time {
             ""
         } else {
             "; allow real-time priority (ulimit -r 1, or root)"
         };
-        // The share that was reached is one that can be asked for.
+        // Round down, so that the suggested share is one that was reached.
         let share = (taken * 100.0).floor() / 100.0;
         let less = if share > 0.0 {
             format!(", or write cpu = {share}")
@@ -113,7 +115,7 @@ impl Team {
         };
         let real_time = may(|| sys::real_time(REAL_TIME_PRIORITY));
         let raised = may(|| sys::raise_priority(PRIORITY));
-        // The share that the other threads need, of the time that the real-time thread leaves.
+        // The share that the other threads need of the time that the real-time thread leaves.
         let ahead = if real_time {
             share.min(REAL_TIME_SHARE_MAX)
         } else {
@@ -134,7 +136,7 @@ impl Team {
         }
     }
 
-    /// The same with more threads; `None` at the maximum.
+    /// The team with more threads; `None` at the maximum.
     fn larger(self) -> Option<Team> {
         let others = (self.others * 2).max(1);
         (others <= THREADS_MAX).then_some(Team { others, ..self })
@@ -161,7 +163,7 @@ impl std::fmt::Display for Team {
 }
 
 impl CpuHog {
-    /// Hogs a share (0 to 1) of each of these cores, by the kernel's numbers.
+    /// Hogs a share (0 to 1) of each of these cores, by their kernel numbers.
     pub fn new(share: f64, cores: &[usize]) -> CpuHog {
         CpuHog {
             share: share.clamp(0.0, 1.0),
@@ -170,7 +172,7 @@ impl CpuHog {
         }
     }
 
-    /// Measures the share of the cores that the hog gets over `time` from now on.
+    /// Measures the share of the cores that the hog gets, over `time` from now.
     fn measure(&self, clock: &Clock, time: Duration) -> f64 {
         let Some(running) = &self.running else {
             return 0.0;
@@ -356,7 +358,7 @@ impl Fault for CpuHog {
             "took {:.1}% over {seconds:.2} s; {threads} threads ended",
             taken * 100.0
         );
-        // The share was reached once but not kept. Too short a time proves nothing.
+        // The share was reached once but not sustained. Too short a time proves nothing.
         if taken < self.share - SHARE_SLACK && at.since(since) >= PROOF_TIME {
             let seen = team.fell_short(taken, at.since(since));
             return Err(FaultError::NotShown {
@@ -384,11 +386,11 @@ pub fn usable_cores() -> Vec<usize> {
 /// The state of one thread.
 struct Hand {
     core: usize,
-    /// Share of the core for all its threads together.
+    /// The share of the core for all of its threads together.
     share: f64,
     real_time: bool,
     raised: bool,
-    /// Index of this thread among those of its core.
+    /// This thread's index among those of its core.
     mine: usize,
     /// Index of the core's first counter, and the number of its counters.
     from: usize,
@@ -419,7 +421,7 @@ impl Hand {
         };
         let clock = Clock::Monotonic;
         let (start, cost) = (clock.now(), ResourceUsage::of_thread());
-        // Missed time beyond `DEBT_MAX`, which is given up.
+        // Missed time beyond `DEBT_MAX`, which is not made up for.
         let mut forgiven = 0u64;
         let debt_max = DEBT_MAX.as_nanos() as u64;
         let mut number = 1u64;
@@ -461,9 +463,9 @@ mod tests {
             .unwrap()
     }
 
-    /// A process that is pinned to one core hogs that core, whatever its number.
+    /// A process pinned to one core hogs that core, whatever its number.
     #[test]
-    fn usable_cores_are_those_that_the_process_is_kept_on() {
+    fn usable_cores_are_those_the_process_is_pinned_to() {
         let core = a_core();
         let kept = std::thread::spawn(move || {
             let mut set = CpuSet::new();
@@ -474,9 +476,9 @@ mod tests {
         assert_eq!(kept.join().unwrap(), [core]);
     }
 
-    /// The share is taken from a competing thread, by the kernel's accounting, and given back.
+    /// The share is taken from a competing thread and given back, according to the kernel's accounting.
     #[test]
-    fn takes_its_share_and_gives_it_back() {
+    fn a_hog_takes_its_share_and_gives_it_back() {
         let clock = Clock::default();
         let mut hog = CpuHog::new(0.25, &[a_core()]);
         // On a core kept busy by other real-time threads, the hog reports that it took too little.
@@ -492,9 +494,9 @@ mod tests {
     }
 
     /// 98% of a core is taken from several competitors that want all of it, and stays taken. If that isn't possible,
-    /// the error says so and what would help. Real-time threads always succeed.
+    /// the error says so and suggests a remedy. Real-time threads always succeed.
     #[test]
-    fn takes_nearly_all_from_others() {
+    fn a_hog_takes_98_percent_from_competitors_or_says_why_not() {
         let core = a_core();
         let stop = Arc::new(AtomicBool::new(false));
         let compete = || {
@@ -542,9 +544,9 @@ mod tests {
         }
     }
 
-    /// The team fits the share and what the machine allows, and grows up to a limit.
+    /// The team fits the share and the machine's limits, and grows only up to a maximum.
     #[test]
-    fn teams() {
+    fn a_team_grows_only_up_to_a_maximum() {
         let plain = Team {
             real_time: false,
             raised: false,
@@ -595,7 +597,7 @@ mod tests {
             2
         );
         let small = Team::new(0.5);
-        // A real-time thread takes half of a core alone.
+        // Half of a core needs just a real-time thread.
         assert_eq!(small.real_time, small.others == 0);
         let large = Team::new(0.98);
         assert!(
@@ -604,9 +606,9 @@ mod tests {
         );
     }
 
-    /// A nonexistent core is refused, and no thread is left behind.
+    /// A nonexistent core is refused, and no thread is left running.
     #[test]
-    fn refuses_a_core_that_is_not_there() {
+    fn a_nonexistent_core_is_refused() {
         for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU + 5] {
             let error = CpuHog::new(0.5, &[core])
                 .inject(&Clock::default())

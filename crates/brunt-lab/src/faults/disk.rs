@@ -1,9 +1,9 @@
-//! A slow disk: the kernel limits what a service's processes may request of the device below their folder, using a
-//! separate control group ([`crate::io_group`]). Requests beyond the limit wait in the kernel, in front of the device.
+//! A slow disk: the kernel limits what a service's processes may request of the device that holds their folder, using a
+//! separate cgroup ([`crate::io_group`]). Requests over the limit wait in the kernel, before they reach the device.
 //!
-//! The proof is a probe process that joins the group first and writes to that folder, bypassing the
-//! page cache: it must be as slow as the limits with them, and faster without. The rule: a limit
-//! above what the device can do is not a fault.
+//! The proof is a probe process that joins the cgroup first and writes to that folder with O_DIRECT: it must be as slow
+//! as the limits while they apply, and faster without them. The rule: a limit above what the device can do is not a
+//! fault.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,23 +21,23 @@ use crate::{Fault, FaultError, Proof};
 const HELLO: &str = "brunt disk probe";
 /// The file that the probe writes, in the service's folder.
 const FILE: &str = ".brunt-disk-probe";
-/// Minimum duration of a probe's writes under the limits, so that the initial burst
-/// that the kernel lets through doesn't matter.
+/// Minimum duration of a probe's writes under the limits, so that the initial burst that the kernel lets through is
+/// negligible.
 const PROBE_TIME: Duration = Duration::from_millis(500);
 /// Minimum and maximum writes per probe.
 const WRITES: [u64; 2] = [4, 4096];
-/// Minimum and maximum size of a write, in bytes; devices require multiples of the minimum.
+/// Minimum and maximum size of a write in bytes; devices require multiples of the minimum.
 const WRITE_BYTES: [u64; 2] = [4096, 1 << 20];
 /// Maximum attempts of a probe without limits.
 const TRIES: u32 = 3;
 /// The kernel accounts in time slices, so a few requests may pass early.
 const TOLERANCE: f64 = 0.6;
 
-/// How long a process may take to end, and how often it is checked.
+/// How long a process may take to end, and the polling interval.
 const ENDING_MAX: Duration = Duration::from_secs(2);
 const ENDING_LOOK: Duration = Duration::from_millis(5);
 
-/// Returns the processes to limit, as of now.
+/// Returns the processes to limit at the time of the call.
 pub type Processes = Box<dyn Fn() -> Vec<u32> + Send>;
 
 /// Slows down the disk of a service.
@@ -53,7 +53,7 @@ struct Active {
     group: IoGroup,
     probe: Probe,
     since: Nanos,
-    /// Requests that the probe had made in the group when the fault was proven.
+    /// Requests that the probe had made in the cgroup when the fault was proven.
     before: u64,
 }
 
@@ -93,7 +93,7 @@ impl Series {
 }
 
 impl SlowDisk {
-    /// Limits reads and writes, each, on the device below `folder`, the service's own folder.
+    /// Limits reads and writes, separately, on the device that holds `folder`, the service's own folder.
     pub fn new(processes: Processes, folder: &Path, limits: DiskLimits) -> SlowDisk {
         SlowDisk {
             processes,
@@ -106,14 +106,14 @@ impl SlowDisk {
     /// Checks whether this process can slow the disk below a folder.
     ///
     /// # Errors
-    /// The kernel lacks such groups, this process may not create one, or the folder is not on a block device.
+    /// The kernel lacks such cgroups, this process may not create one, or the folder is not on a block device.
     pub fn check(folder: &Path) -> Result<(), FaultError> {
         let limits = DiskLimits {
             requests: Some(1),
             bytes: None,
         };
         let fault = || format!("a slow disk below {}", folder.display());
-        // In a lab, processes of several experiments may have the same number.
+        // In a lab, processes of several experiments may have the same PID.
         let name = format!(
             "brunt-try-{}-{}",
             std::process::id(),
@@ -183,7 +183,7 @@ impl SlowDisk {
             before,
         } = active;
         let io = |error| refused(self.describe(), error);
-        // A process started meanwhile is a descendant of one in the group.
+        // A process started in the meantime is a descendant of one in the cgroup.
         let strangers = strangers(&group, &self.processes);
         let at = clock.now();
         let made = group.requests().map_err(io)?.saturating_sub(before);
@@ -237,8 +237,8 @@ fn refused(fault: String, source: io::Error) -> FaultError {
     }
 }
 
-/// Counts the processes outside the group. A process that is about to end belongs to no
-/// group, so the check is repeated for a while.
+/// Counts the processes outside the cgroup. A process that is about to end belongs to no cgroup, so the check is
+/// repeated for a while.
 fn strangers(group: &IoGroup, processes: &Processes) -> usize {
     let begin = Instant::now();
     let mut found = processes();
@@ -251,7 +251,7 @@ fn strangers(group: &IoGroup, processes: &Processes) -> usize {
     found.len()
 }
 
-/// Moves all processes into the group, including those started meanwhile, and returns their number.
+/// Moves all processes into the cgroup, including those started in the meantime, and returns their number.
 fn take_all(group: &mut IoGroup, processes: &Processes) -> io::Result<usize> {
     loop {
         let found = processes();
@@ -328,7 +328,7 @@ impl Probe {
         Ok(line.trim_end().to_string())
     }
 
-    /// How long the writes take without limits: the shortest of several attempts, since others use the device, too.
+    /// How long the writes take without limits: the shortest of several attempts, since the device is shared.
     fn write_fast(&mut self, series: Series) -> io::Result<Duration> {
         let mut shortest = self.write(series)?;
         for _ in 1..TRIES {
@@ -340,7 +340,7 @@ impl Probe {
         Ok(shortest)
     }
 
-    /// How long these writes took.
+    /// How long these writes take.
     fn write(&mut self, series: Series) -> io::Result<Duration> {
         let Some(stdin) = &mut self.stdin else {
             return Err(io::ErrorKind::BrokenPipe.into());

@@ -1,5 +1,5 @@
-//! Freezes a process with SIGSTOP, and resumes it with SIGCONT. From outside it looks like a controller with
-//! hung software: connections stay open and nothing is answered.
+//! Freezes a process with SIGSTOP and resumes it with SIGCONT. From outside it looks like a controller whose software
+//! hangs: connections stay open and nothing is answered.
 //!
 //! The rule: the proof is the process state that the kernel reports, not the fact that the signal was sent.
 
@@ -12,9 +12,10 @@ use rustix::process::Signal;
 use crate::process::{self, below};
 use crate::{Fault, FaultError, Proof};
 
-/// How long the kernel may take to stop all threads of a process; a thread in a disk access stops only after that.
+/// How long the kernel may take to stop all threads of a process; a thread waiting for a disk only stops afterwards.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a keeper may have no process: one that forks and exits while processes are listed is missed briefly.
+/// How long a keeper may appear to have no process: one that forks and exits while processes are listed is missed
+/// briefly.
 const NONE_MAX: Duration = Duration::from_secs(1);
 
 /// Stops a process and resumes it.
@@ -27,7 +28,7 @@ pub struct Freeze {
 }
 
 impl Freeze {
-    /// Freezes a process that the caller started and has not waited for, so that its number cannot be reused.
+    /// Freezes a process that the caller started and has not waited for, so that its PID cannot be reused.
     pub fn new(pid: u32) -> Freeze {
         Freeze {
             pid,
@@ -36,7 +37,7 @@ impl Freeze {
         }
     }
 
-    /// Freezes all processes below a keeper ([`crate::service`]). The keeper itself keeps running, so that it can end
+    /// Freezes all descendants of a keeper ([`crate::service`]). The keeper itself keeps running, so that it can end
     /// them when the experiment ends.
     pub fn all_below(pid: u32) -> Freeze {
         Freeze {
@@ -47,7 +48,7 @@ impl Freeze {
 
     fn signal(&self, signal: Signal) -> Result<(), FaultError> {
         if self.all_below {
-            // A process that has ended meanwhile doesn't matter.
+            // The process may have ended in the meantime.
             for pid in below(self.pid) {
                 let _ = process::signal(pid, signal);
             }
@@ -66,9 +67,9 @@ impl Freeze {
         }
     }
 
-    /// Waits until the same processes are found twice in a row and all of them are stopped, or none is. A
-    /// process started while others are being stopped is signalled as well. If there are no processes,
-    /// waits for a new one, unless the keeper is gone.
+    /// Waits until the same processes are found twice in a row and all of them (or none, when resuming) are stopped. A
+    /// process started while others are being stopped is signalled as well. If there are no processes, waits for a new
+    /// one, unless the keeper is gone.
     fn wait_for_all(&self, clock: &Clock, stopped: bool) -> Result<Proof, FaultError> {
         let (at, mut before) = (clock.now(), Vec::new());
         let mut last_found = at;
@@ -119,7 +120,7 @@ impl Freeze {
     }
 }
 
-/// Waits until all threads of a process are stopped, or none is.
+/// Waits until all threads of a process (or none, when resuming) are stopped.
 pub(super) fn wait_for_threads(
     fault: &str,
     pid: u32,
@@ -222,9 +223,9 @@ mod tests {
         )
     }
 
-    /// A stopped process is observed stopped, then running; twice, as a timeline may do.
+    /// A process is observed stopped, then running; twice, as in a timeline.
     #[test]
-    fn stops_and_goes_on() {
+    fn a_process_is_stopped_and_resumed() {
         let child = sleeper();
         let clock = Clock::default();
         for _ in 0..2 {
@@ -240,9 +241,9 @@ mod tests {
         }
     }
 
-    /// Dropping a fault without removing it leaves the process running.
+    /// Dropping a fault without removing it resumes the process.
     #[test]
-    fn dropped_is_removed() {
+    fn dropping_a_fault_resumes_the_process() {
         let child = sleeper();
         let mut freeze = Freeze::new(child.0.id());
         freeze.inject(&Clock::default()).unwrap();
@@ -250,9 +251,9 @@ mod tests {
         assert_ne!(states(child.0.id()), "T");
     }
 
-    /// All processes below one are stopped and resumed; the process itself is not stopped.
+    /// All descendants of a process are stopped and resumed; the process itself is not.
     #[test]
-    fn all_below_are_stopped() {
+    fn all_descendants_are_stopped_and_resumed() {
         let shell = Sleeper(
             Command::new("sh")
                 .args(["-c", "sleep 60 & sleep 60 & wait"])
@@ -275,9 +276,9 @@ mod tests {
         ));
     }
 
-    /// A service that currently has no process is waited for, and frozen once it has one.
+    /// If a service currently has no process, the fault waits for one and freezes it.
     #[test]
-    fn waits_for_a_process_to_come() {
+    fn a_freeze_waits_for_a_service_to_have_a_process() {
         let script = ["-c", "read word; sleep 60 & wait"];
         let mut shell = Command::new("sh")
             .args(script)
@@ -288,7 +289,7 @@ mod tests {
         let (shell, clock) = (Sleeper(shell), Clock::manual());
         let mut freeze = Freeze::all_below(shell.0.id());
         std::thread::scope(|scope| {
-            // With a clock that stands still it never gives up, however long the shell takes.
+            // The clock stands still, so the fault never gives up, however long the shell takes.
             let frozen = scope.spawn(|| freeze.inject(&clock).map(|proof| proof.what));
             let begin = std::time::Instant::now();
             while !frozen.is_finished() && begin.elapsed() < Duration::from_millis(50) {
@@ -303,9 +304,9 @@ mod tests {
         super::super::kill_below(shell.0.id());
     }
 
-    /// If the keeper is gone, no process is waited for.
+    /// If the keeper is gone, the fault doesn't wait for a process.
     #[test]
-    fn nothing_comes_of_a_dead_keeper() {
+    fn a_freeze_does_not_wait_for_a_dead_keeper() {
         let mut keeper = sleeper();
         keeper.0.kill().unwrap();
         keeper.0.wait().unwrap();
@@ -320,7 +321,7 @@ mod tests {
 
     /// A missing process cannot be frozen, and one that isn't frozen cannot be thawed.
     #[test]
-    fn refuses_what_it_cannot_do() {
+    fn a_missing_process_cannot_be_frozen_nor_a_running_one_thawed() {
         let mut child = sleeper();
         let mut freeze = Freeze::new(child.0.id());
         assert!(matches!(

@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use crate::process::{below, is_dead, signal, stat_field};
 use crate::{Fault, FaultError, Proof};
 
-/// How long the kernel may take to end a process; one in a disk access ends only after that.
+/// How long the kernel may take to end a process; one waiting for a disk only ends afterwards.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Starts the process again, waits until it serves, and returns its process id.
+/// Starts the process again, waits until it serves, and returns its PID.
 pub type Restart = Box<dyn FnMut() -> io::Result<u32> + Send>;
 
 /// Kills a process, and starts it again on removal.
@@ -28,7 +28,7 @@ pub struct Kill {
 }
 
 impl Kill {
-    /// Kills a process that the caller started and has not waited for, so that its number cannot be reused.
+    /// Kills a process that the caller started and has not waited for, so that its PID cannot be reused.
     pub fn new(pid: u32, restart: Restart) -> Kill {
         Kill {
             pid,
@@ -38,8 +38,8 @@ impl Kill {
         }
     }
 
-    /// The same for a process that keeps others ([`crate::service`]): its descendants are
-    /// killed first, so that none of them escapes it.
+    /// Like [`Kill::new`], for a process that keeps others ([`crate::service`]): its descendants are killed first, so
+    /// that none escapes it.
     pub fn with_all_below(pid: u32, restart: Restart) -> Kill {
         Kill {
             with_all_below: true,
@@ -47,7 +47,7 @@ impl Kill {
         }
     }
 
-    /// The current process; a different one after each restart.
+    /// The current process; it changes with each restart.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -124,14 +124,14 @@ impl Fault for Kill {
     }
 }
 
-/// Kills all processes below `keeper`, including those started meanwhile, waits
-/// until they are dead, and returns their number.
+/// Kills all descendants of `keeper`, including those started in the meantime, waits until they are dead, and returns
+/// their number.
 pub fn kill_below(keeper: u32) -> usize {
     kill_all_below(keeper).len()
 }
 
-/// Waits for orphans that this process inherits, as it does when it is the first process of a lab. Otherwise other
-/// programs would consider them alive: a zombie can still be signalled.
+/// Reaps orphans that this process inherits, as it does when it is the init process of a lab. Otherwise other programs
+/// would consider them alive: a zombie can still be signalled.
 fn reap(orphans: &BTreeSet<u32>, parent: u32) {
     let begin = Instant::now();
     for orphan in orphans {
@@ -142,8 +142,8 @@ fn reap(orphans: &BTreeSet<u32>, parent: u32) {
             if let Ok(Some(_)) = waitpid(Some(pid), WaitOptions::NOHANG) {
                 break;
             }
-            // A parent's last thread may be about to end. If another process
-            // adopts the orphan, there is nothing to do here.
+            // A parent's last thread may be about to end. If another process adopts the orphan, there is nothing to do
+            // here.
             match stat_field(*orphan, 4) {
                 Some(of) if of == u64::from(parent) || of == u64::from(std::process::id()) => {}
                 _ => break,
@@ -157,14 +157,14 @@ fn kill_all_below(keeper: u32) -> BTreeSet<u32> {
     let (begin, mut seen, mut nothing) = (Instant::now(), BTreeSet::new(), false);
     while begin.elapsed() < PATIENCE {
         let living = below(keeper);
-        // A process whose parent ended during the listing is found in the next one.
+        // If a process's parent ended during the listing, the next listing finds the process.
         let nothing_before = std::mem::replace(&mut nothing, living.is_empty());
         if nothing && nothing_before {
             break;
         }
         for pid in living {
             seen.insert(pid);
-            // The process may have ended meanwhile.
+            // The process may have ended in the meantime.
             let _ = signal(pid, Signal::KILL);
         }
         std::thread::sleep(Duration::from_micros(100));
@@ -190,9 +190,9 @@ mod tests {
         }
     }
 
-    /// The process is observed dead, and another one lives afterwards.
+    /// The process is observed dead, and another one runs afterwards.
     #[test]
-    fn kills_and_starts_again() {
+    fn a_killed_process_is_replaced_by_another() {
         let children = Children(Arc::default());
         let kept = children.0.clone();
         let start = move |program: &str| {
@@ -217,9 +217,9 @@ mod tests {
         ));
     }
 
-    /// Processes below a killed one leave nothing behind that could be signalled.
+    /// Descendants of a killed process leave nothing behind that could be signalled.
     #[test]
-    fn nobody_below_stays_behind() {
+    fn no_descendant_of_a_killed_process_can_be_signalled() {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
         let children = Children(Arc::default());
         let keeper = Command::new("sh")
@@ -243,9 +243,9 @@ mod tests {
         }
     }
 
-    /// A failed restart is an error with the reason.
+    /// A failed restart is an error with its cause.
     #[test]
-    fn a_failed_restart_is_said() {
+    fn a_failed_restart_is_an_error() {
         let children = Children(Arc::default());
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();

@@ -1,8 +1,8 @@
-//! Memory hog: allocates, fills and locks a given amount, so that the system cannot use it for anything else,
+//! Memory hog: allocates, fills and locks a given amount of memory, so that the system cannot use it for anything else,
 //! including its caches.
 //!
-//! The rule: proven by the amount that the kernel reports as locked (`VmLck`), and refused if it would bring
-//! the machine down.
+//! The rule: the proof is the amount that the kernel reports as locked (`VmLck`). A request that would bring the
+//! machine down is refused.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use brunt_probe::limits::Cgroups;
 use crate::helper::MemoryHelper;
 use crate::{Fault, FaultError, Proof};
 
-/// What must stay available, in bytes: with less, the kernel kills processes.
+/// Memory that must stay available, in bytes: with less, the kernel starts killing processes.
 const LEFT_BYTES_MIN: u64 = 256 << 20;
 
-/// Locks an amount of memory in a separate process. The program has to call [`crate::helper::serve_if_asked`].
+/// Locks memory in a separate process. The program has to call [`crate::helper::serve_if_asked`].
 pub struct MemoryHog {
     bytes: u64,
     helper: Option<MemoryHelper>,
@@ -60,7 +60,7 @@ impl Fault for MemoryHog {
                 Size(available),
                 Size(LEFT_BYTES_MIN)
             );
-            // Part of it will be in use by other processes a moment later.
+            // Other processes will use part of it a moment later.
             if let free @ 1.. = (available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9) >> 20 {
                 advice += &format!("; write memory = \"{free}MiB\" or less");
             }
@@ -141,7 +141,7 @@ impl Fault for MemoryHog {
     }
 }
 
-/// Bytes of memory still available to processes: the kernel's estimate, or what control groups leave of it.
+/// Bytes of memory available to processes: the kernel's estimate, or what cgroup limits leave of it.
 pub fn available_memory() -> Option<u64> {
     Cgroups::own().available_memory()
 }
@@ -152,7 +152,7 @@ mod tests {
 
     /// A request beyond the machine's memory is refused before anything is allocated.
     #[test]
-    fn refuses_to_kill_the_machine() {
+    fn a_request_beyond_the_machines_memory_is_refused() {
         let error = MemoryHog::new(1 << 60)
             .inject(&Clock::default())
             .unwrap_err()

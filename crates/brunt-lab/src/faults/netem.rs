@@ -1,4 +1,4 @@
-//! Applies the kernel's own link emulator (netem, tc-netem(8)) to an interface of this machine: outgoing packets are
+//! Applies the kernel's link emulator (netem, tc-netem(8)) to an interface of this machine: outgoing packets are
 //! delayed, lost, duplicated or corrupted.
 //!
 //! The rule: an existing queueing discipline is never replaced. Ours is proven by the packets that the kernel counts in
@@ -27,7 +27,7 @@ struct Held {
 }
 
 impl Netem {
-    /// Applies the settings of a link to this interface.
+    /// Applies a link's settings to this interface.
     pub fn new(interface: &str, settings: Settings) -> Netem {
         Netem {
             interface: interface.to_string(),
@@ -39,7 +39,7 @@ impl Netem {
     /// Checks whether netem supports these settings.
     ///
     /// # Errors
-    /// The settings that it doesn't support.
+    /// A setting that it doesn't support.
     pub fn check(settings: &Settings) -> Result<(), SettingsError> {
         netem::options(settings).map(drop)
     }
@@ -186,7 +186,7 @@ mod tests {
 
     /// A nonexistent interface and settings that netem doesn't support are refused with a remedy.
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn nonexistent_interfaces_and_unsupported_settings_are_refused() {
         let check = |interface: &str, settings: &str, expected: &str| {
             let settings: Settings = toml::from_str(settings).unwrap();
             let error = Netem::new(interface, settings)

@@ -1,8 +1,8 @@
-//! Freezes or kills processes that Brunt didn't start, on a host where faults
-//! are injected. They are found by name or number.
+//! Freezes or kills processes that Brunt didn't start, on a host where faults are injected. They are found by name or
+//! PID.
 //!
-//! The rule: a process is held by a descriptor from before it is checked, so that a signal never reaches another
-//! process that got its number since. Processes that keep the machine or this program running are refused.
+//! The rule: a process is held by a pidfd that is opened before the process is checked, so a signal never reaches
+//! another process that has since reused the PID. Processes that keep the machine or this program running are refused.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ use crate::{Fault, FaultError, Proof};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(2);
-/// The kernel keeps this many bytes of a program's name.
+/// The kernel keeps at most this many bytes of a program's name.
 const COMM_BYTES: usize = 15;
 /// PF_KTHREAD of linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -29,18 +29,18 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// Why a process could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// No process has this name.
+    /// No process with this name.
     #[error("no process is called '{0}' (/proc/PID/comm)")]
     None(String),
-    /// Several processes have this name.
+    /// Several processes with this name.
     #[error("{count} processes are called '{name}' ({pids}); name one by its number", count = .pids.split(' ').count())]
     Several {
         /// The name.
         name: String,
-        /// Their numbers.
+        /// Their PIDs.
         pids: String,
     },
-    /// No process has this number.
+    /// No process with this PID.
     #[error("there is no process {0}")]
     Gone(u32),
     /// The machine, or this program, depends on it.
@@ -64,7 +64,7 @@ impl OtherProcess {
     /// Finds the process.
     ///
     /// # Errors
-    /// There is none, there are several, or it is protected.
+    /// No such process exists, several do, or it is protected.
     pub fn find(wanted: &HostProcess) -> Result<OtherProcess, ProcessError> {
         let pid = match wanted {
             HostProcess::Numbered(pid) => *pid,
@@ -86,8 +86,8 @@ impl OtherProcess {
             .ok_or(ProcessError::Gone(pid))?;
         let handle = pidfd_open(raw, PidfdFlags::empty());
         let handle = handle.map_err(|error| ProcessError::System(pid, error.into()))?;
-        // Checked only now: the data belongs to the process that is held,
-        // unless it has ended, which a signal will report.
+        // Checked after the pidfd is opened: the data belongs to the process that is held, unless that has ended, which
+        // a signal will report.
         let gone = || ProcessError::Gone(pid);
         let (name, started_ticks) = (
             comm(pid).ok_or_else(gone)?,
@@ -135,7 +135,7 @@ fn protected(pid: u32) -> Option<&'static str> {
     if flags & KERNEL_THREAD != 0 {
         return Some("a thread of the kernel");
     }
-    // This process and its ancestors: a shell, sshd.
+    // This process and its ancestors, such as a shell or sshd.
     let mut ancestor = std::process::id();
     for _ in 0..1000 {
         if ancestor == pid {
@@ -160,7 +160,7 @@ fn is_called(comm: &str, name: &str) -> bool {
     name.as_bytes()[..name.len().min(COMM_BYTES)] == *comm.as_bytes()
 }
 
-/// Stops a process that Brunt didn't start, and resumes it, even if this program dies.
+/// Stops a process that Brunt didn't start. It is resumed even if this program dies.
 #[derive(Debug)]
 pub struct FreezeOther {
     process: OtherProcess,
@@ -218,7 +218,7 @@ impl Fault for FreezeOther {
     }
 }
 
-/// Kills a process that Brunt didn't start; a supervisor may start it again.
+/// Kills a process that Brunt didn't start; a supervisor may restart it.
 #[derive(Debug)]
 pub struct KillOther {
     process: OtherProcess,
@@ -227,7 +227,7 @@ pub struct KillOther {
 }
 
 impl KillOther {
-    /// Kills this process. With `comes_back`, the fault ends when another process of its name runs.
+    /// Kills this process. With `comes_back`, the fault ends when another process with its name runs.
     pub fn new(process: OtherProcess, comes_back: bool) -> KillOther {
         KillOther {
             process,
@@ -322,10 +322,10 @@ mod tests {
     use super::super::sleeper::Sleeper;
     use super::*;
 
-    /// A program that only sleeps, under a unique name.
+    /// A program with a unique name that only sleeps.
     fn program(folder: &std::path::Path) -> (std::path::PathBuf, String) {
         let name = format!("other-{}-sleeper", std::process::id());
-        // Not a copy: if another test forks while the copy is being written, the file would be busy.
+        // Not a copy: if another test forks during the copy, executing the file would fail with ETXTBSY.
         std::os::unix::fs::symlink("/bin/sleep", folder.join(&name)).unwrap();
         (folder.join(&name), name)
     }
@@ -338,9 +338,9 @@ mod tests {
         child
     }
 
-    /// A process is found if it is the only one of its name, and killed; its replacement ends the fault.
+    /// A process is found if no other has its name, and is killed; its replacement ends the fault.
     #[test]
-    fn processes_are_found_and_killed() {
+    fn a_process_is_found_by_its_unique_name_and_killed() {
         let folder = tempfile::tempdir().unwrap();
         let (program, name) = program(folder.path());
         let named = HostProcess::Named(name.clone());
@@ -375,9 +375,9 @@ mod tests {
         ));
     }
 
-    /// Processes that the machine or this program depends on are left alone.
+    /// Processes that the machine or this program depends on are refused.
     #[test]
-    fn what_everything_lives_by_is_refused() {
+    fn essential_processes_are_refused() {
         let check = |pid: u32| {
             let error = OtherProcess::find(&HostProcess::Numbered(pid)).unwrap_err();
             assert!(

@@ -1,8 +1,8 @@
-//! Hosts that cannot reach each other for a while, over any path, while all others can: a network
-//! partition between two hosts, or between each host of one group and each of another. Each packet between
-//! them is dropped by the first link on its path.
+//! A network partition: for a while, some hosts cannot reach each other over any path, while all others can. It
+//! separates two hosts, or each host of one group from each of another. Every packet between them is dropped by the
+//! first link on its path.
 //!
-//! The rule: proven by probe packets between every pair of the hosts, in both directions, counted where they are sent
+//! The rule: the proof is probe packets between every pair of hosts, in both directions, counted where they are sent
 //! and where they would arrive: they pass before, none passes during the fault, and they pass again afterwards.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::link::signs::{PACKETS_MIN, TIMED_MIN};
 use crate::link::{Direction, HostPair, LinkError};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
-/// The first link and its direction for packets between two hosts, and their maximum travel time.
+/// The first link and direction on the path between two hosts, and the maximum travel time of a packet.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) link: LinkHandle,
@@ -35,9 +35,9 @@ pub(crate) struct Course {
 /// Separates hosts.
 #[derive(Debug)]
 pub struct Partition {
-    /// The names of the hosts of each side.
+    /// The names of the hosts on each side.
     sides: [Vec<String>; 2],
-    /// From each host to each of the other side, both ways.
+    /// From each host to each host on the other side, in both directions.
     courses: Vec<Course>,
     injected: bool,
     /// [`Partition::stopped`] before the injection.
@@ -75,7 +75,7 @@ impl Course {
         Ok(seen)
     }
 
-    /// Probes; nothing may arrive.
+    /// Sends probes, none of which may arrive.
     fn stops(&self, clock: &Clock) -> Result<Seen, Unseen> {
         let probe = Probe::new(&self.from, &self.to, false)?;
         let before = self.stopped();
@@ -91,7 +91,7 @@ impl Course {
 }
 
 impl Partition {
-    /// `courses`: from each host of a side to each of the other, both ways.
+    /// `courses`: from each host of a side to each host of the other, in both directions.
     pub(crate) fn new(sides: [Vec<String>; 2], courses: Vec<Course>) -> Partition {
         Partition {
             sides,
@@ -143,7 +143,7 @@ impl Partition {
         stopped.values().sum()
     }
 
-    /// Checks all courses concurrently; returns what was seen, or an error with what was not.
+    /// Checks all courses concurrently. Returns what was seen, or an error with what was not.
     fn all(
         &self,
         look: impl Fn(&Course) -> Result<Seen, Unseen> + Sync,
@@ -200,7 +200,7 @@ impl Fault for Partition {
         };
         self.all(|course| course.passes(clock), not_shown)?;
         self.stopped_before = self.stopped();
-        // From here on, dropping the fault reconnects the hosts, even if only one direction was separated.
+        // From here on, dropping the fault reconnects the hosts, even if only one direction has been separated.
         self.injected = true;
         let at = self.part().map_err(|error| {
             self.refused("cannot separate the hosts", std::io::Error::other(error))

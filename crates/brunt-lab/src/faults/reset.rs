@@ -1,9 +1,8 @@
-//! Resets TCP connections between two hosts on behalf of one of them, like a firewall that has lost its
-//! state.
+//! Resets TCP connections between two hosts on behalf of one of them, like a firewall that has lost its state.
 //!
-//! The rule: proven by both hosts' TCP counters. The receiver counts a reset connection (EstabResets), and
-//! the apparent sender has sent no reset (OutRsts). If no matching connection sends data, nothing is reset,
-//! which is an error.
+//! The rule: the proof is in both hosts' TCP counters. The receiver counts a reset connection (EstabResets), and the
+//! apparent sender has not sent any reset (OutRsts). If no matching connection sends data, nothing is reset, which is
+//! an error.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,7 +15,7 @@ use super::link::probe::read_again;
 use crate::link::{Direction, ResetPorts, ResetRule};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
 
-/// How long to wait until a connection sends something, so that it can be reset.
+/// How long to wait for a connection to send something, so that it can be reset.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How often the hosts' counters are polled.
 const NAP: Duration = Duration::from_millis(1);
@@ -28,7 +27,7 @@ pub struct TcpReset {
     /// The apparent sender of the resets, and their receiver.
     hosts: [Host; 2],
     rule: ResetRule,
-    /// Maximum travel time of a packet on the whole path.
+    /// Maximum travel time of a packet over the whole path.
     longest: Duration,
     /// Present while the fault is armed.
     armed: Option<Armed>,
@@ -38,10 +37,10 @@ pub struct TcpReset {
 #[derive(Debug)]
 struct Armed {
     at: Nanos,
-    /// The hosts' counters; open files keep reporting their host, whichever thread reads them.
+    /// The hosts' counters; an open file keeps reporting its host, whichever thread reads it.
     snmp: [File; 2],
     counts: [TcpCounts; 2],
-    /// Resets that the link had sent by then.
+    /// Resets that the link had already sent.
     sent: u64,
 }
 
@@ -54,14 +53,14 @@ struct TcpCounts {
     sent: u64,
 }
 
-/// No connection was reset so far.
+/// No connection has been reset so far.
 pub struct NotSeenYet {
     /// The counters of the link and the hosts.
     pub counted: String,
 }
 
 impl TcpReset {
-    /// `direction`: the direction of the link in which packets from the first host to the second leave.
+    /// `direction`: the link direction taken by packets from the first host to the second.
     pub(crate) fn new(
         link: LinkHandle,
         direction: Direction,
@@ -105,8 +104,8 @@ impl TcpReset {
         [report.there, report.back][self.rule.direction as usize].tcp_resets
     }
 
-    /// Makes the link reset connections from now on, and returns the start time.
-    /// [`TcpReset::look`] checks whether one was reset.
+    /// Makes the link reset connections from now on; returns the start time. [`TcpReset::look`] checks whether one was
+    /// reset.
     ///
     /// # Errors
     /// The fault is armed already, or the link or a host's counters no longer exist.
@@ -121,7 +120,7 @@ impl TcpReset {
             self.counters().map_err(|error| self.unreadable(error))?,
             self.sent(),
         );
-        // From here on, dropping the fault ends it, even if only one direction was armed.
+        // From here on, dropping the fault ends it, even if only one direction has been armed.
         let armed = self.armed.insert(Armed {
             at: Nanos(0),
             snmp,
@@ -139,7 +138,7 @@ impl TcpReset {
         }
     }
 
-    /// Checks whether a connection was reset since arming; otherwise returns the counters so far.
+    /// Checks whether a connection has been reset since arming; if not, returns the counters so far.
     ///
     /// # Errors
     /// The fault is not armed, or the hosts' counters cannot be read.
@@ -167,7 +166,7 @@ impl TcpReset {
             from.resets,
             from.sent
         );
-        // The receiver may have counted resets that the sender itself sent.
+        // Discount resets from the sender itself, which the receiver counts as well.
         Ok(match sent > 0 && to.resets > from.sent {
             true => Ok(Proof {
                 at: armed.at,
@@ -190,7 +189,7 @@ impl TcpReset {
             ResetPorts::All | ResetPorts::Both { .. } => 0,
         };
         let connected = from.run(|| {
-            // The port may be in use on the host; then any other has to do.
+            // The port may be in use on the host, in which case any other will do.
             connect_from(from.address(), near, address)
                 .or_else(|_| TcpStream::connect_timeout(&address.into(), patience))
         });
@@ -237,7 +236,7 @@ fn counts(snmp: &File) -> io::Result<TcpCounts> {
         .ok_or_else(|| io::Error::other("/proc/net/snmp has no Tcp counts"))
 }
 
-/// Parses `/proc/net/snmp`: pairs of lines, names and then values.
+/// Parses `/proc/net/snmp`: pairs of lines, the names and then the values.
 fn tcp_counts(text: &str) -> Option<TcpCounts> {
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -326,9 +325,9 @@ impl Drop for TcpReset {
 mod tests {
     use super::*;
 
-    /// The kernel's counters are found by name, wherever they are.
+    /// The kernel's counters are found by name, at any position.
     #[test]
-    fn tcp_counts_are_read() {
+    fn tcp_counters_are_found_by_name() {
         let text =
             "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens EstabResets OutRsts InErrs\nTcp: 9 4 7 0\n";
         let counts = tcp_counts(text).unwrap();

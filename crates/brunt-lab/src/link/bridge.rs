@@ -1,8 +1,8 @@
-//! A bridge that connects two interfaces of this machine through the thread of a link. Frames that arrive at one
-//! interface leave at the other, delayed, lost or changed as set, and otherwise unmodified.
+//! A bridge that connects two interfaces of this machine through a link's thread. Frames that arrive at one interface
+//! leave through the other, delayed, lost or changed as configured, and otherwise unmodified.
 //!
 //! Called by `brunt bridge`, which prints the result of [`WireBridge::stop`]. The rule: afterwards the interfaces are
-//! as before. Changes made by a packet socket end with the socket; settings changed here are restored.
+//! as they were before. Changes made by a packet socket end with the socket; settings changed here are restored.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,14 +22,14 @@ use super::settings::Settings;
 use crate::netlink::Netlink;
 use crate::sys::{self, SLOT_BYTES, SlotRing};
 
-/// Socket buffer for trains and jumbo frames that were not read yet, and for frames that were not sent yet.
+/// Socket buffer for trains and jumbo frames that have not been read yet, and for frames that have not been sent yet.
 const SOCKET_BYTES: i32 = 64 << 20;
-/// Receive ring of each interface, for all other frames: 32768 frames, 80 ms at 400 000 per second. A ring of 8 MiB,
-/// which fits into a processor's cache, saves a sixth of the cost per frame, but overflows eight times sooner.
+/// Receive ring of each interface, for all other frames: 32768 frames, or 80 ms at 400 000 per second. A ring of 8 MiB
+/// fits into a CPU cache and saves a sixth of the cost per frame, but overflows eight times sooner.
 const RING_BYTES: usize = 64 << 20;
 /// Maximum bytes in flight in one direction, as for a lab's link.
 const HELD_BYTES_MAX: usize = 512 << 20;
-/// With less room for unread frames, the user gets a note.
+/// With less room than this for unread frames, the user gets a note.
 const ROOM_BYTES_MIN: usize = 8 << 20;
 /// Maximum length of an interface name.
 const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
@@ -38,7 +38,7 @@ const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
 pub struct BridgeConfig {
     /// The two interfaces, in the calling thread's namespace.
     pub interfaces: [String; 2],
-    /// The settings from the first to the second, and back.
+    /// The settings from the first interface to the second, and back.
     pub settings: [Settings; 2],
     /// The seed of the random numbers.
     pub seed: u64,
@@ -51,22 +51,22 @@ pub struct BridgeConfig {
 pub struct WireBridge {
     control: Arc<Control>,
     sockets: [Arc<OwnedFd>; 2],
-    /// Frames for which the sockets had no room, in each direction.
+    /// Frames dropped in each direction because the sockets had no room.
     overrun: [u64; 2],
     thread: Option<JoinHandle<io::Result<()>>>,
     _merging: Vec<Merging>,
     notes: Vec<String>,
 }
 
-/// The result of a bridge.
+/// The outcome of a bridge.
 #[derive(Debug)]
 pub struct BridgeEnd {
-    /// Packets that passed, and those that didn't.
+    /// Packets that passed, and those that were dropped.
     pub report: LinkReport,
-    /// Time that the bridge added to each frame beyond the set delay, in each direction: from the kernel's arrival time
-    /// stamp plus the set delay to the end of the send call.
+    /// Time that the bridge added to each frame beyond the configured delay, in each direction: from the kernel's
+    /// arrival timestamp plus the configured delay to the end of the send call.
     pub added: [Histogram; 2],
-    /// Packets that were in flight in each direction and were not delivered.
+    /// Packets in flight in each direction that were not delivered.
     pub left: [u64; 2],
     /// FINs that `slow_close` still held in each direction and that were not delivered.
     pub ends_left: [u64; 2],
@@ -77,13 +77,13 @@ pub struct BridgeEnd {
 /// Why a bridge could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
-    /// There is no such interface.
+    /// No such interface.
     #[error("there is no interface {0}")]
     Missing(String),
-    /// Both interfaces are the same.
+    /// The two interfaces are the same.
     #[error("{0} cannot be bridged with itself")]
     Same(String),
-    /// The interfaces are the two ends of one veth pair.
+    /// The interfaces are the two ends of a single veth pair.
     #[error("{0} and {1} are the two ends of one veth pair: frames would circulate forever")]
     OneWire(String, String),
     /// Not Ethernet.
@@ -101,7 +101,7 @@ pub enum BridgeError {
 }
 
 impl BridgeError {
-    /// The remedy.
+    /// Suggests a remedy.
     pub fn advice(&self) -> String {
         match self {
             BridgeError::Missing(_) | BridgeError::NotEthernet(_) => {
@@ -152,7 +152,7 @@ impl WireBridge {
         let (mut ports, mut sockets, mut merging) = (Vec::new(), Vec::new(), Vec::new());
         let (mut room, mut slots) = (usize::MAX, usize::MAX);
         for (name, index) in interfaces.iter().zip(indices) {
-            // Drivers that don't know the query don't merge.
+            // Drivers that don't know this query don't merge packets.
             if sys::merges_for_good(name).unwrap_or(false) {
                 sys::set_merging_for_good(name, false)
                     .map_err(fail(name, "switch large receive offload off"))?;
@@ -166,7 +166,7 @@ impl WireBridge {
             let ring =
                 SlotRing::new(socket.as_fd(), RING_BYTES).map_err(fail(name, "share a ring"))?;
             slots = slots.min(ring.slots());
-            // Bound only now: frames that arrived earlier would not be in the ring.
+            // Bound only now: frames that arrived before the ring existed would not be in it.
             sys::bind_packet_socket(socket.as_fd(), index)
                 .map_err(fail(name, "open a packet socket"))?;
             let socket = Arc::new(socket);
@@ -212,18 +212,18 @@ impl WireBridge {
         })
     }
 
-    /// Notes about the interfaces for the user.
+    /// Notes for the user about the interfaces.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Whether it ended on its own: an interface is gone.
+    /// Whether the bridge ended on its own because an interface is gone.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Changes both directions' settings while packets are in flight, and waits
-    /// until they take effect; returns when they did.
+    /// Changes both directions' settings while packets are in flight, and waits until they take effect; returns the
+    /// time at which they did.
     ///
     /// # Errors
     /// The thread has ended, or doesn't respond.
@@ -238,10 +238,10 @@ impl WireBridge {
         Ok(at)
     }
 
-    /// Counters so far.
+    /// The counters so far.
     pub fn report(&mut self) -> LinkReport {
         for (socket, overrun) in self.sockets.iter().zip(&mut self.overrun) {
-            // The kernel resets this counter when it is read.
+            // The kernel resets this counter on reading.
             *overrun += sys::packet_socket_drops(socket.as_fd()).unwrap_or(0);
         }
         let mut report = self.control.report();
@@ -256,7 +256,7 @@ impl WireBridge {
         report
     }
 
-    /// Stops at once, and returns the result.
+    /// Stops the bridge immediately and returns its outcome.
     pub fn stop(mut self) -> BridgeEnd {
         let error = self.end();
         let added = self
@@ -332,7 +332,7 @@ fn index_of(name: &str) -> Result<u32, BridgeError> {
         .map_err(|_| missing())
 }
 
-/// Checks whether the two can be bridged; returns their indices and MTUs.
+/// Checks whether the two interfaces can be bridged; returns their indices and MTUs.
 fn check(interfaces: &[String; 2]) -> Result<([u32; 2], [u32; 2]), BridgeError> {
     let [first, second] = interfaces;
     if first == second {
@@ -369,9 +369,9 @@ fn peer_of(name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Interfaces that cannot be bridged are refused with advice; messages mention only what users know.
+    /// Interfaces that cannot be bridged are refused with advice; messages only mention terms that users know.
     #[test]
-    fn what_cannot_be_bridged() {
+    fn interfaces_that_cannot_be_bridged_are_refused_with_advice() {
         let refused = |first: &str, second: &str| {
             let interfaces = [first.to_string(), second.to_string()];
             check(&interfaces).expect_err("these cannot be bridged")

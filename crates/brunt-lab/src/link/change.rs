@@ -1,4 +1,4 @@
-//! Changes what a link's thread does while packets are in flight. Used by the handle of a lab's link and by a bridge.
+//! Changes what a link's thread does while packets are in flight. Used by a lab's link handle and by a bridge.
 //!
 //! The rule: a change is in effect when the thread confirms it, not when it was requested.
 
@@ -9,7 +9,7 @@ use brunt_core::{Clock, Nanos};
 
 use super::control::{Control, Wanted};
 
-/// How long a link's thread may take to apply a change; it checks at least this often.
+/// How long a link's thread may take to apply a change; it checks more often than this.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A change in effect.

@@ -1,7 +1,6 @@
-//! State shared by a link's thread and its handle: the wanted settings and
-//! counters of each direction, and when to stop.
+//! State shared by a link's thread and its handle: each direction's requested settings and counters, and when to stop.
 //!
-//! The rule: the thread reads an atomic number to detect changes, and takes a lock only after one.
+//! The rule: the thread detects changes by reading an atomic number, and takes a lock only after one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,17 +19,17 @@ use super::tcp::reset::ResetRule;
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) counters: Counters,
-    /// The wanted state, and how many times it was changed.
+    /// The requested state, and how many times it was changed.
     wanted: Mutex<Wanted>,
     pub(super) asked: AtomicU64,
-    /// Number of changes in effect, and since when.
+    /// Number of changes in effect, and the time of the last one.
     pub(super) applied: AtomicU64,
     pub(super) applied_at: AtomicU64,
-    /// Time that frames of an interface spent in the thread beyond the settings; set when the thread has ended.
+    /// Time that frames of an interface spent in the thread beyond the configured delay; set when the thread has ended.
     pub(super) added: Mutex<Histogram>,
-    /// Packets in flight when it ended.
+    /// Packets in flight when the thread ended.
     pub(super) left: AtomicU64,
-    /// FINs that were still held then.
+    /// FINs that were still held at that point.
     pub(super) ends_left: AtomicU64,
 }
 
@@ -44,7 +43,7 @@ impl Shared {
     }
 }
 
-/// The complete wanted state of one direction. Several faults can contribute to it at once, each its own part.
+/// The complete requested state of one direction. Several faults can contribute to it at once, each with its own part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) settings: Settings,
@@ -70,7 +69,7 @@ pub(super) struct Control {
     pub(super) stop: AtomicBool,
     /// Whether the thread was refused a raised priority.
     pub(super) usual_priority: AtomicBool,
-    /// Nanoseconds in which the thread had work, and in which it existed.
+    /// Nanoseconds for which the thread had work, and for which it existed.
     pub(super) busy_nanos: AtomicU64,
     pub(super) lived_nanos: AtomicU64,
     pub(super) wake: OwnedFd,
@@ -108,9 +107,9 @@ impl Control {
         }
     }
 
-    /// Makes the thread check for changes.
+    /// Wakes the thread so that it checks for changes.
     pub(super) fn wake(&self) {
-        // The counter has 64 bits, so it is never full.
+        // A 64-bit counter never fills up.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }

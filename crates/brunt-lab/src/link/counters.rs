@@ -60,7 +60,7 @@ counters! {
     straight_bytes,
 }
 
-/// Only one thread writes, so a plain addition is enough: no locked instruction.
+/// Only one thread writes, so a plain addition is enough; a locked instruction isn't needed.
 #[inline]
 pub(super) fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! Measures how full a rate-limited line is while the machine has no core to spare: no core is idle and packets
-//! arrive without a pause, or processes wait for cores. A line that isn't full then was limited by the machine: hosts
-//! and emulator share its cores, unlike real machines.
+//! Measures how full a rate-limited line is while the machine has no CPU core to spare: no core is idle and packets
+//! keep arriving, or processes wait for cores. A line that isn't full then was limited by the machine: unlike real
+//! machines, hosts and emulator share its cores.
 //!
 //! Called by [`super::driver`] on every turn. The rule: only such windows count, only for links that do nothing but
 //! limit the rate, and only if a queue formed in front of the line: a sender that wants more than it gets sends faster
 //! than the line whenever it has a core. A sender that waits for replies, paces its packets, backs off after losses, or
-//! is slow while cores are idle says nothing about the link. One that paces bursts longer than [`BACKLOG_BYTES_MIN`]
-//! looks like one that wants more.
+//! is slow while cores are idle says nothing about the link. A sender that paces bursts longer than
+//! [`BACKLOG_BYTES_MIN`] looks like one that wants more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,22 +19,21 @@ use super::counters::add;
 
 /// Ticks are hundredths of a second: two cores have forty per window.
 const WINDOW: Duration = Duration::from_millis(200);
-/// A thread that slept for more than this share of a window was not offered packets continuously.
+/// If the thread slept for more than this share of a window, packets didn't keep arriving.
 const SLEPT_SHARE_MAX: f64 = 0.2;
-/// Minimum share of a window in which processes waited for a core, so that a sender may have had none. With 10
-/// Gb/s and one TCP flow on two cores, a full line measured 0.02 to 0.15, a line at two thirds of its rate
-/// 0.40 to 0.45, and more with hogs next to it.
+/// Minimum share of a window in which processes waited for a core, so that a sender may have had none. At 10 Gb/s with
+/// one TCP flow on two cores, the share was 0.02 to 0.15 for a full line, 0.40 to 0.45 for a line at two thirds of its
+/// rate, and higher with CPU hogs running.
 const WAITED_SHARE_MIN: f64 = 0.3;
-/// A line that sent for less than this share of a window had little to send.
+/// A line that was sending for less than this share of a window had little to send.
 const SENT_SHARE_MIN: f64 = 0.1;
-/// A line in front of which never more than this waited was offered no more than it sent: single packets come close to
-/// each other by chance, or because their sender had to wait for a core. That is 16 packets; TCP that wants more sends
-/// trains of up to 43, and several in a row.
+/// If no more than this ever waited in front of a line, the line was offered no more than it sent: single packets come
+/// close together by chance, or because their sender had to wait for a core. This is 16 packets; a TCP sender that
+/// wants more sends trains of up to 43, several in a row.
 const BACKLOG_BYTES_MIN: u64 = 16 * 1514;
-/// Cores idle for less than this share of a window count as all busy.
+/// With cores idle for less than this share of a window, all of them count as busy.
 const IDLE_SHARE_MAX: f64 = 0.05;
-/// The same while processes waited: a process may wait behind another
-/// although a core is free (0.20 to 0.25 on two cores).
+/// The same while processes waited: a process may wait for one core while another is free (0.20 to 0.25 on two cores).
 const IDLE_SHARE_MAX_WAITING: f64 = 0.3;
 
 /// Measurements of the current window.
@@ -43,13 +42,13 @@ pub(super) struct Crowding {
     slept_nanos: u64,
     sent_nanos: [u64; 2],
     ticks: Option<Ticks>,
-    /// Microseconds since boot in which a process waited for a core.
+    /// Microseconds since boot for which any process waited for a core.
     waited_micros: Option<u64>,
     stat: Option<File>,
     pressure: Option<File>,
 }
 
-/// Ticks of all cores together.
+/// Ticks of all cores combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     idle: u64,
@@ -78,8 +77,8 @@ impl Crowding {
         self.slept_nanos += nanos;
     }
 
-    /// Ends the window if it is long enough. `lines`: whether each direction does nothing but limit the rate. `backlogs`:
-    /// the bytes that waited for each at most; they start over with the next window.
+    /// Ends the window if it is long enough. `lines`: whether each direction does nothing but limit the rate.
+    /// `backlogs`: the maximum bytes that waited in each direction; reset for the next window.
     #[inline]
     pub(super) fn on_turn(
         &mut self,
@@ -135,13 +134,13 @@ struct Seen {
     /// Sleep time of the emulator's thread.
     slept: u64,
     idle_share: Option<f64>,
-    /// Time in which any process waited for a core.
+    /// Time for which any process waited for a core.
     waited: u64,
 }
 
 impl Seen {
-    /// Whether the window counts for a direction that sent for `sent` of its nanoseconds, and in front of which
-    /// `backlog_bytes` waited at most.
+    /// Whether the window counts for a direction that was sending for `sent` of its nanoseconds, and in front of which
+    /// at most `backlog_bytes` waited.
     fn is_crowded(&self, sent: u64, backlog_bytes: u64) -> bool {
         let share = |part: u64| part as f64 / self.nanos as f64;
         let Some(idle) = self.idle_share else {
@@ -193,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_read() {
+    fn cpu_ticks_are_parsed() {
         let line = "cpu  100 10 30 400 50 6 7 8 90 11";
         assert_eq!(
             ticks(line),
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_read() {
+    fn cpu_pressure_is_parsed() {
         let line = "some avg10=11.07 avg60=11.17 avg300=13.99 total=15838537960";
         assert_eq!(waited(line), Some(15_838_537_960));
         assert_eq!(
@@ -230,7 +229,7 @@ mod tests {
 
     /// Only a line with more to send, on a machine with nothing to spare, might have carried more elsewhere.
     #[test]
-    fn traffic_a_queue_and_busy_cores_are_all_needed() {
+    fn only_a_queued_line_on_a_busy_machine_counts_as_crowded() {
         let check =
             |slept: u64, sent: u64, idle_share: Option<f64>, waited: u64, expected: bool| {
                 let seen = Seen {
@@ -254,7 +253,7 @@ mod tests {
         check(0, 550, Some(0.2), 150, false);
         check(0, 550, Some(0.5), 1000, false);
         check(0, 550, None, 1000, false);
-        // A sender without a core left the thread idle.
+        // A sender without a core leaves the thread idle.
         check(700, 390, Some(0.0), 900, true);
         check(250, 660, Some(0.21), 400, true);
         check(700, 390, Some(0.0), 200, false);

@@ -1,9 +1,9 @@
 //! Delay distributions as tables of quantiles: netem's `delay TIME JITTER distribution NAME`, with its files
-//! (`/usr/lib/tc/*.dist` of iproute2, or the output of its `maketable` for a measurement), and its three
-//! built-in tables by formula.
+//! (`/usr/lib/tc/*.dist` of iproute2, or the output of its `maketable` for a measurement), and its three built-in
+//! tables computed from formulas.
 //!
-//! Named in a link's settings, sampled by the rules ([`super::rules`]). The rule: a table value adds `jitter
-//! * value / 8192` to the delay, as in netem, and all values are equally likely.
+//! Named in a link's settings, sampled by the rules ([`super::rules`]). The rule: a table value adds `jitter * value /
+//! 8192` to the delay, as in netem, and all values are equally likely.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,31 +15,31 @@ use std::sync::{Arc, LazyLock};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The table value of one jitter: NETEM_DIST_SCALE of linux/pkt_sched.h.
+/// The table value that corresponds to one jitter: NETEM_DIST_SCALE of linux/pkt_sched.h.
 pub const SCALE: f64 = 8192.0;
-/// Maximum values: MAX_DIST of iproute2's tc/q_netem.c, NETEM_DIST_MAX of the kernel.
+/// Maximum number of values: MAX_DIST of iproute2's tc/q_netem.c, NETEM_DIST_MAX of the kernel.
 pub const VALUES_MAX: usize = 16 * 1024;
-/// Maximum file size: far more than `VALUES_MAX` numbers take.
+/// Maximum file size: far more than `VALUES_MAX` numbers need.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Values of a table made by a formula, as many as in iproute2's tables.
+/// Number of values in a table computed from a formula, as in iproute2's tables.
 const FORMULA_VALUES: usize = 4096;
 /// File name extension of tables.
 const FILE_ENDING: &str = ".dist";
 
-/// How a delay is distributed, by name.
+/// A delay distribution, by name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
     /// Normal, with the jitter as the standard deviation.
     Normal,
-    /// netem's: a Pareto of shape 3, shifted to a mean of zero and cut off at four jitters.
+    /// netem's Pareto: shape 3, shifted to a mean of zero and cut off at four jitters.
     Pareto,
-    /// netem's: a quarter of the normal, three quarters of the Pareto.
+    /// netem's mix: a quarter of the normal, three quarters of the Pareto.
     ParetoNormal,
     /// A table in a file.
     File {
         /// Its path, as written.
         path: PathBuf,
-        /// Its contents, after [`Distribution::read`] was called.
+        /// Its contents, once [`Distribution::read`] has been called.
         table: Option<Arc<DistributionTable>>,
     },
 }
@@ -47,7 +47,7 @@ pub enum Distribution {
 /// Evenly spaced quantiles of a distribution, in units of jitter / 8192.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DistributionTable {
-    /// In ascending order.
+    /// Sorted in ascending order.
     values: Vec<i16>,
 }
 
@@ -75,7 +75,7 @@ pub enum DistributionError {
         /// Its size.
         bytes: u64,
     },
-    /// Its text is not a table.
+    /// Its contents are not a table.
     #[error("{path}: {source}", path = path.display())]
     Malformed {
         /// The file.
@@ -85,7 +85,7 @@ pub enum DistributionError {
     },
 }
 
-/// Why a text is not a table.
+/// Why a text is not a valid table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A word that is not a 16-bit number.
@@ -105,7 +105,7 @@ pub enum TableError {
 }
 
 impl Distribution {
-    /// Reads the file, if it is one; a relative path is resolved against `folder`.
+    /// Reads the table file, if there is one; a relative path is resolved against `folder`.
     ///
     /// # Errors
     /// The file cannot be read or doesn't contain a table.
@@ -152,7 +152,7 @@ impl Distribution {
 }
 
 impl DistributionTable {
-    /// Makes a table from a quantile function, in units of the jitter.
+    /// Computes a table from a quantile function, in units of the jitter.
     fn by(quantile: impl Fn(f64) -> f64) -> DistributionTable {
         let value = |index: usize| {
             let exact = quantile((index as f64 + 0.5) / FORMULA_VALUES as f64) * SCALE;
@@ -172,7 +172,7 @@ impl DistributionTable {
         f64::from(self.values[index]) / SCALE
     }
 
-    /// The value below which this share (0 to 1) lies, in units of the jitter.
+    /// The value at this quantile (0 to 1), in units of the jitter.
     pub fn quantile(&self, share: f64) -> f64 {
         let place = (share * self.values.len() as f64) as usize;
         f64::from(self.values[place.min(self.values.len() - 1)]) / SCALE
@@ -239,7 +239,7 @@ fn normal(part: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// A Pareto of shape 3 has mean 1.5; scaled as in iproute2's netem/pareto.c.
+/// A Pareto with shape 3 has a mean of 1.5; scaled as in iproute2's netem/pareto.c.
 fn pareto(part: f64) -> f64 {
     (1.0 / libm::cbrt(1.0 - part) - 1.5) * 4.0 / 3.0
 }
@@ -305,7 +305,7 @@ mod tests {
         text.parse()
     }
 
-    /// Comments and blanks are skipped, values are sorted, and mistakes are reported with their line.
+    /// Comments and blank lines are skipped, values are sorted, and mistakes are reported with their line.
     #[test]
     fn files_of_iproute2_are_read() {
         let table = file("# made by maketable\n -8192 0\n\n8192   16384\n").unwrap();
@@ -338,7 +338,7 @@ mod tests {
 
     /// Names round-trip, and a file has no table before it is read.
     #[test]
-    fn names_and_files() {
+    fn names_round_trip_and_files_start_without_a_table() {
         for name in ["normal", "pareto", "paretonormal", "tables/wan.dist"] {
             let read: Distribution = name.parse().unwrap();
             assert_eq!(read.to_string(), name);
@@ -377,9 +377,9 @@ mod tests {
         }
     }
 
-    /// If iproute2 is installed, its tables can be read, and the formulas match them except for rounding.
+    /// If iproute2 is installed, its tables can be read, and the formulas match them up to rounding.
     #[test]
-    fn formulas_make_the_tables_of_iproute2() {
+    fn formulas_match_the_tables_of_iproute2() {
         let folders = [
             "/usr/lib/tc",
             "/usr/lib64/tc",

@@ -1,8 +1,8 @@
 //! The thread of a link: takes frames from one host's device, applies the rules, and delivers them to the other host's
-//! device when they are due. Two directions, one thread, one core.
+//! device when they are due. Both directions share one thread on one core.
 //!
-//! The rule: this module makes no decisions about packets. Trains are split
-//! only where the fates of their segments differ.
+//! The rule: this module makes no decisions about packets. Trains are split only where the fates of their segments
+//! differ.
 
 use std::cell::RefCell;
 use std::io;
@@ -39,17 +39,17 @@ const _: () = assert!(
     BATCH <= sys::SENT_AT_ONCE_MAX,
     "a batch is sent by one call"
 );
-/// A sleeping virtual processor takes this long to wake up for a timer, so the thread spins for nearer times. With 60
-/// us, frames were 15 to 40 us late on average; with 150 us, 1 to 14 us; with 300 us, no less.
+/// A sleeping virtual CPU takes about this long to wake up for a timer, so the thread spins until times closer than
+/// that. With 60 us, frames were 15 to 40 us late on average; with 150 us, 1 to 14 us; 300 us gave no improvement.
 const SPIN: Duration = Duration::from_micros(150);
-/// How long a link polls for another frame before it sleeps: waking it costs more
-/// than that, and a reply mostly comes at once.
+/// How long a link polls for another frame before it sleeps: waking up costs more than that, and a reply usually comes
+/// right away.
 const IDLE_SPIN: Duration = Duration::from_micros(50);
-/// Segments of a train whose last bits arrive within this time are delivered together, as
-/// by a network card with interrupt moderation.
+/// Segments of a train whose last bits arrive within this interval are delivered together, as by a NIC with interrupt
+/// moderation.
 const TOGETHER: Duration = Duration::from_micros(20);
 
-/// Receives the packets that enter a link, in their size on the wire and with complete checksums.
+/// Receives the packets that enter a link, at their size on the wire and with complete checksums.
 pub trait PacketWatcher: Send {
     /// A packet arrived at this time since 1970, in this direction.
     fn on_packet(&mut self, direction: Direction, since_1970: Duration, packet: &[u8]);
@@ -64,7 +64,7 @@ struct Lane {
     direction: Direction,
     from: LinkEnd,
     to: LinkEnd,
-    /// The ring of an interface from which frames come.
+    /// The receive ring, if frames come from an interface.
     ring: Option<RingEnd>,
     watcher: Option<SharedWatcher>,
     /// Time added beyond the settings, for frames from an interface.
@@ -77,20 +77,20 @@ struct Lane {
     backlog_bytes: u64,
     parted: Vec<HostPair>,
     slow_close: SlowClose,
-    /// The rule by which connections are reset, and whether there were more connections than can be tracked.
+    /// The rule by which connections are reset, and whether there were too many connections to track.
     reset: Option<ResetRule>,
     resets_full: bool,
     under_way: Schedule<Frame>,
-    /// Frames to deliver by one call.
+    /// Frames to deliver in one call.
     due: Vec<Frame>,
     /// Bytes of the frames in flight.
     held_bytes: usize,
     held_bytes_max: usize,
-    /// When the sending host last had no frames; frames that are read next arrived later.
+    /// When the sending host was last found to have no frames; frames read after that arrived later.
     looked: Nanos,
-    /// Where the next frame is read.
+    /// The buffer that the next frame is read into.
     buffer: Box<[u8]>,
-    /// Where a packet is completed for the watcher.
+    /// The buffer in which a packet's checksum is completed for the watcher.
     shown: Vec<u8>,
     spare: Spare,
     seen: u64,
@@ -129,7 +129,7 @@ impl Driver {
             held_bytes_max,
             clock,
         } = self;
-        // A real wire doesn't wait for a busy machine; without the priority, this one may have to.
+        // A real wire doesn't wait for a busy machine; without the raised priority, this one may have to.
         control
             .usual_priority
             .store(sys::raise_priority(-20).is_err(), Ordering::Relaxed);
@@ -215,7 +215,7 @@ fn carry(
             drain(&control.wake);
             turn = clock.now();
             crowding.on_sleep(turn.0 - now.0);
-            // The thread slept because nothing came: frames that are there now arrived after it was woken.
+            // The thread slept because nothing arrived: frames found now arrived after it was woken.
             let woken = Nanos(turn.0.saturating_sub(off_core.waited_nanos()));
             let hosts = lanes.iter_mut().filter(|lane| !lane.from.is_interface());
             hosts.for_each(|lane| lane.looked = lane.looked.max(woken));
@@ -228,7 +228,7 @@ fn carry(
 }
 
 impl Lane {
-    /// The lane of one direction between two ends, running since `start`: its line sent nothing before that.
+    /// One direction between two ends, running since `start`: its line sent nothing before that.
     fn new(
         direction: Direction,
         ends: [LinkEnd; 2],
@@ -295,7 +295,7 @@ impl Lane {
         shared.applied.store(asked, Ordering::Release);
     }
 
-    /// When there is something to do next.
+    /// When the next thing is due.
     fn next_due(&self) -> Option<Nanos> {
         self.under_way
             .next_due()
@@ -304,8 +304,8 @@ impl Lane {
             .min()
     }
 
-    /// Releases the FINs that were held long enough; returns whether there were
-    /// any. Only now the link's rules apply to them.
+    /// Releases the FINs that were held long enough; returns whether there were any. The link's rules apply to them
+    /// only now.
     fn let_close(&mut self, shared: &Shared, clock: &Clock) -> bool {
         let Some(due) = self.slow_close.next_due() else {
             return false;
@@ -322,7 +322,7 @@ impl Lane {
         true
     }
 
-    /// Applies the rules for hosts and connections rather than packets; returns whether the frame continues.
+    /// Applies the rules for hosts and connections (as opposed to packets); returns whether the frame continues.
     fn inspect(&mut self, frame: &mut [u8], packets: usize, shared: &Shared, now: Nanos) -> bool {
         let counters = &shared.counters;
         if partition::stops(&self.parted, frame) {
@@ -354,7 +354,7 @@ impl Lane {
         }
     }
 
-    /// Sends this direction's resets, after the frames that arrived so far.
+    /// Sends this direction's resets, behind the frames that have arrived so far.
     fn send_resets(
         &mut self,
         resets: &mut Resetter,
@@ -394,7 +394,7 @@ impl Lane {
     ) -> io::Result<bool> {
         let counters = &shared.counters;
         let mut written = Written::default();
-        // Resets caused by packets of the other direction.
+        // Resets triggered by packets in the other direction.
         self.send_resets(resets, shared, clock, &mut written);
         let count = match self.ring.take() {
             None => self.take_from_tap(shared, clock, resets, &mut written)?,
@@ -446,8 +446,8 @@ impl Lane {
         Ok(count)
     }
 
-    /// Takes frames from an interface; returns their number. Untouched frames
-    /// are sent from the ring at the end of the batch.
+    /// Takes frames from an interface; returns their number. Unmodified frames are sent from the ring at the end of the
+    /// batch.
     fn take_from_ring(
         &mut self,
         ring: &mut RingEnd,
@@ -478,7 +478,7 @@ impl Lane {
                     if let Some(packets) =
                         self.take_frame(frame, Some(arrival), shared, clock, resets)
                     {
-                        // After the frames that came before it.
+                        // Behind the frames that arrived before it.
                         ring.send(to, clock, &mut self.added, written);
                         let is_refused = self.to.write(frame).is_err();
                         let took = Nanos(clock.now().0.saturating_sub(arrival.at.0));
@@ -506,7 +506,7 @@ impl Lane {
         Ok(count)
     }
 
-    /// A frame's arrival time, which never goes backwards, whatever clocks do.
+    /// A frame's arrival time, which never goes backwards, even if the clocks do.
     fn arrived(&mut self, arrival: FrameArrival) -> FrameArrival {
         self.looked = arrival.at.max(self.looked);
         FrameArrival {
@@ -538,7 +538,7 @@ impl Lane {
         }
     }
 
-    /// Takes one frame; returns its number of packets if it passes untouched.
+    /// Takes one frame; returns its number of packets if it passes unmodified.
     fn take_frame(
         &mut self,
         frame: &mut [u8],
@@ -579,7 +579,7 @@ impl Lane {
             self.rules.pass(packets as u64);
             return Some(packets as u32);
         }
-        // For an interface, a frame's arrival time is known; otherwise only its bounds.
+        // The arrival time of a frame from an interface is known; otherwise only its bounds are.
         let came = arrival.map_or_else(|| [self.looked, clock.now()], |arrival| [arrival.at; 2]);
         match train {
             None => self.take_packet(frame, came, shared),
@@ -604,7 +604,7 @@ impl Lane {
         self.keep(kept, delivery, 1, shared);
     }
 
-    /// Judges each segment, and keeps those together that arrive together.
+    /// Decides about each segment, and keeps those together that arrive together.
     fn take_train(&mut self, frame: &[u8], train: Train, came: [Nanos; 2], shared: &Shared) {
         let mut run: Option<(usize, usize, Delivery, Nanos)> = None;
         for segment in 0..train.segments {
@@ -733,7 +733,7 @@ impl Lane {
     }
 }
 
-/// Asks the rules about a packet that arrived between two times and counts the verdict; `None` if it is not delivered.
+/// Asks the rules about a packet that arrived between two times and counts the decision; `None` if it is not delivered.
 fn judge(
     rules: &mut Rules,
     [looked, now]: [Nanos; 2],
@@ -757,7 +757,7 @@ fn judge(
     Some(delivery)
 }
 
-/// Removes the mark from a packet that isn't ECN-capable, and counts both cases.
+/// Removes the congestion mark from the delivery of a packet that isn't ECN-capable, and counts both cases.
 #[inline]
 fn mark(delivery: Delivery, packet: &[u8], counters: &Counters) -> Delivery {
     if !delivery.mark {
@@ -772,7 +772,7 @@ fn mark(delivery: Delivery, packet: &[u8], counters: &Counters) -> Delivery {
     }
 }
 
-/// Counts written frames, and those that the host refused or had no memory for; drops are never silent.
+/// Counts written frames, and those that the host refused or had no memory for; no drop is silent.
 fn note(written: &Written, counters: &Counters) {
     add(&counters.frames_out, written.frames);
     add(&counters.delivered, written.packets);
@@ -804,7 +804,7 @@ mod tests {
 
     /// When there are too many connections, the report names the current `slow_close`, not an earlier, longer one.
     #[test]
-    fn full_under_the_setting_that_holds() {
+    fn a_full_table_is_reported_with_the_current_setting() {
         let of = |millis| Settings {
             slow_close: Span(Duration::from_millis(millis)),
             ..Settings::default()
@@ -840,7 +840,7 @@ mod tests {
         assert_eq!(full(), 700_000_000);
     }
 
-    /// A frame that waits when the thread starts finds a line that was idle before.
+    /// For a frame that is waiting when the thread starts, the line was idle before.
     #[test]
     fn a_line_loses_no_time_before_it_begins() {
         let (host, tap) = UnixDatagram::pair().unwrap();

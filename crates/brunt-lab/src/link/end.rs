@@ -1,8 +1,8 @@
-//! One end of a link, as its thread sees it: where frames are taken from and delivered to. A host's TAP device in a
-//! lab, or an interface of this machine (a packet socket with its ring) in a bridge.
+//! One end of a link, as its thread sees it: the place that frames are taken from and delivered to. In a lab it is a
+//! host's TAP device, in a bridge an interface of this machine (a packet socket with its ring).
 //!
-//! The rule: at both, a frame starts with a virtio-net header of
-//! [`VNET_HEADER_BYTES`](super::VNET_HEADER_BYTES), and its VLAN tags are in place.
+//! The rule: at both, a frame starts with a virtio-net header of [`VNET_HEADER_BYTES`](super::VNET_HEADER_BYTES), and
+//! its VLAN tags are in place.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,11 +16,11 @@ use crate::sys;
 pub(super) enum EndPort {
     /// A TAP device.
     Tap(Arc<OwnedFd>),
-    /// A packet socket, and the ring that receives its frames, until its lane takes it.
+    /// A packet socket, and the ring that receives its frames until its lane takes the ring.
     Interface(Arc<OwnedFd>, Option<RingEnd>),
 }
 
-/// An end; valid while its port is held.
+/// An end; valid as long as its port is held.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LinkEnd {
     Tap(RawFd),
@@ -51,7 +51,7 @@ impl LinkEnd {
         }
     }
 
-    /// Whether it is an interface of this machine, whose frames have time stamps.
+    /// Whether it is an interface of this machine, whose frames have timestamps.
     pub(super) fn is_interface(self) -> bool {
         matches!(self, LinkEnd::Interface(_))
     }

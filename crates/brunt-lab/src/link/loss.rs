@@ -1,14 +1,14 @@
 //! Decides which packets are lost: independently, every n-th, with correlation, or in bursts of a line that alternates
 //! between good and bad. The models and their names are netem's (tc-netem(8)).
 //!
-//! Called by the rules ([`super::rules`]) once per packet. The rule: the share that a setting states is the share that
-//! is lost in the long run, whichever the model.
+//! Called by the rules ([`super::rules`]) once per packet. The rule: whatever the model, the share that a setting
+//! states is the share that is lost in the long run.
 
 use brunt_core::share::{self, Share};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Maximum correlation: beyond it, one state lasts for thousands of packets, which bursts express better.
+/// Maximum correlation: beyond it, a state lasts for thousands of packets, which is better expressed as bursts.
 pub const CORRELATION_MAX: f64 = 0.99;
 /// Grid points of the distribution of correlated draws.
 const GRID: usize = 4096;
@@ -51,7 +51,7 @@ impl Bursts {
         bad * self.loss_bad + (1.0 - bad) * self.loss_good
     }
 
-    /// Independent loss events per packet; all losses of a burst count as one. Never more than the share lost.
+    /// Independent loss events per packet; all losses of a burst count as one. Never greater than the share lost.
     pub fn events(&self) -> f64 {
         let bad = self.to_bad / (self.to_bad + self.to_good);
         // The burst has a loss before it ends.
@@ -62,7 +62,7 @@ impl Bursts {
             0.0
         };
         let events = bad * self.to_good * hits + (1.0 - bad) * self.loss_good;
-        // A line that never turns good again has one burst that contains everything.
+        // A line that never recovers has a single burst that contains everything.
         if self.to_good == 0.0 {
             self.share()
         } else {
@@ -76,15 +76,16 @@ impl Bursts {
 pub enum LossModel {
     /// Independently with this probability (Bernoulli).
     Each(f64),
-    /// After a loss the next `gap - 1` packets pass, and the following ones are lost with probability `share`: with a
-    /// share of 1, exactly every `gap`-th.
+    /// After a loss the next `gap - 1` packets pass, and each following one is lost with probability `share`; with a
+    /// share of 1, exactly every `gap`-th packet is lost.
     Gap {
         /// Probability for packets that may be lost.
         share: f64,
         /// The distance, in packets.
         gap: u32,
     },
-    /// netem's correlation: a packet's draw is `correlation` times the previous one plus the rest of a new one.
+    /// netem's correlation: a packet's draw is `correlation` times the previous draw plus the remaining weight times a
+    /// new one.
     Correlated {
         /// Share lost in the long run.
         share: f64,
@@ -100,7 +101,7 @@ impl LossModel {
     pub fn share(&self) -> f64 {
         match self {
             LossModel::Each(share) | LossModel::Correlated { share, .. } => *share,
-            // One round: the packets that pass for certain, plus the expected number until a loss.
+            // One cycle: the packets that pass for certain, plus the expected number until a loss.
             LossModel::Gap { share, gap } if *share > 0.0 => {
                 1.0 / (f64::from(gap - 1) + 1.0 / share)
             }
@@ -109,25 +110,25 @@ impl LossModel {
         }
     }
 
-    /// Independent loss events per packet; never more than the share.
+    /// Independent loss events per packet; never greater than the share.
     pub fn events(&self) -> f64 {
         match self {
             LossModel::Each(share) => *share,
             LossModel::Gap { .. } => self.share(),
-            // Consecutive losses depend on each other at most as much as their draws do.
+            // Consecutive losses are correlated at most as much as their draws are.
             LossModel::Correlated { share, correlation } => share * (1.0 - correlation),
             LossModel::Bursts(bursts) => bursts.events(),
         }
     }
 }
 
-/// A model and its state.
+/// A loss model and its state.
 #[derive(Clone, Debug)]
 pub(super) struct Loss {
     model: LossModel,
     /// Correlated draws below this threshold are losses.
     bar: f64,
-    /// The previous correlated draw; starts in the middle.
+    /// The previous correlated draw; starts in the middle of the range.
     last: f64,
     /// State of the Gilbert-Elliott model.
     bad: bool,
@@ -146,7 +147,7 @@ impl Loss {
         }
     }
 
-    /// Applies a new model; state that both models share is kept.
+    /// Switches to a new model, keeping the state that both models share.
     pub(super) fn change(&mut self, model: LossModel) {
         if self.model == model {
             return;
@@ -162,7 +163,7 @@ impl Loss {
         };
     }
 
-    /// Whether the next packet is lost, by two draws from [0, 1).
+    /// Whether the next packet is lost, given two draws from [0, 1).
     pub(super) fn takes(&mut self, draw: f64, turn: f64) -> bool {
         match self.model {
             LossModel::Each(share) => draw < share,
@@ -197,9 +198,9 @@ impl Loss {
     }
 }
 
-/// The threshold below which a correlated draw is lost, so that the stated share is lost. netem compares with the share
-/// itself; as sums of draws cluster around the middle, it loses far fewer: almost none at 1 % loss with a correlation
-/// of 25 %, which its manual calls bad behaviour.
+/// The threshold below which a correlated draw is a loss, so that exactly the stated share is lost. netem compares with
+/// the share itself; as sums of draws cluster around the middle, it loses far fewer: almost none at 1 % loss with a
+/// correlation of 25 %, which its manual calls bad behaviour.
 fn bar(model: &LossModel) -> f64 {
     let LossModel::Correlated { share, correlation } = *model else {
         return 0.0;
@@ -219,7 +220,7 @@ fn bar(model: &LossModel) -> f64 {
 }
 
 /// The distribution function, at `GRID + 1` points from 0 to 1, to which x' = (1 - c) u + c x converges for uniform u:
-/// F'(x) = c / (1 - c) * (G(x / c) - G((x - (1 - c)) / c)) where G is the integral of F.
+/// F'(x) = c / (1 - c) * (G(x / c) - G((x - (1 - c)) / c)), where G is the integral of F.
 fn distribution(correlation: f64) -> Vec<f64> {
     let step = 1.0 / GRID as f64;
     let mut below: Vec<f64> = (0..=GRID).map(|index| index as f64 * step).collect();
@@ -273,7 +274,7 @@ mod tests {
         lost.iter().filter(|lost| **lost).count() as f64 / lost.len() as f64
     }
 
-    /// With a share of 1 exactly every n-th packet is lost; with less, no two within the gap.
+    /// With a share of 1 exactly every n-th packet is lost; with less, no two losses are closer than the gap.
     #[test]
     fn a_gap_lies_between_losses() {
         let every = lost(LossModel::Gap { share: 1.0, gap: 5 }, 1000);
@@ -290,7 +291,7 @@ mod tests {
         let some = lost(model, 400_000);
         let places: Vec<usize> = (0..some.len()).filter(|index| some[*index]).collect();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 5));
-        // A round of 4 and on average 4 more: one loss in 8.
+        // A cycle of 4, plus 4 more on average: one loss in 8.
         assert!((model.share() - 1.0 / 8.0).abs() < 1e-12);
         assert!((share(&some) * 8.0 - 1.0).abs() < 0.02, "{}", share(&some));
         assert_eq!(LossModel::Gap { share: 0.0, gap: 5 }.share(), 0.0);
@@ -316,7 +317,7 @@ mod tests {
             let seen = share(&lost);
             let rows = lost.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64;
             let after_a_loss = rows / (seen * lost.len() as f64);
-            // Runs of losses widen the spread of their number; at 0.9 by about a factor of four.
+            // Runs of losses increase the variance of their number; at 0.9 by a factor of about four.
             assert!(
                 (seen / stated - 1.0).abs() < 0.15,
                 "{stated} {correlation}: {seen}"
@@ -325,8 +326,8 @@ mod tests {
                 after_a_loss > stated * 1.1,
                 "{stated} {correlation}: {after_a_loss}"
             );
-            // Losses that don't follow another loss are at least as frequent as they would be
-            // among the promised number of independent losses.
+            // Losses that don't follow another loss are at least as frequent as they would be among the stated number
+            // of independent losses.
             let begins = seen * (1.0 - after_a_loss) / (1.0 - stated);
             let promised = LossModel::Correlated {
                 share: stated,
@@ -340,9 +341,9 @@ mod tests {
         }
     }
 
-    /// Without correlation each packet is an independent coin toss; a share of 1 loses everything.
+    /// Without correlation each packet is an independent coin toss; with a share of 1 everything is lost.
     #[test]
-    fn the_ends_of_correlation() {
+    fn no_correlation_is_a_coin_toss_and_a_share_of_one_loses_all() {
         assert_eq!(
             bar(&LossModel::Correlated {
                 share: 0.3,
@@ -367,7 +368,7 @@ mod tests {
 
     /// netem's parameter names for the Gilbert-Elliott model are accepted.
     #[test]
-    fn bursts_in_netem_words() {
+    fn netem_names_of_burst_parameters_are_accepted() {
         let ours: Bursts =
             toml::from_str("to_bad = 0.01\nto_good = 0.25\nloss_bad = 0.8\nloss_good = 0.001")
                 .unwrap();

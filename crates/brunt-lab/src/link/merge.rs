@@ -1,11 +1,10 @@
-//! Merges consecutive packets of a TCP flow into a train for the receiving host, as its network card would
-//! (generic receive offload), so that its stack is called once for many. On the link itself they were
-//! separate packets, each with its own fate.
+//! Merges consecutive packets of a TCP flow into a train for the receiving host, as its NIC would (generic receive
+//! offload), so that its stack is called once for many packets. On the link itself they were separate packets, each
+//! with its own fate.
 //!
-//! A train waits a short time for its next packet, but not after a packet with PSH or one that cannot be
-//! continued.
+//! A train waits a short time for its next packet, but not after a packet with PSH or one that cannot be continued.
 //!
-//! The rule: packets are merged only if splitting them again yields exactly the same packets; order is kept.
+//! The rule: packets are merged only if splitting them again yields exactly the same packets; order is preserved.
 
 use std::time::Duration;
 
@@ -17,15 +16,15 @@ use super::packet::{
 };
 use super::written::Written;
 
-/// Maximum length of a train: the limit of an IP packet's length.
+/// Maximum length of a train, given by the maximum length of an IP packet.
 const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
-/// How long a train that can be continued waits for its next packet, like a card with interrupt moderation: at one
-/// packet every two microseconds, ten are merged, and the host's stack is called once for them.
+/// How long a train that can be continued waits for its next packet, as in a NIC with interrupt moderation: at one
+/// packet every two microseconds, ten are merged into a single call of the host's stack.
 const HOLD: Duration = Duration::from_micros(20);
 /// The only flag of a mergeable packet besides PSH.
 const TCP_ACK: u8 = 0x10;
 
-/// Outgoing frames to one device.
+/// Outgoing frames for one device.
 pub(super) struct Merger {
     to: LinkEnd,
     /// The waiting train; empty if none.
@@ -34,7 +33,7 @@ pub(super) struct Merger {
     header_bytes: usize,
     segment_bytes: usize,
     next_sequence: u32,
-    /// Nothing may follow: the last segment was short, or pushed.
+    /// Nothing may follow, because the last segment was short or had PSH.
     closed: bool,
     /// When the train was first seen waiting.
     since: Option<Nanos>,
@@ -63,7 +62,7 @@ impl Merger {
 
     /// Adds a frame, virtio-net header first, that represents `packets` packets.
     pub(super) fn push(&mut self, frame: &[u8], packets: u32, written: &mut Written) {
-        // Frames leave an interface at once and unmodified: it merges nothing for its host.
+        // An interface sends frames immediately and unmodified: it doesn't merge anything for its host.
         let segment = if self.to.is_interface() {
             None
         } else {
@@ -137,8 +136,8 @@ impl Merger {
             let mut header: [u8; 54] = bytes[VNET_HEADER_BYTES..][..54]
                 .try_into()
                 .expect("long enough");
-            // Fields that differ between segments: IP's length, identification and checksum; TCP's sequence number,
-            // PSH, checksum.
+            // Fields that differ between segments: the length, identification and checksum of IP; the sequence number,
+            // PSH and checksum of TCP.
             for range in [16..20, 24..26, 38..42, 50..52] {
                 header[range].fill(0);
             }
@@ -151,7 +150,7 @@ impl Merger {
 }
 
 impl Segment {
-    /// Parses an IPv4 TCP packet with data and a partial checksum, which shows that it was not modified.
+    /// Parses an IPv4 TCP packet with data and a partial checksum, which shows that the packet was not modified.
     fn parse(frame: &[u8]) -> Option<Segment> {
         let (vnet, packet) = frame.split_at_checked(VNET_HEADER_BYTES)?;
         let ip = packet.get(ETHERNET_BYTES..)?;
@@ -208,7 +207,7 @@ mod tests {
 
     fn packets() -> Vec<Vec<u8>> {
         let mut whole = train();
-        // Only the first packet of a train has CWR, and a packet with it is not merged.
+        // Only the first packet of a train has CWR, and a packet with CWR is not merged.
         whole[VNET_HEADER_BYTES + 47] &= 0x7f;
         let cut = Train::parse(&whole).unwrap();
         (0..cut.segments)
@@ -220,9 +219,9 @@ mod tests {
             .collect()
     }
 
-    /// The packets of a train become a train that splits into exactly the same packets.
+    /// The packets of a train are merged into a train that splits into exactly the same packets.
     #[test]
-    fn merging_undoes_cutting() {
+    fn merging_reverses_splitting() {
         let packets = packets();
         let (bytes, written) = merged(&packets);
         assert_eq!(
@@ -242,9 +241,9 @@ mod tests {
         }
     }
 
-    /// A train that can be continued waits, but not for long; a pushed one doesn't wait.
+    /// A train that can be continued waits, but not for long; after PSH it doesn't wait.
     #[test]
-    fn trains_wait_a_little() {
+    fn a_train_waits_briefly_unless_pushed() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<u8>), waits: bool| {
             let file = memfd_create("waiting", MemfdFlags::CLOEXEC).unwrap();
             let mut merger = Merger::new(LinkEnd::Tap(file.as_raw_fd()));
@@ -281,9 +280,9 @@ mod tests {
         );
     }
 
-    /// Packets out of order, of another flow, with other options, or modified are not merged.
+    /// Packets that are out of order, of another flow, with other options, or modified are not merged.
     #[test]
-    fn only_neighbours_are_merged() {
+    fn only_consecutive_unmodified_packets_of_a_flow_are_merged() {
         let check = |what: &str, change: &dyn Fn(&mut Vec<Vec<u8>>), frames: u64| {
             let mut packets = packets();
             change(&mut packets);

@@ -1,14 +1,14 @@
-//! An emulated link between two hosts, in user space: a TAP device on each host, and one thread that carries frames
+//! An emulated link between two hosts, in user space: a TAP device on each host, and a thread that carries frames
 //! between them according to the settings.
 //!
-//! A direction with no impairments bypasses that thread: its packets take a veth pair alongside. If the
-//! experiment asks for it, the kernel's own emulator (netem) on a veth pair is used instead.
+//! Packets of a direction without impairments bypass that thread over a parallel veth pair. If the experiment asks for
+//! it, the kernel's emulator (netem) on a veth pair is used instead.
 //!
-//! Called by [`crate::Lab`] and by code that changes a link while packets are in flight. Segments that a host
-//! left to be split (segmentation offload) count as the packets they would be on the wire: each has its own
-//! fate, and trains stay together only where fates agree.
+//! Called by [`crate::Lab`] and by code that changes a link while packets are in flight. Segments that a host left to
+//! be split (segmentation offload) count as the packets they would be on the wire: each has its own fate, and trains
+//! stay together only where fates agree.
 //!
-//! The rule: a packet is lost because the settings say so, or it is counted as an unintended drop.
+//! The rule: a packet is either lost because the settings say so, or counted as an unintended drop.
 
 mod bridge;
 mod change;
@@ -72,8 +72,8 @@ pub(crate) use way::Way;
 use crate::host::Host;
 use crate::netlink::{DeviceStats, Netlink};
 
-/// A running link. Dropping it ends its thread and removes both devices; veth pairs
-/// carried by the kernel disappear with their hosts.
+/// A running link. Dropping it ends its thread and removes both devices; veth pairs carried by the kernel disappear
+/// with their hosts.
 #[derive(Debug)]
 pub struct Link {
     handle: LinkHandle,
@@ -184,7 +184,7 @@ pub enum LinkError {
         /// The link.
         link: String,
     },
-    /// The thread has ended, or is stuck.
+    /// The thread has ended or is stuck.
     #[error("the thread of link {link} does not answer; this run is invalid")]
     Silent {
         /// The link.
@@ -204,7 +204,7 @@ pub(crate) struct LinkParts {
 }
 
 impl Link {
-    /// Leaves the frames to the kernel, with netem or with nothing between the devices.
+    /// Lets the kernel carry the frames, either with netem or with nothing between the devices.
     pub(crate) fn in_kernel(
         name: &str,
         devices: [LinkDevice; 2],
@@ -325,7 +325,7 @@ impl Drop for Link {
             control.wake();
         }
         if let Some(thread) = self.thread.take() {
-            // If the thread failed, the code that waited for its packets has noticed.
+            // If the thread failed, whatever waited for its packets has noticed.
             let _ = thread.join();
         }
     }
@@ -337,7 +337,8 @@ impl LinkHandle {
         &self.name
     }
 
-    /// Changes one direction while packets are in flight, and waits until the change takes effect; returns when it did.
+    /// Changes one direction while packets are in flight, and waits until the change takes effect; returns the time at
+    /// which it did.
     ///
     /// # Errors
     /// The link's thread has ended, or netem doesn't support these settings.
@@ -345,7 +346,7 @@ impl LinkHandle {
         self.apply(direction, |wanted| wanted.settings = settings)
     }
 
-    /// Like [`LinkHandle::change`], and restarts the packet numbers, so that a repeated run gets the same random
+    /// Like [`LinkHandle::change`], and also restarts the packet numbers, so that a repeated run gets the same random
     /// decisions. Packets in flight arrive as before.
     ///
     /// # Errors
@@ -363,19 +364,19 @@ impl LinkHandle {
         })
     }
 
-    /// Also separates these hosts in one direction; returns when it took effect.
+    /// Additionally separates these hosts in one direction; returns when this took effect.
     pub(crate) fn part(&self, direction: Direction, pair: HostPair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| wanted.parted.push(pair))
     }
 
-    /// No longer separates these hosts.
+    /// Stops separating these hosts.
     pub(crate) fn join(&self, direction: Direction, pair: HostPair) -> Result<Nanos, LinkError> {
         self.apply(direction, |wanted| {
             wanted.parted.retain(|parted| *parted != pair)
         })
     }
 
-    /// Sends resets by this rule, or stops sending them; returns when it took effect. While a rule is set, both
+    /// Sends resets by this rule, or stops sending them; returns when this took effect. While a rule is set, both
     /// directions go through the thread.
     pub(crate) fn reset(&self, rule: Option<ResetRule>) -> Result<Nanos, LinkError> {
         self.apply(Direction::There, |wanted| wanted.reset = rule)?;
@@ -423,12 +424,12 @@ impl LinkHandle {
         }
     }
 
-    /// Whether [`LinkHandle::report`] counts what happened to packets.
+    /// Whether [`LinkHandle::report`] counts what happens to packets.
     pub(crate) fn counts(&self) -> bool {
         matches!(self.carrier, CarrierState::Thread(_))
     }
 
-    /// Whether the kernel carries the packets, without a thread of Brunt's.
+    /// Whether the kernel carries the packets, without any thread of Brunt's.
     pub(crate) fn is_in_kernel(&self) -> bool {
         matches!(self.carrier, CarrierState::Netem(_) | CarrierState::Bare)
     }
@@ -438,7 +439,7 @@ impl LinkHandle {
         &self.ways[direction as usize]
     }
 
-    /// The counters of the thread so far. Links carried by the kernel have none here.
+    /// The counters of the thread so far. There are none here for links carried by the kernel.
     pub fn report(&self) -> LinkReport {
         let (CarrierState::Thread(control) | CarrierState::Prototype(control)) = &self.carrier
         else {

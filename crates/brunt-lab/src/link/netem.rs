@@ -1,8 +1,7 @@
-//! A link's settings as options of the kernel's own emulator, netem (tc-netem(8)), for experiments that
-//! ask for it.
+//! A link's settings as options of the kernel's emulator, netem (tc-netem(8)), for experiments that ask for it.
 //!
-//! The rule: settings that netem cannot apply exactly are an error. netem's rate does not include preamble
-//! and gap, and it does not keep packets in order under jitter.
+//! The rule: settings that netem cannot apply exactly are an error. netem's rate excludes preamble and gap, and netem
+//! does not keep packets in order under jitter.
 
 use super::settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
@@ -17,7 +16,7 @@ const JITTER64: u16 = 11;
 const LOSS_GILBERT_ELLIOTT: u16 = 2;
 /// NLA_F_NESTED of linux/netlink.h.
 const NESTED: u16 = 0x8000;
-/// Packets that netem holds if no limit is set: one second at 10 Gb/s.
+/// Packets that netem holds if no limit is configured: one second at 10 Gb/s.
 const LIMIT_PACKETS: u32 = 1_000_000;
 
 /// The value of netem's `TCA_OPTIONS`.
@@ -72,8 +71,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
             "limits its queue in packets only: write queue_packets",
         );
     }
-    // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The
-    // times are set by the 64-bit attributes below.
+    // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The 64-bit attributes below set the times.
     let limit = settings.queue_packets.unwrap_or(LIMIT_PACKETS);
     let mut bytes = Vec::new();
     for field in [
@@ -128,7 +126,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     Ok(bytes)
 }
 
-/// A share in netem's unit: 1 / (2^32 - 1).
+/// A share in netem's unit, 1 / (2^32 - 1).
 fn probability(share: f64) -> u32 {
     (share * f64::from(u32::MAX)).round() as u32
 }
@@ -153,9 +151,9 @@ mod tests {
 
     use super::*;
 
-    /// Settings that netem doesn't support are refused by key; the others are encoded.
+    /// Settings that netem doesn't support are refused with their key; the others are encoded.
     #[test]
-    fn refuses_what_netem_cannot() {
+    fn settings_that_netem_lacks_are_refused_by_key() {
         let check = |text: &str, key: Option<&str>| {
             let settings: Settings = toml::from_str(text).unwrap();
             assert_eq!(
@@ -220,12 +218,12 @@ mod tests {
             .collect()
     }
 
-    /// The request is the same as that of `tc qdisc replace dev lo root netem …` of iproute2 6.1 for the same
-    /// settings (its TCA_OPTIONS, recorded with strace), except that times are in nanoseconds
-    /// (TCA_NETEM_LATENCY64) instead of tc's ticks of 64.
+    /// The request equals that of `tc qdisc replace dev lo root netem …` of iproute2 6.1 for the same settings (its
+    /// TCA_OPTIONS, recorded with strace), except that times are in nanoseconds (TCA_NETEM_LATENCY64) instead of tc's
+    /// ticks of 64.
     #[test]
     #[cfg(target_endian = "little")]
-    fn asks_for_what_tc_asks_for() {
+    fn netem_options_equal_those_of_tc() {
         let check = |text: &str, tc: &str| {
             let settings: Settings = toml::from_str(text).unwrap();
             let (mut ours, mut our_attributes) = read(&options(&settings).unwrap());

@@ -1,8 +1,8 @@
-//! Measures how long a thread was ready to run but had no core, by the kernel's accounting. The emulator needs it to
-//! estimate when the packet arrived that woke it.
+//! Measures how long a thread was ready to run but had no core, according to the kernel's accounting. The emulator uses
+//! it to estimate when the packet that woke it arrived.
 //!
 //! Called by [`super::driver`] after each sleep. The rule: on a kernel without this accounting (no CONFIG_SCHED_INFO)
-//! the result is zero, and the line's time is lost as before.
+//! the result is zero, and that line time is lost.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ impl OffCore {
         count
     }
 
-    /// Nanoseconds in which the thread waited for a core since the last call.
+    /// Nanoseconds for which the thread waited for a core since the last call.
     pub(super) fn waited_nanos(&mut self) -> u64 {
         let Some(file) = &self.file else { return 0 };
         let mut text = [0; 64];
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read() {
+    fn schedstat_is_parsed() {
         assert_eq!(second_figure(b"12 345 6\n"), Some(345));
         assert_eq!(second_figure(b""), None);
     }
 
-    /// Waiting time is reported once: in total a thread waits no longer than it exists.
+    /// Waiting time is reported only once: in total, a thread waits no longer than it exists.
     #[test]
-    fn only_what_is_new() {
+    fn waiting_time_is_reported_once() {
         let start = std::time::Instant::now();
         let mut count = OffCore::of_this_thread();
         let waited: u64 = (0..100).map(|_| count.waited_nanos()).sum();

@@ -1,8 +1,8 @@
 //! A frame from a TAP device or an interface: a virtio-net header, then Ethernet. A frame longer than the link's MTU is
 //! a *train*: consecutive TCP segments (or datagrams of a flow) under one header, which the host left to be split
-//! (segmentation offload). This module splits it, with complete headers for each packet.
+//! (segmentation offload). This module splits it into packets with complete headers.
 //!
-//! The rule: the resulting packets are those that the host's own network card would have sent.
+//! The rule: the resulting packets are those that the host's own NIC would have sent.
 
 /// `struct virtio_net_hdr_v1` (virtio 1.2, 5.1.6), in the machine's byte order.
 pub const VNET_HEADER_BYTES: usize = 12;
@@ -21,12 +21,12 @@ const TCP_FIN: u8 = 1;
 pub(super) const TCP_PSH: u8 = 8;
 pub(super) const TCP_CWR: u8 = 0x80;
 
-/// How a train is split.
+/// The layout of a train, for splitting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Train {
     /// Header bytes of each segment, including Ethernet.
     pub header_bytes: usize,
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of each segment except the last.
     pub segment_bytes: usize,
     /// Number of segments; at least two.
     pub segments: usize,
@@ -61,7 +61,7 @@ impl Train {
         self.header_bytes + here
     }
 
-    /// Parses a frame, virtio-net header first; `None` if it is a single packet instead of a train.
+    /// Parses a frame, virtio-net header first; `None` if it is a single packet rather than a train.
     pub fn parse(buffer: &[u8]) -> Option<Train> {
         let (header, frame) = buffer.split_at_checked(VNET_HEADER_BYTES)?;
         let offload = header[1] & !GSO_ECN;
@@ -157,7 +157,7 @@ impl Train {
     }
 }
 
-/// The type of a frame's payload after VLAN tags, and its offset.
+/// The EtherType of a frame's payload, after any VLAN tags, and the payload's offset.
 fn network(frame: &[u8]) -> Option<([u8; 2], usize)> {
     let mut at = ETHERNET_BYTES - 2;
     loop {
@@ -169,14 +169,14 @@ fn network(frame: &[u8]) -> Option<([u8; 2], usize)> {
     }
 }
 
-/// Leaves the checksum partial, as a host does: the field contains the pseudo-header's part.
+/// Leaves the checksum partial, as a host does: the field holds the sum over the pseudo-header.
 fn leave_checksum(addresses: u64, protocol: libc::c_int, at: usize, transport: &mut [u8]) {
     let sum = fold(addresses + u64::from(protocol as u16) + transport.len() as u64);
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Completes a train that consists of a packet's headers (IPv4 without options, TCP) and the payloads of several
-/// packets, each `segment_bytes` long except for the last.
+/// packets, each of `segment_bytes` except the last.
 pub(super) fn seal_train(buffer: &mut [u8], header_bytes: usize, segment_bytes: usize) {
     let (vnet, frame) = buffer.split_at_mut(VNET_HEADER_BYTES);
     vnet[1] = GSO_TCP4;
@@ -196,7 +196,7 @@ pub(super) fn seal_train(buffer: &mut [u8], header_bytes: usize, segment_bytes: 
     );
 }
 
-/// Completes a partial checksum, and then flips one bit after the Ethernet header, chosen by `pick`, so that the
+/// Completes a partial checksum, and then flips a bit after the Ethernet header, chosen by `pick`, so that the
 /// receiver's checksum detects it. Not for trains.
 pub fn corrupt(buffer: &mut [u8], pick: u64) {
     complete_checksum(buffer);
@@ -222,16 +222,16 @@ pub enum Ecn {
     Marked,
 }
 
-/// ECN's two bits in IPv4's TOS byte.
+/// The two ECN bits in IPv4's TOS byte.
 const ECN_BITS: u8 = 0b11;
-/// The same in the second byte of IPv6's header, whose traffic class starts in the middle of the first.
+/// The two ECN bits in the second byte of the IPv6 header, whose traffic class starts in the middle of the first byte.
 const ECN_BITS_V6: u8 = 0b11 << 4;
 pub(super) const ETHERTYPE_IPV4: [u8; 2] = [8, 0];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHERTYPE_VLAN: [u8; 2] = [0x81, 0];
 const ETHERTYPE_SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 
-/// The ECN state of a frame, virtio-net header first. Both IP versions have it in their second byte.
+/// The ECN state of a frame, virtio-net header first. Both IP versions store it in the second byte of their header.
 pub fn ecn(buffer: &[u8]) -> Ecn {
     let frame = buffer.get(VNET_HEADER_BYTES..).unwrap_or_default();
     let found = network(frame).filter(|(_, ip_at)| frame.len() >= ip_at + 20);
@@ -247,8 +247,8 @@ pub fn ecn(buffer: &[u8]) -> Ecn {
     }
 }
 
-/// Marks a frame that is ECN-capable. IPv4's checksum is updated incrementally (RFC 1624), so
-/// that a wrong one stays wrong; IPv6 has none.
+/// Marks a frame that is ECN-capable. IPv4's checksum is updated incrementally (RFC 1624), so that a wrong one stays
+/// wrong; IPv6 has none.
 pub fn mark_congestion(buffer: &mut [u8]) {
     debug_assert_eq!(
         ecn(buffer),
@@ -292,7 +292,7 @@ pub(super) fn finish_checksums(ip: &mut [u8], tcp: &mut [u8]) {
 /// Completes the checksum if it is partial.
 pub(super) fn complete_checksum(buffer: &mut [u8]) {
     if buffer[0] & NEEDS_CHECKSUM == 0 {
-        // A statement that the checksum was verified no longer holds.
+        // A claim that the checksum was verified is no longer true.
         buffer[0] = 0;
         return;
     }
@@ -335,10 +335,10 @@ mod tests {
     use super::super::test_frames::{SEGMENT, sums_are_right, train};
     use super::*;
 
-    /// The segments of a train are packets with correct lengths, sequence numbers, flags and checksums, and their
-    /// payloads are the train's, byte for byte.
+    /// The segments of a train are packets with correct lengths, sequence numbers, flags and checksums, and with the
+    /// train's payload, byte for byte.
     #[test]
-    fn trains_are_cut_into_packets() {
+    fn a_train_splits_into_correct_packets() {
         let buffer = train();
         let train = Train::parse(&buffer).unwrap();
         assert_eq!((train.header_bytes, train.segments), (66, 3));
@@ -382,7 +382,7 @@ mod tests {
     /// Trains of TCP and UDP over both IP versions, with and without VLAN tags, are split into packets with correct
     /// lengths, checksums and payloads.
     #[test]
-    fn all_kinds_of_trains_are_cut() {
+    fn tcp_and_udp_trains_split_with_and_without_tags() {
         for (tags, v6, udp) in [
             (0, true, false),
             (1, false, false),
@@ -469,7 +469,7 @@ mod tests {
 
     /// Whatever header length a train states, a part of it states the correct one.
     #[test]
-    fn parts_state_their_own_headers() {
+    fn parts_of_a_train_state_the_correct_header_length() {
         let mut buffer = train();
         buffer[2..4].copy_from_slice(&3000u16.to_ne_bytes());
         let train = Train::parse(&buffer).unwrap();
@@ -484,7 +484,7 @@ mod tests {
         }
     }
 
-    /// A part of a train is itself a train, and splits into the same packets.
+    /// Part of a train is itself a train, and splits into the same packets.
     #[test]
     fn a_part_of_a_train_is_a_train() {
         let buffer = train();
@@ -503,7 +503,7 @@ mod tests {
 
     /// A mark is set only if the sender supports ECN, and IPv4's checksum stays correct.
     #[test]
-    fn congestion_is_marked() {
+    fn only_ecn_capable_packets_are_marked() {
         for (tos, says) in [
             (0b00, Ecn::NotCapable),
             (0b01, Ecn::Capable),
@@ -553,7 +553,7 @@ mod tests {
 
     /// Whichever bit is flipped, one of the receiver's checksums detects it.
     #[test]
-    fn every_flipped_bit_is_seen() {
+    fn checksums_detect_every_flipped_bit() {
         let buffer = train();
         let train = Train::parse(&buffer).unwrap();
         let mut packet = Vec::new();
@@ -574,10 +574,10 @@ mod tests {
         assert_eq!(flipped.len(), bits);
     }
 
-    /// A frame truncated anywhere, or with any wrong header byte, is not a
-    /// train, or one that can be split within its bounds.
+    /// A frame truncated anywhere, or with any header byte wrong, is either not a train, or one that can be split
+    /// within its bounds.
     #[test]
-    fn broken_trains_do_no_harm() {
+    fn damaged_trains_are_refused_or_split_within_bounds() {
         let buffer = train();
         let mut into = Vec::new();
         let mut check = |buffer: &[u8]| {

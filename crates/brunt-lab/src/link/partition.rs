@@ -1,14 +1,14 @@
-//! Partitions on a link: drops packets from one host to another and passes all others. A partition between
-//! two hosts uses this on every first link of their paths, so other hosts notice nothing.
+//! Partitions on a link: drops packets from one host to another and passes all others. A partition between two hosts
+//! uses this on the first link of each path between them, so other hosts are unaffected.
 //!
-//! Used by the link's thread for each frame while a partition is active. The rule: it looks at addresses only
-//! and involves no chance.
+//! Called by the link's thread for each frame while a partition is active. The rule: it looks only at addresses, and
+//! nothing is random.
 
 use std::net::Ipv4Addr;
 
 use super::packet::{ETHERNET_BYTES, ETHERTYPE_IPV4, VNET_HEADER_BYTES};
 
-/// A sender and a receiver that must not get its packets.
+/// A sender, and a receiver that must not get its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostPair {
     pub(crate) from: Ipv4Addr,
@@ -36,9 +36,9 @@ mod tests {
     use super::super::test_frames::train;
     use super::*;
 
-    /// Only packets from the one host to the other are dropped, trains and single packets alike.
+    /// Only packets from one host to the other are dropped, trains and single packets alike.
     #[test]
-    fn pairs_are_stopped() {
+    fn only_packets_between_separated_hosts_are_dropped() {
         let host = |last| Ipv4Addr::new(10, 77, 0, last);
         let frame = train();
         let pair = |from, to| HostPair {

@@ -1,4 +1,4 @@
-//! Link settings that others have measured or used, by name. One table entry each.
+//! Named link settings that others have measured or used, each a single table entry.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use brunt_core::Span;
 
 use super::settings::Settings;
 
-/// Settings with a source.
+/// Settings whose values have a cited source.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     /// The name used in experiments.
@@ -51,7 +51,7 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of this name.
+/// The preset with this name.
 pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }

@@ -1,6 +1,6 @@
-//! The simplest possible emulator: two packet sockets with virtio-net headers, one queue, one timer, a system
-//! call per packet. It delays packets and does nothing else. `brunt-bench link` measures the real emulator
-//! against it in the same run, so that "twice as fast" means the same on every machine.
+//! The simplest possible emulator: two packet sockets with virtio-net headers, one queue, one timer, one system call
+//! per packet. It delays packets and does nothing else. `brunt-bench link` compares the real emulator with it in the
+//! same run, so that "twice as fast" means the same on every machine.
 //!
 //! The rule: keep it simple, or the baseline changes.
 
@@ -18,7 +18,7 @@ use super::counters::add;
 use super::packet::{GSO_TCP4, VNET_HEADER_BYTES};
 use crate::sys;
 
-/// A packet socket's header lacks the buffer count (virtio 0.9.5).
+/// The virtio-net header of a packet socket lacks the buffer count (virtio 0.9.5).
 const HEADER_BYTES: usize = 10;
 /// Ethernet, IPv4, and TCP with timestamps.
 const TRAIN_HEADERS_BYTES: usize = 66;

@@ -1,7 +1,7 @@
 //! Line rates as people write them: `"100Mb/s"`, `"1Gb/s"`.
 //!
-//! Read from experiment files and sweeps. The rule: rates are in bits and decimal, as usual for lines; a rate in bytes
-//! is rejected instead of guessed.
+//! Read from experiment files and sweeps. The rule: rates are decimal and in bits, as is usual for lines; a rate in
+//! bytes is rejected rather than guessed at.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +25,7 @@ const RATE_UNITS: [(&str, u64); 4] = [
 /// Why a text is not a line rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BitRateError {
-    /// Storage counts in bytes: "100MB/s" would be read as an eighth of what was meant.
+    /// Storage counts in bytes: "100MB/s" read as bits would be an eighth of the intended rate.
     #[error("'{text}' is in bytes, but a line rate is in bits; write \"8Mb/s\" for 1MB/s")]
     InBytes {
         /// The text.
@@ -47,7 +47,7 @@ impl fmt::Display for BitRate {
             ("kb/s", 1_000),
             ("b/s", 1),
         ];
-        // The largest unit with which the rate is exact in at most three decimals.
+        // The largest unit in which the rate is exact with at most three decimals.
         let exact = |scale: u64| {
             self.0 >= scale && (u128::from(self.0) * 1000).is_multiple_of(u128::from(scale))
         };
@@ -120,7 +120,7 @@ mod tests {
 
     /// Rates parse in the usual units, and round-trip exactly.
     #[test]
-    fn rates_are_read_and_written_back() {
+    fn rates_round_trip() {
         let check = |text: &str, bits| assert_eq!(text.parse(), Ok(BitRate(bits)), "{text}");
         check("100Mb/s", 100_000_000);
         check("1 Gbit/s", 1_000_000_000);

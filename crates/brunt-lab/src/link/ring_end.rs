@@ -1,8 +1,8 @@
-//! The receive side of an interface in a bridge: takes frames out of the slot ring that the kernel fills, and sends
+//! The receive side of an interface in a bridge: takes frames out of the ring of slots that the kernel fills, and sends
 //! those without impairments directly from the ring, many per call.
 //!
 //! Driven by [`super::driver`]. The rule: frames leave in the order in which they arrived, and a slot returns to the
-//! kernel when its frame was sent or copied.
+//! kernel once its frame has been sent or copied.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -19,11 +19,11 @@ use crate::sys::{self, PacketRead, SlotFrame, SlotRead, SlotRing};
 /// How often an idle interface is checked for existence.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// When a frame arrived at this machine, by the kernel's time stamp.
+/// When a frame arrived at this machine, according to the kernel's timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameArrival {
     pub(super) at: Nanos,
-    /// The same by the wall clock.
+    /// The same time on the wall clock.
     pub(super) since_1970: Duration,
 }
 
@@ -33,9 +33,9 @@ pub(super) enum RingRead {
     Nothing,
     /// A frame in the ring.
     Frame(SlotFrame, FrameArrival),
-    /// A frame too long for the ring, with its number of bytes, in the buffer.
+    /// A frame in the buffer that is too long for the ring, with its number of bytes.
     Long(usize, FrameArrival),
-    /// A frame for which the kernel had no room, or which it could not deliver.
+    /// A frame that the kernel had no room for, or could not deliver.
     NoRoom,
     Unreadable,
 }
@@ -110,7 +110,7 @@ impl RingEnd {
         Ok(RingRead::NoRoom)
     }
 
-    /// Regularly checks whether the interface still exists: the ring doesn't report it.
+    /// Regularly checks whether the interface still exists, which the ring doesn't report.
     fn look(&mut self, clock: &Clock) -> io::Result<()> {
         let now = clock.now();
         if self.looked.is_some_and(|looked| now.since(looked) < LOOK) {
@@ -129,7 +129,7 @@ impl RingEnd {
     }
 
     fn arrival(&mut self, stamp: Option<Duration>, clock: &Clock) -> FrameArrival {
-        // The clocks are read once per batch, and again for frames that arrived meanwhile.
+        // The clocks are read once per batch, and again for frames that arrived in the meantime.
         let (now, wall) = self
             .clocks
             .filter(|(_, wall)| stamp.is_some_and(|stamp| stamp <= *wall))
@@ -141,7 +141,7 @@ impl RingEnd {
                 )
             });
         self.clocks = Some((now, wall));
-        // A frame without a time stamp, or with one in the future (the clock was set), counts as just arrived.
+        // A frame without a timestamp, or with one in the future (after the clock was set), counts as just arrived.
         let since_1970 = stamp.unwrap_or(wall).min(wall);
         let waited = (wall - since_1970).as_nanos() as u64;
         FrameArrival {
@@ -164,7 +164,7 @@ impl RingEnd {
         });
     }
 
-    /// Sends the queued frames, and records the time that this added.
+    /// Sends the queued frames, and records the time that the bridge added.
     pub(super) fn send(
         &mut self,
         to: RawFd,

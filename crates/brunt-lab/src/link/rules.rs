@@ -1,9 +1,9 @@
-//! Decides the fate of each packet in one direction of a link, as a state machine: a packet's time and length in, its
-//! fate out. The driver ([`super::driver`]) executes it.
+//! Decides the fate of each packet in one direction of a link, as a state machine: a packet's time and length go in,
+//! its fate comes out. The driver ([`super::driver`]) carries it out.
 //!
-//! A packet first waits for the line (rate and queue), then travels (delay, jitter, loss, corruption,
-//! duplication, reordering). The rule: randomness depends only on the seed and the packet's number in its
-//! direction, so the same packets are lost again, whenever they are sent.
+//! A packet first waits for the line (rate and queue), then travels (delay, jitter, loss, corruption, duplication,
+//! reordering). The rule: randomness depends only on the seed and the packet's number in its direction, so a repeated
+//! run loses the same packets, whenever they are sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use super::settings::{DELAY_MAX, JitterShape, Settings};
 
 /// Overhead of an Ethernet frame on the wire: preamble 8, checksum 4, gap 12.
 pub const FRAME_OVERHEAD_BYTES: u64 = 24;
-/// Maximum line time, in nanoseconds, that is credited to a line whose thread had no core.
+/// Maximum line time, in nanoseconds, credited to a line whose thread had no core.
 const BACK_NANOS_MAX: u64 = 10_000_000;
-/// ECN was added later and has its own random sequence, so that all other random decisions stay the same.
+/// ECN was added later and has its own random sequence, so that all other random decisions stayed the same.
 const ECN_CHANCE: u64 = 0x6563_6e00;
 
 /// The fate of a packet.
@@ -39,7 +39,7 @@ pub struct Delivery {
     pub due: Nanos,
     /// A random number that picks the bit to flip.
     pub corrupt: Option<u64>,
-    /// Whether to mark it with congestion, if it is ECN-capable.
+    /// Whether to set a congestion mark, if it is ECN-capable.
     pub mark: bool,
     /// Whether it arrives twice.
     pub duplicate: bool,
@@ -76,22 +76,22 @@ pub struct Rules {
     line_time: LineTime,
 }
 
-/// How a line's time was used, how long packets waited for order, and how many waited for the line. Times in
-/// nanoseconds.
+/// How a line's time was used, how long packets were held to keep their order, and how many bytes waited for the line.
+/// Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineTime {
-    /// Sending.
+    /// Time spent sending.
     pub sent: u64,
-    /// Idle although packets waited, because the thread didn't poll; credited time is excluded.
+    /// Time idle although packets waited, because the thread didn't poll; excludes credited time.
     pub lost: u64,
     /// Total extra time that packets took to keep their order.
     pub ordered: u64,
-    /// Maximum bytes that waited in front of the line when a packet arrived; all there are if the queue was full.
+    /// Maximum bytes waiting in front of the line when a packet arrived; `u64::MAX` if the queue was full.
     pub backlog_bytes: u64,
 }
 
 impl Rules {
-    /// For validated settings.
+    /// Requires validated settings.
     pub fn new(settings: Settings, seed: u64) -> Rules {
         let clear = settings.is_clear();
         let loss = Loss::new(settings.loss_model());
@@ -130,22 +130,22 @@ impl Rules {
         &self.settings
     }
 
-    /// Whether packets pass unmodified and need no verdict but [`Rules::pass`].
+    /// Whether packets pass unmodified and need no decision other than [`Rules::pass`].
     pub fn is_clear(&self) -> bool {
         self.clear
     }
 
-    /// The use of the line's time since the last call.
+    /// How the line's time was used since the last call.
     pub fn take_line_time(&mut self) -> LineTime {
         std::mem::take(&mut self.line_time)
     }
 
-    /// Counts packets that passed without a verdict.
+    /// Counts packets that passed without a decision.
     pub fn pass(&mut self, count: u64) {
         self.sequence += count;
     }
 
-    /// The arrival time of a packet that comes at `now`, isn't impaired, and keeps its order.
+    /// The arrival time of an unimpaired packet that comes at `now` and keeps its order.
     pub fn behind(&mut self, now: Nanos) -> Nanos {
         let due = now.after(self.settings.delay.0).max(self.last_due);
         self.last_due = due;
@@ -158,9 +158,10 @@ impl Rules {
         self.on_packet_since(now, now, frame_bytes)
     }
 
-    /// The same for a packet that arrived between `looked`, when there was none, and `now`. The line is assumed to have
-    /// sent it as early as possible after `looked`, so that no line time is lost while the thread has no core, up to 10
-    /// ms. The packet still arrives no earlier than one that comes at `now` to an idle line without a rate.
+    /// Like [`Rules::on_packet`], for a packet that arrived between `looked`, when there was none, and `now`. The line
+    /// is assumed to have sent it as early as possible after `looked`, so that up to 10 ms of line time are not lost
+    /// while the thread has no core. The packet still arrives no earlier than one that comes at `now` to an idle line
+    /// without a rate.
     pub fn on_packet_since(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> PacketFate {
         let mut random = Random::for_part(self.seed, self.sequence);
         self.sequence += 1;
@@ -177,8 +178,8 @@ impl Rules {
             self.line_time.backlog_bytes = u64::MAX;
             return PacketFate::QueueFull;
         };
-        // Always drawn in this order, whether needed or not, so that one setting
-        // doesn't change the effect of another on a packet.
+        // All draws are made in this order, needed or not, so that one setting doesn't change the effect of another on
+        // a packet.
         let [loss, turn, corrupt, bit, duplicate, reorder] =
             std::array::from_fn(|_| random.next_u64());
         if self.loss.takes(unit(loss), unit(turn)) {
@@ -208,7 +209,7 @@ impl Rules {
         share > 0.0 && Random::for_part(self.seed ^ ECN_CHANCE, self.sequence).unit() < share
     }
 
-    /// When the line will have sent the packet; `None` if it doesn't fit into the queue.
+    /// When the line will have sent the packet; `None` if the packet doesn't fit into the queue.
     fn send(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> Option<Nanos> {
         let Some(rate) = self.settings.rate else {
             return Some(now);
@@ -256,7 +257,7 @@ impl Rules {
         let late = match self.settings.jitter_shape {
             JitterShape::Uniform => (2.0 * random.unit() - 1.0) * jitter,
             JitterShape::Normal => random.normal() * jitter,
-            // Lomax with shape 3 and scale s has mean s / 2; this is the inverse of its distribution function.
+            // Lomax with shape 3 and scale s has a mean of s / 2; this is the inverse of its distribution function.
             JitterShape::Pareto => 2.0 * jitter * (libm::cbrt(1.0 / (1.0 - random.unit())) - 1.0),
         };
         bounded(delay + late)
@@ -317,8 +318,8 @@ mod tests {
         }
     }
 
-    /// A sender below the line's rate leaves no queue, even if it has to wait for a core now and then; one that wants more
-    /// than the line does.
+    /// A sender below the line's rate leaves no queue, even if it occasionally has to wait for a core; a sender that
+    /// wants more than the line's rate does.
     #[test]
     fn a_queue_shows_whether_a_line_was_offered_more() {
         let check = |text: &str, gap: u64, late: &dyn Fn(u64) -> u64, expected: fn(u64) -> bool| {
@@ -334,7 +335,7 @@ mod tests {
         let line = "rate = \"10Mb/s\"";
         let punctual = |_| 0;
         check(line, 2_000_000, &punctual, |bytes| bytes == 0);
-        // Every hundredth to tenth packet waits for a core, and those that follow come right after it.
+        // One packet in a hundred waits nine intervals for a core, and the next nine arrive together with it.
         let for_a_core = |number: u64| 2_000_000 * 9u64.saturating_sub(number % 100);
         check(line, 2_000_000, &for_a_core, |bytes| {
             (1..16 * 1514).contains(&bytes)
@@ -343,13 +344,13 @@ mod tests {
         let in_trains = |number: u64| 1_750_000 * (42 - number % 43);
         check(line, 1_750_000, &in_trains, |bytes| bytes > 16 * 1514);
         check(line, 1_000_000, &punctual, |bytes| bytes > 16 * 1514);
-        // However short the queue.
+        // However short the queue is.
         let short = "rate = \"10Mb/s\"\nqueue = \"10KiB\"";
         check(short, 1_000_000, &punctual, |bytes| bytes == u64::MAX);
         check(short, 2_000_000, &punctual, |bytes| bytes == 0);
     }
 
-    /// Exact bounds: outside of them only once in 10^6 tries.
+    /// Checks against bounds that a correct share exceeds only once in 10^6 tries.
     fn assert_share(what: &str, seen: u64, of: u64, share: f64) {
         let binomial = Binomial::new(share, of).unwrap();
         let (least, most) = (
@@ -362,7 +363,7 @@ mod tests {
         );
     }
 
-    /// Each impairment affects its stated share of packets, alone and combined with all others.
+    /// Each impairment affects its stated share of packets, both alone and combined with all others.
     #[test]
     fn shares_are_as_stated() {
         const COUNT: u64 = 200_000;
@@ -389,9 +390,10 @@ mod tests {
         assert_share("held back", count(|delivery| delivery.held), arrived, 0.02);
     }
 
-    /// The same seed loses the same packets, whenever they arrive and whatever else is set; another seed loses others.
+    /// The same seed loses the same packets, whenever they arrive and whatever else is configured; another seed loses
+    /// others.
     #[test]
-    fn chance_follows_from_seed_and_number() {
+    fn losses_depend_only_on_the_seed_and_the_packets_number() {
         let lost = |text: &str, seed, gap| -> Vec<usize> {
             let fates = fates(text, seed, 20_000, gap);
             (0..fates.len())
@@ -409,14 +411,14 @@ mod tests {
             )
         );
         assert_ne!(first, lost("loss = 0.05", 2, 100));
-        // A higher share loses the same packets and more.
+        // A higher share loses the same packets plus others.
         let more = lost("loss = 0.1", 1, 100);
         assert!(first.iter().all(|index| more.contains(index)) && more.len() > first.len());
     }
 
-    /// Changing settings in between doesn't shift the random decisions about later packets.
+    /// Changing settings and back doesn't shift the random decisions about later packets.
     #[test]
-    fn a_change_does_not_shift_chance() {
+    fn a_change_of_settings_does_not_shift_later_losses() {
         let mut changed = Rules::new(of(""), 9);
         let mut steady = Rules::new(of("loss = 0.2"), 9);
         changed.pass(500);
@@ -435,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Gilbert-Elliott loses the long-run share of its Markov chain, in bursts as long as the bad state lasts.
+    /// Gilbert-Elliott loses the long-run share of its Markov chain, in bursts that last as long as the bad state.
     #[test]
     fn losses_come_in_bursts() {
         const COUNT: u64 = 400_000;
@@ -445,7 +447,7 @@ mod tests {
         let share = lost.iter().filter(|lost| **lost).count() as f64 / COUNT as f64;
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as u64;
         // 1 / 26 in the long run; a burst has 1 / 0.25 packets. The number of bursts varies: about 3846 with a standard
-        // deviation of 61, so 6 standard deviations are 10%.
+        // deviation of 61, so 10% are 6 standard deviations.
         assert!((share * 26.0 - 1.0).abs() < 0.1, "{share}");
         let length = share * COUNT as f64 / bursts as f64;
         assert!((length / 4.0 - 1.0).abs() < 0.1, "{length}");
@@ -468,14 +470,14 @@ mod tests {
             .map(|number| number * 123_040)
             .collect();
         assert_eq!(due, expected);
-        // 15140 bytes hold nine frames of 1538 that are being sent or queued, and no tenth.
+        // 15140 bytes hold nine frames of 1538 being sent or queued, but not a tenth.
         assert_eq!(due.len(), 9);
         assert!(
             burst[due.len()..]
                 .iter()
                 .all(|fate| *fate == PacketFate::QueueFull)
         );
-        // Later the queue has room again, and an idle line starts at once.
+        // Later the queue has room again, and an idle line starts immediately.
         let paced = fates(text, 1, 50, 200_000);
         for (number, fate) in paced.iter().enumerate() {
             assert_eq!(
@@ -488,10 +490,10 @@ mod tests {
     }
 
     /// A busy line loses no time while the thread is away, sends no more than its rate, and no packet takes less than
-    /// the delay; for longer absences 10 ms are credited.
+    /// the delay; for longer absences, 10 ms are credited.
     #[test]
-    fn absences_take_no_time_from_the_line() {
-        // 1250 bytes on the wire: 10 us at 1 Gb/s. The packets of each 5 ms are found at once.
+    fn a_busy_line_loses_no_time_while_the_thread_is_away() {
+        // 1250 bytes on the wire take 10 us at 1 Gb/s. The packets of each 5 ms are found at once.
         let mut rules = Rules::new(of("rate = '1Gb/s'\ndelay = '1ms'\nqueue = '10MiB'"), 1);
         let (mut sent, mut last) = (0u64, 0);
         for look in 1..=200u64 {
@@ -518,7 +520,7 @@ mod tests {
             "ten milliseconds hold a thousand"
         );
         assert_eq!(all[1001], Nanos(1_000_020_000));
-        // 990 ms before the second packet are beyond the credit.
+        // 990 ms before the second packet exceed the credit.
         let expected = LineTime {
             sent: 10_020_000,
             lost: 990_000_000,
@@ -531,10 +533,10 @@ mod tests {
         );
     }
 
-    /// Jitter has the mean and spread of its shape, never makes packets early by
-    /// more than the delay, and keeps order by default.
+    /// Jitter has the mean and spread of its shape, never makes packets early by more than the delay, and preserves
+    /// order by default.
     #[test]
-    fn jitter_has_its_shape() {
+    fn jitter_has_the_mean_and_spread_of_its_shape() {
         let late = |shape: &str, order: bool| -> Vec<f64> {
             let text = format!(
                 "delay = '10ms'\njitter = '1ms'\njitter_shape = '{shape}'\nkeep_order = {order}"
@@ -554,7 +556,8 @@ mod tests {
                 late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / late.len() as f64;
             (mean / 1e6, variance.sqrt() / 1e6)
         };
-        // Mean and standard deviation in units of the jitter; Lomax with shape 3 has sqrt(3) times its mean.
+        // Mean and standard deviation in units of the jitter; the standard deviation of a Lomax with shape 3 is sqrt(3)
+        // times its mean.
         for (shape, mean, deviation, slack) in [
             ("uniform", 0.0, 1.0 / 3f64.sqrt(), 0.02),
             ("normal", 0.0, 1.0, 0.03),
@@ -567,7 +570,7 @@ mod tests {
                 "{shape}: deviation {seen_deviation}"
             );
         }
-        // Keeping order makes packets wait, and the wait is counted: the mean increases by it.
+        // To keep their order, packets wait; the wait is counted, and increases the mean.
         let mut rules = Rules::new(of("delay = '20ms'\njitter = '5ms'"), 3);
         let due = |number: u64| {
             delivery(&rules.on_packet(Nanos(number * 1_000_000), 100))
@@ -595,9 +598,9 @@ mod tests {
         }
     }
 
-    /// Delays by a table have the table's mean and deviation, times the jitter, for every table.
+    /// For every table, delays have the table's mean and deviation, times the jitter.
     #[test]
-    fn tables_give_their_moments() {
+    fn delays_have_the_moments_of_their_table() {
         let folder = std::env::temp_dir().join(format!("brunt-table-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(
@@ -642,7 +645,7 @@ mod tests {
     /// The same seed repeats the decisions of every loss, delay and mark model for the same packets, whenever they
     /// arrive; another seed doesn't.
     #[test]
-    fn every_model_repeats_itself() {
+    fn every_model_repeats_its_decisions_for_the_same_seed() {
         for text in [
             "loss = 0.3\nloss_gap = 5",
             "loss = 0.05\nloss_correlation = 0.5",
@@ -667,7 +670,7 @@ mod tests {
 
     /// Marks affect their share of packets and don't shift other random decisions.
     #[test]
-    fn marks_meet_their_share() {
+    fn marks_affect_their_share_of_packets() {
         const COUNT: u64 = 100_000;
         let marked = fates("loss = 0.05\nduplicate = 0.1\necn = 0.2", 4, COUNT, 1000);
         let plain = fates("loss = 0.05\nduplicate = 0.1", 4, COUNT, 1000);
@@ -684,7 +687,7 @@ mod tests {
         assert_share("marked", marks, delivered.len() as u64, 0.2);
     }
 
-    /// A held packet arrives late by the stated time, and delays no others.
+    /// A held packet is late by the stated time, and delays no others.
     #[test]
     fn held_packets_are_overtaken() {
         let fates = fates(

@@ -1,6 +1,6 @@
 //! Frames in flight, ordered by arrival time.
 //!
-//! The rule: frames that arrive in the order in which they were sent need no sorting.
+//! The rule: frames that arrive in the order in which they were sent don't have to be sorted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -110,7 +110,7 @@ mod tests {
 
     /// Entries leave by time, and in insertion order for equal times.
     #[test]
-    fn leaves_by_time() {
+    fn entries_leave_by_time() {
         let mut random = Random::new(7);
         let mut schedule = Schedule::new();
         let mut expected = Vec::new();

@@ -1,7 +1,7 @@
-//! Settings of one direction of a link, as written in an experiment.
+//! Settings for one direction of a link, as written in an experiment.
 //!
-//! Used by the rules ([`super::rules`]) and, if the experiment asks for netem, converted to netem's options.
-//! The rule: zero means no impairment; every value is validated before the first packet.
+//! Used by the rules ([`super::rules`]) and, if the experiment asks for netem, converted to netem's options. The rule:
+//! zero means no impairment; every value is validated before the first packet.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::distribution::{Distribution, DistributionError};
 use super::loss::{Bursts, CORRELATION_MAX, LossModel};
 use super::rate::BitRate;
 
-/// Maximum delay and jitter: farther away than any storage, the Moon included.
+/// Maximum delay and jitter: longer than for any storage, even on the Moon.
 pub const DELAY_MAX: Duration = Duration::from_secs(10);
-/// Maximum time for which a FIN is held: TCP gives up retransmitting it only later.
+/// Maximum hold time of a FIN: TCP keeps retransmitting it for longer than this.
 pub const SLOW_CLOSE_MAX: Duration = Duration::from_secs(60);
 /// Minimum line rate, in bits per second.
 pub const RATE_MIN: u64 = 1_000;
@@ -27,7 +27,7 @@ pub const RATE_MAX: u64 = 1_000_000_000_000;
 
 /// Minimum default queue in front of a line, in bytes.
 pub const QUEUE_BYTES_MIN: u64 = 1 << 20;
-/// Maximum default queue: half of what a direction holds.
+/// Maximum default queue: half of the bytes that a direction can hold.
 pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 
 /// One direction of a link.
@@ -139,13 +139,13 @@ pub struct SettingsError {
 /// Kinds of [`SettingsError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingsErrorKind {
-    /// A number outside its bounds.
+    /// A number out of bounds.
     OutOfRange,
     /// Two mutually exclusive settings.
     Conflict,
     /// A setting that requires another one.
     Alone,
-    /// A file that cannot be read, has not been read, or has other contents.
+    /// A file that cannot be read, has not been read, or has invalid contents.
     File,
     /// The link's carrier doesn't support it.
     Carrier,
@@ -160,8 +160,8 @@ fn is_zero(value: &f64) -> bool {
 }
 
 impl Settings {
-    /// Reads the file that `distribution` names, if any; a relative path is resolved against `folder`, that of the
-    /// experiment file. Call it before [`Settings::check`].
+    /// Reads the file that `distribution` names, if any; a relative path is resolved against `folder`, the experiment
+    /// file's. Call it before [`Settings::check`].
     ///
     /// # Errors
     /// The file cannot be read or doesn't contain a table.
@@ -194,7 +194,7 @@ impl Settings {
         none && at_once && loss_bursts.is_none() && rate.is_none()
     }
 
-    /// Whether the settings do nothing but limit the rate, if anything.
+    /// Whether the settings do nothing except, perhaps, limit the rate.
     pub fn is_at_most_a_line(&self) -> bool {
         Settings {
             rate: None,
@@ -208,7 +208,8 @@ impl Settings {
         self.rate.map(|rate| rate.0)
     }
 
-    /// Bytes that may wait in front of the line: as set, or else the larger of 1 MiB and the bandwidth-delay product.
+    /// Bytes that may wait in front of the line: the configured value, or else the larger of 1 MiB and the
+    /// bandwidth-delay product.
     pub fn queue_bytes(&self) -> u64 {
         let product = || {
             self.bandwidth_delay_bytes()
@@ -217,14 +218,14 @@ impl Settings {
         self.queue.map_or_else(product, |queue| queue.0)
     }
 
-    /// Bytes that the line sends during a round trip with the same delay in both directions. With a shorter queue a
+    /// Bytes that the line sends during a round trip with the same delay in both directions. With a shorter queue, a
     /// single TCP connection may not fill the line.
     pub fn bandwidth_delay_bytes(&self) -> u64 {
         let (rate, delay) = (self.rate.map_or(0, |rate| rate.0), self.delay.0.as_nanos());
         u64::try_from(u128::from(rate) * delay * 2 / 8_000_000_000).unwrap_or(u64::MAX)
     }
 
-    /// A warning if the queue was set shorter than the bandwidth-delay product.
+    /// A warning if the configured queue is shorter than the bandwidth-delay product.
     pub fn queue_warning(&self) -> Option<String> {
         let (queue, product) = (self.queue?.0, self.bandwidth_delay_bytes());
         (queue < product).then(|| {
@@ -238,7 +239,7 @@ impl Settings {
         })
     }
 
-    /// Share of packets lost by the loss model in the long run, without queue drops.
+    /// Share of packets that the loss model loses in the long run, excluding queue drops.
     pub fn loss_share(&self) -> f64 {
         self.loss_model().share()
     }
@@ -260,7 +261,7 @@ impl Settings {
     /// Validates each value.
     ///
     /// # Errors
-    /// The first invalid value, by its key.
+    /// The first invalid value, identified by its key.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.check_shares()?;
         self.check_loss()?;
@@ -444,9 +445,9 @@ fn wrong(
 mod tests {
     use super::*;
 
-    /// Each invalid value is reported by its key.
+    /// Each invalid value is reported with its key.
     #[test]
-    fn impossible_settings() {
+    fn invalid_settings_are_reported_by_key() {
         let check = |text: &str, key: Option<&str>| {
             let settings: Settings = toml::from_str(text).unwrap();
             assert_eq!(settings.check().err().map(|error| error.key), key, "{text}");
@@ -501,9 +502,9 @@ mod tests {
         );
     }
 
-    /// A line's queue has room for what TCP needs to fill the line, unless its size is set.
+    /// A line's default queue has enough room for TCP to fill the line.
     #[test]
-    fn queues_fit_their_line() {
+    fn a_default_queue_lets_tcp_fill_the_line() {
         let check = |text: &str, bytes: u64| {
             assert_eq!(
                 toml::from_str::<Settings>(text).unwrap().queue_bytes(),
@@ -533,7 +534,7 @@ mod tests {
 
     /// Only settings without any effect count as clear.
     #[test]
-    fn clear() {
+    fn only_settings_without_effect_are_clear() {
         let check = |text: &str, clear| {
             assert_eq!(
                 toml::from_str::<Settings>(text).unwrap().is_clear(),

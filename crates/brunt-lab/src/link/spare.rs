@@ -1,7 +1,7 @@
-//! Reusable buffers for frames in flight: a running link allocates nothing.
+//! Reusable buffers for frames in flight: a running link doesn't allocate.
 //!
-//! The rule: a buffer counts against the limit with its full size, so there are three sizes,
-//! and a packet doesn't occupy a buffer of 64 KiB.
+//! The rule: a buffer counts against the limit with its full size, so there are three sizes, and a single packet
+//! doesn't occupy a buffer of 64 KiB.
 
 use super::packet::VNET_HEADER_BYTES;
 

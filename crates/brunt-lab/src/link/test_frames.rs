@@ -1,4 +1,4 @@
-//! Frames for the tests of links.
+//! Frames for tests of links.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -9,9 +9,9 @@ use super::tcp::{Flow, bare};
 
 /// Payload of [`train`], in bytes.
 const PAYLOAD: usize = 4000;
-/// Payload of its segments but the last, in bytes.
+/// Payload of its segments except the last, in bytes.
 pub(super) const SEGMENT: usize = 1448;
-/// The ends of [`segment`]s' connections.
+/// The endpoints of [`segment`]'s connections.
 pub(super) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);
 pub(super) const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
 
@@ -33,7 +33,7 @@ pub(super) fn train() -> Vec<u8> {
     buffer
 }
 
-/// Verifies a receiver's checksums: IP's, and TCP's over the pseudo-header.
+/// Verifies checksums as a receiver does: IP's, and TCP's over the pseudo-header.
 pub(super) fn sums_are_right(frame: &[u8]) -> bool {
     let ip = &frame[14..34];
     let tcp = &frame[34..];

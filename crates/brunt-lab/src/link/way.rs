@@ -1,9 +1,8 @@
-//! How an end's host sends packets over a link: through the link's thread or, while no impairment is set,
-//! directly through the kernel over a veth pair alongside. A route selects the path, and changing it keeps
-//! connections open.
+//! How a host sends packets over a link: through the link's thread or, while no impairment is configured, directly
+//! through the kernel over a parallel veth pair. A route selects the path, and changing it keeps connections open.
 //!
-//! The rule: packets bypass the thread only if the rules would pass them unchanged, so an unimpaired link
-//! costs no more than a veth pair.
+//! The rule: packets bypass the thread only if the rules would pass them unchanged, so an unimpaired link costs no more
+//! than a veth pair.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -29,12 +28,12 @@ pub(crate) struct Way {
 #[derive(Debug, Default)]
 struct State {
     goes_straight: bool,
-    /// Hosts that are reached through the neighbour.
+    /// Hosts reached through the neighbour.
     beyond: Vec<Ipv4Addr>,
 }
 
 impl Way {
-    /// Leads through the link's device, after the first call of [`Way::take`].
+    /// Once [`Way::take`] has been called, packets go through the link's device.
     pub(crate) fn new(host: Host, neighbour: Ipv4Addr, device: u32, straight: Option<u32>) -> Way {
         Way {
             host,
@@ -45,7 +44,7 @@ impl Way {
         }
     }
 
-    /// Switches to the veth pair, if there is one, or to the link's device; returns whether that is a change.
+    /// Switches to the veth pair, if there is one, or to the link's device; returns whether this changes the path.
     pub(crate) fn take(&self, straight: bool) -> io::Result<bool> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let straight = straight && self.straight.is_some();

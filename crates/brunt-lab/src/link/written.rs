@@ -1,8 +1,8 @@
-//! Counts of what was written to an end of a link.
+//! Counts of the frames written to an end of a link.
 
 use brunt_core::{Histogram, Nanos};
 
-/// Outcome of writing frames.
+/// The outcome of writing frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Written {
     /// Frames and packets that the host accepted.
@@ -23,7 +23,7 @@ impl Written {
         self.packets += u64::from(packets);
     }
 
-    /// The same for an interface, for which the time added to the frame is known.
+    /// The same for an interface, where the time added to the frame is known.
     pub(super) fn note_added(
         &mut self,
         packets: u32,

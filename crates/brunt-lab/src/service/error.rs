@@ -1,6 +1,6 @@
-//! Why a service failed.
+//! Reasons why a service failed.
 //!
-//! The rule: each text says what the service did and what to change; the last lines of its log follow.
+//! The rule: each message says what the service did and what to change; the last lines of its log follow.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::process::WaitStatus;
 
-/// Why a service failed; see the module.
+/// Why a service failed; see the module documentation.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The keeper's order cannot be parsed.
+    /// The keeper's orders cannot be parsed.
     #[error("the keeper's order cannot be read: {0}")]
     Order(#[from] serde_json::Error),
     /// The kernel refused an operation of the keeper.
@@ -31,7 +31,7 @@ pub enum ServiceError {
         /// The system's error.
         source: io::Error,
     },
-    /// Another program uses its port.
+    /// Another program is using its port.
     #[error("{address} is taken by another program; choose another port, or 0 for a free one")]
     PortTaken {
         /// The address.

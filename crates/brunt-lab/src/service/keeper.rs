@@ -1,8 +1,8 @@
-//! The keeper process of a service: starts the service, waits until it is
-//! ready, and ends it with everything it started.
+//! The keeper process of a service: starts the service, waits until it is ready, and ends it along with everything it
+//! started.
 //!
 //! Besides the threads that read the service's output, the keeper has three: this one, one that waits for signals, and
-//! one that waits for the end of standard input. The rule: the keeper ends only when no process is left below it.
+//! one that waits for the end of standard input. The rule: the keeper ends only when it has no descendants left.
 
 use std::env;
 use std::io::{self, Write};
@@ -37,17 +37,17 @@ const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
 /// Events from the keeper's other threads.
 pub(super) enum Event {
-    /// A signal asks the keeper to end.
+    /// A signal asked the keeper to end.
     Asked,
     /// The program that started the keeper is gone.
     Alone,
     /// The awaited line appeared in the log.
     Line,
-    /// The log is full, or cannot be written.
+    /// The log is full or cannot be written.
     Trouble(ServiceError),
 }
 
-/// Why a service failed, and its last log lines.
+/// Why a service failed, and the last lines of its log.
 type Failed = (ServiceError, Vec<String>);
 
 /// Runs as a keeper if this process was started as one, and returns the exit status.
@@ -65,7 +65,7 @@ pub(crate) fn serve_if_asked() -> Option<u8> {
     Some(1)
 }
 
-/// Keeps a service until asked to end.
+/// Runs a service until asked to end.
 fn keep(order: KeeperOrder) -> Result<(), Failed> {
     let mut keeper = Keeper::new(order).map_err(|error| (error, Vec::new()))?;
     let played = keeper.play();
@@ -125,7 +125,7 @@ fn allow_files(files: u64) -> io::Result<()> {
     )?)
 }
 
-/// The service's address: `--portal` gives the address, and after a restart also the port.
+/// The service's address: `--portal` gives the IP address and, after a restart, also the port.
 fn free_address(order: &KeeperOrder) -> Result<SocketAddr, ServiceError> {
     let mut arguments = env::args()
         .skip_while(|argument| argument != "--portal")
@@ -161,13 +161,13 @@ struct Keeper {
     readers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
     lacking: Lacking,
-    /// How long its processes may take to end on their own, once the service is to end.
+    /// How long its processes may take to end on their own, once the service has been told to end.
     ends: Option<Duration>,
     command: Option<Pid>,
     command_ended: Option<WaitStatus>,
     /// A running attempt of the ready command.
     attempt: Option<Pid>,
-    /// Whether there are no processes below this one.
+    /// Whether this process has no children.
     childless: bool,
     memory_seen: Instant,
 }
@@ -267,7 +267,7 @@ impl Keeper {
         }
     }
 
-    /// Starts a program of the service; its output goes to the log if `heard`.
+    /// Starts a program of the service; its output goes to the log if `heard` is set.
     fn start(&mut self, command: &[String], heard: bool) -> Result<Pid, ServiceError> {
         let (program, arguments) = command.split_first().ok_or_else(|| {
             let source = io::ErrorKind::InvalidInput.into();
@@ -284,7 +284,7 @@ impl Keeper {
             .env_remove(KEEPER_VARIABLE)
             .current_dir(&self.order.folder)
             .stdin(Stdio::null())
-            // Terminal signals are for the experiment.
+            // Terminal signals are meant for the experiment.
             .process_group(0);
         if self.address.port() != 0 {
             starting.env(PORT_VARIABLE, self.address.port().to_string());
@@ -319,7 +319,7 @@ impl Keeper {
     fn step(&mut self, time: Duration) -> Result<bool, ServiceError> {
         match self.events.recv_timeout(time) {
             Ok(Event::Asked) => self.ends = Some(self.order.program.stop_within),
-            // No program needs the service any more.
+            // Nothing needs the service any more.
             Ok(Event::Alone) | Err(RecvTimeoutError::Disconnected) => {
                 self.ends = Some(Duration::ZERO)
             }
@@ -400,13 +400,13 @@ impl Keeper {
             .collect()
     }
 
-    /// Ends all processes below this one: asks them to terminate, and kills those that take too long.
+    /// Ends all descendants: asks them to terminate, and kills those that take too long.
     fn end(&mut self) -> Result<(), ServiceError> {
         let (begin, patience) = (Instant::now(), self.ends.unwrap_or_default());
         if !patience.is_zero() {
             for pid in below(std::process::id()) {
                 let _ = signal(pid, Signal::TERM);
-                // A stopped process handles no signals but this one and SIGKILL.
+                // A stopped process handles no signals except this one and SIGKILL.
                 let _ = signal(pid, Signal::CONT);
             }
             while begin.elapsed() < patience {
@@ -426,7 +426,7 @@ impl Keeper {
     }
 }
 
-/// The error for processes below a keeper that don't end; one may be an attempt of the ready command.
+/// The error for descendants of a keeper that don't end; one of them may be an attempt of the ready command.
 fn stuck(pids: &[u32], attempt: Option<Pid>) -> ServiceError {
     let attempt = attempt.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     let (ready, service): (Vec<u32>, Vec<u32>) =
@@ -455,7 +455,7 @@ mod tests {
 
     /// All processes that don't end are named, including the ready command.
     #[test]
-    fn all_that_does_not_end_is_named() {
+    fn processes_that_do_not_end_are_named() {
         let sleeper = || {
             Sleeper(
                 Command::new("sleep")

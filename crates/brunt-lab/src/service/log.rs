@@ -1,8 +1,8 @@
-//! The output of a service: stored in a file up to a limit, with its last lines in memory, and
-//! searched for the line that signals readiness.
+//! The output of a service: stored in a file up to a limit, with its last lines in memory, and searched for the line
+//! that signals readiness.
 //!
-//! The rule: output is always read to the end, so that a service never waits for its
-//! keeper, and nothing is stored beyond the limits.
+//! The rule: output is always read to the end, so that a service never has to wait for its keeper, and nothing is
+//! stored beyond the limits.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ use super::keeper::Event;
 const LINE_BYTES_MAX: usize = 1 << 16;
 /// Number of last lines kept for error messages.
 const LAST_LINES: usize = 6;
-/// Maximum characters of each.
+/// Maximum length of each, in characters.
 const LAST_LETTERS: usize = 300;
 
 /// The log of a service.
@@ -33,7 +33,7 @@ pub(super) struct Log {
 struct Inner {
     file: File,
     written: u64,
-    /// Whether the log is full or cannot be written, which was reported.
+    /// Whether the log has been reported as full or unwritable.
     over: bool,
     /// The text in the awaited line.
     awaited: Option<String>,
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Log {
-    /// Appends to this file up to `max` bytes.
+    /// Appends to this file, up to a size of `max` bytes.
     pub fn open(path: &Path, max: u64, events: Sender<Event>) -> Result<Arc<Log>, ServiceError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(|source| ServiceError::Log {
@@ -148,7 +148,7 @@ mod tests {
 
     /// Output is kept up to the limit; exceeding it is reported once, and the last lines are still known.
     #[test]
-    fn limits_hold() {
+    fn output_is_kept_up_to_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let (sender, events) = channel();
@@ -184,7 +184,7 @@ mod tests {
 
     /// A pipe is read to its end, even without a final line break.
     #[test]
-    fn a_pipe_is_read() {
+    fn a_pipe_is_read_to_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let (sender, _events) = channel();

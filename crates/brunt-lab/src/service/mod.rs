@@ -1,13 +1,13 @@
-//! Services: programs that aren't part of Brunt, kept running by a Brunt
-//! process for as long as an experiment needs them.
+//! Services: programs that aren't part of Brunt, kept running by a Brunt process for as long as an experiment needs
+//! them.
 //!
 //! The keeper (`keeper`) is this program started again. It starts the service's command, stores its output in a file
 //! (`log`), checks whether it is ready (`ready`), and adopts every process that the service leaves behind
-//! (PR_SET_CHILD_SUBREAPER), so that programs which move to the background are found like any other. The keeper prints
+//! (PR_SET_CHILD_SUBREAPER), so that programs that move to the background are found like any other. The keeper prints
 //! the service's address to standard output when it is ready, and errors to standard error.
 //!
-//! The rule: no process of a service outlives its keeper, and the keeper ends when its standard input does, so it also
-//! ends when the program that started it is killed.
+//! The rule: no process of a service outlives its keeper, and the keeper ends when its standard input is closed, so it
+//! also ends when the program that started it is killed.
 
 mod error;
 mod keeper;
@@ -25,7 +25,7 @@ pub(crate) use keeper::serve_if_asked;
 
 /// The environment variable that makes a process a keeper; its value is from [`KeeperOrder::to_text`].
 pub const KEEPER_VARIABLE: &str = "BRUNT_KEEPER";
-/// The environment variable of a service with its working folder.
+/// The environment variable that tells a service its working folder.
 const FOLDER_VARIABLE: &str = "BRUNT_FOLDER";
 /// Environment variables that the keeper sets for a service: its address, and the port of [`ReadyWhen::port`].
 pub const ADDRESS_VARIABLE: &str = "BRUNT_ADDRESS";
@@ -48,7 +48,7 @@ pub struct KeeperOrder {
 }
 
 impl KeeperOrder {
-    /// For a service whose folder has this name inside the folder of all services on its machine.
+    /// The order for a service whose folder has this name inside the folder of all services on its machine.
     pub fn of(program: ServiceProgram, folders: &Path, name: &str, log: PathBuf) -> KeeperOrder {
         let folder = folders.join(name);
         let text = |path: &Path| path.display().to_string();
@@ -58,7 +58,7 @@ impl KeeperOrder {
         ];
         let own = own.map(|(name, value)| (name.to_string(), value));
         let environment = program.environment.into_iter().chain(own).collect();
-        // No service's folder has this name: none starts with a dot.
+        // No service's folder has this name: theirs don't start with a dot.
         let prepared = folders.join(format!(".{name}.prepared"));
         let program = ServiceProgram {
             environment,

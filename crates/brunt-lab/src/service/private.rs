@@ -14,7 +14,7 @@ use rustix::mount::mount_bind;
 use super::KeeperOrder;
 use super::error::ServiceError;
 
-/// Subfolder of the service's folder for private folders.
+/// The subfolder of the service's folder that holds its private folders.
 const WITHIN: &str = "private";
 
 /// Mounts all private folders of a service.
@@ -43,7 +43,7 @@ fn place(folder: &Path, path: &Path) -> PathBuf {
         .join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// A path that the keeper needs and that would be hidden.
+/// A path that the keeper needs but that mounting over `path` would hide.
 fn hidden(path: &Path, order: &KeeperOrder) -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
     [order.folder.clone(), order.log.clone(), program]
@@ -62,7 +62,7 @@ fn mount(own: &Path, path: &Path) -> io::Result<()> {
         return Ok(());
     }
     fs::set_permissions(own, there.permissions())?;
-    // A lab without root has only one user, who owns everything.
+    // A lab without root has a single user, who owns everything.
     let _ = chown(own, Some(there.uid()), Some(there.gid()));
     Ok(mount_bind(own, path)?)
 }

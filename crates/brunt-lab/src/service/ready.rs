@@ -1,6 +1,6 @@
-//! Checks whether a service is ready: its port, its log line, its command, as configured.
+//! Checks whether a service is ready: its port, its log line and its command, as configured.
 //!
-//! The rule: a condition that was met once is not checked again.
+//! The rule: a condition that was once met is not checked again.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ const CONNECT_TIME: Duration = Duration::from_millis(250);
 /// Time between two attempts of a command.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The conditions that are not met yet.
+/// The conditions that have not been met yet.
 #[derive(Debug)]
 pub(super) struct Lacking {
-    /// A server has to listen here.
+    /// A server has to listen on this address.
     port: Option<SocketAddr>,
     /// A line that contains this text has to be logged.
     line: Option<String>,
@@ -57,7 +57,7 @@ impl Lacking {
         self.line = None;
     }
 
-    /// The command of a daemon returned with status 0.
+    /// The daemon's command returned with status 0.
     pub fn returned(&mut self) {
         self.returned = false;
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_asked_for_has_to_come() {
+    fn a_service_is_ready_once_all_conditions_are_met() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let within = Duration::from_secs(1);

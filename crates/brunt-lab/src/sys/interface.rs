@@ -1,7 +1,7 @@
-//! Reads frames of a network interface through a packet socket, with the time at which the kernel received them, and
+//! Reads frames from a network interface through a packet socket, with the time at which the kernel received them, and
 //! writes frames; also queries interfaces.
 //!
-//! The rule: a VLAN tag that the kernel or the card removed from a frame is restored when it is read.
+//! The rule: a VLAN tag that the kernel or the NIC removed from a frame is restored on reading.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -31,7 +31,7 @@ const SIOCETHTOOL: libc::c_ulong = 0x8946;
 /// The result of reading a packet socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketRead {
-    /// No frame.
+    /// No frame available.
     Nothing,
     /// A frame of this length, including the virtio-net header of [`VNET_HEADER_BYTES`].
     Frame {
@@ -46,7 +46,7 @@ pub(crate) enum PacketRead {
     Down,
 }
 
-/// Makes a packet socket receive frames for all destinations, with their tags and time stamps.
+/// Makes a packet socket receive frames for all destinations, with their tags and timestamps.
 pub(crate) fn watch_interface(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let on: libc::c_int = 1;
     set_option(socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &on)?;
@@ -85,7 +85,7 @@ pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRe
     (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
     (message.msg_control, message.msg_controllen) =
         (control.as_mut_ptr().cast(), size_of_val(&control) as _);
-    // SAFETY: all that the message points to lives in this frame or is borrowed, and is as long as stated.
+    // SAFETY: everything that the message points to is in this stack frame or borrowed, and is as long as stated.
     let count = unsafe { libc::recvmsg(socket, &mut message, 0) };
     if count < 0 {
         let error = io::Error::last_os_error();
@@ -112,14 +112,14 @@ pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRe
     })
 }
 
-/// The kernel's ancillary data of a frame: its time stamp, and the tag that was removed from it.
+/// The kernel's ancillary data for a frame: its timestamp, and the tag that was removed from it.
 fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
     let (mut stamp, mut tag) = (None, None);
-    // SAFETY: the message was filled by recvmsg, and its control buffer lives as long as it.
+    // SAFETY: recvmsg filled the message, and its control buffer lives as long as the message.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !next.is_null() {
-        // SAFETY: the macros keep to the buffer; each value is read with the type
-        // that level and kind name (packet(7), socket(7)).
+        // SAFETY: the macros stay within the buffer; each value is read with the type that level and kind specify
+        // (packet(7), socket(7)).
         unsafe {
             let data = libc::CMSG_DATA(next);
             match ((*next).cmsg_level, (*next).cmsg_type) {
@@ -156,7 +156,7 @@ pub(super) fn put_back(buffer: &mut [u8], kind: u16, tag: u16) {
     buffer[TAG_AT..TAG_AT + 2].copy_from_slice(&kind.to_be_bytes());
     buffer[TAG_AT + 2..TAG_AT + 4].copy_from_slice(&tag.to_be_bytes());
     let (is_train, needs_checksum) = (buffer[1] != 0, buffer[0] & NEEDS_CHECKSUM != 0);
-    // Length of all headers; start of the checksum.
+    // The length of all headers; the start of the checksum.
     for (at, is_set) in [(2, is_train), (6, needs_checksum)] {
         if is_set {
             let place =
@@ -173,7 +173,7 @@ pub(crate) fn write_packet(socket: RawFd, frame: &[u8]) -> io::Result<()> {
         iov_base: part.as_ptr().cast_mut().cast(),
         iov_len: part.len(),
     });
-    // SAFETY: the kernel reads the parts, which are borrowed and as long as stated.
+    // SAFETY: the kernel only reads the parts, which are borrowed and as long as stated.
     let count = unsafe { libc::writev(socket, parts.as_ptr(), parts.len() as libc::c_int) };
     if count < 0 {
         Err(io::Error::last_os_error())
@@ -195,12 +195,12 @@ pub(crate) fn interface_facts(name: &str) -> io::Result<InterfaceFacts> {
     let socket = some_socket()?;
     let ask = |request: libc::c_ulong| -> io::Result<libc::ifreq> {
         let mut answer = ifreq(name);
-        // SAFETY: each of these reads the name and writes its answer into the request (netdevice(7)).
+        // SAFETY: each of these requests reads the name and writes its answer into the request (netdevice(7)).
         check(unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &mut answer) })?;
         Ok(answer)
     };
     let (flags, address, mtu) = (ask(SIOCGIFFLAGS)?, ask(SIOCGIFHWADDR)?, ask(SIOCGIFMTU)?);
-    // SAFETY: each request filled the field that is read here.
+    // SAFETY: each request filled in the field that is read here.
     unsafe {
         Ok(InterfaceFacts {
             is_up: flags.ifr_ifru.ifru_flags & libc::IFF_UP as libc::c_short != 0,
@@ -210,7 +210,7 @@ pub(crate) fn interface_facts(name: &str) -> io::Result<InterfaceFacts> {
     }
 }
 
-/// Sets whether a device of the calling thread's namespace accepts TCP segments that are still to be split.
+/// Sets whether a device of the calling thread's namespace accepts TCP segments that still have to be split.
 pub(crate) fn set_segmentation_offload(device: &str, on: bool) -> io::Result<()> {
     ethtool(device, ETHTOOL_STSO, on.into()).map(drop)
 }
@@ -220,7 +220,7 @@ pub(crate) fn merges_for_good(device: &str) -> io::Result<bool> {
     Ok(ethtool(device, ETHTOOL_GFLAGS, 0)? & ETH_FLAG_LRO != 0)
 }
 
-/// Enables or disables it.
+/// Enables or disables large receive offload.
 pub(crate) fn set_merging_for_good(device: &str, on: bool) -> io::Result<()> {
     let flags = ethtool(device, ETHTOOL_GFLAGS, 0)? & !ETH_FLAG_LRO;
     ethtool(
@@ -231,14 +231,14 @@ pub(crate) fn set_merging_for_good(device: &str, on: bool) -> io::Result<()> {
     .map(drop)
 }
 
-/// An ethtool command with one value; returns the value afterwards.
+/// Issues an ethtool command with one value; returns the resulting value.
 fn ethtool(device: &str, command: u32, value: u32) -> io::Result<u32> {
     // struct ethtool_value.
     let mut value = [command, value];
     let mut request = ifreq(device);
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
     let socket = some_socket()?;
-    // SAFETY: the request and the eight bytes that it points to live in this frame.
+    // SAFETY: the request and the eight bytes that it points to are in this stack frame.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) })?;
     Ok(value[1])
 }
@@ -247,9 +247,9 @@ fn ethtool(device: &str, command: u32, value: u32) -> io::Result<u32> {
 mod tests {
     use super::*;
 
-    /// A tag is restored in its place, and later offsets in the header are adjusted.
+    /// A tag is restored to its place, and later offsets in the header are adjusted.
     #[test]
-    fn tags_are_put_back() {
+    fn a_vlan_tag_is_restored_to_its_place() {
         let mut buffer: Vec<u8> = (0..64).collect();
         let frame = buffer.clone();
         (buffer[0], buffer[1]) = (NEEDS_CHECKSUM, 1);

@@ -1,5 +1,5 @@
-//! A ring of slots that a packet socket shares with the kernel (packet(7), `TPACKET_V2`), and sending many frames at a
-//! time directly from it. The kernel hands over a slot as soon as its frame is complete, so a lone frame doesn't wait.
+//! A ring of slots that a packet socket shares with the kernel (packet(7), `TPACKET_V2`), and batched sending directly
+//! from it. The kernel hands over a slot as soon as its frame is complete, so a lone frame doesn't wait.
 //!
 //! The rule: a slot is accessed only between the kernel's handover and [`SlotRing::release`]. A frame longer than a
 //! slot is either complete in the socket's own queue, in order, or reported as truncated.
@@ -29,7 +29,7 @@ const FRAME_AT_MIN: usize = size_of::<libc::tpacket2_hdr>() + VNET_HEADER_BYTES 
 pub(crate) struct SlotRing {
     start: NonNull<u8>,
     slots: usize,
-    /// The slot that the kernel hands over next, and the number of taken, unreleased slots before it.
+    /// The slot that the kernel hands over next, and the number of slots before it that are taken but not released.
     next: usize,
     taken: usize,
 }
@@ -62,10 +62,10 @@ pub(crate) struct SlotFrame {
 
 impl SlotRing {
     /// Gives a packet socket with virtio-net headers, not yet bound to an interface, a ring of `bytes` (a power of
-    /// two), or less (at least a sixteenth) if the kernel lacks memory.
+    /// two), or of less (at least a sixteenth) if the kernel lacks memory.
     pub(crate) fn new(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<SlotRing> {
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
-        // Any value but zero keeps frames longer than a slot for recvmsg.
+        // Any value except zero keeps frames longer than a slot for recvmsg.
         let copy_long = 1 as libc::c_int;
         for (option, value) in [
             (libc::PACKET_VERSION, version),
@@ -145,7 +145,8 @@ impl SlotRing {
         self.next = self.wrap(slot + 1);
         self.taken += 1;
         let bytes = self.slot_mut(slot);
-        // SAFETY: a slot begins with this header, is longer than it, and was handed over, so that it is not written to.
+        // SAFETY: a slot begins with this header and is longer than it, and it was handed over, so the kernel does not
+        // write to it.
         let header = unsafe { bytes.as_ptr().cast::<libc::tpacket2_hdr>().read_unaligned() };
         if header.tp_status & libc::TP_STATUS_COPY != 0 {
             return SlotRead::Long;
@@ -158,14 +159,14 @@ impl SlotRing {
             at >= FRAME_AT_MIN && at + length <= SLOT_BYTES,
             "the kernel puts frames into slots"
         );
-        // Our header has two more bytes than the socket's, which are zero.
+        // Our header has two more bytes than the socket's; they are zero.
         let mut start = at - VNET_HEADER_BYTES;
         bytes.copy_within(at - SOCKET_HEADER_BYTES..at, start);
         bytes[start + SOCKET_HEADER_BYTES..at].fill(0);
         let mut whole = VNET_HEADER_BYTES + length;
         let missing = missing_tag(header.tp_status, header.tp_vlan_tpid, header.tp_vlan_tci);
         if let Some((kind, tag)) = missing.filter(|_| whole > TAG_AT) {
-            // Header and addresses move into the reserved space before them.
+            // The header and the addresses move into the reserved space before them.
             bytes.copy_within(start..start + TAG_AT, start - TAG_BYTES);
             start -= TAG_BYTES;
             whole += TAG_BYTES;
@@ -183,8 +184,8 @@ impl SlotRing {
     /// The bytes of a frame that was taken and not released.
     pub(crate) fn bytes(&self, frame: SlotFrame) -> &[u8] {
         self.check_taken(frame);
-        // SAFETY: the slot is ours until it is released, which takes the
-        // ring whole, and `at` and `bytes` lie within it.
+        // SAFETY: the slot is ours until it is released, which needs the whole ring mutably, and `at` and `bytes` lie
+        // within it.
         unsafe {
             std::slice::from_raw_parts(self.slot(frame.slot).as_ptr().add(frame.at), frame.bytes)
         }
@@ -207,7 +208,7 @@ impl SlotRing {
     }
 
     fn check_taken(&self, frame: SlotFrame) {
-        // Taken slots end just before the next one.
+        // Taken slots end right before the next one.
         let behind = self.wrap(self.next + self.slots - 1 - frame.slot);
         assert!(behind < self.taken, "its slot was released");
     }
@@ -218,13 +219,13 @@ impl SlotRing {
 
     fn slot(&self, slot: usize) -> NonNull<u8> {
         assert!(slot < self.slots);
-        // SAFETY: within the mapping, as was just seen.
+        // SAFETY: within the mapping, as just checked.
         unsafe { self.start.add(slot * SLOT_BYTES) }
     }
 
     fn slot_mut(&mut self, slot: usize) -> &mut [u8] {
-        // SAFETY: callers name a slot that the kernel has handed over, and the
-        // ring is borrowed for as long as its bytes are.
+        // SAFETY: callers name a slot that the kernel has handed over, and the ring stays borrowed as long as its
+        // bytes.
         unsafe { std::slice::from_raw_parts_mut(self.slot(slot).as_ptr(), SLOT_BYTES) }
     }
 
@@ -233,27 +234,27 @@ impl SlotRing {
     }
 
     fn status_of(&self, slot: usize) -> &AtomicU32 {
-        // SAFETY: a slot begins with its status, aligned; both sides access it
-        // as one word, and it lives as long as the ring.
+        // SAFETY: a slot begins with its status, which is aligned; both sides access it as one word, and it lives as
+        // long as the ring.
         unsafe { AtomicU32::from_ptr(self.slot(slot).cast().as_ptr()) }
     }
 }
 
 impl Drop for SlotRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping is the ring's, and nothing that was borrowed of it is left.
+        // SAFETY: the mapping belongs to the ring, and nothing borrowed from it is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.slots * SLOT_BYTES) };
     }
 }
 
-/// Maximum frames per call.
+/// Maximum number of frames per call.
 pub(crate) const SENT_AT_ONCE_MAX: usize = 64;
 
-/// Sends frames, virtio-net header first, in order through the interface to which a packet socket is bound. Refused
-/// frames are the set bits of the result.
+/// Sends frames, virtio-net header first, in order through the interface that a packet socket is bound to. Set bits in
+/// the result are refused frames.
 ///
 /// # Panics
-/// There are more than [`SENT_AT_ONCE_MAX`].
+/// If there are more than [`SENT_AT_ONCE_MAX`].
 pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a [u8]>) -> u64 {
     // A thread's stack has room for these arrays, and unused parts cost nothing.
     let mut parts = [const { MaybeUninit::<[libc::iovec; 2]>::uninit() }; SENT_AT_ONCE_MAX];
@@ -281,8 +282,8 @@ pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a 
             messages[done..].as_mut_ptr().cast(),
             (count - done) as libc::c_uint,
         );
-        // SAFETY: this many messages were written, each with its parts, which
-        // point to frames that are borrowed and only read.
+        // SAFETY: this many messages were written, each with its parts, which point to frames that are borrowed and
+        // only read.
         let sent = unsafe { libc::sendmmsg(socket, rest, left, 0) };
         match usize::try_from(sent) {
             Ok(sent @ 1..) => done += sent,
@@ -297,7 +298,7 @@ pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a 
     refused
 }
 
-/// The error of a socket since the last call, if any.
+/// The error that occurred on a socket since the last call, if any.
 pub(crate) fn socket_error(socket: BorrowedFd<'_>) -> io::Result<()> {
     rustix::net::sockopt::socket_error(socket)??;
     Ok(())
@@ -311,10 +312,10 @@ mod tests {
 
     use super::*;
 
-    /// Frames are sent in order, each with the ten bytes of a packet socket's
-    /// header, and refused frames are reported correctly.
+    /// Frames are sent in order, each with the ten-byte header of a packet socket, and refused frames are reported
+    /// correctly.
     #[test]
-    fn many_are_sent_at_once() {
+    fn batched_frames_are_sent_in_order() {
         let (kind, flags) = (
             SocketType::DGRAM,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,

@@ -12,9 +12,9 @@ use brunt_lab::{Carrier, Fault, FaultError, Host, Lab, LinkConfig};
 
 use crate::Test;
 
-/// Longer than anything here takes, even on a machine that is busy with other things.
+/// Longer than anything here takes, even on a machine that is busy otherwise.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Packets that should be lost have not arrived after this time.
+/// After this time, packets that should be lost would have arrived.
 const LOST: Duration = Duration::from_millis(300);
 
 /// Whether the system supports links.
@@ -78,8 +78,8 @@ fn of(text: &str) -> Settings {
     settings
 }
 
-/// Sockets of a lab use the chosen congestion control, on the direct path through the kernel and through the emulator,
-/// and on hosts behind others; by default, the kernel's.
+/// A lab's sockets use the chosen congestion control, on the direct path through the kernel, through the emulator, and
+/// on hosts behind others; without a choice, they use the kernel's default.
 fn congestion_control_is_chosen() {
     let used = |from: &Host, to: &Host| {
         let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
@@ -131,7 +131,7 @@ fn congestion_control_is_chosen() {
     }
 }
 
-/// Sends `bytes` of a pattern over TCP and checks all of them at the other end.
+/// Sends `bytes` of a pattern over TCP and checks that all of them arrive at the other end.
 fn transfer(from: &Host, to: &Host, bytes: usize) {
     let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
@@ -165,8 +165,8 @@ fn transfer(from: &Host, to: &Host, bytes: usize) {
     });
 }
 
-/// TCP's bytes arrive unchanged, whatever the link does to packets and however segments
-/// arrive: in trains, in jumbo frames, or alone.
+/// TCP's bytes arrive unchanged, whatever the link does to packets and however segments arrive: in trains, in jumbo
+/// frames, or individually.
 fn bytes_arrive_whole() {
     let all = "delay = '200us'\njitter = '100us'\nkeep_order = false\nloss = 0.01\ncorrupt = 0.01\n\
                duplicate = 0.01\nreorder = 0.01\nrate = '2Gb/s'";
@@ -200,7 +200,7 @@ fn bytes_arrive_whole() {
             );
             assert_eq!(report.there.lost > 0, text == all, "{report:?}");
             if carrier == Carrier::BruntWireSize {
-                // The last frame of a connection may be between its two counters.
+                // The last frame of a connection may be between the two counters.
                 let is_counted = || {
                     let (_, report) = lab.reports().unwrap().remove(0);
                     report.there.frames_in == report.there.packets
@@ -239,7 +239,7 @@ fn pair(a: &Host, b: &Host) -> (UdpSocket, UdpSocket) {
     (first, second)
 }
 
-/// Each direction has its own delay; a round trip takes the sum.
+/// Each direction has its own delay; a round trip takes the sum of both.
 fn delay_shows_both_ways() {
     let (_lab, a, b) = lab(
         [of("delay = '10ms'"), of("delay = '25ms'")],
@@ -261,7 +261,7 @@ fn delay_shows_both_ways() {
     );
 }
 
-/// Each impairment of a link is observed by probes at the receiver while it lasts, and not afterwards; one without a
+/// Probes at the receiver observe each impairment of a link while it lasts, and not afterwards; an impairment without a
 /// visible effect is an error (the canary).
 fn link_faults_are_proven() {
     let (lab, _, _) = lab(
@@ -292,7 +292,7 @@ fn link_faults_are_proven() {
         ("delay = '1ms'\nreorder = 0.02", "overtaken"),
         ("delay = '5ms'\njitter = '4ms'", "ms on the way"),
         ("delay = '1ms'\nrate = '20Mb/s'", "trains of packets at"),
-        // All at once.
+        // All of them at once.
         (
             "delay = '1ms'\nloss = 0.02\ncorrupt = 0.02\nduplicate = 0.02\nreorder = 0.02\nrate = '50Mb/s'",
             "trains",
@@ -324,7 +324,7 @@ fn link_faults_are_proven() {
         assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
         assert!(error.to_string().contains(seen), "{error}");
     }
-    // A delay shorter than what packets take anyway.
+    // A delay below the time that packets take anyway.
     let mut fault = lab
         .link_fault("wire", [of("delay = '1001us'"), of("delay = '1ms'")])
         .unwrap();
@@ -335,7 +335,7 @@ fn link_faults_are_proven() {
             .to_string()
             .contains("cannot be distinguished")
     );
-    // Dropped without removal: the link is as before.
+    // Dropped without removal: the link is as it was before.
     let mut fault = lab
         .link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")])
         .unwrap();
@@ -413,7 +413,7 @@ fn one_direction_is_cut() {
     );
 }
 
-/// An open connection between two hosts: the first's end, the second's end.
+/// An open connection between two hosts: the first host's end, then the second's.
 fn connection(a: &Host, b: &Host) -> (TcpStream, TcpStream) {
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
@@ -440,7 +440,7 @@ fn config(name: &str, first: &str, second: &str, settings: &str) -> LinkConfig {
 }
 
 /// Separated hosts reach all others but not each other, over several links and over one; connections between them
-/// continue when they are reconnected.
+/// continue after reconnection.
 fn hosts_are_parted() {
     let mut lab = Lab::new(["a", "b", "c", "alone"], Clock::default()).unwrap();
     lab.add_link(&config("one", "a", "b", "delay = '1ms'"))
@@ -487,7 +487,7 @@ fn hosts_are_parted() {
         let error = lab.partition(&[first], &[second]).unwrap_err().to_string();
         assert!(error.contains("there is no route"), "{error}");
     }
-    // Groups of hosts: hosts of different groups are separated, and those of the same group are not.
+    // Groups: hosts of different groups are separated from each other, hosts of the same group are not.
     let mut fault = lab.partition(&["a", "b"], &["c"]).unwrap();
     let proof = fault.inject(&clock).unwrap();
     assert!(
@@ -511,7 +511,8 @@ fn hosts_are_parted() {
             .contains(" packets stopped; from a to c: ")
     );
     assert!(arrives(&a, &c) && arrives(&b, &c));
-    // Dropped without removal: reconnected. If already separated, a second fault cannot be proven.
+    // Dropped without removal: the hosts are reconnected. If they are already separated, a second fault cannot be
+    // proven.
     let mut fault = lab.partition(&["a"], &["b"]).unwrap();
     fault.inject(&clock).unwrap();
     let error = lab
@@ -524,9 +525,9 @@ fn hosts_are_parted() {
     assert!(arrives(&a, &b));
 }
 
-/// A reset ends the matching connections at the receiver, by that host's own counter, while the
-/// other host sent none; other connections continue. It works with data in flight, lost packets and
-/// long trains, and is an error if nothing is sent.
+/// A reset ends the matching connections at the receiver, according to that host's own counter, while the other host
+/// sent none; other connections continue. It works with data in flight, lost packets and long trains, and is an error
+/// if nothing is sent.
 fn connections_are_reset() {
     for text in ["", "delay = '2ms'", "delay = '1ms'\nloss = 0.02"] {
         let (lab, a, b) = lab([of(text), of(text)], 1500, Carrier::Brunt);
@@ -535,7 +536,7 @@ fn connections_are_reset() {
         let (mut spared_near, mut spared_far) = connection(&a, &b);
         let ports = ResetPorts::Either(far.local_addr().unwrap().port());
         let mut fault = lab.tcp_reset("a", "b", ports).unwrap();
-        // Something is sent all the time, until one side notices.
+        // Data is sent continuously until one side notices.
         let (read, sent, proof) = std::thread::scope(|scope| {
             let reading = scope.spawn(|| {
                 let mut buffer = vec![0; 1 << 16];
@@ -589,7 +590,7 @@ fn connections_are_reset() {
     one_connection_is_reset();
 }
 
-/// A reset from the other side, of only one connection, based on its own packets; without traffic there is none.
+/// A reset from the other side, of a single connection, based on its own packets; without traffic nothing is reset.
 fn one_connection_is_reset() {
     let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
     let clock = Clock::default();
@@ -622,7 +623,8 @@ fn one_connection_is_reset() {
     assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
 }
 
-/// A held FIN arrives after its hold time and not before, with all data before it; the proof closes its own connection.
+/// A held FIN arrives no earlier than its hold time, after all data before it; the proof closes a connection of its
+/// own.
 fn connections_close_slowly() {
     let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
     let clock = Clock::default();
@@ -680,7 +682,7 @@ fn connections_close_slowly() {
     fault.remove(&clock).unwrap();
 }
 
-/// A host's counter of this name in /proc/net/snmp or netstat.
+/// A host's counter with this name in /proc/net/snmp or netstat.
 fn counted(host: &Host, file: &str, name: &str) -> u64 {
     let text = host
         .run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
@@ -694,8 +696,8 @@ fn counted(host: &Host, file: &str, name: &str) -> u64 {
         .map_or(0, |(_, value)| value.parse().unwrap())
 }
 
-/// TCP with ECN gets its share of marks, all its bytes and no loss, and its sender learns of the marks; TCP without ECN
-/// gets none, and each packet that would have been marked is counted.
+/// TCP with ECN gets its share of marks, all of its bytes and no loss, and its sender is notified of the marks; TCP
+/// without ECN gets none, and each packet that would have been marked is counted.
 fn congestion_is_marked_for_tcp() {
     for (ecn, capable) in [("1", true), ("0", false)] {
         for carrier in [Carrier::Brunt, Carrier::BruntWireSize] {
@@ -721,14 +723,14 @@ fn congestion_is_marked_for_tcp() {
     }
 }
 
-/// On a link with impairments, only the changes of a fault have to be observed, for better and for worse; a change that
+/// On a link with impairments, only what a fault changes has to be observed, for better or for worse; a change that
 /// cannot be observed is an error.
 fn links_in_trouble_change() {
     let standing = "delay = '2ms'\njitter = '1ms'\nloss = 0.03\ncorrupt = 0.0002";
     let (lab, _, _) = lab([of(standing), of(standing)], 1500, Carrier::Brunt);
     let clock = Clock::default();
     for (from, to, seen) in [
-        // The corruption was there before; 256 packets don't meet it.
+        // The corruption existed before; 256 packets don't encounter it.
         ("'2ms'", "'12ms'", Ok("ms on the way")),
         ("loss = 0.03", "loss = 0.2", Ok("missing")),
         // Damaged packets are still missing.
@@ -774,7 +776,7 @@ fn links_in_trouble_change() {
 /// The canary: if packets silently bypass a link's impairments, no effect is claimed, whatever the link itself reports.
 fn troubles_that_do_not_happen() {
     let (lab, a, _) = lab([of(""), of("")], 1500, Carrier::Brunt);
-    // Without the lab's knowledge, packets bypass the link's thread, whatever its routes say.
+    // Without the lab's knowledge, packets bypass the link's thread, whatever its routes are.
     for arguments in [
         "rule add pref 1 to 10.77.0.2 lookup 100",
         "route add 10.77.0.2 dev straight0 src 10.77.0.1 table 100",
@@ -815,8 +817,8 @@ fn troubles_that_do_not_happen() {
     }
 }
 
-/// The kernel's bare veth pair carries packets, and netem delays them if the
-/// kernel has it; otherwise the error has advice.
+/// The kernel's plain veth pair carries packets, and netem delays them if the kernel has it; otherwise the error comes
+/// with advice.
 fn the_kernels_own_wires() {
     let (_lab, a, b) = lab([of(""), of("")], 1500, Carrier::Bare);
     transfer(&a, &b, 1 << 20);
@@ -867,8 +869,8 @@ fn the_prototype_carries() {
     }
 }
 
-/// In a chain of hosts the ends reach each other through the middle, over links with and without impairments, with the
-/// sum of all delays; a link that changes keeps its traffic.
+/// In a chain of hosts, the ends reach each other through the middle, over links with and without impairments, with the
+/// sum of all delays; a link whose settings change keeps its traffic.
 fn hosts_forward_for_others() {
     let mut lab = Lab::new(["a", "b", "c", "d", "alone"], Clock::default()).unwrap();
     for (name, first, second, settings) in [
@@ -924,7 +926,7 @@ fn hosts_forward_for_others() {
     assert!(sent.is_err(), "nothing leads there");
 }
 
-/// Settings change while sockets stay open: nothing arrives under full loss, everything before and after.
+/// Settings change while sockets stay open: nothing arrives under full loss, everything does before and after.
 fn loss_changes_under_way() {
     let (lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
     let (first, second) = pair(&a, &b);
@@ -939,7 +941,7 @@ fn loss_changes_under_way() {
         assert_eq!(second.recv(&mut buffer).is_ok(), arrives, "{text}");
     }
     assert_eq!(link.report().there.lost, 1);
-    // An open connection survives every change of path, in both directions independently.
+    // An open connection survives every change of path, independently in both directions.
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
     let mut client = a
@@ -982,7 +984,7 @@ fn loss_changes_under_way() {
     );
 }
 
-/// A flipped bit doesn't reach the receiving program: checksums drop the packet.
+/// A flipped bit doesn't reach the receiving program, because checksums drop the packet.
 fn corruption_is_caught_by_checksums() {
     let (lab, a, b) = lab([of("corrupt = 1.0"), of("")], 1500, Carrier::Brunt);
     let (first, second) = pair(&a, &b);
@@ -1013,7 +1015,7 @@ fn processes_run_on_hosts() {
         1500,
         Carrier::Brunt,
     );
-    // Threads that settle on the host share its core, and others don't.
+    // Threads that settle on the host share its core; others don't.
     let error = a.keep_on(&[100_000]).unwrap_err().to_string();
     assert!(
         error.contains("unknown core 100000; the cores are ") && a.keep_on(&[]).is_err(),

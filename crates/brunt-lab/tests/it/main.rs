@@ -1,5 +1,5 @@
-//! The integration tests of brunt-lab. The program starts itself again as helpers and in namespaces before it has any
-//! threads, so it has a `main` instead of the usual harness. As there, an argument selects the tests to run.
+//! The integration tests of brunt-lab. The program starts itself again, as helpers and in namespaces, before it has any
+//! threads, so it has a `main` in place of the usual harness. As usual, an argument selects the tests to run.
 
 mod lab;
 mod memory;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 /// Makes this process run only the tests that need no namespaces.
 const OUTSIDE: &str = "--outside";
 
-/// Runs those tests in another process, because this one will be in namespaces, where other limits of locked memory may
+/// Runs those tests in another process, because this one will be in namespaces, where other limits on locked memory may
 /// apply. Returns whether they passed.
 fn outside() -> bool {
     let own = std::env::current_exe().expect("this program");

@@ -11,7 +11,7 @@ use crate::Test;
 /// Below any usual limit of locked memory.
 const BYTES: u64 = 4 << 20;
 
-/// The second lowers a limit of the process, so it runs last.
+/// The second one lowers a limit of the process, so it runs last.
 pub const TESTS: [Test; 2] = [
     ("locks_and_gives_back", locks_and_gives_back),
     ("refuses_more_than_the_limit", refuses_more_than_the_limit),
@@ -32,8 +32,8 @@ fn children() -> String {
     fs::read_to_string("/proc/thread-self/children").unwrap_or_default()
 }
 
-/// The kernel counts the memory as locked, but not by this process, which neither grows nor locks anything; it is freed
-/// when the helper ends, also when the fault is dropped.
+/// The kernel counts the memory as locked, but not by this process, which neither grows nor locks anything; the memory
+/// is freed when the helper ends, or when the fault is dropped.
 fn locks_and_gives_back() {
     let (clock, locked) = (Clock::default(), own("VmLck:"));
     let mut hog = MemoryHog::new(BYTES);
@@ -61,7 +61,7 @@ fn locks_and_gives_back() {
     assert_eq!(children(), "");
 }
 
-/// If the helper may not lock the memory, it is refused with the kernel's error, and no process is left.
+/// If the helper may not lock the memory, the fault is refused with the kernel's error, and no process is left behind.
 fn refuses_more_than_the_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = Rlimit {

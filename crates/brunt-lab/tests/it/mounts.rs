@@ -1,4 +1,4 @@
-//! Tests of mounts on a host.
+//! Tests of mounts on lab hosts.
 //!
 //! The rule: nothing is mounted except on hosts of the lab.
 
@@ -34,7 +34,7 @@ fn said(host: &Host, folder: &Path, line: &str) -> String {
 }
 
 /// A mount is visible to processes and threads of its host, whose working folder stays the same, and nowhere else;
-/// other processes can remove the folder at which it is mounted.
+/// other processes can remove the folder that it covers.
 fn hosts_see_their_own_mounts() {
     let lab = Lab::new(["a", "b"], Clock::default()).unwrap();
     let (a, b) = (lab.host("a").unwrap(), lab.host("b").unwrap());
@@ -64,7 +64,7 @@ fn hosts_see_their_own_mounts() {
     assert_eq!(said(b, &folder, "ls place"), "");
     let here = std::env::current_dir().unwrap();
     assert_eq!(a.run(std::env::current_dir).unwrap(), here);
-    // A removed working folder is kept by processes that start in it.
+    // Processes keep a working folder that is removed after they start in it.
     let gone = folder.join("gone");
     fs::create_dir(&gone).unwrap();
     std::env::set_current_dir(&gone).unwrap();

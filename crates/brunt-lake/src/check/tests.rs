@@ -1,4 +1,4 @@
-//! Tests of checks and repairs: a lake is damaged file by file.
+//! Tests of checks and repairs: each file of a lake is damaged in turn.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn begin(root: &Path, keep_old: Duration) -> Result<Compaction, LakeError> {
     Compaction::begin(root, options, || Ok(Grain::Hour))
 }
 
-/// Takes in the trace in `root` over several versions, then merges small parts.
+/// Absorbs the trace in `root` over several versions, then merges small parts.
 fn compact(root: &Path, keep_old: Duration) -> Result<(), LakeError> {
     let mut compaction = begin(root, keep_old)?;
     if compaction.draft().taps.is_empty() {
@@ -176,7 +176,7 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
             let before = files(root);
             let is_named = |told: &str| told.contains(name);
             assert!(is_named(&problems(root)), "{name}: {}", problems(root));
-            // Changed bytes in a file of the same size are only found when they are read.
+            // Changed bytes in a file of unchanged size are found only when they are read.
             let is_refused = guard::part_version(path).is_none()
                 || damage.is_none_or(|damage| damage.len() < bytes.len());
             if is_refused {
@@ -195,10 +195,10 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
     assert_eq!(fix(root).unwrap(), Repaired::Whole);
 }
 
-/// Restored from an identical copy; without copies, rebuilt
-/// from the parts, even if the parts they replace still exist.
+/// A lost catalog is restored byte for byte from its copy. Without copies it is rebuilt from the parts, even if the
+/// parts that they replace still exist.
 #[test]
-fn a_lost_catalog_comes_back() {
+fn a_lost_catalog_is_restored_or_rebuilt() {
     for keep_old in [Duration::ZERO, Duration::from_secs(3600)] {
         let folder = trace();
         let root = folder.path();
@@ -207,7 +207,7 @@ fn a_lost_catalog_comes_back() {
         let path = version_path(root, before.version);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::remove_dir_all(root.join(CATALOG_FOLDER)).unwrap();
-        // The newest version is named, whatever older parts there are.
+        // The newest version is reported, even if older parts exist.
         let told = problems(root);
         assert!(told.contains(&*path.to_string_lossy()), "{told}");
         assert!(told.contains("catalog is missing"), "{told}");
@@ -235,9 +235,9 @@ fn a_lost_catalog_comes_back() {
     }
 }
 
-/// The newest version is lost, but an older one exists: parts of the newest must not be taken for leftovers.
+/// If the newest version is lost but an older one exists, the newest version's parts are not treated as leftovers.
 #[test]
-fn an_older_version_does_not_stand_in_for_a_lost_one() {
+fn an_older_version_does_not_replace_a_lost_one() {
     let folder = trace();
     let root = folder.path();
     compact(root, Duration::from_secs(3600)).unwrap();
@@ -251,7 +251,7 @@ fn an_older_version_does_not_stand_in_for_a_lost_one() {
     look(root);
 }
 
-/// A damaged copy is named although nothing needs it yet, and the newest version gets another one.
+/// A damaged copy is reported even if nothing needs it yet, and the copy of the newest version is rewritten.
 #[test]
 fn damaged_copies_of_the_catalog_are_named() {
     let folder = trace();
@@ -269,9 +269,9 @@ fn damaged_copies_of_the_catalog_are_named() {
     }
 }
 
-/// A part that is lost for good is dropped on request, even if the catalog is lost too.
+/// A permanently lost part is dropped on request, even if the catalog is lost too.
 #[test]
-fn lost_parts_are_named_until_they_are_given_up() {
+fn lost_parts_are_reported_until_they_are_dropped() {
     for with_catalog in [false, true] {
         let folder = trace();
         let root = folder.path();
@@ -289,9 +289,9 @@ fn lost_parts_are_named_until_they_are_given_up() {
     }
 }
 
-/// Parts of a version that was not committed are leftovers; their rows are still in the parts they came from.
+/// Parts of an uncommitted version are leftovers; their rows are still in the source parts.
 #[test]
-fn what_a_killed_process_left_is_removed() {
+fn leftovers_of_a_killed_process_are_removed() {
     let folder = trace();
     let root = folder.path();
     compact(root, Duration::from_secs(3600)).unwrap();
@@ -308,13 +308,13 @@ fn what_a_killed_process_left_is_removed() {
     look(root);
 }
 
-/// Publishes these parts of a table, as of a version of the catalog.
+/// Publishes these parts of a table as of catalog version `catalog`.
 fn publish(root: &Path, table: &'static Table, catalog: u64, parts: &[LakePart]) {
     let parts: Vec<PathBuf> = parts.iter().map(|part| root.join(&part.path)).collect();
     delta::publish(root, table, catalog, &parts).unwrap();
 }
 
-/// A lake whose log of events has twelve versions and a checkpoint; the last one is of the newest catalog.
+/// A lake whose event log has twelve versions and a checkpoint; the last version matches the newest catalog.
 fn lake_with_log() -> (TempDir, PathBuf) {
     let folder = trace();
     let root = folder.path();
@@ -333,7 +333,7 @@ fn lake_with_log() -> (TempDir, PathBuf) {
     (folder, log)
 }
 
-/// Checks that the log has the parts of the catalog, and that these have all rows.
+/// Checks that the log lists the parts of the catalog, and that these contain all rows.
 fn look_at_log(root: &Path) {
     let log = delta::log_files(root, "events").unwrap().unwrap();
     let newest = newest(root);
@@ -418,7 +418,8 @@ fn every_damaged_file_of_a_log_is_named_and_repaired() {
     assert_eq!(problems(root), "");
 }
 
-/// Whichever byte of a version changes, it doesn't pass for another program's, which no repair would touch.
+/// Flipping a bit in any byte of a version never makes it look like another program's version, which repairs don't
+/// touch.
 #[test]
 fn changed_versions_are_damaged_and_not_foreign() {
     let (folder, log) = lake_with_log();
@@ -468,7 +469,7 @@ fn a_log_that_names_other_parts_than_the_catalog_is_rewritten() {
     look_at_log(root);
 }
 
-/// Commits of other programs are named and never undone, even if other files of the log are damaged.
+/// Commits by other programs are reported and never undone, even if other files of the log are damaged.
 #[test]
 fn a_log_that_another_program_continued_is_not_repaired() {
     let (folder, log) = lake_with_log();
@@ -483,10 +484,10 @@ fn a_log_that_another_program_continued_is_not_repaired() {
     assert_eq!((files(root), problems(root)), (before, told));
 }
 
-/// Parts that the newest version of a log names stay, so a log may be older than the catalog. If they are lost, it is
-/// rewritten.
+/// Parts named by the newest version of a log are kept, so a log may be older than the catalog. If such parts are lost,
+/// the log is rewritten.
 #[test]
-fn an_older_log_is_in_order_as_long_as_its_parts_exist() {
+fn an_older_log_is_intact_as_long_as_its_parts_exist() {
     let (folder, _) = lake_with_log();
     let root = folder.path();
     let named = newest(root).parts("kinds")[0].path.clone();

@@ -1,4 +1,4 @@
-//! Compares a log with its checksums, with itself and with the versions of the catalog that it was written from.
+//! Compares a log with its checksums, its own contents, and the catalog versions it was written from.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,8 +11,8 @@ use super::{CHANGED, DeltaError, LOG_FOLDER, checkpoint, encoded, io_error, vers
 use crate::catalog::{Catalog, LakePart};
 use crate::table::Table;
 
-/// What is wrong with the log of a table in `root`. `catalogs` are the versions of the catalog that can be read, oldest
-/// first. Empty if there is no log.
+/// Problems with the log of a table in `root`; empty if the table has no log. `catalogs` are the readable versions of
+/// the catalog, oldest first.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -28,11 +28,11 @@ pub fn check_log(
 #[derive(Default)]
 pub(super) struct Inspected {
     pub problems: Vec<DeltaError>,
-    /// Whether the log names other parts than it should, or that is unknown.
+    /// Whether the log names other parts than it should, or whether that can't be determined.
     pub is_wrong: bool,
-    /// Whether there are checkpoints, or were.
+    /// Whether checkpoints exist or existed.
     pub has_checkpoints: bool,
-    /// The state, as far as it can be read.
+    /// The state of the log, as far as it is readable.
     pub log: Log,
 }
 
@@ -93,7 +93,8 @@ pub(super) fn inspect(
 }
 
 impl Inspected {
-    /// Adds parts that the newest version names and that don't exist; compactions keep them.
+    /// Adds parts that the newest version names but that are missing or truncated; compactions keep such parts, so they
+    /// were lost.
     fn find_lost_parts(&mut self, table: &Path, folder: &Path) {
         let is_lost = |(path, part): &(&String, &super::log::Add)| {
             let about = table.join(path).metadata();
@@ -110,7 +111,7 @@ impl Inspected {
         self.damaged(newest, with_others(what, others));
     }
 
-    /// Adds missing checkpoints, and what is wrong with the hint.
+    /// Adds missing checkpoints and problems with the hint.
     fn check_checkpoints(
         &mut self,
         folder: &Path,
@@ -161,7 +162,7 @@ impl Inspected {
     }
 }
 
-/// The hint to the checkpoint at this path, if it exists and agrees with the state of the log.
+/// The hint for the checkpoint at this path, if the checkpoint exists and agrees with the state of the log.
 fn check_checkpoint(path: &Path, sums: &LogSums, log: &Log) -> Result<Option<String>, DeltaError> {
     let bytes = match std::fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -180,7 +181,7 @@ fn check_checkpoint(path: &Path, sums: &LogSums, log: &Log) -> Result<Option<Str
         })
 }
 
-/// How the state of the log differs from the version of the catalog that its newest version was written from.
+/// The difference between the log's state and the catalog version that its newest version was written from.
 fn difference(log: &Log, table: &Table, catalog: &Catalog, path: PathBuf) -> Option<DeltaError> {
     let below = |part: &LakePart| {
         let below = part.path.strip_prefix(table.name)?.strip_prefix('/')?;

@@ -1,13 +1,13 @@
-//! Checkpoints of a log: its state at a version as one Parquet file, so that a reader needn't read all versions before
-//! it. Uses the format's classic form (V1): one row per action, one column group per kind of action.
+//! Checkpoints of a log: its state at a version as a single Parquet file, so that a reader doesn't have to read all
+//! earlier versions. Uses the format's classic form (V1): one row per action, one column group per kind of action.
 //!
 //! ```text
 //! _delta_log/00000000000000000010.checkpoint.parquet
 //! _delta_log/_last_checkpoint                            points to the newest one; a hint, replaced each time
 //! ```
 //!
-//! The rule: a checkpoint gets its name when it is complete. It contains nothing that the versions don't, so a log
-//! without checkpoints is just slower to read.
+//! The rule: a checkpoint gets its name once it is complete. It contains nothing that the versions don't, so a log
+//! without checkpoints is merely slower to read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,11 +32,11 @@ use serde_json::json;
 use super::log::{Add, Log, MetaData, Protocol, Removed};
 use super::{DeltaError, io_error};
 
-/// Suffix of checkpoint names, after the version.
+/// Suffix of checkpoint file names, after the version.
 const SUFFIX: &str = ".checkpoint.parquet";
 /// File name of the hint.
 pub(super) const HINT: &str = "_last_checkpoint";
-/// How long removed parts are listed, in milliseconds: a week, the format's default.
+/// How long removed parts stay listed, in milliseconds: a week, the format's default.
 const REMOVED_MS: u64 = 7 * 24 * 3600 * 1000;
 
 const SCHEMA: &str = "message checkpoint {
@@ -106,7 +106,7 @@ enum Leaf {
 /// A row's entry in a column: definition level, repetition level, value.
 type Cell = (i16, i16, Option<Leaf>);
 
-/// Writes the state of the log in this folder.
+/// Writes the state of the log as a checkpoint in this folder.
 pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaError> {
     let (Some(protocol), Some(meta_data)) = (&log.protocol, &log.meta_data) else {
         return Ok(());
@@ -131,7 +131,7 @@ pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaEr
     replace(&folder.join(HINT), hint.as_bytes())
 }
 
-/// The hint to a checkpoint with this many rows and bytes, and this many parts among the rows.
+/// The hint for a checkpoint with this many rows and bytes; `parts` is how many of the rows are parts.
 fn hint(version: u64, rows: usize, bytes: usize, parts: usize) -> String {
     json!({
         "version": version,
@@ -142,7 +142,7 @@ fn hint(version: u64, rows: usize, bytes: usize, parts: usize) -> String {
     .to_string()
 }
 
-/// The version that a hint names.
+/// The version that a hint points to.
 pub(super) fn hinted(hint: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Hinted {
@@ -153,17 +153,17 @@ pub(super) fn hinted(hint: &[u8]) -> Option<u64> {
         .map(|Hinted { version }| version)
 }
 
-/// A version's checkpoint.
+/// Path of a version's checkpoint.
 pub(super) fn path_of(folder: &Path, version: u64) -> PathBuf {
     folder.join(format!("{version:020}{SUFFIX}"))
 }
 
-/// How a checkpoint differs from the log.
+/// How a checkpoint differs from the log's state.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct CheckpointDiffers(pub(super) String);
 
-/// Compares a checkpoint with the state of the log at its version, and returns the hint to it.
+/// Compares a checkpoint with the state of the log at its version and returns the hint for it.
 pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, CheckpointDiffers> {
     let len = bytes.len();
     let unreadable =
@@ -339,7 +339,7 @@ fn cells(row: &CheckpointRow<'_>, path: &str) -> Vec<Cell> {
     let (kind, below) = path.split_once('.').expect("columns are in groups");
     let text = |text: &str| Some(Leaf::Text(text.to_string()));
     let long = |value: u64| Some(Leaf::Long(value as i64));
-    // An optional value in a group is defined by one more level.
+    // In a group, an optional value is defined one level deeper.
     let required = |leaf| vec![(1, 0, leaf)];
     let optional = |leaf: Option<Leaf>| vec![(1 + i16::from(leaf.is_some()), 0, leaf)];
     // A map or list that is present and empty.
@@ -369,7 +369,7 @@ fn cells(row: &CheckpointRow<'_>, path: &str) -> Vec<Cell> {
             "path" => required(text(path)),
             "size" => required(long(add.size)),
             "modificationTime" => required(long(add.modification_time)),
-            // In a checkpoint no action is a change.
+            // A checkpoint contains no data changes.
             "dataChange" => required(Some(Leaf::Bool(false))),
             "stats" => optional(add.stats.as_deref().and_then(text)),
             _ => empty,
@@ -411,7 +411,7 @@ fn entries<'a>(
 mod tests {
     use super::*;
 
-    /// A state reads back equal: each action has its own row, with nulls in the columns of other kinds.
+    /// A log state reads back equal: each action has its own row, with nulls in the columns of other kinds.
     #[test]
     fn states_are_read_back() {
         let add = Add {

@@ -12,7 +12,7 @@ use super::{
     version_path,
 };
 
-/// One line of a log; fields that are not used here are ignored.
+/// One line of a log; unused fields are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Action {
@@ -89,7 +89,7 @@ pub(super) struct Log {
     pub removed: BTreeMap<String, Removed>,
     pub protocol: Option<Protocol>,
     pub meta_data: Option<MetaData>,
-    /// Whether a version is missing or damaged; the rest then describes the others.
+    /// Whether a version is missing or damaged; if so, the other fields describe the remaining versions.
     pub is_broken: bool,
     /// The newest checkpoint.
     pub checkpoint: Option<u64>,
@@ -109,7 +109,7 @@ impl Add {
     }
 }
 
-/// A version as it was read, after which the state is that of the log.
+/// A version that has just been read and applied to the log's state.
 pub(super) struct ReadVersion {
     pub number: u64,
     /// The version of the catalog that it was written from; `None` if written by an earlier program.
@@ -127,8 +127,8 @@ impl Log {
         }
     }
 
-    /// Like [`Log::read`], but collects what is wrong with the versions. `visit` gets the state after each version, until
-    /// one is missing or damaged.
+    /// Like [`Log::read`], but collects the problems of the versions. `visit` gets the state after each version, up to
+    /// the first missing or damaged one.
     pub fn read_all(
         folder: &Path,
         problems: &mut Vec<DeltaError>,
@@ -184,7 +184,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Adds a version to the state. The version of the catalog that it was written from, if it says so.
+    /// Applies a version to the state. Returns the catalog version that it was written from, if recorded.
     fn apply(&mut self, path: &Path, sums: Option<&LogSums>) -> Result<Option<u64>, DeltaError> {
         let bytes = std::fs::read(path).map_err(io_error(path))?;
         let name = path.file_name().and_then(|name| name.to_str());
@@ -217,12 +217,12 @@ impl Log {
             path: path.to_path_buf(),
             what,
         };
-        // Other programs don't replace versions: without another's name, it is ours.
+        // Other programs don't replace versions, so a changed version without another program's name is ours.
         if is_same == Some(false) && engine.is_none() {
             return Err(changed());
         }
-        // No catalog has the parts that another program added or removed; continuing the log would
-        // undo its changes.
+        // No catalog lists parts that another program added or removed, so continuing the log would undo that program's
+        // changes.
         if catalog.is_none() && !engine.as_deref().is_some_and(is_ours) {
             let by = engine.unwrap_or_else(|| "a program that does not say its name".into());
             let newer = newer.map(|newer| foreign(asks(newer)));
@@ -267,7 +267,7 @@ impl Log {
     }
 }
 
-/// The actions in a version.
+/// Parses the actions of a version.
 fn parse(bytes: &[u8], path: &Path) -> Result<Vec<Action>, DeltaError> {
     let lines = bytes.split(|byte| *byte == b'\n').enumerate();
     let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
@@ -287,7 +287,7 @@ fn asks(protocol: &Protocol) -> String {
     format!("it asks for reader version {reader} and writer version {writer}")
 }
 
-/// Version number in a version's file name.
+/// Version number from the name of a version's file.
 pub(super) fn version_of(name: &str) -> Option<u64> {
     let number = name.strip_suffix(".json")?;
     let is_number = number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit());

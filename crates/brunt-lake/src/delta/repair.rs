@@ -1,12 +1,12 @@
-//! Repairs a log from the catalog.
+//! Repairs a log using the catalog.
 //!
 //! ```text
-//!   the versions are in order ──► another checkpoint, hint and checksums
-//!   a version is missing or wrong ──► a new log with the parts of the catalog, exchanged for the old one
+//!   the versions are intact ──► new checkpoint, hint and checksums
+//!   a version is missing or wrong ──► a new log with the parts of the catalog replaces the old one
 //! ```
 //!
-//! The rule: no part is touched, what was damaged is kept as `*.damaged`, and a log that another program has continued
-//! is left alone.
+//! The rule: parts are never touched, damaged files are kept as `*.damaged`, and a log that another program has
+//! continued is left alone.
 
 use std::fs::File;
 use std::io;
@@ -23,31 +23,31 @@ use super::{
 use crate::catalog::Catalog;
 use crate::table::Table;
 
-/// The folder in which a new log is written.
+/// The folder where a new log is written.
 const NEW_FOLDER: &str = "_delta_log.new";
 
-/// What was done with a log.
+/// Result of repairing a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogRepair {
-    /// Checkpoints, the hint or the checksums were written again; the versions were in order.
+    /// Checkpoints, the hint or the checksums were rewritten; the versions were intact.
     Mended {
         /// The table.
         table: &'static str,
     },
-    /// A new log begins with the parts of the newest version of the catalog.
+    /// The log was replaced by a new one that begins with the parts of the newest catalog version.
     Rewritten {
         /// The table.
         table: &'static str,
-        /// Where the old log is now.
+        /// Path of the old log.
         aside: PathBuf,
     },
 }
 
-/// Repairs the log of a table in `root` from the newest of these versions of the catalog. `None` if there is nothing to
-/// repair, or another program may have written part of the log.
+/// Repairs the log of a table in `root` from the newest of these catalog versions. `None` if there is nothing to repair
+/// or another program may have written part of the log.
 ///
 /// # Errors
-/// A part cannot be read, or the disk failed; then the log is as it was.
+/// A part cannot be read, or the disk failed; the log is then unchanged.
 pub fn repair_log(
     root: &Path,
     table: &'static Table,
@@ -73,7 +73,7 @@ pub fn repair_log(
     }))
 }
 
-/// Writes everything except the versions again.
+/// Rewrites everything except the versions.
 fn mend(folder: &Path, found: &Inspected) -> Result<(), DeltaError> {
     let mut damaged = Vec::new();
     for problem in &found.problems {
@@ -101,7 +101,7 @@ fn mend(folder: &Path, found: &Inspected) -> Result<(), DeltaError> {
     sums::write_all(folder)
 }
 
-/// Exchanges a log for a new one. Where the old one is afterwards.
+/// Replaces a log with a new one. Returns the path of the old one.
 fn rewrite(
     root: &Path,
     folder: &Path,
@@ -116,7 +116,7 @@ fn rewrite(
     }
     let parts = catalog.parts(table.name).iter();
     let parts: Vec<PathBuf> = parts.map(|part| root.join(&part.path)).collect();
-    // It stays the same table.
+    // Keep the table's identity.
     let empty = Log {
         meta_data: old.meta_data,
         ..Log::default()
@@ -139,7 +139,7 @@ fn rewrite(
     Ok(aside)
 }
 
-/// Puts a new log in place of the old one, so that readers find one or the other.
+/// Puts a new log in place of the old one, atomically if the file system can exchange names.
 fn exchange(new: &Path, log: &Path, aside: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, log, RenameFlags::EXCHANGE) {
         Ok(()) => std::fs::rename(new, aside),

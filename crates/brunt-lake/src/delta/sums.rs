@@ -1,8 +1,8 @@
-//! Checksums of a log's files, in a file next to them: the format has none, and a log without its last version looks
+//! Checksums of a log's files, in a file next to them. The format has none, and a log whose last version was lost looks
 //! like one that was never continued.
 //!
-//! The rule: the file is written after what it lists. A version or checkpoint that it doesn't list yet is no damage: a
-//! process may have been killed between the two.
+//! The rule: the checksum file is written after the files that it lists. An unlisted version or checkpoint isn't
+//! damage: a process may have been killed between the two writes.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use super::log::{names_in, version_of};
 use super::{DeltaError, checkpoint, io_error};
 use crate::catalog::{append_sum, check_sum};
 
-/// File name of the checksums. Engines skip names in a log that they don't know.
+/// File name of the checksums. Engines ignore unknown names in a log.
 pub(super) const NAME: &str = "_brunt_sums.json";
 
 /// Checksums of a log's files.
@@ -26,7 +26,7 @@ pub(super) struct LogSums {
 }
 
 impl LogSums {
-    /// The checksums in a log's folder; `None` if there are none.
+    /// Reads the checksums from a log's folder; `None` if there are none.
     pub fn read(folder: &Path) -> Result<Option<LogSums>, DeltaError> {
         let path = folder.join(NAME);
         let bytes = match std::fs::read(&path) {
@@ -42,13 +42,13 @@ impl LogSums {
         sums.map(Some).map_err(|error| damaged(error.to_string()))
     }
 
-    /// Whether a file's bytes are those that were written; `None` if its checksum is unknown.
+    /// Whether a file's bytes match its checksum; `None` if its checksum is unknown.
     pub fn is_same(&self, name: &str, bytes: &[u8]) -> Option<bool> {
         let sum = self.files.get(name)?;
         Some(*sum == XxHash3_64::oneshot(bytes))
     }
 
-    /// Adds files that are not listed; `true` if there were any.
+    /// Adds unlisted files; `true` if there were any.
     fn add(&mut self, folder: &Path) -> Result<bool, DeltaError> {
         let mut is_changed = false;
         for name in names_in(folder)? {
@@ -71,8 +71,8 @@ impl LogSums {
     }
 }
 
-/// Adds the checksums of new versions and checkpoints. Another process may do the same, and replace the file with one
-/// that lists less: so it is read again.
+/// Adds the checksums of new versions and checkpoints. A concurrent process may replace the file with one that lists
+/// fewer, so the file is read again after writing.
 pub(super) fn renew(folder: &Path) -> Result<(), DeltaError> {
     loop {
         let mut sums = LogSums::read(folder)?.unwrap_or_default();
@@ -83,7 +83,7 @@ pub(super) fn renew(folder: &Path) -> Result<(), DeltaError> {
     }
 }
 
-/// Writes the checksums of the files as they are.
+/// Rewrites the checksums from the current files.
 pub(super) fn write_all(folder: &Path) -> Result<(), DeltaError> {
     let mut sums = LogSums::default();
     sums.add(folder)?;

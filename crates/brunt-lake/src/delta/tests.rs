@@ -1,4 +1,4 @@
-//! Tests of logs.
+//! Tests of Delta Lake logs.
 
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ static TABLE: Table = Table {
     ],
 };
 
-/// A lake whose parts have a hundred numbers each.
+/// A lake whose parts have a hundred rows each.
 struct Lake(TempDir);
 
 impl Lake {
@@ -43,7 +43,7 @@ impl Lake {
         self.0.path()
     }
 
-    /// The actions of a version, with their names.
+    /// The actions of a version, by name.
     fn actions(&self, version: u64) -> Vec<(String, Value)> {
         let path = version_path(&self.root().join("numbers").join(LOG_FOLDER), version);
         let lines = std::fs::read_to_string(path).unwrap();
@@ -67,7 +67,7 @@ impl Lake {
     }
 }
 
-/// New parts are added, missing ones are removed, and without changes there is no new version.
+/// New parts are added, missing parts are removed, and without changes there is no new version.
 #[test]
 fn versions_follow_the_parts() {
     let (lake, parts) = Lake::of_parts(3);
@@ -82,7 +82,7 @@ fn versions_follow_the_parts() {
     };
     assert_eq!(version(&parts[..2]), made(0, 2, 0, false));
     assert_eq!(version(&parts[..2]), None);
-    // As many rows are added as removed: as far as the log can tell, they are the same.
+    // As many rows are added as removed: for the log, they are the same.
     assert_eq!(version(&parts[1..]), made(1, 1, 1, true));
     assert_eq!(version(&[]), made(2, 0, 2, false));
     let changes = |version| {
@@ -109,9 +109,9 @@ fn versions_follow_the_parts() {
     );
 }
 
-/// Every ten versions there is a checkpoint, and the pointer names the newest one.
+/// Every tenth version gets a checkpoint, and the pointer names the newest one.
 #[test]
-fn checkpoints() {
+fn every_tenth_version_gets_a_checkpoint() {
     let (lake, parts) = Lake::of_parts(2);
     for version in 0..25 {
         publish(lake.root(), &TABLE, 1, &parts[..1 + version % 2]).unwrap();
@@ -138,7 +138,7 @@ fn checkpoints() {
 
 /// Bounds and counts match the rows; a column with only nulls has no bounds.
 #[test]
-fn statistics_of_parts() {
+fn bounds_and_counts_match_the_rows() {
     let (lake, parts) = Lake::of_parts(2);
     publish(lake.root(), &TABLE, 1, &parts).unwrap();
     let stats: Vec<Value> = lake
@@ -161,9 +161,9 @@ fn statistics_of_parts() {
     );
 }
 
-/// Processes that publish at the same time get different versions, which together have every part once.
+/// Processes that publish concurrently get different versions, which together contain every part exactly once.
 #[test]
-fn versions_are_exclusive() {
+fn concurrent_publishers_get_different_versions() {
     let (lake, parts) = Lake::of_parts(8);
     std::thread::scope(|scope| {
         for count in 1..=parts.len() {
@@ -207,7 +207,7 @@ fn no_version_is_replaced() {
     assert!(kept.contains("first"), "{kept}");
 }
 
-/// Changes by another program and parts without twins are refused, and nothing is written.
+/// A log changed by another program and parts without twins are refused, and nothing is written.
 #[test]
 fn foreign_changes_and_parts_without_twins_are_refused() {
     const TIMES: Table = Table {
@@ -235,7 +235,7 @@ fn foreign_changes_and_parts_without_twins_are_refused() {
         refused(&TABLE, &parts),
         DeltaError::Foreign { .. }
     ));
-    // Another engine's changes are not undone.
+    // Another engine's changes aren't undone.
     let theirs = [
         json!({ "commitInfo": { "operation": "WRITE", "engineInfo": "delta-rs:1.1" } }),
         json!({ "add": { "path": "x.parquet", "size": 1, "partitionValues": {}, "dataChange": true } }),

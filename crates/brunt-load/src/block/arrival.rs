@@ -1,4 +1,4 @@
-//! The due times of an open loop's requests. Pure: times are relative to the start, and follow from the seed alone. A
+//! The due times of an open loop's requests. Pure: times are relative to the start and depend only on the seed. A
 //! closed loop doesn't use this.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct ArrivalSchedule {
     workers: u32,
     /// Mean time between requests of this worker, in nanoseconds.
     gap: f64,
-    /// Time since the start of the current period without pauses, in nanoseconds.
+    /// Due time of the next request, relative to the start, in nanoseconds.
     at: f64,
     random: Random,
     burst: Option<Burst>,
@@ -26,7 +26,7 @@ pub struct ArrivalSchedule {
 }
 
 impl ArrivalSchedule {
-    /// Creates the schedule of worker `worker` of `workers`, which together make `rate` requests per second.
+    /// Creates the schedule of worker `worker` of `workers`, which together issue `rate` requests per second.
     pub fn new(
         rate: f64,
         process: ArrivalProcess,
@@ -60,7 +60,7 @@ impl ArrivalSchedule {
         Nanos(self.at as u64)
     }
 
-    /// Changes the rate of all workers together from `now` on, which is relative to the start.
+    /// Changes the combined rate of all workers from `now` on, which is relative to the start.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) {
         self.gap = 1e9 * f64::from(self.workers) / rate;
         let next = first_of(
@@ -74,12 +74,12 @@ impl ArrivalSchedule {
         self.at = self.first;
     }
 
-    /// Moves on to the following request.
+    /// Advances to the next request.
     #[inline]
     pub fn advance(&mut self) {
         self.index += 1;
         match self.process {
-            // Multiplied, not accumulated, so that no error grows over a day of requests.
+            // Multiplied, not accumulated, so that no error builds up over a day of requests.
             ArrivalProcess::Constant => self.at = self.first + self.index as f64 * self.gap,
             ArrivalProcess::Poisson => self.at += self.random.exponential(self.gap),
         }
@@ -95,13 +95,13 @@ impl ArrivalSchedule {
     }
 }
 
-/// Number of requests of a backlog with exact due times; later ones are estimated from the rate.
+/// Number of backlogged requests with exact due times; later ones are estimated from the rate.
 const BACKLOG_EXACT: u32 = 1 << 14;
 /// Number of distinct ages for the estimated requests.
 const BACKLOG_AGES: u64 = 1 << 10;
 
 impl ArrivalSchedule {
-    /// Records the ages at `now` of requests that are due by then and not taken; `now` is relative to the start.
+    /// Records the ages at `now` of requests that are due by then and not taken yet; `now` is relative to the start.
     pub fn overdue(&self, now: Nanos, ages: &mut Histogram) {
         let mut ahead = self.clone();
         for _ in 0..BACKLOG_EXACT {
@@ -122,14 +122,14 @@ impl ArrivalSchedule {
             let count = left * (part + 1) / BACKLOG_AGES - left * part / BACKLOG_AGES;
             let age = span as f64 * (part as f64 + 0.5) / BACKLOG_AGES as f64;
             if ages.record_bucket(Nanos(age as u64), count).is_err() {
-                // More than a histogram counts in nine years.
+                // More than a histogram can count in nine years.
                 return;
             }
         }
     }
 }
 
-/// Returns the due time of a worker's first request, relative to the start of a rate.
+/// Returns the due time of a worker's first request, relative to when the rate takes effect.
 fn first_of(
     process: ArrivalProcess,
     gap: f64,
@@ -138,7 +138,7 @@ fn first_of(
     random: &mut Random,
 ) -> f64 {
     match process {
-        // Workers take turns, so that the total rate is constant too.
+        // Workers take turns, so that the total rate is constant, too.
         ArrivalProcess::Constant => gap * f64::from(worker) / f64::from(workers),
         ArrivalProcess::Poisson => random.exponential(gap),
     }
@@ -164,7 +164,7 @@ mod tests {
 
     /// A constant rate is constant, also across workers, and does not drift.
     #[test]
-    fn constant_rate() {
+    fn a_constant_rate_does_not_drift() {
         let schedule =
             |worker| ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, None, 1, worker, 2);
         assert_eq!(times(&mut schedule(0), 3), [0, 2_000_000, 4_000_000]);
@@ -181,7 +181,7 @@ mod tests {
 
     /// A Poisson process has the right mean and variance, and depends on its seed.
     #[test]
-    fn poisson_rate() {
+    fn a_poisson_process_has_its_mean_and_variance() {
         let schedule =
             |seed| ArrivalSchedule::new(10_000.0, ArrivalProcess::Poisson, None, seed, 0, 1);
         let all = times(&mut schedule(3), 200_001);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_holds_from_now_on() {
+    fn a_new_rate_applies_from_now_on() {
         let mut schedule = ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, None, 1, 1, 2);
         assert_eq!(times(&mut schedule, 2), [1_000_000, 3_000_000]);
         schedule.set_rate(100.0, Nanos(4_000_000));
@@ -214,9 +214,9 @@ mod tests {
         );
     }
 
-    /// The backlog matches the requests due by then, also beyond those computed exactly.
+    /// The backlog matches the requests due by then, including those beyond the exactly computed ones.
     #[test]
-    fn a_backlog_is_what_is_due() {
+    fn a_backlog_matches_the_requests_that_are_due() {
         let check = |rate: f64, process, burst, seconds: u64| {
             let mut schedule = ArrivalSchedule::new(rate, process, burst, 7, 0, 1);
             times(&mut schedule, 5);
@@ -249,7 +249,7 @@ mod tests {
 
     /// Bursts of an open loop have the configured length and pause.
     #[test]
-    fn bursts() {
+    fn bursts_have_their_length_and_pause() {
         let burst = Burst {
             requests: 2,
             interval: Span(Duration::from_millis(10)),

@@ -1,7 +1,7 @@
-//! After a crash, compares a device with the journals of acknowledged writes, and separates lost acknowledged writes
+//! Compares a device with the journals of acknowledged writes after a crash, and separates lost acknowledged writes
 //! from writes that were never acknowledged. Called by `brunt verify`.
 //!
-//! The rule: if it is unknown whether a flush covered a write (perhaps another worker's flush did), the write counts as
+//! The rule: if it is unknown whether a flush covered a write (another worker's flush may have), the write counts as
 //! not covered.
 
 use std::collections::HashMap;
@@ -22,16 +22,16 @@ use crate::block::verify::{
 pub const NAMED_MAX: usize = 100;
 const READ_BYTES: u64 = 256 << 10;
 
-/// What a journal promises for each grain.
+/// What a journal promises about each grain.
 pub struct Promises {
     head: JournalHead,
-    /// The last acknowledged generation, 0 for none.
+    /// The last acknowledged generation, or 0 for none.
     acknowledged: Vec<u64>,
-    /// The last generation that must be stable, 0 for none.
+    /// The last generation that must be stable, or 0 for none.
     stable: Vec<u64>,
-    /// The last generation that was sent, 0 for none.
+    /// The last generation that was sent, or 0 for none.
     sent: Vec<u64>,
-    /// True if the file ended inside an entry or with a damaged one.
+    /// True if the file ends inside an entry or with a damaged one.
     pub cut: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct LostExtent {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// They had been made stable by a flush, FUA or write-through, so this is data loss.
+    /// Whether they had been made stable by a flush, FUA or write-through, which makes this data loss.
     pub stable: bool,
     /// The content found in their place.
     pub found: Instead,
@@ -105,17 +105,17 @@ pub struct Audit {
     pub kept: u64,
     /// Acknowledged, stable, and lost: data loss.
     pub lost: u64,
-    /// Acknowledged and lost, but never flushed: a volatile cache may lose these.
+    /// Acknowledged and lost, but never flushed: a volatile cache is allowed to lose these.
     pub lost_unflushed: u64,
-    /// The extents of both; the first [`NAMED_MAX`].
+    /// The extents of both kinds; only the first [`NAMED_MAX`].
     pub extents: Vec<LostExtent>,
     /// Total number of extents.
     pub extents_count: u64,
-    /// Sent, never acknowledged, and present nevertheless: allowed.
+    /// Sent, never acknowledged, but present: allowed.
     pub unacknowledged_there: u64,
     /// Sent, never acknowledged, and missing or incomplete: allowed.
     pub unacknowledged_gone: u64,
-    /// The extent that the last lost grain ended, which the next one may extend.
+    /// The extent that ends with the last lost grain and that the next one may extend.
     open: Option<LostExtent>,
 }
 
@@ -164,7 +164,7 @@ pub enum AuditError {
     NotAJournal {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with its head.
+        /// What is wrong with its header.
         source: JournalHeadError,
     },
     /// The device could not be read.
@@ -276,7 +276,7 @@ impl Promises {
         let offset = self.head.start + index as u64 * self.head.grain;
         let (acknowledged, sent) = (self.acknowledged[index], self.sent[index]);
         let found = inspect(grain, offset, self.head.run);
-        // A later write may have been in flight; it replaces or tears the acknowledged one. Zeros are neither.
+        // A later write may have been in flight, and may have replaced or torn the acknowledged one. Zeros are neither.
         let under_way = sent > acknowledged;
         match found {
             BlockFinding::Sealed { generation }
@@ -294,7 +294,7 @@ impl Promises {
             }
             _ if acknowledged == 0 => audit.unacknowledged_gone += 1,
             _ => {
-                // The last flushed write may still be present, below a lost unflushed one.
+                // The last flushed write may still be present beneath a lost unflushed one.
                 let is_there = matches!(found, BlockFinding::Sealed { generation }
                     if (self.stable[index]..=sent).contains(&generation));
                 let stable = self.stable[index] > 0 && !is_there;
@@ -326,7 +326,7 @@ impl Unflushed {
         self.sent.insert(number, self.before + self.writes.len());
     }
 
-    /// Returns the writes that this flush covers and no earlier one did.
+    /// Returns the writes that this flush covers and no earlier flush did.
     fn flush_done(&mut self, number: u64) -> std::vec::Drain<'_, (u32, u32, u64)> {
         let covers = self.sent.remove(&number).unwrap_or(0);
         let count = covers.saturating_sub(self.before);
@@ -446,7 +446,7 @@ mod tests {
 
     /// After a crash in the middle, kept, lost and unacknowledged writes are distinguished.
     #[test]
-    fn tells_lost_from_unacknowledged() {
+    fn an_audit_separates_lost_from_unacknowledged_writes() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path();
         let stable = StableWhen::Acknowledged;
@@ -511,7 +511,7 @@ mod tests {
                 (7, 1, Instead::Misplaced)
             ]
         );
-        // A journal truncated in its last entry is trusted up to there.
+        // A journal truncated in its last entry is trusted up to that point.
         let path = folder.join("worker-0.journal");
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
@@ -519,9 +519,9 @@ mod tests {
         assert_eq!(audit(&backend, &[path]).unwrap().lost, 2);
     }
 
-    /// On a device with a volatile cache, only what a flush had covered has to be present.
+    /// On a device with a volatile cache, only data covered by a flush has to be present.
     #[test]
-    fn tells_flushed_from_unflushed() {
+    fn an_audit_separates_flushed_from_unflushed_writes() {
         let scratch = tempfile::tempdir().unwrap();
         let head = JournalHead {
             run: 7,

@@ -1,5 +1,5 @@
-//! The data of a described workload's requests: generated with its compression and deduplication ratios,
-//! sealed and checked if the workload verifies. Each worker has its own.
+//! The data of a described workload's requests: generated with its compression and deduplication ratios, and sealed and
+//! checked if the workload verifies. Each worker has its own.
 //!
 //! The rule: the data depends on the seed and the order of the writes, never on the device.
 
@@ -26,14 +26,14 @@ pub struct Blocks {
     source: DataSource,
     ledger: Option<Ledger>,
     writes: bool,
-    /// Buffers may hold data generated from a content number.
+    /// Whether buffers may hold data generated from a content number.
     by_content: bool,
-    /// For the read that was most recently found wrong.
+    /// How the most recent read with wrong data differed.
     difference: Option<Difference>,
 }
 
 impl Blocks {
-    /// Creates the data of one worker. `run` distinguishes this run's blocks from others during verification.
+    /// Creates the data source of one worker. `run` distinguishes this run's blocks from others during verification.
     ///
     /// # Errors
     /// The workload does not fit the device, or the journal can't be created.
@@ -46,7 +46,7 @@ impl Blocks {
         Blocks::over(workload, info, id.area(workload, info)?, id, run)
     }
 
-    /// The same for a worker whose requests are in `area`.
+    /// Like [`Blocks::new`], for a worker whose requests are in `area`.
     ///
     /// # Errors
     /// There is more to verify than a worker can track, or the journal can't be created.
@@ -143,7 +143,7 @@ impl Content for Blocks {
     }
 }
 
-/// Returns a request's status after checking its data against the ledger, and how the data differs.
+/// Returns a request's status after checking its data against the ledger, and how the data differs, if it does.
 fn verified(
     ledger: &mut Ledger,
     request: &Planned,

@@ -1,10 +1,11 @@
-//! Measures which engine, and which way of submitting requests to its ring, is fastest for a workload on a device.
+//! Measures which I/O engine, and which way of submitting requests to its ring, is fastest for a workload on a device.
 //! Experiments request this with `engine = "auto"` or `ring = "auto"`.
 //!
-//! The rule: the choice is by rate, measured here and now, and reported with every figure behind it. An engine other
-//! than io_uring, or a mode other than interrupts that occupies a core, has to be clearly faster to be chosen.
+//! The rule: the choice is based on the rate, measured here and now, and reported with every figure behind it. An
+//! engine other than io_uring, or a mode that occupies a core (any except interrupts), has to be clearly faster to be
+//! chosen.
 //!
-//! Nothing is written: trials always read, because reads and writes are submitted the same way.
+//! Nothing is written: trials only read, because reads and writes are submitted in the same way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,16 +16,16 @@ use brunt_result::choice::{EngineChoice, EngineTrial, RingChoice, RingMode, Ring
 
 use crate::load::LoadError;
 
-/// Trials of each option; the median counts.
+/// Number of trials of each option; the median counts.
 pub const ROUNDS: usize = 3;
 /// Length of a trial, after [`TRIAL_RAMP`].
 pub(super) const TRIAL: Duration = Duration::from_millis(200);
 /// Ramp-up before a trial.
 pub(super) const TRIAL_RAMP: Duration = Duration::from_millis(50);
-/// Factor by which another option has to be faster than the default to replace it.
+/// How many times faster than the default another option has to be to replace it.
 const MARGIN: f64 = 1.05;
 
-/// Returns the first option, the default, unless another is clearly faster; and the rates as text.
+/// Returns the first option (the default), unless another is clearly faster, and the rates as text.
 fn fastest<T: Copy>(trials: &[(T, &'static str, Option<f64>)]) -> (Option<T>, String) {
     let usual = trials.first().and_then(|(_, _, rate)| *rate);
     let better = trials.iter().filter(|(_, _, rate)| {
@@ -73,8 +74,8 @@ fn choose_from(trials: Vec<EngineTrial>) -> EngineChoice {
     }
 }
 
-/// Chooses an engine from simultaneous measurements of several machines: adds up the rates of each engine. A machine on
-/// which only one engine works decides for all.
+/// Chooses an engine from simultaneous measurements on several machines, by adding up the rates of each engine. A
+/// machine on which only one engine works decides for all.
 pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
     if let Some(only) = choices.iter().find(|choice| choice.trials.is_empty()) {
         return only.clone();
@@ -87,8 +88,8 @@ pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
     choose_from(tried.map(engine_trial).collect())
 }
 
-/// Chooses a mode from simultaneous measurements of several machines: adds up the rates of each mode. A mode that does
-/// not work on all of them can't be chosen.
+/// Chooses a mode from simultaneous measurements on several machines, by adding up the rates of each mode. A mode that
+/// doesn't work on all of them can't be chosen.
 pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
     let machines: Vec<Vec<Tried<RingMode>>> = choices
         .iter()
@@ -101,7 +102,7 @@ pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
 /// Measures every mode with `trial`, a short run of reads, and chooses one.
 ///
 /// # Errors
-/// [`LoadError::Interrupted`] if `stop` was set meanwhile; the workload's or the device's error if no mode works.
+/// [`LoadError::Interrupted`] if `stop` was set in the meantime; the workload's or the device's error if no mode works.
 pub(super) fn choose_ring(
     stop: &AtomicBool,
     trial: impl FnMut(RingMode) -> Result<Outcome, LoadError>,
@@ -122,7 +123,7 @@ pub(super) fn choose_engine(
     Ok(choose_from(tried.into_iter().map(engine_trial).collect()))
 }
 
-/// A tried option: its reads per second if it works, otherwise its error.
+/// An option that was tried: its reads per second if it works, otherwise its error.
 type Tried<T> = (T, Option<f64>, Option<String>);
 
 fn ring_trial((mode, requests_per_second, error): Tried<RingMode>) -> RingTrial {
@@ -149,7 +150,7 @@ fn tried_engine(trial: &EngineTrial) -> Tried<IoEngine> {
     (trial.engine, trial.requests_per_second, trial.error.clone())
 }
 
-/// Adds up simultaneous measurements of several machines; an option that fails on one of them has no rate.
+/// Adds up simultaneous measurements on several machines; an option that fails on any of them has no rate.
 fn add_up<T: Copy + PartialEq, const N: usize>(
     options: [T; N],
     machines: &[Vec<Tried<T>>],
@@ -167,10 +168,10 @@ fn add_up<T: Copy + PartialEq, const N: usize>(
     })
 }
 
-/// Returns each option's median rate over [`ROUNDS`] trials, or the reason it does not work.
+/// Returns each option's median rate over [`ROUNDS`] trials, or the reason why it doesn't work.
 ///
 /// # Errors
-/// [`LoadError::Interrupted`] if `stop` was set meanwhile; the first option's error if none works.
+/// [`LoadError::Interrupted`] if `stop` was set in the meantime; the first option's error if none works.
 fn measure_each<T: Copy, const N: usize>(
     options: [T; N],
     stop: &AtomicBool,
@@ -227,9 +228,9 @@ mod tests {
     use crate::decisions::settle;
     use crate::load::LoadTarget;
 
-    /// Interrupts are kept unless another mode is clearly faster, and a mode that does not work is not chosen.
+    /// Interrupt mode is kept unless another mode is clearly faster, and a mode that doesn't work is not chosen.
     #[test]
-    fn the_clearly_fastest_is_chosen() {
+    fn only_a_clearly_faster_mode_is_chosen() {
         let check = |rates: [Option<f64>; 3], expected: RingMode, said: &str| {
             let trials = RingMode::ALL
                 .into_iter()
@@ -271,9 +272,9 @@ mod tests {
         check([None, None, None], RingMode::Interrupt, "not here");
     }
 
-    /// All working modes are measured, a write workload's device is only read, and a user's interrupt is obeyed.
+    /// All working modes are measured, the device of a write workload is only read, and the user's interrupt is obeyed.
     #[test]
-    fn modes_are_measured() {
+    fn all_working_modes_are_measured() {
         let workload = Workload {
             read: 0.0,
             queue_depth: 8,
@@ -307,7 +308,7 @@ mod tests {
 
     /// All working engines are measured, and the chosen one is among them.
     #[test]
-    fn engines_are_measured() {
+    fn all_working_engines_are_measured() {
         let workload = Workload {
             read: 0.0,
             engine: Some(EngineSetting::Auto),
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(chosen(&[even, only]), IoEngine::Threads);
     }
 
-    /// The sums decide, and a mode that doesn't work on one machine is not chosen.
+    /// The totals decide, and a mode that doesn't work on one machine is not chosen.
     #[test]
     fn several_machines_choose_one_mode() {
         let choice = |rates: [Option<f64>; 3]| {

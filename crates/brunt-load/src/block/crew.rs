@@ -1,4 +1,4 @@
-//! Runs the threads of a run, one per worker: starts them together and passes on the run's commands. The load defines
+//! Runs the threads of a run, one per worker: starts them together and forwards the run's commands. The load defines
 //! what each thread does ([`WorkerJob`]).
 //!
 //! The rule: dropping it stops its workers and waits until they have ended.
@@ -17,7 +17,7 @@ use crate::collect::WorkerMessage;
 use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
 use crate::load::{Finished, LoadError, MessageSender, RunningLoad};
 
-/// Maximum size of a worker's registered buffers; buffers beyond it are unregistered.
+/// Maximum total size of a worker's registered buffers; buffers beyond it are not registered.
 const ARENA_BYTES_MAX: usize = 64 << 20;
 
 /// The state shared by all workers of a run, and the work of each.
@@ -53,7 +53,7 @@ pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result
     let stated = match workload.engine {
         Some(EngineSetting::IoUring) => Some(IoEngine::IoUring),
         Some(EngineSetting::Threads) => Some(IoEngine::Threads),
-        // Resolved before a run.
+        // Already resolved when a run starts.
         Some(EngineSetting::Auto) | None => None,
     };
     Ring::new(RingConfig {

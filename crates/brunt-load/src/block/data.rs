@@ -11,14 +11,14 @@ use crate::block::workload::DataSettings;
 const CHUNK_BYTES: usize = 4096;
 /// Number of distinct contents that duplicates are taken from.
 const COPIES: u64 = 64;
-/// Size of a chunk's identification at its start: worker and number.
+/// Size of the identification at the start of a chunk: worker and number.
 const STAMP_BYTES: usize = 16;
 
 /// Fills the buffers of one worker.
 #[derive(Clone, Debug)]
 pub struct DataSource {
     random: Random,
-    /// Random bytes, with zeros where compression should save space; as long as the longest block.
+    /// Random bytes, with zeros where compression should save space; as long as the largest block.
     template: Vec<u8>,
     dedupable: f64,
     worker: u64,
@@ -74,15 +74,15 @@ impl DataSource {
 }
 
 impl DataSource {
-    /// Fills `block` with the data that `content` stands for: equal numbers give equal data and different numbers give
-    /// different data, for all workers. It is as compressible as all other data.
+    /// Fills `block` with the data identified by `content`: for all workers, equal numbers give equal data and
+    /// different numbers give different data. It is as compressible as all other data.
     pub fn fill_by(&self, block: &mut [u8], content: NonZeroU64) {
         for (chunk, part) in block.chunks_mut(CHUNK_BYTES).zip(0u64..) {
             let mut random = Random::for_part(self.seed ^ content.get(), part);
             let noise = noise_bytes(chunk.len(), self.compressible);
             random.fill(&mut chunk[..noise]);
             chunk[noise..].fill(0);
-            // Random bytes may be equal by chance, if rarely; these are not.
+            // Random bytes may, in rare cases, be equal by chance; these are not.
             chunk[..8].copy_from_slice(&content.get().to_le_bytes());
             // Never equal to stamps of other data, which begin with a worker's number.
             chunk[8..STAMP_BYTES].copy_from_slice(&(u64::MAX - part).to_le_bytes());
@@ -116,7 +116,7 @@ mod tests {
 
     /// Chunks are unique except for the stated share, also across workers.
     #[test]
-    fn copies_have_their_share() {
+    fn duplicates_have_their_share() {
         for dedupable in [0.0, 0.25, 0.9] {
             let all = blocks(
                 DataSettings {
@@ -128,14 +128,14 @@ mod tests {
             let chunks: Vec<&[u8]> = all.chunks(CHUNK_BYTES).collect();
             let distinct = chunks.iter().collect::<HashSet<_>>().len() as f64;
             let saved = 1.0 - distinct / chunks.len() as f64;
-            // The 64 originals have to be stored once.
+            // The 64 originals have to be stored once each.
             assert!((saved - dedupable).abs() < 0.03, "{dedupable}: {saved}");
         }
     }
 
-    /// The same number gives the same data for every writer; another number gives different data in every chunk.
+    /// The same number gives the same data for every writer; a different number gives different data in every chunk.
     #[test]
-    fn contents_follow_from_their_number() {
+    fn equal_content_numbers_give_equal_data() {
         let fill = |worker, number: u64, len| {
             let source = DataSource::new(
                 DataSettings {
@@ -165,7 +165,7 @@ mod tests {
 
     /// A compressor saves the stated share and no more.
     #[test]
-    fn compressor_saves_its_share() {
+    fn a_compressor_saves_the_stated_share() {
         for compressible in [0.0, 0.3, 0.5, 0.9] {
             let all = blocks(
                 DataSettings {
@@ -174,7 +174,7 @@ mod tests {
                 },
                 10,
             );
-            // 16 KiB at a time, like a file system's record: over longer distances the template repeats itself.
+            // 16 KiB at a time, like a file system record: over longer distances the template repeats.
             let compressed: usize = all.chunks(16384).map(|part| deflate(part).len()).sum();
             let saved = 1.0 - compressed as f64 / all.len() as f64;
             assert!(

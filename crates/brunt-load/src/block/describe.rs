@@ -1,6 +1,6 @@
-//! Describes a workload in one line, for people; shown before a run and on the pages of its results.
+//! Describes a workload in one line, for people; shown before a run and on the results pages.
 //!
-//! The rule: this is the only place that describes a workload in words.
+//! The rule: a workload is described in words only here.
 
 use brunt_core::units::{format_grouped, format_size};
 
@@ -161,7 +161,7 @@ impl Arrival {
     }
 }
 
-/// Formats with one decimal where it is not zero.
+/// Formats with one decimal unless that is zero.
 fn percent(share: f64) -> String {
     let percent = (share * 1000.0).round() / 10.0;
     format!("{percent} %")

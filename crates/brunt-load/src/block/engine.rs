@@ -1,6 +1,6 @@
 //! Chooses the I/O engine of a load: as stated in its workload, the process's default, or the result of trials.
 //!
-//! The rule: impossible settings are refused by the name of the key at fault, and every choice states its reason.
+//! The rule: impossible settings are refused with the name of the offending key, and every choice states its reason.
 
 use brunt_block::ring::engine::{self, EngineOrigin};
 use brunt_core::IoEngine;
@@ -8,7 +8,7 @@ use brunt_result::choice::{EngineChoice, EngineSetting, RingMode};
 
 use crate::load::WorkloadError;
 
-/// The reason if the workload names the engine.
+/// The reason given if the workload names the engine.
 const STATED: &str = "as the workload says";
 
 /// What is known about the engine before any measurement.
@@ -16,7 +16,7 @@ const STATED: &str = "as the workload says";
 pub enum ForeseenEngine {
     /// The choice is final.
     Settled(EngineChoice),
-    /// `auto`, and both engines work: trials decide.
+    /// The setting is `auto`, and both engines work: trials decide.
     Measured,
 }
 
@@ -71,7 +71,7 @@ pub fn foresee(
     }
 }
 
-/// Determines the engine of a workload without trials: for `auto`, io_uring where it works.
+/// Determines a workload's engine without trials: for `auto`, that is io_uring where it works.
 ///
 /// # Errors
 /// The same as [`foresee`].
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn threads_poll_nothing() {
+    fn polling_modes_are_refused_for_threads() {
         let threads = Some(EngineSetting::Threads);
         assert_eq!(
             settled(threads, RingMode::Interrupt),
             Some(IoEngine::Threads)
         );
-        // Accepted, because trials would only find that the other modes don't work.
+        // Accepted, because trials would just find that the other modes don't work.
         assert_eq!(settled(threads, RingMode::Auto), Some(IoEngine::Threads));
         for ring in [RingMode::Sqpoll, RingMode::Poll] {
             let error = foresee(threads, ring).unwrap_err();

@@ -1,5 +1,5 @@
 //! Generates the requests of one worker: operation, offset and length. Pure: the same workload, region and seed give
-//! the same sequence on any machine, regardless of the device.
+//! the same sequence on any machine and device.
 
 use std::num::NonZeroU64;
 
@@ -13,7 +13,7 @@ use crate::block::workload::Workload;
 /// A request without a buffer or a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Its position in the worker's sequence, from 0.
+    /// Its position in the worker's sequence, counting from 0.
     pub index: u64,
     /// The operation.
     pub op: Op,
@@ -21,14 +21,14 @@ pub struct Planned {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Its data must be on stable storage before it completes, regardless of the workload's settings.
+    /// Whether its data must be on stable storage before it completes, regardless of the workload's settings.
     pub force_unit_access: bool,
     /// Identifies its data if known: equal numbers mean equal data.
     pub content: Option<NonZeroU64>,
 }
 
 impl Planned {
-    /// Placeholder before the first request is written.
+    /// Placeholder before the first request has been written.
     pub const NOTHING: Planned = Planned::new(0, Op::Read, 0, 0);
 
     /// Creates a request with default values for the other fields.
@@ -76,7 +76,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// Returns the area that worker `index` uses of the region `start`, `len`. With `exclusive` each worker has its own
+    /// Returns the area of the region `start`, `len` that worker `index` uses. With `exclusive` each worker has its own
     /// part; otherwise all use the whole region and only start in different places.
     pub fn of_worker(
         start: u64,
@@ -128,10 +128,10 @@ pub struct Generator {
 /// Shares of requests that are neither reads nor writes.
 #[derive(Clone, Copy, Debug)]
 struct Others {
-    /// Cumulative shares among requests other than reads: trims, and trims plus zeroes.
+    /// Cumulative shares among requests other than reads: trims, then trims plus zeroes.
     trim: f64,
     zeroes: f64,
-    /// 0: never.
+    /// 0 means never.
     flush_every: u64,
     /// Number of data-changing requests since the last flush.
     unflushed: u64,
@@ -183,7 +183,7 @@ impl Generator {
     /// Creates the sequence of worker `worker`.
     ///
     /// # Panics
-    /// If the area has no room for the largest block; [`Workload::check_device`] has checked this.
+    /// If the area is too small for the largest block; [`Workload::check_device`] has ruled that out.
     pub fn new(workload: &Workload, area: Area, seed: u64, worker: u32) -> Generator {
         let longest = workload.block_bytes_max();
         assert!(
@@ -197,7 +197,7 @@ impl Generator {
             sum += block.weight;
             (sum / total, block.size.0)
         });
-        // All sizes use the positions of the largest, so that one distribution serves all.
+        // All sizes use the positions of the largest, so that a single distribution serves them all.
         let positions = (area.len - longest) / area.align + 1;
         Generator {
             random: Random::for_part(seed, u64::from(worker) * 4),
@@ -323,7 +323,7 @@ mod tests {
     /// The sequence is frozen for every distribution. A change here would change every experiment ever recorded; these
     /// numbers must be the same on every machine.
     #[test]
-    fn sequence_is_frozen() {
+    fn the_sequence_is_frozen() {
         let with = |distribution| Workload {
             distribution,
             ..mixed()
@@ -350,7 +350,7 @@ mod tests {
         assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 43, 0));
     }
 
-    /// Generated shares match the description (papers/spek.md, 2.1).
+    /// The generated shares match the description (papers/spek.md, 2.1).
     #[test]
     fn shares_are_as_described() {
         let mut generator = Generator::new(&mixed(), area(), 1, 0);
@@ -373,7 +373,7 @@ mod tests {
 
     /// A sequential worker reads its region from start to end and wraps around; workers start in different places.
     #[test]
-    fn sequential_wraps() {
+    fn a_sequential_worker_wraps_around() {
         let workload = Workload {
             sequential: 1.0,
             ..Workload::default()

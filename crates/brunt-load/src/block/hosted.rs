@@ -1,4 +1,4 @@
-//! Runs a described workload on other hosts, each of which makes its share of the requests.
+//! Runs a described workload on other hosts, each of which sends its share of the requests.
 
 use brunt_block::OpenError;
 use brunt_block::table::Permit;
@@ -31,7 +31,7 @@ impl HostedLoad for BlockLoad {
     }
 
     fn info_of_all(&self) -> LoadInfo {
-        // Rates and totals are those of all hosts together.
+        // Rates and totals apply to all hosts together.
         BlockLoad::new(Workload {
             hosts: Vec::new(),
             workers: self.workload.workers_of_all(),

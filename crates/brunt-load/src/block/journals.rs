@@ -1,7 +1,7 @@
-//! Collects journals from other hosts in the folder of a run: each arrives in parts and is stored complete, or a note
-//! explains why it is missing. `brunt verify` reads both.
+//! Collects journals from other hosts in the folder of a run. Each arrives in parts and is stored only when complete;
+//! otherwise a note explains why it is missing. `brunt verify` reads both.
 //!
-//! The rule: an incomplete journal is not kept. Writes after its end would look like lost ones.
+//! The rule: an incomplete journal is not kept, because writes after its end would look lost.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use super::verify::{HEAD_BYTES, JournalHead, journal_name, name, parse_head};
 
 /// Extension of a note that explains why a journal is missing.
 const MISSING: &str = "missing";
-/// Maximum length of a note when read.
+/// Maximum length of a note that is read.
 const NOTE_BYTES_MAX: usize = 4096;
 
-/// A journal that is missing in its folder, so its worker's writes can't be checked.
+/// A journal missing from its folder, so that its worker's writes can't be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingJournal {
     /// Number of the worker.
@@ -27,7 +27,7 @@ pub struct MissingJournal {
 /// Creates the folder for journals of these workers.
 ///
 /// # Errors
-/// The folder can't be created, or it already has a journal of one of them, which may be the only evidence.
+/// The folder can't be created, or already has a journal of one of them, which may be the only evidence.
 pub fn reserve(folder: &Path, workers: Range<u32>) -> io::Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| name(folder, error))?;
     for path in workers
@@ -84,7 +84,7 @@ pub fn missing_in(folder: &Path) -> io::Result<Vec<MissingJournal>> {
     Ok(missing)
 }
 
-/// A journal being received. Dropped before it is complete, it leaves nothing behind.
+/// A journal being received. If dropped before it is complete, it leaves nothing behind.
 #[derive(Debug)]
 pub struct ArrivingJournal {
     file: File,
@@ -93,12 +93,12 @@ pub struct ArrivingJournal {
     path: PathBuf,
     worker: u32,
     run: u64,
-    /// Its first bytes, until they form a head.
+    /// The first bytes, until there are enough for a header.
     head: Vec<u8>,
 }
 
 impl ArrivingJournal {
-    /// Begins to receive the journal of this worker and run.
+    /// Starts receiving the journal of this worker and run.
     ///
     /// # Errors
     /// The file can't be created.
@@ -132,7 +132,7 @@ impl ArrivingJournal {
     /// Completes the journal after its last byte.
     ///
     /// # Errors
-    /// It is not a journal of this worker and run, or a journal already exists.
+    /// It is not the journal of this worker and run, or a journal already exists.
     pub fn finish(self) -> io::Result<()> {
         let wrong = |what: Box<dyn std::error::Error + Send + Sync>| {
             name(&self.path, io::Error::new(io::ErrorKind::InvalidData, what))
@@ -163,7 +163,7 @@ impl ArrivingJournal {
 
 impl Drop for ArrivingJournal {
     fn drop(&mut self) {
-        // After a rename, the part's name is already gone.
+        // After a rename, the partial file's name is already gone.
         let _ = std::fs::remove_file(&self.part);
     }
 }
@@ -189,9 +189,9 @@ mod tests {
         std::fs::read(scratch.path().join(journal_name(worker))).unwrap()
     }
 
-    /// The folder contains either a complete journal of the right worker or none.
+    /// The folder contains either a complete journal of the right worker, or none.
     #[test]
-    fn a_journal_arrives_whole_or_not_at_all() {
+    fn a_journal_arrives_complete_or_not_at_all() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("journals/run-0");
         reserve(&folder, 2..4).unwrap();

@@ -1,4 +1,4 @@
-//! How much memory a workload takes by itself, for a warning before it runs.
+//! How much memory a workload uses, for a warning before it runs.
 
 use super::blocks::grain_bytes;
 use super::workload::Workload;
@@ -7,8 +7,8 @@ use super::workload::Workload;
 const LEDGER_BYTES: u64 = 8;
 
 impl Workload {
-    /// Bytes that all its workers together take for the data of outstanding requests and, with `verify`, for what they
-    /// expect in `length` bytes of the device. Everything else is small, and independent of sizes.
+    /// Bytes that all its workers together use for the data of outstanding requests and, with `verify`, for the
+    /// expected content of `length` bytes of the device. Everything else is small and doesn't depend on sizes.
     pub fn memory_bytes(&self, length: u64) -> u64 {
         let depth = self
             .depth_search
@@ -27,7 +27,7 @@ mod tests {
     use crate::block::workload::VerifySettings;
 
     #[test]
-    fn buffers_and_ledgers_count() {
+    fn memory_includes_buffers_and_ledgers() {
         let mut workload = Workload {
             workers: 4,
             queue_depth: 32,

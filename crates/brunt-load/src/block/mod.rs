@@ -1,10 +1,10 @@
-//! Loads that drive a device with a described workload. Workers run in threads with one ring each.
+//! Loads that drive a device with a described workload. Workers run in threads, each with one ring.
 //!
 //! The rule: workers' histograms are merged; nothing is averaged.
 //!
-//! Memory does not grow with requests or time. A worker has `queue_depth` buffers of the largest block size, and eight
-//! histograms of 8 KiB for each octave of latencies; at most 64 intervals are on their way to the recorder. Measured:
-//! 10.4 MB for a million requests, 10.6 MB for twenty million.
+//! Memory doesn't grow with requests or time. A worker has `queue_depth` buffers of the largest block size, and eight
+//! histograms of 8 KiB for each octave of latencies; at most 64 intervals are queued for the recorder. Measured: 10.4
+//! MB for a million requests, 10.6 MB for twenty million.
 
 pub mod arrival;
 pub mod audit;
@@ -61,7 +61,7 @@ use workload::{Arrival, RampUp, StopCondition, Workload};
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "block";
 
-/// Its entry there.
+/// Its entry in that table.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "requests to a block device, bypassing the page cache",
@@ -83,7 +83,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
 pub struct BlockLoad {
     /// The workload.
     pub workload: Workload,
-    /// Settings of workers' rings; the buffer arena is sized to fit.
+    /// Settings of the workers' rings; the buffer arena is sized to fit.
     pub ring: RingConfig,
 }
 
@@ -99,7 +99,7 @@ impl BlockLoad {
     /// Returns the workload of one run, with the order's settings applied.
     pub fn ordered(&self, order: &RunOrder) -> Workload {
         let mut workload = self.workload.clone();
-        // The ring's engine is the default for a workload that names none.
+        // The ring's engine is the default for a workload that doesn't name one.
         let base = self.ring.engine.map(EngineSetting::from);
         workload.engine = order.engine.or(workload.engine).or(base);
         workload.ring = order.ring.unwrap_or(workload.ring);
@@ -141,7 +141,7 @@ impl BlockLoad {
         stop: &AtomicBool,
     ) -> Result<EngineChoice, LoadError> {
         calibrate::choose_engine(stop, |engine| {
-            // The ring's mode is chosen afterwards, for the chosen engine.
+            // The ring mode is chosen afterwards, for the chosen engine.
             self.trial(Some(engine.into()), RingMode::Interrupt, on, seed, stop)
         })
     }
@@ -159,7 +159,7 @@ impl BlockLoad {
         })
     }
 
-    /// Runs briefly with reads of this load's block sizes at its depth.
+    /// Runs briefly, with reads in this load's block sizes at its depth.
     fn trial(
         &self,
         engine: Option<EngineSetting>,
@@ -282,7 +282,7 @@ impl Load for BlockLoad {
             ..workload.clone()
         };
         let (_, region_bytes) = sharing.check_device(backend.info())?;
-        // Bytes and requests are totals of all workers.
+        // Bytes and requests are totals over all workers.
         let devices = part.workers_of_all / part.workers_on_device.max(1);
         workload.settle_passes(region_bytes.saturating_mul(u64::from(devices)));
         let engine = match engine::foresee(workload.engine, workload.ring)? {
@@ -349,7 +349,7 @@ impl WorkerJob for Job {
         let ready = Worker::new(workload, self.backend.info(), id, &self.run, ring.pool())?;
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
-        // No start time: the run was abandoned.
+        // There is no start time: the run was abandoned.
         let Ok(start) = started.recv() else {
             return Ok((Outcome::interrupted(), device.health()));
         };

@@ -1,14 +1,14 @@
 //! Implements `stop.passes`, a limit that depends on the size of the region. Called while a run is prepared, once its
 //! device is known.
 //!
-//! The rule: workers only see limits of requests and bytes.
+//! The rule: workers only see limits on requests and bytes.
 
 use brunt_core::Size;
 
 use super::workload::Workload;
 
 impl Workload {
-    /// Converts `stop.passes` over a region of this size into bytes, or into requests if none of them moves data.
+    /// Converts `stop.passes` over a region of this size into bytes, or into requests if no request moves data.
     pub(super) fn settle_passes(&mut self, region_bytes: u64) {
         let Some(passes) = self.stop.passes.take() else {
             return;
@@ -27,7 +27,7 @@ impl Workload {
             let fewer = self.stop.bytes.map_or(bytes, |stated| stated.0.min(bytes));
             self.stop.bytes = Some(Size(fewer));
         } else {
-            // As many as blocks of the mean size fit in.
+            // The number of blocks of mean size that fit.
             let requests = ((bytes as f64 * weights / sum) as u64).max(1);
             self.stop.requests = Some(
                 self.stop

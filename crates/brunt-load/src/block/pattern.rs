@@ -1,5 +1,5 @@
-//! Offsets of random requests: draws a position in `0..count` from the workload's distribution. The generator calls it
-//! for each random request. Only a shuffle remembers earlier draws.
+//! Offsets of random requests: draws a position in `0..count` from the workload's distribution. The generator calls
+//! this for each random request. Only a shuffle remembers earlier draws.
 
 use brunt_core::random::Random;
 
@@ -33,14 +33,14 @@ enum Law {
     Zones(Vec<(f64, u64, u64)>),
 }
 
-/// Maximum redraws for positions outside the region; then the nearest position is used.
+/// Maximum number of redraws for positions outside the region; after that, the nearest position is used.
 const NORMAL_DRAWS_MAX: u32 = 64;
 
 impl OffsetSampler {
     /// Prepares `distribution` over `count` positions.
     ///
     /// # Panics
-    /// If `count` is zero; [`crate::Workload::check`] has checked the other parameters.
+    /// If `count` is zero. [`crate::Workload::check`] has validated the other parameters.
     pub fn new(distribution: &OffsetDistribution, count: u64) -> OffsetSampler {
         assert!(count > 0, "a pattern needs a position");
         let law = match distribution {
@@ -234,7 +234,7 @@ mod tests {
 
     /// Rank k of Zipf is drawn in proportion to 1/k^theta, including theta = 1.
     #[test]
-    fn zipf_has_its_law() {
+    fn zipf_ranks_have_their_probability() {
         for theta in [0.5, 1.0, 1.2] {
             let (count, draws) = (100, 400_000);
             let mut counts = counts(&OffsetDistribution::Zipf { theta }, count, draws);
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// An 80/20 distribution is 80/20 again within the 20 percent.
+    /// An 80/20 distribution is again 80/20 within the 20 percent.
     #[test]
     fn pareto_is_self_similar() {
         let mut counts = counts(&OffsetDistribution::Pareto { skew: 0.2 }, 1000, 200_000);
@@ -261,9 +261,9 @@ mod tests {
         assert!((share(40) - 0.64).abs() < 0.01, "{}", share(40));
     }
 
-    /// Zones and the normal distribution are in the right place, and every draw is inside the region.
+    /// Zones and the normal distribution have their draws in the right place, and every draw is inside the region.
     #[test]
-    fn zones_and_normal_are_in_place() {
+    fn zones_and_normal_draws_are_in_their_places() {
         let zones =
             [(0.7, 0.1), (0.0, 0.4), (0.3, 0.5)].map(|(access, size)| Zone { access, size });
         let zoned = counts(
@@ -298,9 +298,9 @@ mod tests {
         assert_eq!(edge.iter().sum::<u32>(), 1000);
     }
 
-    /// One position, two positions and huge regions work with every distribution.
+    /// Every distribution works with a single position, two positions, and huge regions.
     #[test]
-    fn extremes() {
+    fn every_distribution_works_with_one_position_and_huge_regions() {
         let laws = [
             OffsetDistribution::Uniform {},
             OffsetDistribution::Shuffled {},

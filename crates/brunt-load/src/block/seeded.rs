@@ -1,7 +1,7 @@
-//! Data derived only from a seed and an address, so it can be verified without knowing the size and order of the
+//! Data derived only from a seed and an address, so that it can be verified without knowing the size and order of the
 //! requests that wrote it. `brunt io` writes and verifies with it.
 //!
-//! The rule: the bytes for a seed and an address never change between versions of Brunt.
+//! The rule: the bytes for a given seed and address never change between versions of Brunt.
 //!
 //! Cost: 64 KiB takes 13 µs on a core with AVX2 (4.9 GB/s); generating one number at a time takes 21 µs.
 
@@ -10,9 +10,9 @@ use pulp::{Arch, NullaryFnOnce};
 
 /// Data is generated in units of this many bytes: the smallest logical block.
 const SECTOR_BYTES: usize = 512;
-/// One sector from each of the generators that work in parallel.
+/// One sector from each of the generators that run in parallel.
 const GROUP_BYTES: usize = LANES * SECTOR_BYTES;
-/// Numbers generated per generator before any are stored.
+/// Numbers computed by each generator before any are stored.
 const WORDS: usize = 8;
 
 /// The content of a range.
@@ -20,7 +20,7 @@ const WORDS: usize = 8;
 pub enum Pattern {
     /// Random numbers derived from this seed and the address.
     Seeded(u64),
-    /// This byte everywhere.
+    /// This byte, repeated.
     Byte(u8),
 }
 
@@ -33,7 +33,7 @@ pub struct Wrong {
     pub expected: [u8; 8],
     /// The bytes found instead.
     pub found: [u8; 8],
-    /// The whole block is zeros.
+    /// Whether the whole block is zeros.
     pub zeros: bool,
 }
 
@@ -100,8 +100,8 @@ impl Pattern {
     }
 }
 
-/// Groups to be filled, starting at `sector`. A struct, because a closure would not be compiled for the wide registers
-/// of the processor.
+/// Groups to fill, starting at `sector`. A struct, because a closure would not be compiled for the CPU's wide
+/// registers.
 struct Groups<'a> {
     seed: u64,
     sector: u64,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_blocks_are_told_with_their_first_difference() {
+    fn wrong_blocks_are_reported_with_their_first_difference() {
         let pattern = Pattern::Seeded(3);
         let mut found = vec![0; 16 << 10];
         pattern.fill(8192, &mut found);

@@ -12,14 +12,14 @@ use crate::decisions;
 use crate::load::{LoadError, LoadTarget, RunOrder};
 use crate::record::Recorder;
 
-/// A workload with its target.
+/// A workload and its target.
 #[derive(Clone)]
 pub struct Session {
     /// The workload.
     pub workload: Workload,
     /// The target.
     pub backend: Arc<dyn Backend>,
-    /// Seed of all requests.
+    /// Seed for all requests.
     pub seed: u64,
     /// Distinguishes the blocks of this run from others during verification.
     pub run: u64,
@@ -99,10 +99,10 @@ mod tests {
         }
     }
 
-    /// Several workers make exactly the configured number of requests, and the figures of intervals, single requests
+    /// Several workers issue exactly the configured number of requests, and the figures of intervals, single requests
     /// and outcome agree.
     #[test]
-    fn workers_add_up() {
+    fn workers_add_up_to_the_configured_requests() {
         let workload = Workload {
             workers: 3,
             queue_depth: 4,
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(response.max().map(|max| max.0), longest);
     }
 
-    /// Stops a run as soon as it has completed requests.
+    /// Stops a run as soon as it has completed some requests.
     struct Impatient<'a>(&'a AtomicBool);
 
     impl Recorder for Impatient<'_> {
@@ -176,9 +176,9 @@ mod tests {
         assert!(!outcome.is_complete() && outcome.figures.completed() > 0);
     }
 
-    /// A run ends by the steady-state rule, whether or not it becomes steady.
+    /// The steady-state rule ends a run, whether or not it becomes steady.
     #[test]
-    fn steady_state_ends_a_run() {
+    fn the_steady_state_rule_ends_a_run() {
         let steady = toml::from_str::<Steady>("round = \"10ms\"\nrounds_max = 6").unwrap();
         let workload = Workload {
             stop: StopCondition {
@@ -199,9 +199,9 @@ mod tests {
         assert!(outcome.is_complete());
     }
 
-    /// Reads of the same run verify written blocks, with each worker in its own part.
+    /// Reads in the same run verify written blocks, with each worker in its own part.
     #[test]
-    fn verified_run() {
+    fn reads_verify_blocks_written_in_the_same_run() {
         let workload = Workload {
             workers: 2,
             queue_depth: 8,
@@ -236,9 +236,9 @@ mod tests {
         );
     }
 
-    /// A workload that does not fit is refused by key before anything runs.
+    /// A workload that doesn't fit is refused with its key before anything runs.
     #[test]
-    fn misfits_are_refused() {
+    fn a_workload_that_does_not_fit_is_refused_by_key() {
         let misfit = Workload {
             stop: requests(1),
             region: crate::block::workload::Region {

@@ -1,7 +1,8 @@
-//! Keeps journals of acknowledged writes for a controller until the run is over, on a host that works for it; the
-//! controller puts them next to those of other hosts. Workers fill the journals; the shelf's creator reads them later.
+//! Keeps journals of acknowledged writes until the run is over, on a host that works for a controller, which then
+//! stores them together with those of other hosts. Workers fill the journals; the shelf's creator reads them later.
 //!
-//! The rule: a shelf leaves no file names behind. Its creator supplies the files, and they are gone when the last
+//! The rule: a shelf leaves no file names behind. Its creator supplies the files, and they disappear when the last
+//! handle is dropped.
 //! handle is dropped.
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ pub struct JournalShelf(Arc<Shelf>);
 
 struct Shelf {
     make: MakeFile,
-    /// Keyed by the worker's number among all workers.
+    /// Keyed by the worker's number, counted across all hosts.
     files: Mutex<BTreeMap<u32, File>>,
 }
 
@@ -84,7 +85,7 @@ impl fmt::Debug for JournalShelf {
     }
 }
 
-/// Compares identity: true for the same shelf, not for one with the same journals.
+/// Compares identity: equal only to the same shelf, not to another with the same journals.
 impl PartialEq for JournalShelf {
     fn eq(&self, other: &JournalShelf) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -96,7 +97,7 @@ impl PartialEq for JournalShelf {
 pub struct RunMark {
     /// Stored in each block.
     pub run: u64,
-    /// Receives the journals; with `None` they go to the workload's folder, if it names one.
+    /// Receives the journals; with `None` they go to the workload's folder, if it has one.
     pub shelf: Option<JournalShelf>,
 }
 

@@ -5,7 +5,7 @@
 
 use brunt_core::random::Random;
 
-/// An even number of rounds, so that both halves end in their original places.
+/// An even number of rounds, so that both halves end up in their original places.
 const ROUNDS: usize = 6;
 
 /// Positions in `0..count`, each once per pass.
@@ -53,7 +53,7 @@ impl Shuffle {
         }
     }
 
-    /// A Feistel network over the positions' bits; halves of unequal length swap sizes each round.
+    /// A Feistel network over the positions' bits; halves of unequal length swap sizes in each round.
     fn permuted(&self, value: u64) -> u64 {
         let (mut wide, mut narrow) = self.bits;
         let (mut left, mut right) = (value >> narrow, value & mask(narrow));
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_position_comes_once_a_pass() {
+    fn each_position_is_drawn_once_per_pass() {
         for count in [1, 2, 3, 4, 5, 100, 1000, 1024, 1025] {
             let (mut shuffle, mut random) = (Shuffle::new(count), Random::new(7));
             let mut pass = || {

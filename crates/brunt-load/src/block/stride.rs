@@ -1,4 +1,4 @@
-//! Sequential requests that don't simply follow each other: they skip parts of the region, go backwards, or continue
+//! Sequential requests that don't simply follow each other: they skip parts of the region, go backwards, or advance
 //! separately for each kind of operation. Called by the generator for workloads that use it.
 //!
 //! The rule: positions follow from earlier requests, never from a random draw, so that the sequences of other workloads
@@ -88,7 +88,7 @@ impl Stride {
         Ok(())
     }
 
-    /// Checks whether it steps by whole blocks of a device.
+    /// Checks whether its sizes are multiples of a device's block size.
     ///
     /// # Errors
     /// The first size that is not a multiple of the block size.
@@ -129,7 +129,7 @@ pub struct Walk {
     places: [Place; KINDS],
 }
 
-/// The position of one kind of operation.
+/// The position for one kind of operation.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// Where the previous request ended.
@@ -181,7 +181,7 @@ impl Walk {
                     .next
                     .checked_sub(back)
                     .filter(|offset| *offset >= start);
-                // A region shorter than the step has only one position.
+                // A region shorter than the step has a single position.
                 inside.or_else(|| Some(end.saturating_sub(back).max(start)))
             }
         };
@@ -212,7 +212,7 @@ impl Walk {
 mod tests {
     use super::*;
 
-    /// Returns the offsets of 4 KiB requests (reads, then those in `ops`) over 32 KiB that start at 64 KiB, in blocks.
+    /// Returns the offsets, in blocks, of 4 KiB requests (reads, then those in `ops`) over 32 KiB starting at 64 KiB.
     fn offsets(text: &str, ops: &[Op]) -> Vec<u64> {
         let workload: Workload = toml::from_str(text).unwrap();
         let area = Area {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_strides_are_refused() {
         let check = |text: &str, key: &str| {
             let text = format!("sequential = 1\nstop = {{ requests = 1 }}\n{text}");
             let workload: Workload = toml::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! The described workload as a [`Sequence`]: the generator's requests at the times of the schedule or of the closed
+//! The described workload as a [`Sequence`]: the generator's requests at the times given by the schedule or the closed
 //! loop. Each worker has its own.
 //!
 //! The rule: requests depend only on the seed, never on when they are taken or how they end.
@@ -22,14 +22,14 @@ pub struct WorkerId {
     pub worker: u32,
     /// Number of workers of the run.
     pub workers: u32,
-    /// Number of workers that share its device, itself included; their numbers start at a multiple of this.
+    /// Number of workers that share its device, including itself; their numbers start at a multiple of this.
     pub on_device: u32,
-    /// The run's seed; all sequences follow from it.
+    /// The run's seed, from which all sequences follow.
     pub seed: u64,
 }
 
 impl WorkerId {
-    /// Returns the id of a part's worker, whose number there starts at 0.
+    /// Returns the id of one of a part's workers, whose number there starts at 0.
     pub fn of(part: RunPart, worker: u32, seed: u64) -> WorkerId {
         WorkerId {
             worker: part.first_worker + worker,
@@ -182,7 +182,8 @@ impl Sequence for Synthetic {
 }
 
 impl Bursts {
-    /// Returns the reason if the next request, with this index, has to wait; otherwise counts it in the burst.
+    /// If the next request, which has this index, has to wait, returns what to wait for; otherwise counts it in the
+    /// burst.
     #[inline(never)] // few closed loops have bursts
     fn hold_back(&mut self, now: Nanos, index: u64) -> Option<Next> {
         if self.left == 0 {

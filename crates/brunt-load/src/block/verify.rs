@@ -1,8 +1,8 @@
-//! Self-describing blocks (address and generation) and the journal of acknowledged writes. A worker seals blocks that
-//! it writes and checks blocks that it reads; [`crate::block::audit`] reads the journal after a crash.
+//! Self-describing blocks (address and generation) and the journal of acknowledged writes. A worker seals the blocks
+//! that it writes and checks those that it reads; [`crate::block::audit`] reads the journal after a crash.
 //!
-//! The rule: overlapping requests of a worker are never in flight together, and workers use disjoint parts,
-//! so the expected content of each block is known at any time.
+//! The rule: overlapping requests of a worker are never in flight together, and workers use disjoint parts, so the
+//! expected content of each block is known at any time.
 
 use std::fmt;
 use std::fs::File;
@@ -13,15 +13,15 @@ use brunt_result::wrong::Verified;
 
 /// Size of the header at the start of each grain: magic, address, generation, run and checksum.
 pub const HEADER_BYTES: usize = 40;
-/// Maximum number of grains in one worker's part: 8 bytes each, 256 MiB in total.
+/// Maximum number of grains in a worker's part: at 8 bytes each, 256 MiB in total.
 pub const GRAINS_MAX: u64 = 32 << 20;
 
 const MAGIC: u64 = 0x4b43_4f4c_4254_4e52; // "RNTBLOCK" in memory order
 const CRC_AT: usize = 32;
-/// This bit marks a generation as uncertain: a write failed here, so old, new and mixed data are all valid, or the
-/// blocks were trimmed, after which a device may return anything.
+/// Marks a generation as uncertain: either a write failed here, so old, new and mixed data are all valid, or the blocks
+/// were trimmed, after which a device may return anything.
 const UNSURE: u64 = 1 << 63;
-/// Marks grains where zeros were written, in place of a generation.
+/// Marks grains where zeros were written; takes the place of a generation.
 const ZEROED: u64 = 1 << 62;
 
 /// The content found in a grain.
@@ -60,7 +60,7 @@ impl fmt::Display for BlockFinding {
 }
 
 impl BlockFinding {
-    /// Describes it without write number or address, for a list of ranges.
+    /// Describes it without a write number or address, for a list of ranges.
     fn kind(self) -> &'static str {
         match self {
             BlockFinding::Sealed { .. } => "an older write",
@@ -90,14 +90,14 @@ impl Expected {
     }
 }
 
-/// A grain that does not hold what was last written there.
+/// A grain that doesn't hold what was last written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Offset of the grain in bytes.
     pub offset: u64,
-    /// The last write there.
+    /// The last write to it.
     pub expected: Expected,
-    /// The worker's newest write anywhere, which shows the age of the expected one.
+    /// The worker's most recent write anywhere, which shows how old the expected one is.
     pub newest: u64,
     /// The content found.
     pub found: BlockFinding,
@@ -122,7 +122,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Writes the header that makes `grain` the one at `offset`, of write `generation` of `run`.
+/// Writes a header that identifies `grain` as the one at `offset`, from write `generation` of `run`.
 pub fn seal(grain: &mut [u8], offset: u64, generation: u64, run: u64) {
     grain[..8].copy_from_slice(&MAGIC.to_le_bytes());
     grain[8..16].copy_from_slice(&offset.to_le_bytes());
@@ -164,7 +164,7 @@ pub struct Ledger {
     start: u64,
     grain: u64,
     run: u64,
-    /// The last acknowledged generation; 0 for never written.
+    /// The last acknowledged generation; 0 if never written.
     generations: Vec<u64>,
     writes: u64,
     flushes: u64,
@@ -176,7 +176,8 @@ impl Ledger {
     /// Creates a ledger for a part of `len` bytes from `start`, in grains of `grain` bytes.
     ///
     /// # Panics
-    /// If there are more than [`GRAINS_MAX`] grains, or if they are smaller than a header; the worker has checked this.
+    /// If there are more than [`GRAINS_MAX`] grains, or if they are smaller than a header; the worker has ruled that
+    /// out.
     pub fn new(start: u64, len: u64, grain: u64, run: u64, journal: Option<Journal>) -> Ledger {
         assert!(len / grain <= GRAINS_MAX && grain as usize >= HEADER_BYTES);
         let generations = vec![0; (len / grain) as usize];
@@ -235,7 +236,7 @@ impl Ledger {
         }
     }
 
-    /// Records that a flush is about to be sent, which covers everything acknowledged before. Returns its number.
+    /// Records that a flush is about to be sent, which covers everything acknowledged so far. Returns its number.
     pub fn begin_flush(&mut self) -> u64 {
         self.flushes += 1;
         if let Some(journal) = &mut self.journal {
@@ -327,7 +328,7 @@ impl Ledger {
 pub enum JournalEntry {
     /// A write.
     Write {
-        /// True: acknowledged. False: about to be sent.
+        /// True if acknowledged, false if about to be sent.
         acknowledged: bool,
         /// Number of the write.
         generation: u64,
@@ -338,7 +339,7 @@ pub enum JournalEntry {
     },
     /// A flush, which makes everything acknowledged before it was sent stable.
     Flush {
-        /// True: acknowledged. False: about to be sent.
+        /// True if acknowledged, false if about to be sent.
         acknowledged: bool,
         /// Number of the flush.
         number: u64,
@@ -371,7 +372,7 @@ pub struct JournalHead {
     pub stable: StableWhen,
 }
 
-/// Size of the head: magic, run, start, len, grain, worker, when writes are stable (0: acknowledged, 1: flushed),
+/// Size of the header: magic, run, start, len, grain, worker, when writes are stable (0: acknowledged, 1: flushed),
 /// CRC32C. Entries: generation (top bit: acknowledged), offset, len, CRC32C; for a flush: its number, zero, zero. All
 /// numbers are little-endian.
 pub const HEAD_BYTES: usize = 52;
@@ -385,7 +386,7 @@ pub fn journal_name(worker: u32) -> String {
 }
 
 /// Records which writes were sent and which were acknowledged. Written in batches, never synced: it survives the end of
-/// this process, but not of this machine. The target is what crashes.
+/// this process, but not a crash of this machine. What is expected to crash is the target.
 pub struct Journal {
     file: File,
     path: PathBuf,
@@ -396,7 +397,7 @@ impl Journal {
     /// Creates a new file `worker-N.journal` in `folder`.
     ///
     /// # Errors
-    /// The folder or file can't be created, or the file exists already: it may be the only evidence of an earlier run.
+    /// The folder or file can't be created, or the file already exists: it may be the only evidence of an earlier run.
     pub fn create(folder: &Path, head: JournalHead) -> io::Result<Journal> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join(journal_name(head.worker));
@@ -408,7 +409,7 @@ impl Journal {
         Journal::begin(file, path, head)
     }
 
-    /// Begins a journal in this empty file; errors name it as `path`.
+    /// Begins a journal in this empty file, which errors refer to as `path`.
     ///
     /// # Errors
     /// The file can't be written.
@@ -469,7 +470,7 @@ impl Journal {
     }
 }
 
-/// Why bytes are not a valid head of a journal.
+/// Why bytes are not a valid journal header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalHeadError {
     /// Too few bytes.
@@ -489,10 +490,10 @@ pub enum JournalHeadError {
     Sizes,
 }
 
-/// Parses a head.
+/// Parses a header.
 ///
 /// # Errors
-/// The bytes are not a valid head.
+/// The bytes are not a valid header.
 pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, JournalHeadError> {
     let Some(head) = bytes.get(..HEAD_BYTES) else {
         return Err(JournalHeadError::Short);
@@ -532,7 +533,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, JournalHeadError> {
     }
 }
 
-/// Parses an entry; `None` where the journal is truncated or damaged: nothing after that point is trusted.
+/// Parses an entry; `None` where the journal is truncated or damaged. Nothing after that point is trusted.
 pub fn parse_entry(bytes: &[u8]) -> Option<JournalEntry> {
     let entry = bytes.get(..ENTRY_BYTES)?;
     let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
@@ -565,7 +566,7 @@ mod tests {
 
     /// Every kind of damage is distinguished.
     #[test]
-    fn findings() {
+    fn every_kind_of_damage_is_distinguished() {
         let mut grain = [7; 512];
         seal(&mut grain, 4096, 3, 99);
         assert_eq!(
@@ -586,9 +587,9 @@ mod tests {
         }
     }
 
-    /// An older version of a block is detected, and a failed write makes any content acceptable.
+    /// An older version of a block is detected; after a failed write, any content is acceptable.
     #[test]
-    fn stale_blocks_are_found() {
+    fn stale_blocks_are_detected() {
         let mut ledger = Ledger::new(0, 65536, 512, 1, None);
         let (mut old, mut new) = ([1; 1024], [2; 1024]);
         assert_eq!(
@@ -618,7 +619,7 @@ mod tests {
         assert!(ledger.check_read(1024, &old[512..]).is_some());
     }
 
-    /// Written zeros are expected, trimmed blocks may hold anything, and checked and wrong bytes are totalled.
+    /// Written zeros are expected, trimmed blocks may hold anything, and bytes checked and found wrong are totalled.
     #[test]
     fn zeros_and_trims_are_verified() {
         let mut ledger = Ledger::new(0, 65536, 512, 1, None);
@@ -650,9 +651,9 @@ mod tests {
         );
     }
 
-    /// Truncated or damaged journals are read up to that point, and every byte of a head is checked.
+    /// Truncated or damaged journals are read up to that point, and every byte of a header is checked.
     #[test]
-    fn damaged_journals() {
+    fn damaged_journals_are_read_up_to_the_damage() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("journals");
         let stable = StableWhen::Flushed;

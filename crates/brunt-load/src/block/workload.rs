@@ -34,7 +34,7 @@ pub const QUEUE_DEPTH_MAX: u32 = 4096;
 pub const WORKERS_MAX: u32 = 256;
 /// Maximum number of block sizes, and of hot zones.
 pub const CHOICES_MAX: usize = 64;
-/// Idle time in milliseconds after which the kernel's polling thread sleeps.
+/// Idle time, in milliseconds, after which the kernel's polling thread sleeps.
 const SQPOLL_IDLE_MS: u32 = 100;
 
 /// A workload.
@@ -431,7 +431,7 @@ pub struct VerifySettings {
 }
 
 impl Workload {
-    /// Checks the workload independently of a device.
+    /// Checks the workload without regard to a device.
     ///
     /// # Errors
     /// The first invalid key.
@@ -691,7 +691,7 @@ impl Workload {
     /// Checks the workload against a device; returns the byte range that it uses there.
     ///
     /// # Errors
-    /// The first key that does not fit.
+    /// The first key that doesn't fit.
     pub fn check_device(&self, info: &DeviceInfo) -> Result<(u64, u64), WorkloadError> {
         self.check()?;
         let block = u64::from(info.block_bytes);
@@ -787,12 +787,12 @@ impl Workload {
         self.read < 1.0
     }
 
-    /// Changes it to one that only reads.
+    /// Makes it read-only.
     pub(super) fn only_reads(&mut self) {
         (self.read, self.trim, self.write_zeroes, self.flush_every) = (1.0, 0.0, 0.0, 0);
     }
 
-    /// Returns the duration of a run as far as known, and whether that is exact.
+    /// Returns the duration of a run as far as it is known, and whether it is exact.
     pub fn time(&self) -> (Duration, bool) {
         let ramp = self.ramp_up.map_or(Duration::ZERO, |ramp| ramp.time.0);
         let stop = &self.stop;
@@ -846,7 +846,7 @@ impl Workload {
     }
 }
 
-/// Returns `base` in this mode. `Auto` without a choice uses interrupts.
+/// Returns `base` in this mode. If `Auto` has not been resolved, it means interrupts.
 pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
     match mode {
         RingMode::Interrupt | RingMode::Auto => base,

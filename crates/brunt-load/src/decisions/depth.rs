@@ -1,17 +1,18 @@
-//! Finds the queue depth that saturates the target, such as the bandwidth-delay product of a link or the number of
-//! servers of an array, or the maximum depth at which a percentile of the response time stays below a limit. Pure: it
-//! proposes depths and receives their results.
+//! Finds the queue depth that saturates the target, which depends, for example, on the bandwidth-delay product of a
+//! link or the number of servers of an array; or the maximum depth at which a percentile of the response time stays
+//! below a limit. Pure: it proposes depths and is given their results.
 //!
-//! The rule: extra depth without a gain only adds waiting and is not chosen; all trials are reported with the choice.
+//! The rule: additional depth without a gain only adds waiting, so it is not chosen; all trials are reported with the
+//! choice.
 
 use brunt_result::choice::{DepthChoice, DepthTrial};
 
-/// Minimum gain from deeper queues for the search to continue.
+/// Minimum gain from a deeper queue that keeps the search going.
 const GAIN_MIN: f64 = 1.03;
 /// Share of the best throughput that the chosen depth has to reach.
 const ENOUGH: f64 = 0.97;
 
-/// Chooses from the trials the smallest depth that is good enough.
+/// Chooses the smallest depth among the trials that is good enough.
 ///
 /// # Panics
 /// If there are no trials.
@@ -63,7 +64,7 @@ fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
     }
 }
 
-/// Returns the next depth to try for a limit: doubles until a trial exceeds it, then bisects.
+/// Returns the next depth to try for a limit: doubles until a trial exceeds the limit, then bisects.
 fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
     let broken = trials
         .iter()
@@ -87,13 +88,13 @@ fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
 pub struct RunningDepthSearch {
     next: Option<u32>,
     max: u32,
-    /// A limit has to be kept.
+    /// Whether there is a limit to keep.
     promised: bool,
     trials: Vec<DepthTrial>,
 }
 
 impl RunningDepthSearch {
-    /// Begins at `from` and doubles, up to `max`; with a limit (`promised`), bisects once a trial breaks it.
+    /// Starts at `from` and doubles, up to `max`; with a limit (`promised`), bisects once a trial exceeds it.
     ///
     /// # Panics
     /// If `from` is zero or greater than `max`.
@@ -107,7 +108,7 @@ impl RunningDepthSearch {
         }
     }
 
-    /// Returns the least number of trials of a search, whatever the target can do.
+    /// Returns the minimum number of trials in a search, whatever the target can do.
     pub fn trials_min(from: u32, max: u32, promised: bool) -> u32 {
         let trials = |limit: u32| {
             let mut search = RunningDepthSearch::new(from, max, promised);
@@ -149,7 +150,7 @@ impl RunningDepthSearch {
         }
     }
 
-    /// Returns the smallest depth that is good enough, or the greatest that kept the limit.
+    /// Returns the smallest depth that is good enough, or the greatest one that kept the limit.
     ///
     /// # Panics
     /// If nothing was tried.
@@ -175,9 +176,10 @@ mod tests {
         rates.iter().enumerate().map(trial).collect()
     }
 
-    /// The smallest depth that is as good as any is chosen; one trial without a gain does not end the search, two do.
+    /// The smallest depth that is as good as any is chosen; a single trial without a gain does not end the search, but
+    /// two do.
     #[test]
-    fn the_smallest_sufficient_depth() {
+    fn the_smallest_sufficient_depth_is_chosen() {
         let check = |rates: &[f64], over: bool, depth: u32| {
             let trials = tried(rates);
             assert_eq!(is_over(&trials), over, "{rates:?}");
@@ -192,9 +194,9 @@ mod tests {
         check(&[0.0, 0.0, 0.0], false, 1);
     }
 
-    /// A limit that holds up to some depth is narrowed down to that depth, wherever the search begins.
+    /// A limit that holds up to some depth is narrowed down to that depth, wherever the search starts.
     #[test]
-    fn the_deepest_that_keeps_a_promise() {
+    fn the_greatest_depth_that_keeps_a_limit_is_found() {
         let check = |from: u32, holds_to: u32, expected: u32, tried: &[u32]| {
             let mut search = RunningDepthSearch::new(from, 64, true);
             while let Some(depth) = search.next_depth() {

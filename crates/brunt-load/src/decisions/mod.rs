@@ -1,8 +1,7 @@
-//! Runs a load and makes the decisions that involve all its workers: whether a run is in steady state, the
-//! highest rate within a latency limit, the queue depth that saturates the target. Called by studies and
-//! benchmarks.
+//! Runs a load and makes the decisions that involve all its workers: whether a run is in steady state, the highest rate
+//! within a latency limit, the queue depth that saturates the target. Called by studies and benchmarks.
 //!
-//! The rule: decisions are made here, once for all kinds of loads, based only on merged intervals and
+//! The rule: decisions are made here, in one place for all kinds of loads, and are based only on merged intervals and
 //! outcomes. A load is controlled by a [`RunOrder`] and by [`LoadCommand`]s.
 
 pub mod depth;
@@ -29,9 +28,10 @@ use steady::Rounds;
 
 /// Highest rate that a search tries, in requests per second.
 const RATE_MAX: f64 = 1e8;
-/// Ramp-up before a depth trial if the load has none: a connection's window has to open.
+/// Ramp-up before a depth trial if the load has none, because a connection's window has to open.
 const DEPTH_RAMP: Duration = Duration::from_millis(500);
-/// A rate trial skips requests that are late by this multiple of the search's limit, so a hopeless trial ends early.
+/// A rate trial skips requests that are late by this multiple of the search's limit, so that a hopeless trial ends
+/// early.
 const HOPELESS: u32 = 100;
 const HOPELESS_MIN: Duration = Duration::from_millis(100);
 
@@ -53,10 +53,11 @@ pub struct Ran {
     pub finished: Finished,
 }
 
-/// A run of an experiment: the decisions on the way, and the run that counts.
+/// A run of an experiment: the decisions along the way, and the run that counts.
 #[derive(Debug)]
 pub struct Measured {
-    /// The outcome of the run; after a rate search, that of the answer's trial, or of the last if none kept the limit.
+    /// The outcome of the run. After a rate search, that of the trial at the highest rate that kept the limit, or of
+    /// the last trial if none did.
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several; empty if interrupted before the run began.
     pub jobs: Vec<Outcome>,
@@ -64,9 +65,9 @@ pub struct Measured {
     pub finished: Finished,
     /// The highest rate that kept the limit of a rate search.
     pub rate_found: Option<f64>,
-    /// Number of the rate search's trial that the run is, from 0; 0 for all others.
+    /// Index of the rate search's trial that the run is, from 0; 0 without a search.
     pub trial: u32,
-    /// The queue depth, found now or known before.
+    /// The queue depth, either found now or already known.
     pub depth: Option<DepthChoice>,
     /// What was prepared for it; `None` if interrupted before the run began.
     pub prepared: Option<PreparedLoad>,
@@ -96,7 +97,7 @@ impl WorkersHandle for Driven {
     }
 }
 
-/// Executes one run as ordered, until it is done, steady, or `stop` is set; returns the results so far in every case.
+/// Executes a run as ordered, until it is done, steady, or `stop` is set; returns the results so far in every case.
 ///
 /// # Errors
 /// The run could not be prepared, or a worker failed.
@@ -134,11 +135,11 @@ pub fn run(
     })
 }
 
-/// Executes a run of an experiment. Finds the queue depth first if the load requests it and `known` has none, and
+/// Executes a run of an experiment. First finds the queue depth if the load requests that and `known` has none;
 /// searches for the rate if the load requests that.
 ///
 /// # Errors
-/// The same as [`run`].
+/// As for [`run`].
 pub fn measure(
     load: &dyn Load,
     on: &LoadTarget,
@@ -230,7 +231,8 @@ pub struct Settled {
     pub ring: Option<RingChoice>,
 }
 
-/// Determines the engine and mode of a load's rings: as stated, or measured now. `None` if `stop` was set meanwhile.
+/// Determines the engine and mode of a load's rings: as stated, or measured now. `None` if `stop` was set in the
+/// meantime.
 ///
 /// # Errors
 /// No engine works, or not even the default mode does.
@@ -254,12 +256,12 @@ pub fn settle(
     }
 }
 
-/// Returns true if something about a load's rings is measured before its first run.
+/// Returns true if anything about a load's rings is measured before its first run.
 pub fn is_measured(info: &LoadInfo) -> bool {
     info.engine == EngineNeed::Stated(EngineSetting::Auto) || info.ring == RingMode::Auto
 }
 
-/// Returns the minimum duration of one run of an experiment; a rate search is many trials.
+/// Returns the minimum duration of a run of an experiment; a rate search consists of many trials.
 pub fn run_time_min(info: &LoadInfo) -> Duration {
     match info.pace {
         Pace::Search(RateGoal {
@@ -282,10 +284,11 @@ pub fn search_time_min(info: &LoadInfo) -> Duration {
     (ramp_up + goal.time) * trials
 }
 
-/// Finds the queue depth; `None` if `stop` was set meanwhile. The trials use the load's own requests, including writes.
+/// Finds the queue depth; `None` if `stop` was set in the meantime. The trials use the load's own requests, including
+/// writes.
 ///
 /// # Errors
-/// The same as [`run`].
+/// As for [`run`].
 pub fn find_depth(
     load: &dyn Load,
     on: &LoadTarget,
@@ -319,11 +322,11 @@ pub fn find_depth(
     Ok(Some(search.answer()))
 }
 
-/// Finds the highest rate at which the limit is kept; returns the answer and every trial. Each trial is a run of the
+/// Finds the highest rate at which the limit is kept; returns that rate and every trial. Each trial is a run of the
 /// load's own length. An interrupted search has no answer, and its last trial is the one that was cut short.
 ///
 /// # Errors
-/// The same as [`run`].
+/// As for [`run`].
 pub fn find_rate(
     load: &dyn Load,
     on: &LoadTarget,

@@ -1,5 +1,5 @@
-//! Finds the highest rate within a latency limit ("p99 under 5 ms"): doubles the rate until a trial fails,
-//! then bisects. Pure: it proposes rates and receives verdicts; the caller runs the trials.
+//! Finds the highest rate within a latency limit ("p99 under 5 ms"): doubles the rate until a trial fails, then
+//! bisects. Pure: it proposes rates and is given verdicts; the caller runs the trials.
 
 /// Maximum number of trials: 2^40 by doubling, and as many bisections as the finest tolerance needs.
 pub const TRIALS_MAX: u32 = 60;
@@ -16,7 +16,7 @@ pub struct RateSearch {
 }
 
 impl RateSearch {
-    /// Begins at `rate`, never exceeds `rate_max`, and ends when the relative error is at most `tolerance`.
+    /// Starts at `rate`, never exceeds `rate_max`, and ends when the relative error is at most `tolerance`.
     pub fn new(rate: f64, rate_max: f64, tolerance: f64) -> RateSearch {
         RateSearch {
             passed: None,
@@ -28,9 +28,9 @@ impl RateSearch {
         }
     }
 
-    /// Returns the least number of trials of a search, whatever the target can do.
+    /// Returns the minimum number of trials in a search, whatever the target can do.
     pub fn trials_min(rate: f64, rate_max: f64, tolerance: f64) -> u32 {
-        // All rates but the first keep the limit: no other search needs fewer bisections.
+        // All rates except the first keep the limit: no other search needs fewer bisections.
         let mut search = RateSearch::new(rate, rate_max, tolerance);
         while search.next_rate().is_some() {
             search.report(search.trials > 0);
@@ -43,7 +43,7 @@ impl RateSearch {
         let close = match (self.passed, self.failed) {
             (Some(passed), Some(failed)) => failed - passed <= self.tolerance * failed,
             (Some(passed), None) => passed >= self.rate_max,
-            // Below a thousandth of a request per second, the search gives up.
+            // The search gives up below a thousandth of a request per second.
             (None, Some(failed)) => failed <= 1e-3,
             (None, None) => false,
         };
@@ -84,9 +84,9 @@ mod tests {
         (search.answer(), search.trials)
     }
 
-    /// The answer is below the limit and within the tolerance of it, starting from either side.
+    /// The answer is below the limit and within the tolerance of it, whichever side the search starts from.
     #[test]
-    fn finds_the_limit() {
+    fn the_answer_is_within_the_tolerance_of_the_limit() {
         for limit in [0.7, 950.0, 1000.0, 123_456.0, 7e8] {
             for from in [1.0, 1000.0, 1e6] {
                 let (answer, trials) = search(limit, from, 0.01);
@@ -100,9 +100,9 @@ mod tests {
         }
     }
 
-    /// No search takes fewer trials than the least number, and some take just as many.
+    /// No search takes fewer trials than the minimum, and some take exactly that many.
     #[test]
-    fn the_least_number_of_trials() {
+    fn no_search_needs_fewer_trials_than_the_minimum() {
         for tolerance in [0.01, 0.05, 0.2] {
             let least = RateSearch::trials_min(1000.0, 1e9, tolerance);
             let limits = (1..200).map(|limit| f64::from(limit) * 50.0);
@@ -113,7 +113,7 @@ mod tests {
 
     /// The search ends for a target that never keeps the limit, and for one that always does.
     #[test]
-    fn ends_always() {
+    fn a_search_always_ends() {
         assert_eq!(search(0.0, 1000.0, 0.02).0, None);
         assert_eq!(search(f64::MAX, 1000.0, 0.02).0, Some(1e9));
     }

@@ -1,7 +1,7 @@
-//! Detects the steady state of a run. The default is that of throughput by SNIA's Solid State Storage Performance Test
-//! Specification: over a window of five rounds the values range within 20 % of their mean, and the slope of the
-//! least-squares line accounts for at most 10 % of it. Other rules are those of fio (`steadystate`). Pure except for
-//! the rounds, which are built from merged intervals.
+//! Detects the steady state of a run. The default criterion is the one for throughput from SNIA's Solid State Storage
+//! Performance Test Specification: over a window of five rounds, the values range within 20 % of their mean, and the
+//! slope of the least-squares line accounts for at most 10 % of it. Other rules are those of fio (`steadystate`). Pure
+//! except for the rounds, which are built from merged intervals.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl SteadyState {
         }
     }
 
-    /// Adds the figure of a round; returns true if the state is steady now.
+    /// Adds a round's figure; returns true if the state is now steady.
     pub fn round(&mut self, value: f64) -> bool {
         self.rounds += 1;
         if self.window.len() == self.rule.window {
@@ -159,7 +159,7 @@ mod tests {
 
     /// Both halves of the rule apply, and old rounds are dropped.
     #[test]
-    fn snia_rule() {
+    fn both_criteria_of_snia_apply() {
         let check = |rounds: &[f64], steady| {
             let mut state = SteadyState::default();
             let last = rounds.iter().map(|value| state.round(*value)).last();
@@ -180,7 +180,7 @@ mod tests {
 
     /// fio's rules: the maximum deviation from the mean, and the slope per round.
     #[test]
-    fn other_rules() {
+    fn deviation_and_slope_rules_work_as_in_fio() {
         let check = |deviation: Option<f64>, slope: Option<f64>, rounds: &[f64], steady| {
             let rule = SteadyRule {
                 window: 4,
@@ -204,7 +204,7 @@ mod tests {
 
     /// Rounds begin after the skipped intervals, and use the requested figure.
     #[test]
-    fn rounds_have_their_figure() {
+    fn rounds_start_after_the_skipped_intervals() {
         let rule = SteadyRule {
             window: 2,
             figure: SteadyFigure::ServiceTime,
@@ -233,7 +233,7 @@ mod tests {
                 waiting: brunt_core::Histogram::default(),
             }
         };
-        // The rate is never steady, the service time always: 3 intervals, then two rounds of 2.
+        // The rate is never steady, the service time always is: 3 intervals, then two rounds of 2.
         let ends: Vec<Option<Stopped>> = (0..7)
             .map(|index| rounds.judge(&interval(index, 1 << index)))
             .collect();

@@ -1,4 +1,4 @@
-//! Tests of real loads of every kind, and of the decisions that involve all their workers.
+//! Tests of real loads of every kind, and of the decisions that involve all of their workers.
 
 use super::*;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ fn requests(count: u64) -> StopCondition {
     }
 }
 
-/// Runs a load that is only known through its line in the table.
+/// Runs a load that is known only through its line in the table.
 #[test]
-fn a_load_needs_a_file_and_a_line() {
+fn a_load_known_only_by_its_table_entry_runs() {
     let (_, load) = (load_kind("nap").unwrap().read)("naps = 5", &LoadContext::default())
         .unwrap()
         .remove(0);
@@ -78,7 +78,7 @@ fn a_load_needs_a_file_and_a_line() {
     assert_eq!(ran.unwrap().outcome.stopped, Stopped::Interrupted);
 }
 
-/// A ring mode is also chosen for more workers than fit in their inbox.
+/// A ring mode is chosen even if there are more workers than fit in their inbox.
 #[test]
 fn a_ring_is_chosen_for_many_workers() {
     let many = Workload {
@@ -187,11 +187,11 @@ fn what_a_load_cannot_do_is_refused_by_type() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// The search finds that four requests saturate the array's servers, and one does not.
+/// The search finds that four requests saturate the array's servers, and that one does not.
 #[test]
-fn an_arrays_servers_are_found() {
+fn a_depth_search_finds_the_servers_of_an_array() {
     let mut said = String::new();
-    // Extra delays on a busy machine matter less when the base delay is longer.
+    // Additional delays on a busy machine matter less when the base delay is longer.
     for slower in [1, 2, 4, 8, 16] {
         let url = format!("memory:16MiB?delay=const:{}ms,servers=4", 2 * slower);
         let search = Search {
@@ -229,7 +229,7 @@ fn an_arrays_servers_are_found() {
 
 /// One server of 5 ms answers within 23 ms if at most four requests are outstanding.
 #[test]
-fn a_depth_keeps_a_limit() {
+fn a_depth_search_keeps_a_latency_limit() {
     let search = |limit: u64| {
         let limit = Some(Span(Duration::from_millis(limit)));
         let time = Span(Duration::from_millis(200));
@@ -257,7 +257,7 @@ fn a_depth_keeps_a_limit() {
         measured.depth.unwrap()
     };
     let found = search(23);
-    // Extra delays on a busy machine reduce the depth, never increase it.
+    // Additional delays on a busy machine reduce the depth, never increase it.
     assert!((1..=4).contains(&found.queue_depth), "{}", found.said());
     assert!(
         found.trials.iter().any(|trial| trial.kept == Some(false)),
@@ -305,7 +305,8 @@ fn a_rate_search_ends_at_what_the_device_can_do() {
         .unwrap()
     };
     let found = search(Duration::from_millis(100));
-    // Fifty per second is the maximum for one server of 20 ms; in a short trial at a higher rate the queue stays short.
+    // Fifty per second is the maximum for one server with 20 ms; in a short trial at a higher rate the queue stays
+    // short.
     assert!(
         found
             .rate_found
@@ -318,7 +319,7 @@ fn a_rate_search_ends_at_what_the_device_can_do() {
 }
 
 #[test]
-fn shares_add_up() {
+fn shares_of_workers_add_up() {
     for (all, workers) in [(0, 1), (10, 3), (2, 5), (u64::MAX, 7)] {
         let sum: u64 = (0..workers).map(|worker| share(all, worker, workers)).sum();
         assert_eq!(sum, all);

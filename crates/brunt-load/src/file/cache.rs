@@ -1,9 +1,10 @@
 //! Measures the influence of the page cache on a phase, and looks up properties of a directory's file system.
 //!
-//! Reads: the kernel counts per thread what was requested (`rchar`) and what was fetched from storage for it
+//! Reads: per thread, the kernel counts the bytes requested (`rchar`) and the bytes fetched from storage for them
 //! (`read_bytes`), including read-ahead. The difference came from the cache. This works on every file system and needs
-//! no privilege, whereas mincore and cachestat report what is cached, not what was served from the cache. Writes always
-//! go to the cache first; what matters is whether the phase waited for the medium, so its fsync time is reported.
+//! no privileges, whereas mincore and cachestat report what is cached, not what was served from the cache. Writes
+//! always go to the cache first; what matters is whether the phase waited for the medium, so its fsync time is
+//! reported.
 
 use std::path::Path;
 
@@ -25,7 +26,7 @@ impl ThreadIo {
         })
     }
 
-    /// The share of `bytes` that was not fetched from storage between the two readings.
+    /// The share of `bytes` that was not fetched from storage between two readings.
     pub(super) fn cached_share(
         before: Option<ThreadIo>,
         after: Option<ThreadIo>,
@@ -44,7 +45,7 @@ pub(super) fn memory_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Returns the processor's name as a virtual machine sees it; `None` on a physical machine.
+/// Returns the CPU's name as a virtual machine sees it; `None` on a physical machine.
 pub(super) fn virtual_processor() -> Option<String> {
     virtual_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
 }
@@ -63,7 +64,7 @@ fn virtual_in(processors: &str) -> Option<String> {
         .flatten()
 }
 
-/// Returns the type of a directory's file system, as mount(8) names it.
+/// Returns the type of a directory's file system, as named by mount(8).
 pub(super) fn kind_of(directory: &Path) -> String {
     let directory = directory
         .canonicalize()
@@ -79,7 +80,7 @@ fn kind_in(mounts: &str, directory: &Path) -> String {
         let (Some(place), Some(kind)) = (words.next(), words.next()) else {
             continue;
         };
-        // If two mounts share a mount point, the later one hides the earlier one.
+        // If two mounts have the same mount point, the later one hides the earlier one.
         if directory.starts_with(place.replace("\\040", " ")) && place.len() >= found.1 {
             found = (kind, place.len());
         }
@@ -97,7 +98,7 @@ mod tests {
 
     /// The mount with the longest matching path applies.
     #[test]
-    fn kinds() {
+    fn the_mount_with_the_longest_matching_path_applies() {
         let mounts = "/dev/a / ext4 rw 0 0\nt /tmp tmpfs rw 0 0\nn /tmp/my\\040nfs nfs4 rw 0 0\nt /tmp tmpfs rw 0 0\n";
         let check =
             |directory: &str, kind: &str| assert_eq!(kind_in(mounts, Path::new(directory)), kind);
@@ -108,9 +109,9 @@ mod tests {
         assert!(memory_bytes() > 1 << 20);
     }
 
-    /// Guests are recognized; emulated processors have their own names.
+    /// Guests are recognized; emulated CPUs have their own names.
     #[test]
-    fn virtual_machines_are_known() {
+    fn virtual_machines_are_recognized() {
         let text = |flags: &str| {
             format!("model name\t: QEMU TCG CPU version 2.5+\nflags\t\t: fpu {flags} sse\n")
         };
@@ -122,9 +123,9 @@ mod tests {
         assert_eq!(virtual_in("processor: 0\n"), None);
     }
 
-    /// Shares refer to the bytes read, and read-ahead beyond them doesn't make the share negative.
+    /// Shares refer to the bytes read, and read-ahead beyond those doesn't make a share negative.
     #[test]
-    fn shares() {
+    fn read_ahead_does_not_make_a_cached_share_negative() {
         let at = |fetched_bytes| Some(ThreadIo { fetched_bytes });
         let check = |fetched: u64, bytes, share| {
             assert_eq!(

@@ -1,5 +1,5 @@
-//! Makes each phase on a file system a load. The phases of a file system share its folder and data file, so one phase
-//! can read what another wrote.
+//! Turns each phase on a file system into a load. The phases of a file system share its folder and data file, so that
+//! one phase can read what another wrote.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -26,7 +26,7 @@ use crate::load::{
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "file";
 
-/// Its entry there.
+/// Its entry in that table.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "Bonnie's phases on a mounted file system: characters, blocks, seeks and names",
@@ -74,7 +74,7 @@ impl FileLoad {
         settings.phases.iter().map(load).collect()
     }
 
-    /// Returns the same phase on these hosts, each with its own folder.
+    /// Returns the same phase on these hosts, each with a folder of its own.
     #[must_use]
     pub fn on_hosts(&self, hosts: Vec<String>) -> FileLoad {
         let settings = FileSystemLoad {
@@ -249,7 +249,7 @@ impl HostedLoad for FileLoad {
         }
     }
 
-    /// One thread reports for all.
+    /// A single thread reports for all.
     fn reporters(&self) -> u32 {
         1
     }
@@ -273,7 +273,7 @@ impl HostedLoad for FileLoad {
 }
 
 impl FileLoad {
-    /// Prepares what the phase needs. This may take long, so `stop` is forwarded meanwhile.
+    /// Prepares what the phase needs. Because this may take long, `stop` is forwarded in the meantime.
     fn make_ready(&self, commands: &Commands, stop: &AtomicBool) -> Result<(), LoadError> {
         let mut system = self.system();
         let system = system.as_mut().expect("opened before its first run");

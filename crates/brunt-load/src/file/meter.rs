@@ -1,5 +1,5 @@
-//! Measures each request of a phase and reports intervals. The phase is a closed loop with one request outstanding: the
-//! end of one request is the start of the next.
+//! Measures each request of a phase and reports intervals. A phase is a closed loop with one request outstanding: the
+//! end of a request is the start of the next.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::record::Recorder;
 pub(super) struct Meter<'a> {
     commands: &'a Commands,
     recorder: &'a mut dyn Recorder,
-    /// Zero: report everything at the end.
+    /// Zero means that everything is reported at the end.
     interval: Duration,
     begin: Nanos,
-    /// When it was ready to begin, which may be later than `begin`.
+    /// When it was ready to start, which may be later than `begin`.
     began: Nanos,
     last: Nanos,
     open: Interval,

@@ -1,10 +1,10 @@
-//! Load on a mounted file system, in Bonnie's role (papers/iscsi-performance-analysis, Figure 8; papers/spek.md, Figure
-//! 1): writes, rewrites and reads characters and blocks, seeks at random, and creates, looks up and unlinks files. Each
-//! [`FilePhase`] is a separate run with the usual figures, and reports the influence of the page cache ([`PageCache`]).
+//! Load on a mounted file system, in the role of Bonnie (papers/iscsi-performance-analysis, Figure 8; papers/spek.md,
+//! Figure 1): writes, rewrites and reads characters and blocks, seeks at random, and creates, looks up and unlinks
+//! files. Each [`FilePhase`] is a separate run with the usual figures, and reports the influence of the page cache
+//! ([`PageCache`]).
 //!
-//! Called by experiments with `[filesystems.NAME]`. The rule: it touches only files that it created. All
-//! files are in a new folder; the data file is unlinked as soon as it is open, so that not even SIGKILL
-//! leaves it behind.
+//! Called by experiments with `[filesystems.NAME]`. The rule: it touches only files that it created. All files are in a
+//! new folder; the data file is unlinked as soon as it is open, so that not even SIGKILL leaves it behind.
 
 mod cache;
 mod load;
@@ -38,7 +38,7 @@ use crate::record::Recorder;
 
 /// Size of the buffer for character I/O, as in a C library; a multiple of any disk's block size.
 const CHARACTERS_BYTES: usize = 4096;
-/// Size of writes outside measured time.
+/// Size of writes that are not measured.
 const FILL_BYTES: usize = 1 << 20;
 
 /// Why a phase failed or could not start.
@@ -68,7 +68,7 @@ pub enum FileSystemError {
 
 type Result<T> = std::result::Result<T, FileSystemError>;
 
-/// A newly created folder on the file system, and its files.
+/// A newly created folder on the file system, and the files in it.
 #[derive(Debug)]
 pub struct FileSystem {
     load: FileSystemLoad,
@@ -85,7 +85,7 @@ impl FileSystem {
     /// Creates the folder and the data file.
     ///
     /// # Errors
-    /// The directory does not exist, is not writable, or has no room.
+    /// The directory does not exist, is not writable, or has too little space.
     pub fn open(load: &FileSystemLoad) -> Result<FileSystem> {
         let directory = &load.directory;
         let os = |what| {
@@ -168,7 +168,7 @@ impl FileSystem {
     /// a seek, or a file.
     ///
     /// # Errors
-    /// The file system failed; figures of such a phase would be meaningless.
+    /// The file system failed, which makes the phase's figures meaningless.
     pub fn run(
         &mut self,
         phase: FilePhase,
@@ -239,10 +239,10 @@ impl FileSystem {
         ))
     }
 
-    /// Closes it and removes everything it created.
+    /// Closes it and removes everything that it created.
     ///
     /// # Errors
-    /// Something could not be removed, or another process put a file into our folder; the folder then stays.
+    /// Something could not be removed, or another process put a file into our folder, in which case the folder stays.
     pub fn close(mut self) -> Result<()> {
         self.clean()
     }
@@ -261,7 +261,7 @@ impl FileSystem {
         })
     }
 
-    /// Prepares what a phase needs, outside measured time; returns `false` if it was stopped.
+    /// Prepares what a phase needs, without measuring; returns `false` if it was stopped.
     ///
     /// # Errors
     /// The file system failed.
@@ -383,7 +383,7 @@ impl FileSystem {
                 break;
             }
             for _ in 0..len {
-                // Use each character, as Bonnie does, so the compiler can't remove the loop.
+                // Uses each character, as Bonnie does, so that the compiler can't remove the loop.
                 counts[usize::from(from.get(&self.file)?)] += 1;
             }
             meter.calls(std::mem::take(&mut from.calls));
@@ -400,8 +400,8 @@ impl FileSystem {
         })
     }
 
-    /// Makes one request per block of the file, in order, until the phase is over. `work` gets a buffer and the block's
-    /// offset and returns the number of system calls it made.
+    /// Issues one request per block of the file, in order, until the phase is over. `work` is given a buffer and the
+    /// block's offset, and returns the number of system calls that it made.
     fn each_block(
         &mut self,
         meter: &mut Meter<'_>,
@@ -522,7 +522,7 @@ impl FileSystem {
     }
 }
 
-/// Returns the current time on the clock that start times use.
+/// Returns the current time on the clock used for start times.
 fn since_epoch() -> Duration {
     Duration::from_nanos(Clock::Monotonic.now().0)
 }
@@ -549,7 +549,7 @@ struct Characters {
 }
 
 impl Characters {
-    /// Not inlined: this phase measures the cost of a call per character.
+    /// Not inlined, because this phase measures the cost of a call per character.
     #[inline(never)]
     fn put(&mut self, file: &File, byte: u8) -> io::Result<()> {
         self.buf[self.at] = byte;
@@ -583,7 +583,7 @@ impl Characters {
     }
 }
 
-/// Creates a folder with a name not yet in use.
+/// Creates a folder with a name that is not in use yet.
 fn own_folder(directory: &Path) -> io::Result<PathBuf> {
     for number in 0..1000 {
         let folder = directory.join(format!(".brunt-{}-{number}", std::process::id()));
@@ -599,7 +599,7 @@ fn own_folder(directory: &Path) -> io::Result<PathBuf> {
     ))
 }
 
-/// Creates a file and unlinks it at once.
+/// Creates a file and unlinks it immediately.
 fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
     let path = folder.join("data");
     let flags = if direct {
@@ -613,7 +613,7 @@ fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
         .create_new(true)
         .custom_flags(flags)
         .open(&path);
-    // Some file systems create the file before they refuse O_DIRECT, so always remove it.
+    // Some file systems create the file before they refuse O_DIRECT, so always unlink it.
     match (file, std::fs::remove_file(&path)) {
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
         (Ok(file), Ok(())) => Ok(file),
@@ -649,7 +649,7 @@ mod tests {
 
     /// Every phase does its work, in any order, and leaves nothing behind.
     #[test]
-    fn phases_do_their_work() {
+    fn every_phase_works_in_any_order() {
         let scratch = tempdir().unwrap();
         let directory = scratch.path();
         std::fs::write(directory.join("theirs"), "untouched").unwrap();
@@ -660,7 +660,7 @@ mod tests {
             };
             let mut system = FileSystem::open(&load).unwrap();
             let going = Commands::new();
-            // Backwards as well: each phase prepares what it needs.
+            // And in reverse order: each phase prepares what it needs.
             for phase in FilePhase::ALL
                 .into_iter()
                 .chain(FilePhase::ALL.into_iter().rev())
@@ -727,7 +727,7 @@ mod tests {
 
     /// A file that someone else put into our folder is kept and reported.
     #[test]
-    fn others_files_stay() {
+    fn a_file_of_another_process_is_kept_and_reported() {
         let scratch = tempdir().unwrap();
         let directory = scratch.path();
         let system = FileSystem::open(&small(directory)).unwrap();

@@ -1,5 +1,5 @@
-//! Empty files, created, looked up and unlinked by name in our own folder. Names are relative to its descriptor, so
-//! that only our files are unlinked even if the paths above change.
+//! Empty files, created, looked up and unlinked by name in our own folder. Names are relative to its file descriptor,
+//! so that only our files are unlinked even if the path above changes.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -41,7 +41,7 @@ impl Names {
         })
     }
 
-    /// Creates or removes files until all exist or none does. Returns false if interrupted.
+    /// Creates or removes files until all of them exist, or none does. Returns false if interrupted.
     pub(super) fn make(&mut self, there: bool, commands: &Commands) -> io::Result<bool> {
         for index in 0..self.count {
             if self.there[index as usize] == there {
@@ -64,7 +64,7 @@ impl Names {
         self.folder.sync_all()
     }
 
-    /// Returns the index of every file once, in name order or shuffled.
+    /// Returns the index of every file once, either in name order or shuffled.
     pub(super) fn order(&self, phase: FilePhase, seed: u64) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.count as u32).collect();
         if matches!(
@@ -149,7 +149,7 @@ mod tests {
 
     /// A random order visits every file once, and is neither ascending nor descending.
     #[test]
-    fn every_file_once() {
+    fn a_random_order_visits_every_file_once() {
         let names = Names {
             folder: File::open("/").unwrap(),
             there: Vec::new(),

@@ -140,7 +140,7 @@ impl FilePhase {
         }
     }
 
-    /// Returns true if it uses the data file, not file names.
+    /// Returns true if it uses the data file rather than file names.
     pub fn uses_file(self) -> bool {
         self <= FilePhase::Seeks
     }
@@ -201,7 +201,7 @@ impl FileSystemLoad {
         }
     }
 
-    /// Checks the settings independently of the directory.
+    /// Checks the settings without regard to the directory.
     ///
     /// # Errors
     /// The first invalid key.
@@ -275,9 +275,9 @@ fn second() -> Span {
 mod tests {
     use super::*;
 
-    /// A one-line file selects all of Bonnie's phases, and mistakes name their key.
+    /// A single line in a file selects all of Bonnie's phases, and mistakes name their key.
     #[test]
-    fn settings() {
+    fn one_line_selects_all_phases_and_mistakes_name_their_key() {
         let load: FileSystemLoad = toml::from_str("directory = \"/x\"").unwrap();
         assert_eq!(
             (load.check(), &load),

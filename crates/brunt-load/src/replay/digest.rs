@@ -1,8 +1,8 @@
-//! A digest of requests that shows that two streams have the same operations, addresses and sizes, regardless of their
-//! order of completion. Fed by the pass before the start, by the reader and by the workers.
+//! A digest of requests which shows that two streams have the same operations, addresses and sizes, regardless of their
+//! order of completion. Fed by the survey before the start, by the reader and by the workers.
 //!
-//! The rule: each request is hashed with its position in the trace and the hashes are added up, so that a missing,
-//! duplicate or changed request is detected, whichever worker sent it. Not a protection against forgery.
+//! The rule: each request is hashed with its position in the trace, and the hashes are added up, so that a missing,
+//! duplicate or changed request is detected, whichever worker sent it. This does not protect against forgery.
 
 use brunt_block::Op;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ impl Digest {
         self.count += 1;
     }
 
-    /// Removes a request that was added before.
+    /// Removes a request that was added earlier.
     pub fn remove(&mut self, index: u64, op: Op, target: u16, offset: u64, len: u64) {
         self.sum = self.sum.wrapping_sub(hash(index, op, target, offset, len));
         self.count -= 1;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_change_shows_and_order_does_not() {
+    fn a_digest_shows_any_change_except_of_the_order() {
         let of = |requests: &[(u64, Op, u64, u64)]| {
             let mut digest = Digest::default();
             requests

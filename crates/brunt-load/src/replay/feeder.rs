@@ -2,7 +2,7 @@
 //! maximum size, and passes them on in bounded batches whose memory is reused. Started by [`super::ReplayLoad`] for
 //! each run, drained by [`super::stream`].
 //!
-//! The rule: at most [`BATCHES`] batches of [`BATCH_ROWS`] rows are ahead, however long the trace is.
+//! The rule: at most [`BATCHES`] batches of [`BATCH_ROWS`] rows are read ahead, however long the trace is.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -26,24 +26,24 @@ use crate::load::WorkloadError;
 const BATCH_ROWS: usize = 2048;
 /// Maximum number of batches ahead.
 const BATCHES: usize = 16;
-/// Total time that a finished run waits for the reader; what it reads then is only counted.
+/// Total time for which a finished run waits for the reader; anything read later is only counted.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How a request of a trace is changed for its target.
+/// How a request of a trace is changed to fit its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RowChange {
     /// Extended to whole blocks of the target.
     Rounded,
-    /// Its device is placed after another one of the trace.
+    /// Its device is placed behind another one of the trace.
     PutBehind,
-    /// Wrapped; its blocks now share addresses with others.
+    /// Wrapped around; its blocks now share addresses with others.
     Wrapped,
     /// Moved by `map = "scale"`.
     Scaled,
     /// Packed together with the other extents that the trace uses.
     Packed,
-    /// Split, because the target does not accept requests of this length.
+    /// Split, because the target doesn't accept requests of this length.
     InPieces,
 }
 
@@ -63,7 +63,7 @@ impl RowChange {
     }
 }
 
-/// A request that is ready to be sent at its time.
+/// A request to be sent at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplayRow {
     /// Time since the start, in nanoseconds of the trace, including earlier rounds of a loop.
@@ -74,11 +74,11 @@ pub(super) struct ReplayRow {
     pub(super) len: u64,
     pub(super) op: Op,
     pub(super) of: RowOrigin,
-    /// It has to be on stable storage before it completes.
+    /// Whether it has to be on stable storage before it completes.
     pub(super) fua: bool,
-    /// It is a whole request of the trace, or the last piece of one.
+    /// Whether it is a whole request of the trace, or the last piece of one.
     pub(super) is_last: bool,
-    /// Another host sends it.
+    /// Whether another host sends it.
     pub(super) is_foreign: bool,
     /// Identifies its content, if known from the trace.
     pub(super) content: Option<NonZeroU64>,
@@ -87,7 +87,7 @@ pub(super) struct ReplayRow {
 /// The device and target of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RowOrigin {
-    /// Index of its device among those with their own figures ([`Survey::told_apart`]).
+    /// Index of its device among those that have their own figures ([`Survey::told_apart`]).
     pub(super) device: u8,
     /// Number of its target.
     pub(super) target: u16,
@@ -111,7 +111,7 @@ pub(super) struct Feed {
     next: usize,
     failure: Option<WorkloadError>,
     thread: Option<JoinHandle<RowCounts>>,
-    /// The remaining part of [`WAIT_MAX`].
+    /// What is left of [`WAIT_MAX`].
     patience: Duration,
 }
 
@@ -120,7 +120,7 @@ pub(super) enum NextRow<'a> {
     Row(&'a ReplayRow),
     /// The reader is behind.
     NotYet,
-    /// No more rows.
+    /// There are no more rows.
     End,
 }
 
@@ -135,7 +135,7 @@ enum Batch {
 pub(super) struct FeederPlan {
     pub(super) settings: ReplaySettings,
     pub(super) routes: Routes,
-    /// The share of the trace that is sent here.
+    /// The share of the trace that is sent by this host.
     pub(super) share: Share,
     pub(super) survey: std::sync::Arc<Survey>,
     /// The targets' parts of the device.
@@ -146,8 +146,8 @@ pub(super) struct FeederPlan {
 }
 
 impl Feed {
-    /// Starts reading and waits for the first batch. Otherwise the first requests would be late, because the reader has
-    /// only just begun, and the whole run would be judged as late.
+    /// Starts reading, and waits for the first batch. Otherwise the first requests would be late, because the reader
+    /// has only just started, and the whole run would be judged as late.
     ///
     /// # Errors
     /// No thread could be created.
@@ -188,7 +188,7 @@ impl Feed {
         Ok(started)
     }
 
-    /// Returns the next row if it is available; it stays the next one until [`Feed::advance`]. Never waits.
+    /// Returns the next row if it is available; it remains the next one until [`Feed::advance`]. Never waits.
     #[inline]
     pub(super) fn peek(&mut self) -> NextRow<'_> {
         if self.next == self.rows.len() {
@@ -204,7 +204,7 @@ impl Feed {
         NextRow::Row(&self.rows[self.next])
     }
 
-    /// Moves past the next row.
+    /// Advances to the next row.
     #[inline]
     pub(super) fn advance(&mut self) {
         debug_assert!(self.next < self.rows.len(), "there was a next row");
@@ -220,7 +220,7 @@ impl Feed {
         self.receive(received)
     }
 
-    /// Waits for the next row or the end, but in total no longer than [`WAIT_MAX`]. For a worker that has nothing else
+    /// Waits for the next row or the end, but in total no longer than [`WAIT_MAX`]. For workers that have nothing else
     /// to do.
     pub(super) fn wait(&mut self) {
         let Some(fed) = self.fed.as_ref().filter(|_| self.next == self.rows.len()) else {
@@ -260,7 +260,7 @@ impl Feed {
         }
     }
 
-    /// Ends the reader; returns the counts of changed rows, and the reason if it ended early.
+    /// Ends the reader. Returns the counts of changed rows and, if it ended early, the reason.
     pub(super) fn finish(&mut self) -> (RowCounts, Option<WorkloadError>) {
         self.fed = None;
         let counts = match self.thread.take().map(JoinHandle::join) {
@@ -274,7 +274,7 @@ impl Feed {
 
 #[cfg(test)]
 impl Feed {
-    /// Creates a feed whose rows are supplied by the caller instead of a reader; it ends when the supplying closure is
+    /// Creates a feed whose rows are supplied by the caller instead of a reader. It ends when the supplying closure is
     /// dropped. `patience` is the total time to wait for rows.
     pub(super) fn by_hand(patience: Duration) -> (impl Fn(Vec<ReplayRow>) + Send, Feed) {
         let (feed, fed) = sync_channel(BATCHES);
@@ -309,11 +309,11 @@ struct Feeder {
     batch: Vec<ReplayRow>,
 }
 
-/// Why reading ends early.
+/// Why reading ended early.
 enum Stop {
     /// The receiver is gone.
     Unwanted,
-    /// A request where the trace had none before the start.
+    /// A request on a device, or at an address, for which the survey found none.
     Unknown,
     Failed(WorkloadError),
 }
@@ -370,7 +370,7 @@ impl Feeder {
         };
         let mut reader = open(&plan.settings).map_err(Stop::Failed)?;
         let mut selection = Selection::new(&plan.settings, &plan.routes);
-        // If the file grew since the survey, use only the part that was surveyed.
+        // If the file has grown since the survey, use only the part that was surveyed.
         let mut left = plan.survey.requests;
         while let Some((rows, devices)) = reader.next_rows().map_err(failed)? {
             for row in rows {
@@ -477,9 +477,10 @@ impl Feeder {
     }
 }
 
-/// Returns the content of the piece at offset `at` of a request: equal for equal requests, different for each piece.
+/// Returns the content number for the piece at offset `at` of a request: equal for equal requests, different for each
+/// piece.
 fn content_of_piece(content: NonZeroU64, at: u64) -> NonZeroU64 {
-    // The steps of Weyl's sequence in splitmix64: all pieces of one request differ.
+    // The increment of the Weyl sequence in splitmix64: all pieces of a request differ.
     let moved = content
         .get()
         .wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -1,4 +1,4 @@
-//! Judges how faithful a replay was from its measurements. Called once, when a run is over.
+//! Judges from its measurements how faithful a replay was. Called once, when a run is over.
 //!
 //! The rule: the limits are those of [`brunt_result::replay`]; every exceeded limit is explained in a sentence.
 
@@ -21,18 +21,18 @@ use super::settings::{AddressMap, ReplaySettings, ReplayTiming};
 use super::survey::Survey;
 use crate::load::WorkloadError;
 
-/// 1.36 √((n + m) / nm): the limit that the distance of two samples of one distribution stays below in 95 of 100 cases
-/// (Smirnov 1948; the asymptotic quantile of Kolmogorov's distribution).
+/// 1.36 √((n + m) / nm): in 95 of 100 cases, the distance between two samples of one distribution stays below this
+/// limit (Smirnov 1948; the asymptotic quantile of Kolmogorov's distribution).
 const KS_QUANTILE_95: f64 = 1.358;
 
-/// What was to be replayed.
+/// The replay as planned.
 pub(super) struct ReplayPlan<'a> {
     pub(super) settings: &'a ReplaySettings,
     pub(super) survey: &'a Survey,
     pub(super) routes: &'a Routes,
 }
 
-/// Judges a replay by its measurements.
+/// Judges a replay from its measurements.
 pub(super) fn judge(
     meter: &Meter,
     plan: &ReplayPlan<'_>,
@@ -141,7 +141,7 @@ fn devices(meter: &Meter, plan: &ReplayPlan<'_>) -> Vec<DeviceFidelity> {
     .collect()
 }
 
-/// Reasons why a replay is not faithful.
+/// Reasons why a replay isn't faithful.
 struct Reasons {
     worst: ReplayVerdict,
     said: Vec<String>,
@@ -153,7 +153,7 @@ impl Reasons {
         self.said.push(what);
     }
 
-    /// Degraded, or not a replay at all if it is `beyond` the limit.
+    /// The replay is degraded, or not a replay at all if it is `beyond` the limit.
     fn say_beyond(&mut self, beyond: bool, what: String) {
         self.say(
             if beyond {
@@ -228,7 +228,7 @@ impl Reasons {
         }
     }
 
-    /// Checks whether it reached the end of the trace.
+    /// Checks whether the replay reached the end of the trace.
     fn of_end(
         &mut self,
         fidelity: &ReplayFidelity,
@@ -270,7 +270,7 @@ impl Reasons {
         }
     }
 
-    /// Checks that no device has more requests than before the start.
+    /// Checks that no device has more requests than the survey found.
     fn of_devices(&mut self, meter: &Meter, survey: &Survey, settings: &ReplaySettings) {
         for (told, device) in survey.told.iter().zip(&meter.devices) {
             let beyond = device
@@ -289,7 +289,7 @@ impl Reasons {
         }
     }
 
-    /// Reports requests that should have been sent, as a share of those that the run reached.
+    /// Reports requests that should have been sent, as a share of those that the run got to.
     fn of_lost(&mut self, unsent: UnsentRequests, reached: u64) {
         let causes = [
             (
@@ -333,12 +333,12 @@ impl Reasons {
 
     /// `span_us` is the time from the first request to the last.
     fn of_times(&mut self, fidelity: &ReplayFidelity, span_us: f64) {
-        // In a short trace, a late request is not drift.
+        // In a short trace, a single late request is not drift.
         if let Some(drift) = fidelity.drift
             && drift.abs() > DRIFT_TRUE_MAX
             && drift.abs() * span_us > ISSUE_ERROR_TRUE_MAX_US
         {
-            // If it ran ahead, a lower speed doesn't help.
+            // If the replay ran ahead, a lower speed doesn't help.
             let slower = match drift > 0.0 {
                 true => format!(
                     "; replay it at a speed of {}",
@@ -386,12 +386,12 @@ fn replayed(meter: &Meter, speed: f64) -> Span {
     Span(Duration::from_millis((span_us(meter) * speed / 1e3) as u64))
 }
 
-/// Returns the estimated time for all requests at the rate of those sent, plus ten percent.
+/// Returns the estimated time for all requests, at the rate of those that were sent, plus ten percent.
 fn needed(meter: &Meter, sent: u64, planned: u64) -> Option<Span> {
     let (_, first) = meter.first?;
     let took = meter.last.1.0.saturating_sub(first.0) as f64;
     let all = took * planned as f64 / sent.max(1) as f64 * 1.1;
-    // One request has no pace.
+    // A single request has no pace.
     (took > 0.0).then(|| Span(Duration::from_millis((all / 1e6).ceil() as u64)))
 }
 
@@ -431,8 +431,8 @@ fn gaps(due: &Histogram, sent: &Histogram) -> Option<GapDistance> {
     })
 }
 
-/// Returns the largest difference of two cumulative distributions, comparing each with the other shifted by up to
-/// `slack` to either side.
+/// Returns the maximum difference between two cumulative distributions, comparing each with the other shifted by up to
+/// `slack` in either direction.
 fn ks(a: &Histogram, b: &Histogram, slack: u64) -> f64 {
     let beyond = |from: &Histogram, to: &Histogram| {
         let (all, mut below, mut worst) = (from.count().max(1) as f64, 0, 0.0f64);
@@ -443,7 +443,7 @@ fn ks(a: &Histogram, b: &Histogram, slack: u64) -> f64 {
         let (mut at, mut reached, whole) = (0, 0u64, to.count().max(1) as f64);
         for (value, count) in from.buckets() {
             below += count;
-            // A bucket's edge is at most 0.1 % off.
+            // A bucket's edge is off by at most 0.1 %.
             let limit = value.0.saturating_add(slack + value.0 / 1000);
             while at < other.len() && other[at].0 <= limit {
                 reached += other[at].1;
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_are_written_shortly() {
+    fn speeds_are_rounded_down_to_three_digits() {
         for (speed, said) in [
             (1.0, 1.0),
             (0.5, 0.5),

@@ -1,5 +1,5 @@
-//! Replays a trace on other hosts, each of which reads the whole trace and sends its share of the requests; their parts
-//! are judged as one replay.
+//! Replays a trace on other hosts, each of which reads the whole trace and sends its share of the requests; the hosts'
+//! parts are judged as a single replay.
 
 use brunt_block::OpenError;
 use brunt_block::table::Permit;
@@ -40,7 +40,7 @@ impl HostedLoad for ReplayLoad {
         }
     }
 
-    /// Returns the digest of all replayed requests, as they are in the trace.
+    /// Returns the digest of all replayed requests, in their original form from the trace.
     fn input_digest(&self) -> Result<Option<String>, WorkloadError> {
         Ok(Some(self.survey()?.digest.text()))
     }
@@ -71,7 +71,7 @@ impl HostedLoad for ReplayLoad {
 }
 
 impl ReplayLoad {
-    /// `None` if the trace has not been read, or no host has a part.
+    /// `None` if the trace has not been read, or if no host has a part.
     fn judge_parts(
         &self,
         parts: &[String],

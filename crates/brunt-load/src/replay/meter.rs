@@ -1,7 +1,7 @@
 //! Measures how faithful a replay is while it runs: issue errors, late requests by cause, reorderings, gaps and depth.
 //! Part of [`super::stream`]; [`super::fidelity`] judges the results.
 //!
-//! The rule: memory is allocated before the start and does not grow with the trace: the length of moments does.
+//! The rule: memory is allocated before the start and doesn't grow with the trace; instead, moments become longer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,13 +17,13 @@ use super::settings::ReplayTiming;
 use super::window::{Entry, LateCause};
 use crate::block::generator::Planned;
 
-/// Maximum number of moments in a run; beyond that, each becomes twice as long.
+/// Maximum number of moments in a run; when it is exceeded, each becomes twice as long.
 const MOMENTS_MAX: usize = 128;
 /// The initial length of a moment.
 const MOMENT_NANOS: u64 = 100_000_000;
-/// Upper bound of every count in a host's part of a replay.
+/// Upper limit for every count in a host's part of a replay.
 const COUNT_MAX: u64 = 1 << 53;
-/// Maximum number of simultaneous requests of the trace that are counted.
+/// Maximum number of concurrent requests in the trace that are counted.
 const TRACE_DEPTH_MAX: usize = 1 << 16;
 
 /// Sums over a part of the run.
@@ -38,7 +38,7 @@ struct Moment {
 }
 
 impl Moment {
-    /// Saturates, because another host's numbers may be arbitrary.
+    /// Saturates, because another host may send arbitrary numbers.
     fn add(&mut self, other: &Moment) {
         let sums = [
             (&mut self.arrived, other.arrived),
@@ -61,21 +61,21 @@ struct MomentAt {
     end: u64,
 }
 
-/// Requests of the trace by outcome. A request in pieces counts once, with its last piece.
+/// Requests of the trace, by outcome. A request sent in pieces counts once, with its last piece.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Fates {
     /// Given to a worker.
     given: u64,
     pub(super) sent: u64,
     dropped: u64,
-    /// Given to a worker only to be counted.
+    /// Given to a worker just to be counted.
     skipped: u64,
     /// Given to a worker and back, because the run ended before they were due; not included in `given`.
     given_back: u64,
 }
 
 impl Fates {
-    /// Adds those of another part of the same requests.
+    /// Adds the outcomes of another part of the same requests.
     fn merge(&mut self, other: &Fates) {
         let Fates {
             given,
@@ -106,23 +106,23 @@ impl Fates {
         small && given >= sent + skipped
     }
 
-    /// Returns the number of requests that the run reached and that were to be sent.
+    /// Returns the number of requests that the run got to and that should have been sent.
     pub(super) fn reached(&self) -> u64 {
         self.given + self.dropped
     }
 
-    /// Returns how many of the planned requests were missing from the trace, once everything in it was handed out.
+    /// Returns how many of the planned requests were missing from the trace, once everything in it has been handed out.
     /// Requests that were given back are not missing.
     pub(super) fn missing(&self, planned: u64) -> u64 {
         planned.saturating_sub(self.reached() + self.given_back)
     }
 
-    /// Returns the number of requests beyond those planned, for a device whose trace was changed after the start.
+    /// Returns how many requests exceed the plan, for a device whose trace was changed after the start.
     pub(super) fn beyond(&self, planned: u64) -> u64 {
         self.reached().saturating_sub(planned)
     }
 
-    /// Returns the requests that were not sent, out of those planned.
+    /// Returns the planned requests that were not sent.
     ///
     /// # Panics
     /// If more were sent or counted than were given, which is a bug.
@@ -148,7 +148,7 @@ impl Fates {
     }
 }
 
-/// The measurements of a device of the trace.
+/// The measurements for a device of the trace.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct DeviceMeter {
     pub(super) planned: Digest,
@@ -163,30 +163,30 @@ pub(super) struct DeviceMeter {
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Meter {
     start: Nanos,
-    /// Requests are due at certain times, instead of being sent as fast as possible.
+    /// Whether requests are due at certain times, rather than being sent as fast as possible.
     by_time: bool,
     /// Start of each target on the combined device.
     #[serde(skip)]
     begins: Vec<u64>,
     /// Devices with their own figures, if there are several.
     pub(super) devices: Vec<DeviceMeter>,
-    /// Writes and unmaps planned with FUA, and sent with FUA.
+    /// Writes and unmaps that were planned with FUA, and those that were sent with FUA.
     pub(super) forced_planned: u64,
     pub(super) forced_sent: u64,
-    /// Digests of planned and sent requests, whole or in pieces.
+    /// Digests of planned and of sent requests, whole or in pieces.
     pub(super) planned: Digest,
     pub(super) sent: Digest,
     pub(super) fates: Fates,
     pub(super) completed: u64,
-    /// Everything was handed out.
+    /// Whether everything was handed out.
     pub(super) ended: bool,
     pub(super) errors: Histogram,
     pub(super) gaps_due: Histogram,
     pub(super) gaps_sent: Histogram,
-    /// When the first and the last request were due and sent.
+    /// For the first and the last request: when it was due, and when it was sent.
     pub(super) first: Option<(Nanos, Nanos)>,
     pub(super) last: (Nanos, Nanos),
-    /// The highest index sent, and the latest time of all.
+    /// The highest index that was sent, and the latest time of all sends.
     highest_sent: Option<(u64, Nanos)>,
     pub(super) reordered: u64,
     pub(super) reordered_overlapping: u64,
@@ -197,16 +197,17 @@ pub(super) struct Meter {
     /// The moment that was used last.
     #[serde(skip)]
     moment: MomentAt,
-    /// The trace has response times.
+    /// Whether the trace has response times.
     has_responses: bool,
-    /// When arrived requests completed in the trace, on its clock; `None` if it has no response times.
+    /// When the requests handed out so far completed in the trace, on the trace's clock; `None` if it has no response
+    /// times.
     #[serde(skip)]
     trace_in_flight: Option<BinaryHeap<Reverse<u64>>>,
 }
 
 impl Meter {
-    /// `has_responses`: the trace has response times. `begins`: the start of each target. `devices`: the number of
-    /// devices with their own figures.
+    /// `has_responses`: whether the trace has response times. `begins`: the start of each target. `devices`: the number
+    /// of devices that have their own figures.
     pub(super) fn new(
         timing: ReplayTiming,
         has_responses: bool,
@@ -273,7 +274,7 @@ impl Meter {
         }
     }
 
-    /// Counts the outcome of a request, in total and for its device.
+    /// Counts the outcome of a request, both in total and for its device.
     #[inline]
     fn fate(&mut self, of: RowOrigin, count: impl Fn(&mut Fates)) {
         count(&mut self.fates);
@@ -288,7 +289,7 @@ impl Meter {
         self.fate(of, |fates| fates.given += 1);
     }
 
-    /// Counts a planned request that is not sent, or not completely, because it conflicts with one in flight.
+    /// Counts a planned request that is not sent, or only partly, because it conflicts with one in flight.
     #[cold]
     pub(super) fn dropped(&mut self, of: RowOrigin) {
         self.fate(of, |fates| fates.dropped += 1);
@@ -302,8 +303,8 @@ impl Meter {
         }
     }
 
-    /// Records a request that was given to a worker and will not be sent, because the run ends before it is due.
-    /// `arrived`: it was given to be sent, not only to be counted.
+    /// Records a request that was given to a worker but will not be sent, because the run ends before it is due.
+    /// `arrived`: it was given to be sent, not just to be counted.
     #[cold]
     pub(super) fn given_back(&mut self, index: u64, entry: &Entry, arrived: bool) {
         let Entry {
@@ -337,7 +338,7 @@ impl Meter {
     }
 
     /// Records a request given to a worker while `in_flight` requests are in flight. Returns the number of requests in
-    /// flight, here and in the trace.
+    /// flight here and in the trace.
     #[inline]
     pub(super) fn arrival(&mut self, row: &ReplayRow, due: Nanos, in_flight: usize) -> (u32, u32) {
         let trace_depth = match &mut self.trace_in_flight {
@@ -363,7 +364,8 @@ impl Meter {
         (in_flight as u32, trace_depth as u32)
     }
 
-    /// Returns true if a request is sent out of order: after a later one, or at a time before an earlier send.
+    /// Returns true if sending a request now is out of order: after a later request, or at an earlier time than another
+    /// send.
     #[inline]
     pub(super) fn is_out_of_order(&self, index: u64, at: Nanos) -> bool {
         self.highest_sent
@@ -420,7 +422,7 @@ impl Meter {
 
     #[cold]
     fn late(&mut self, entry: &Entry, at: Nanos) {
-        // If most of the delay occurred after it was handed out, the device did not accept it.
+        // If most of the delay came after it was handed out, the device didn't accept it.
         let before = entry.given.0.saturating_sub(entry.due.0);
         let late = &mut self.late;
         let count = match entry.cause {
@@ -490,7 +492,7 @@ impl Meter {
         self.start
     }
 
-    /// Returns true if another host's measurements are plausible, for this number of devices with their own figures.
+    /// Returns true if another host's measurements are plausible, given this number of devices with their own figures.
     pub(super) fn is_possible(&self, devices: usize) -> bool {
         let devices = if devices > 1 { devices } else { 0 };
         let counts = [self.planned.count(), self.sent.count(), self.completed];
@@ -533,7 +535,7 @@ impl Meter {
         }
     }
 
-    /// Adds the moments of another part of the same replay, using the longer of the two lengths.
+    /// Adds the moments of another part of the same replay, using the longer of the two moment lengths.
     pub(super) fn merge_moments(&mut self, other: &Meter) {
         let mut other = other.clone();
         while self.moment_nanos < other.moment_nanos {
@@ -552,7 +554,7 @@ impl Meter {
             .for_each(|(own, other)| own.add(other));
     }
 
-    /// Returns the measurements over time; moments without requests are omitted.
+    /// Returns the measurements over time, without the moments that have no requests.
     pub(super) fn moments(&self) -> Vec<ReplayMoment> {
         let seconds = |at: usize| (at as u64 * self.moment_nanos) as f64 / 1e9;
         let moment = |(at, moment): (usize, &Moment)| {

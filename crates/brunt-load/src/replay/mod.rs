@@ -1,12 +1,13 @@
 //! The replay of a block trace as a load: resends recorded requests to another device, and reports how faithful the
 //! replay was. An experiment replays a trace if its workload has a `trace`; `brunt replay` is the short form.
 //!
-//! Start reading at [`settings`], the user's description. `survey` reads the trace once before the start, so that
-//! misfits are refused before anything is sent. For each run, `feeder` reads it again ahead of the workers, using
-//! `select` to choose rows and `place` to map them. `stream` gives due requests to the worker whose `turn` it is, with
-//! the help of `window`, which tracks the requests in flight. `meter` measures, and `fidelity` judges at the end.
+//! Start reading at [`settings`], the user's description. `survey` reads the trace once before the start, so that a
+//! trace that doesn't fit is refused before anything is sent. For each run, `feeder` reads the trace again, ahead of
+//! the workers, using `select` to choose rows and `place` to map them. `stream` gives due requests to the worker whose
+//! `turn` it is, with the help of `window`, which tracks the requests in flight. `meter` measures, and `fidelity`
+//! judges at the end.
 //!
-//! The rule: requests are sent in the order of the trace, each once, and memory does not grow with the trace.
+//! The rule: requests are sent in the order of the trace, once each, and memory doesn't grow with the trace.
 
 mod digest;
 mod feeder;
@@ -70,7 +71,7 @@ use turn::Turns;
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "replay";
 
-/// Its entry there.
+/// Its entry in that table.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "the requests of a block trace with their original timing",
@@ -88,7 +89,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
     },
 };
 
-/// Maximum buffer memory of all workers together; the depth of queues with long requests is reduced to fit.
+/// Maximum buffer memory of all workers combined; if requests are long, the queue depth is reduced to fit.
 const BUFFER_BYTES_MAX: u64 = 40 << 20;
 /// Longer requests are sent in pieces.
 const PIECE_BYTES_MAX: u64 = 4 << 20;
@@ -98,14 +99,15 @@ const PIECE_BYTES_MAX: u64 = 4 << 20;
 pub struct ReplayLoad {
     workload: Workload,
     settings: ReplaySettings,
-    /// Devices of the trace that are replayed here, and their targets.
+    /// The devices of the trace that are replayed here, and their targets.
     routes: Routes,
     survey: SurveyCell,
 }
 
 impl ReplayLoad {
     /// Creates the load of a workload with a trace. `targets` are the names of its targets, in the order of their parts
-    /// ([`LoadTarget::parts`]); they determine which devices of the trace are replayed. If empty, all named ones are.
+    /// ([`LoadTarget::parts`]); they determine which devices of the trace are replayed. If empty, all devices named in
+    /// the settings are.
     ///
     /// # Panics
     /// If the workload has no trace.
@@ -120,8 +122,8 @@ impl ReplayLoad {
         }
     }
 
-    /// Returns the same load, sharing the survey with other loads of the same part of the same trace: a trace is read
-    /// once for all points of a sweep.
+    /// Returns the same load, sharing the survey with other loads of the same part of the same trace, so that the trace
+    /// is read only once for all points of a sweep.
     #[must_use]
     pub fn sharing(mut self, inputs: &SharedInputs) -> ReplayLoad {
         let ReplaySettings {
@@ -151,13 +153,14 @@ impl ReplayLoad {
         &self.workload
     }
 
-    /// Reads the trace, if not done yet, and checks it against a device with these parts for the targets.
+    /// Reads the trace, unless that has been done already, and checks it against a device with these parts for the
+    /// targets.
     ///
     /// # Errors
-    /// The trace can't be read or does not fit; the error names the key that has to change.
+    /// The trace can't be read or doesn't fit; the error names the key that has to change.
     ///
     /// # Panics
-    /// If the numbers of parts and targets differ, which is a bug.
+    /// If the numbers of parts and of targets differ, which is a bug.
     pub fn check_trace(
         &self,
         info: &DeviceInfo,
@@ -174,7 +177,7 @@ impl ReplayLoad {
         self.survey.get_or_init(make).clone()
     }
 
-    /// Returns the survey if it was made successfully.
+    /// Returns the survey if it has been completed successfully.
     fn known(&self) -> Option<&Arc<Survey>> {
         self.survey.get()?.as_ref().ok()
     }
@@ -193,19 +196,19 @@ impl ReplayLoad {
     fn settings_for(&self, workload: &Workload) -> ReplaySettings {
         let mut settings = self.settings.clone();
         if workload.verify.is_some() {
-            // The content of a block is only known if requests on it do not overtake each other.
+            // A block's content is only known if requests on it don't overtake each other.
             settings.conflicts = Conflicts::HoldBack;
-            // Blocks carry verification data in place of the trace's contents.
+            // Blocks contain verification data in place of the trace's contents.
             settings.contents = ReplayContents::Data;
         }
         settings
     }
 
-    /// Returns how the requests of this trace are sent to this device, as a workload.
+    /// Returns how to send the requests of this trace to this device, in the form of a workload.
     fn engine(&self, survey: &Survey, info: &DeviceInfo, order: &RunOrder) -> Workload {
         let mut workload = self.workload.clone();
         let block = u64::from(info.block_bytes).max(512);
-        // A request may begin and end within a block.
+        // A request may start and end within a block.
         let longest = (survey.len_max + block).next_multiple_of(block).max(block);
         let piece = longest
             .min(PIECE_BYTES_MAX)
@@ -215,7 +218,7 @@ impl ReplayLoad {
             weight: 1.0,
         }];
         workload.align = Some(Size(block));
-        // Only matters for which kinds of requests there are.
+        // This only determines which kinds of requests there are.
         workload.read = if survey.changes_data() || survey.flushes > 0 {
             0.5
         } else {
@@ -240,10 +243,10 @@ impl ReplayLoad {
         workload
     }
 
-    /// Returns the share of requests that is sent here, among the workers of all hosts.
+    /// Returns the share of requests that is sent by this host, among the workers of all hosts.
     ///
     /// # Errors
-    /// It can't be shared.
+    /// The replay can't be shared.
     fn share(&self, part: Option<RunPart>) -> Result<Share, WorkloadError> {
         let workers = self.workload.workers.max(1);
         let Some(RunPart {
@@ -362,7 +365,7 @@ impl Load for ReplayLoad {
         Some("traces")
     }
 
-    /// Checks what goes to one of its targets against that target's own device.
+    /// Checks the requests for one of its targets against that target's own device.
     fn check_target(&self, info: &DeviceInfo, target: &str) -> Result<(), WorkloadError> {
         let survey = self.survey()?;
         let number = self.routes.number(target).unwrap_or(0);
@@ -537,7 +540,7 @@ impl WorkerJob for ReplayJob {
         let ready = Worker::with(sequence, content, workload, id, ring.pool());
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
-        // No start time: the run was abandoned.
+        // There is no start time: the run was abandoned.
         let Ok(start) = started.recv() else {
             return Ok((Outcome::interrupted(), device.health()));
         };
@@ -562,7 +565,7 @@ struct RunningReplay {
     settings: ReplaySettings,
     routes: Routes,
     survey: Arc<Survey>,
-    /// Other hosts have the other parts of it.
+    /// Whether other hosts have the other parts of it.
     is_part: bool,
 }
 
@@ -593,7 +596,7 @@ impl RunningLoad for RunningReplay {
 }
 
 impl RunningReplay {
-    /// Returns this part's measurements, to be judged together with the others.
+    /// Returns the measurements of this part, to be judged together with the others.
     fn part(&self) -> String {
         let mut stream = self.turns.clone().into_stream();
         let (counts, failure) = stream.finish_feed();

@@ -1,5 +1,5 @@
 //! A host's part of a replay that is shared by several hosts: its meter's data, sent to the controller, which judges
-//! all parts as one replay.
+//! all parts as a single replay.
 //!
 //! The rule: digests, counts and histograms are added, nothing is averaged; times are relative to the start, which is
 //! the same moment on all hosts.
@@ -12,17 +12,17 @@ use super::feeder::RowCounts;
 use super::meter::Meter;
 use crate::load::WorkloadError;
 
-/// Maximum length of a host's texts.
+/// Maximum length of a host's text.
 const TEXT_BYTES_MAX: usize = 1000;
 
-/// The results of a host's part.
+/// The results of a host's part of a replay.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReplayPart {
     pub meter: Meter,
     /// Number of changed rows, by kind of change.
     pub rows: RowCounts,
-    /// Why reading the trace failed before its end.
+    /// Why reading the trace failed before its end, if it did.
     pub failure: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub enum PartError {
     /// Not a part of a replay.
     #[error("its part of the replay cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Its numbers are impossible.
+    /// The numbers are impossible.
     #[error("its part of the replay contains impossible figures")]
     Impossible,
 }
@@ -48,10 +48,10 @@ impl ReplayPart {
         serde_json::to_string(&part).expect("counts and histograms can be written")
     }
 
-    /// Parses a host's part. `devices` is the number of devices with their own figures.
+    /// Parses a host's part. `devices` is the number of devices that have their own figures.
     ///
     /// # Errors
-    /// It is not a part, or its numbers are impossible.
+    /// It is not a part of a replay, or its numbers are impossible.
     pub fn read(text: &str, devices: usize) -> Result<ReplayPart, PartError> {
         let part: ReplayPart = serde_json::from_str(text)?;
         // The text is shown to people.
@@ -78,7 +78,7 @@ impl ReplayPart {
 }
 
 impl Meter {
-    /// Returns a copy with times relative to the start.
+    /// Returns a copy whose times are relative to the start.
     fn since_start(&self) -> Meter {
         let start = self.started();
         let since = |at: Nanos| Nanos(at.0.saturating_sub(start.0));
@@ -96,7 +96,7 @@ impl Meter {
         self.errors.merge(&other.errors);
         self.gaps_due.merge(&other.gaps_due);
         self.gaps_sent.merge(&other.gaps_sent);
-        // A host that sent nothing has no last request either.
+        // A host that sent nothing doesn't have a last request, either.
         if let Some(first) = other.first {
             self.last = if self.first.is_some() {
                 self.last.max(other.last)
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::replay::feeder::RowChange;
 
-    /// A host identifies changes of rows by names that code can match, never by text for people.
+    /// A host identifies changes of rows by names that code can match, never by text meant for people.
     #[test]
     fn changes_of_rows_have_names() {
         let counts = RowCounts::from([(RowChange::Wrapped, 3), (RowChange::InPieces, 1)]);

@@ -1,20 +1,20 @@
 //! Maps the requests of a trace to a target: its devices one after the other, with addresses unchanged, wrapped, scaled
-//! or packed. Made by the pass before the start, used by the reader.
+//! or packed. Created by the survey before the start, used by the reader.
 //!
-//! The rule: for any input, the output is whole blocks inside the target.
+//! The rule: for any input, the output consists of whole blocks inside the target.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::settings::AddressMap;
 
-/// Packing keeps or omits addresses in units of this size.
+/// Packing keeps or drops addresses in units of this size.
 const EXTENT_BYTES: u64 = 64 << 10;
 /// Number of extents in a chunk: 256 MiB of addresses.
 const CHUNK_EXTENTS: u64 = 4096;
 /// Maximum number of chunks, each 520 bytes: 34 MB.
 const CHUNKS_MAX: usize = 1 << 16;
-/// Devices of a trace begin at multiples of this.
+/// Devices of a trace are aligned to multiples of this.
 const DEVICE_ALIGN: u64 = 1 << 20;
 
 /// The extents that a trace touches.
@@ -56,8 +56,8 @@ impl Extents {
         true
     }
 
-    /// Counts the extents before each chunk, after all have been marked. `devices` contains each device's target, out
-    /// of this number of `targets`.
+    /// Counts the extents before each chunk, after all of them have been marked. `devices` contains each device's
+    /// target, out of this number of `targets`.
     pub(super) fn settle(&mut self, devices: &[DeviceEnd], targets: usize) {
         let mut before = vec![0; targets];
         for ((device, _), chunk) in &mut self.chunks {
@@ -100,7 +100,7 @@ pub(super) struct Placement<'a> {
     /// The target of each device of the trace.
     devices: &'a [DeviceEnd],
     extents: &'a Extents,
-    /// For each target: its start, and its size in bytes, as whole blocks.
+    /// For each target, its start and its size in bytes, as whole blocks.
     rooms: Vec<(u64, u64)>,
     block: u64,
 }
@@ -119,9 +119,9 @@ pub(super) struct DeviceEnd {
 pub(super) struct Placed {
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// It was extended to whole blocks.
+    /// Whether it was extended to whole blocks.
     pub(super) rounded: bool,
-    /// Its address was changed.
+    /// Whether its address was changed.
     pub(super) moved: bool,
 }
 
@@ -181,8 +181,8 @@ impl<'a> Placement<'a> {
     }
 
     /// Returns the address of a request, truncated to the target's size if it is longer. A request without blocks,
-    /// which is a flush, covers its whole target, or has no range if there is only one target. `None`: the pass before
-    /// the start did not see its device, or its extent when packing.
+    /// which is a flush, covers its whole target, or has no range if there is only one target. `None` if the survey did
+    /// not see its device or, when packing, its extent.
     pub(super) fn place(&self, device: u32, offset: u64, len: u64) -> Option<Placed> {
         let target = usize::from(self.devices.get(device as usize)?.target);
         let (start, room) = self.rooms[target];
@@ -252,7 +252,7 @@ mod tests {
 
     /// When packing, every block keeps a distinct address, in order, and requests stay contiguous.
     #[test]
-    fn packing_keeps_places_apart_and_in_order() {
+    fn packing_keeps_addresses_distinct_and_in_order() {
         let requests = [
             (0, 0, 4096),
             (0, 33 << 30, 65536 * 3),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_whole_blocks_inside_the_target() {
+    fn mapped_requests_are_whole_blocks_inside_the_target() {
         let none = Extents::default();
         for map in [AddressMap::Wrap, AddressMap::Scale] {
             let (devices, parts) = (on_one(&[1 << 40]), whole((1 << 30) + 100));
@@ -317,9 +317,9 @@ mod tests {
         );
     }
 
-    /// Each target has its own addresses, and a flush affects only its own target.
+    /// Each target has its own addresses, and a flush only affects its own target.
     #[test]
-    fn targets_are_apart() {
+    fn each_target_has_its_own_addresses() {
         let devices =
             [(8192, 1), (4096, 0), (4096, 1)].map(|(end, target)| DeviceEnd { end, target });
         let parts = [0..1 << 30, 1 << 30..3 << 30];

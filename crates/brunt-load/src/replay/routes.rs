@@ -1,5 +1,5 @@
-//! Determines the target of each device of a trace. Several targets are driven as one device, one after the other, each
-//! with its part of that device's addresses.
+//! Determines the target of each device of a trace. Several targets are driven as a single device, one after the other,
+//! each with its part of that device's addresses.
 //!
 //! The rule: a device that is not named is not replayed, unless no device is named at all.
 
@@ -13,12 +13,13 @@ use super::settings::ReplaySettings;
 pub(super) struct Routes {
     /// Their names, in the order of their parts; empty for a single unnamed target.
     targets: Vec<String>,
-    /// The target of each named device; `None`: all devices go to the first target.
+    /// The target of each named device; `None` if all devices go to the first target.
     named: Option<BTreeMap<String, u16>>,
 }
 
 impl Routes {
-    /// Creates the routes in the settings for these targets. If `targets` is empty, all named devices go to one target.
+    /// Creates the routes in the settings for these targets. If `targets` is empty, all named devices go to a single
+    /// target.
     pub(super) fn new(settings: &ReplaySettings, targets: &[String]) -> Routes {
         let place = |target: &String| match targets.iter().position(|known| known == target) {
             Some(at) => Some(at as u16),

@@ -1,7 +1,7 @@
-//! Selects the rows of a trace to replay: those of the wanted devices and time that affect a device. Used by the pass
-//! before the start and by the reader during the run, so that both see the same requests.
+//! Selects the rows of a trace to replay: those of the requested devices and time range that affect a device. Used by
+//! the survey before the start and by the reader during the run, so that both see the same requests.
 //!
-//! The rule: every omitted or repaired row is counted by reason.
+//! The rule: every omitted or repaired row is counted, by reason.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -18,7 +18,8 @@ const ADDRESS_MAX: u64 = 1 << 62;
 /// A request of the trace to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Selected {
-    /// Time since the start of the replayed part, in nanoseconds of the trace; never less than the previous one.
+    /// Time since the start of the replayed part, in nanoseconds of the trace; never less than that of the previous
+    /// request.
     pub(super) time_ns: u64,
     /// Response time, if known from the trace.
     pub(super) response_ns: Option<u64>,
@@ -29,7 +30,7 @@ pub(super) struct Selected {
     pub(super) op: Op,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// It has to be on stable storage before it completes.
+    /// Whether it has to be on stable storage before it completes.
     pub(super) fua: bool,
     /// Identifies a write's content, if known from the trace.
     pub(super) content: Option<NonZeroU64>,

@@ -1,4 +1,4 @@
-//! The user's settings for the replay of a trace: the keys next to `trace` in `[workloads.w]`. Read by
+//! The user's settings for the replay of a trace: the keys that accompany `trace` in `[workloads.w]`. Read by
 //! [`crate::Workload`], used by [`super::ReplayLoad`].
 //!
 //! The rule: settings that are invalid for any trace are refused by [`ReplaySettings::check`]; nothing is opened here.
@@ -18,9 +18,9 @@ use crate::load::{WorkloadError, wrong};
 pub const QUEUE_DEPTH: u32 = 64;
 /// Maximum number of rounds of a trace in one run.
 const REPEAT_MAX: u32 = 1_000_000;
-/// Default time before a request is due at which a worker stops sleeping.
+/// Default time before a due request at which a worker stops sleeping.
 const SPIN: Duration = Duration::from_micros(200);
-/// Maximum of `spin`: a spinning worker uses its core, so for longer waits it should sleep.
+/// Maximum of `spin`: a spinning worker occupies its core, so it should sleep for longer waits.
 const SPIN_MAX: Duration = Duration::from_millis(100);
 
 /// When requests are due.
@@ -150,13 +150,13 @@ pub struct ReplaySettings {
     pub length: Option<Duration>,
     /// Number of rounds.
     pub repeat: u32,
-    /// Devices of the trace with their targets; if empty, all devices go to every target.
+    /// Devices of the trace, with their targets; if empty, all devices go to every target.
     pub devices: BTreeMap<String, String>,
     /// How conflicting requests are handled.
     pub conflicts: Conflicts,
     /// The data of writes.
     pub contents: ReplayContents,
-    /// How long before a request is due a worker stops sleeping and spins.
+    /// How long before a due request a worker stops sleeping and spins.
     pub spin: Duration,
 }
 
@@ -180,7 +180,7 @@ impl ReplaySettings {
         }
     }
 
-    /// Checks the settings independently of the trace's content.
+    /// Checks the settings without regard to the trace's contents.
     ///
     /// # Errors
     /// The first invalid key.
@@ -242,7 +242,7 @@ impl ReplaySettings {
     }
 }
 
-/// Converts a mistake in the reading options to an error with its key.
+/// Converts a mistake in the reading options to an error that names the workload's key.
 pub(super) fn wrong_reading(error: ReadingError) -> WorkloadError {
     WorkloadError {
         key: reading_key(error.key),
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused_by_key() {
+    fn invalid_settings_are_refused_by_key() {
         let check = |change: &dyn Fn(&mut ReplaySettings), key: &str| {
             let mut settings = ReplaySettings::of("x.vscsi".into());
             assert_eq!(settings.check(), Ok(()));

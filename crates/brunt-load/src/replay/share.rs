@@ -1,14 +1,14 @@
 //! Divides the requests of a trace among several hosts that replay it together: every host reads the whole trace and
 //! skips the requests of others.
 //!
-//! The rule: a request belongs to one host, determined by its address in the trace, so that requests on the same blocks
-//! go through one host, in the order of the trace.
+//! The rule: each request belongs to a single host, determined by its address in the trace, so that requests on the
+//! same blocks go through the same host, in the order of the trace.
 
 use brunt_core::sketch::spread;
 
 use super::select::Selected;
 
-/// Adjacent addresses go to one host, so only requests across stripe boundaries may overlap another host's.
+/// Adjacent addresses go to the same host, so that only requests across stripe boundaries may overlap another host's.
 const STRIPE_BYTES: u64 = 1 << 20;
 
 /// One host's share of the requests.
@@ -16,15 +16,15 @@ const STRIPE_BYTES: u64 = 1 << 20;
 pub(super) struct Share {
     /// Number of the host.
     pub index: u32,
-    /// Number of hosts.
+    /// Total number of hosts.
     pub of: u32,
 }
 
 impl Share {
-    /// The share of a single host: everything.
+    /// The share of a single host, which is everything.
     pub const ALL: Share = Share { index: 0, of: 1 };
 
-    /// Returns true if a request is sent here.
+    /// Returns true if this host sends the request.
     pub fn has(self, request: &Selected) -> bool {
         let place = (request.offset / STRIPE_BYTES) ^ (u64::from(request.device) << 44);
         // Hashed, so that stripes at any regular distance are spread over all hosts.

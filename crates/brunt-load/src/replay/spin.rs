@@ -1,8 +1,8 @@
-//! Waits for a request's due time by polling the clock instead of using a timer, because a timer wakes a thread tens of
+//! Waits for a request's due time by polling the clock rather than with a timer, which would wake the thread tens of
 //! microseconds late. Used by the workers of a replay.
 //!
-//! The rule: starting `spin` before a due time, the worker does not sleep; it alternates between checking completions
-//! and the clock.
+//! The rule: from `spin` before a due time on, the worker does not sleep; it alternates between checking for
+//! completions and checking the clock.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use brunt_core::{Clock, Nanos};
 
 use crate::block::worker::Timeline;
 
-/// The monotonic clock and a ring; waits end early.
+/// The monotonic clock and a ring, whose waits end early.
 pub(super) struct SpinTime<'a> {
     /// The source of completions.
     pub(super) ring: &'a Ring,
-    /// Nanoseconds before a due time during which the worker does not sleep.
+    /// How many nanoseconds before a due time the worker stops sleeping.
     pub(super) spin: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The requests of one trace for all workers of a run: the worker whose turn it is gets the next request when it is
-//! due. Sits between the reader ([`super::feeder`]) and the workers, which pass it on through [`super::turn`].
+//! The requests of a trace for all workers of a run: the worker whose turn it is gets the next request when it is due.
+//! Sits between the reader ([`super::feeder`]) and the workers, which pass it on through [`super::turn`].
 //!
 //! The rule: requests are handed out in the order of the trace, and nothing here allocates, locks or waits except
 //! [`Stream::rest`], after everything has been sent.
@@ -28,18 +28,18 @@ pub(super) struct Stream {
     start: Nanos,
     /// State of the next request, once it has been looked at.
     head: Option<Head>,
-    /// Requests that the head waits for.
+    /// Requests that the next one waits for.
     waits: Vec<u64>,
     window: Window,
     /// The last time at which the reader was behind.
     starved_until: Nanos,
-    /// The reader was behind at the last call.
+    /// Whether the reader was behind at the last call.
     is_starved: bool,
-    /// A piece of the next request was dropped.
+    /// Whether a piece of the next request was dropped.
     lacks_piece: bool,
-    /// Set once nothing is sent any more: the number of requests handed out since, to be counted.
+    /// Set once nothing more is sent: the number of requests handed out since then, just to be counted.
     rest: Option<u64>,
-    /// The last of them with its index, until it has been counted.
+    /// The last of those requests with its index, until it has been counted.
     in_hand: Option<(u64, Entry)>,
     pub(super) meter: Meter,
 }
@@ -49,7 +49,7 @@ pub(super) struct Stream {
 struct Head {
     /// Due time, once known.
     due: Option<Nanos>,
-    /// It was held back by another.
+    /// Whether it was held back by another request.
     held: bool,
 }
 
@@ -57,12 +57,12 @@ struct Head {
 struct DueRule {
     timing: ReplayTiming,
     speed: f64,
-    /// Time of the previous request: in the trace, and here.
+    /// Time of the previous request, in the trace and here.
     last_trace_ns: u64,
     last_due: Nanos,
-    /// True if dependencies are derived from response times.
+    /// Whether dependencies are derived from response times.
     has_responses: bool,
-    /// Completion times in the trace, relative to its start, with the indexes of the requests.
+    /// Completion times in the trace, relative to its start, with the requests' indexes.
     completions: BinaryHeap<Reverse<(u64, u64)>>,
     /// The latest completion in the trace that was waited for.
     gate_trace_ns: Option<u64>,
@@ -139,8 +139,8 @@ impl DueRule {
     }
 }
 
-/// Returns true if this row completes a request of the trace, and counts the request at its last piece. `drops`: this
-/// piece is not sent; `lacks_piece` remembers dropped earlier pieces.
+/// Returns true if this row completes a request of the trace, which is counted at its last piece. `drops`: this piece
+/// is not sent; `lacks_piece` remembers earlier dropped pieces.
 #[inline]
 fn closes(row: &ReplayRow, drops: bool, lacks_piece: &mut bool, meter: &mut Meter) -> bool {
     *lacks_piece |= drops;
@@ -155,7 +155,7 @@ fn closes(row: &ReplayRow, drops: bool, lacks_piece: &mut bool, meter: &mut Mete
     is_whole
 }
 
-/// Skips another host's request, which only takes up its index. If the window is full, returns the request to wait for.
+/// Skips another host's request, which only uses up an index. If the window is full, returns the request to wait for.
 #[inline]
 fn pass_over(row: &ReplayRow, window: &mut Window, now: Nanos) -> Option<u64> {
     let blocked = window.blocked_by();
@@ -177,7 +177,7 @@ fn late_cause(due: Nanos, was_held: bool, starved_until: Nanos, full_until: Nano
 }
 
 impl Stream {
-    /// Creates a stream for at most `in_flight` requests in flight, of all workers together.
+    /// Creates a stream with at most `in_flight` requests in flight, over all workers.
     pub(super) fn new(
         feed: Feed,
         settings: &ReplaySettings,
@@ -333,9 +333,9 @@ impl Stream {
         }
     }
 
-    /// Returns the next due request, only to be counted: from now on nothing is sent. Waits for the reader, for a
-    /// limited time and only if `may_wait`, but not for requests in flight. Requests not read by then count as due
-    /// after the end.
+    /// Returns the next due request, just to be counted: from now on nothing is sent. Waits for the reader, for a
+    /// limited time and only if `may_wait`, but not for requests in flight. Requests that have not been read by then
+    /// count as due after the end.
     #[cold]
     pub(super) fn rest(&mut self, now: Nanos, may_wait: bool, place: &mut Planned) -> Next {
         assert!(self.in_hand.is_none(), "one after the other is counted");
@@ -405,7 +405,7 @@ impl Stream {
         } = *request;
         let overtaken = self.meter.is_out_of_order(index, at)
             && self.window.is_overtaken(index, op, offset, len);
-        // Further attempts don't count for the replay.
+        // Further attempts don't count towards the replay.
         if let Some(entry) = self.window.mark_sent(index, at) {
             self.meter.sent(request, entry, at, overtaken);
         }
@@ -430,7 +430,7 @@ impl Stream {
         self.meter.given_back(index, &entry, arrived);
     }
 
-    /// Ends a request that was handed out and not sent.
+    /// Ends a request that was handed out but not sent.
     #[cold]
     fn unsent(&mut self, index: u64, at: Nanos) -> Entry {
         if let Some((_, entry)) = self.in_hand.take_if(|(in_hand, _)| *in_hand == index) {

@@ -1,7 +1,7 @@
-//! Reads a trace before the start: the number of requests, their kinds, length and addresses, and whether they fit a
-//! target. Done once for all runs with a trace.
+//! Reads a trace before the start, to find out the number of requests, their kinds, length and addresses, and whether
+//! they fit a target. Done once for all runs with a trace.
 //!
-//! The rule: memory does not grow with the trace, except for the extents of `map = "pack"`, which are bounded.
+//! The rule: memory doesn't grow with the trace, except for the extents of `map = "pack"`, which are bounded.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,17 +20,17 @@ use super::select::{Choice, Selected, Selection};
 use super::settings::{AddressMap, ReplaySettings, reading_key, wrong_reading};
 use crate::load::WorkloadError;
 
-/// What one pass over a trace finds out.
+/// The results of a pass over a trace.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     /// Name of its format.
     pub(super) format: &'static str,
-    /// Number of replayed requests in each round.
+    /// Number of requests replayed in each round.
     pub(super) requests: u64,
     pub(super) writes: u64,
     pub(super) flushes: u64,
     pub(super) unmaps: u64,
-    /// Whether data on each target is changed, indexed by target number.
+    /// Whether data is changed on each target, indexed by target number.
     changes_targets: Vec<bool>,
     /// Number of requests with a response time.
     pub(super) responses: u64,
@@ -40,9 +40,9 @@ pub(super) struct Survey {
     pub(super) len_max: u64,
     /// The end of each device of the trace, and its target.
     pub(super) devices: Vec<DeviceEnd>,
-    /// The index of each device of the trace in `told`; [`NOT_MET`] for those without requests.
+    /// The index of each device of the trace in `told`; [`NOT_MET`] for devices without requests.
     pub(super) told_apart: Vec<u8>,
-    /// Devices with their own figures.
+    /// Devices that have their own figures.
     pub(super) told: Vec<ToldDevice>,
     /// Number of writes and unmaps that must be on stable storage before they complete.
     pub(super) forced: u64,
@@ -50,18 +50,18 @@ pub(super) struct Survey {
     pub(super) contents: u64,
     /// The extents touched, for packing.
     pub(super) extents: Extents,
-    /// Digest of the requests as they are in the trace.
+    /// Digest of the requests in their original form from the trace.
     pub(super) digest: Digest,
-    /// Some rows were repaired.
+    /// Whether any rows were repaired.
     pub(super) repaired: bool,
-    /// Number of rows that are omitted or repaired, by reason.
+    /// Number of omitted or repaired rows, by reason.
     pub(super) rows: BTreeMap<String, u64>,
 }
 
-/// The figures of a device of the trace; the last of [`TOLD_MAX`] stands for all that follow.
+/// The figures of a device of the trace; the last of [`TOLD_MAX`] combines all remaining devices.
 #[derive(Debug)]
 pub(super) struct ToldDevice {
-    /// Its name; `None` for the combined rest.
+    /// Its name; `None` for the remaining devices.
     pub(super) name: Option<String>,
     pub(super) target: u16,
     /// Number of requests in each round.
@@ -73,7 +73,7 @@ pub(super) struct ToldDevice {
 const REPEATED: &str =
     "repaired: one block written repeatedly (WRITE SAME, zeroes), sent as a write of all blocks";
 
-/// Maximum number of devices with their own figures.
+/// Maximum number of devices that have their own figures.
 pub(super) const TOLD_MAX: usize = 16;
 
 /// The index of a device without requests.
@@ -94,7 +94,7 @@ pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadErr
     })
 }
 
-/// Returns the reason why a trace can't be read, with the key that has to change.
+/// Returns why a trace can't be read, with the key that has to change.
 fn unreadable(error: TraceError) -> WorkloadError {
     let (key, advice) = match &error {
         TraceError::Ambiguous { .. } => ("format", "; name the right one"),
@@ -122,7 +122,7 @@ impl Survey {
     /// Surveys the trace.
     ///
     /// # Errors
-    /// The trace can't be read, has nothing to replay, or can't be packed.
+    /// The trace can't be read, contains nothing to replay, or can't be packed.
     pub(super) fn make(
         settings: &ReplaySettings,
         routes: &Routes,
@@ -209,7 +209,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Explains why there is no request to replay.
+    /// Explains why there are no requests to replay.
     fn nothing(&self, path: std::path::Display<'_>, stated: bool) -> String {
         let format = self.format;
         let row =
@@ -280,7 +280,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Registers a device that has a request, perhaps its first.
+    /// Registers a device that has a request, which may be its first.
     fn meet(&mut self, device: usize, target: u16, known: &Devices) {
         if self.devices.len() <= device {
             self.devices.resize(device + 1, DeviceEnd::default());
@@ -331,7 +331,7 @@ impl Survey {
         self.changes_targets.get(number).copied().unwrap_or(false)
     }
 
-    /// Checks that all of it fits on this device.
+    /// Checks that the whole trace fits on this device.
     ///
     /// # Errors
     /// The key that has to change, and what would be correct.
@@ -354,7 +354,7 @@ impl Survey {
         self.can(info, self.changes_data())
     }
 
-    /// Checks that a device supports the trace's operations. `changes`: its data is changed.
+    /// Checks that a device supports the trace's operations. `changes`: whether its data is changed.
     ///
     /// # Errors
     /// The unsupported operation.
@@ -379,7 +379,7 @@ impl Survey {
     /// Checks that the requests for a target, given by number, name and size, fit on it.
     ///
     /// # Errors
-    /// The same as [`Survey::fits`].
+    /// As for [`Survey::fits`].
     pub(super) fn fits_target(
         &self,
         map: AddressMap,

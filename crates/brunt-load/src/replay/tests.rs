@@ -52,7 +52,7 @@ impl Recorder for Keep {
     }
 }
 
-/// Runs a load and returns the result and its requests, in the order of the trace.
+/// Runs a load; returns the result and its requests, in the order of the trace.
 fn replayed(
     load: &ReplayLoad,
     backend: impl Backend + 'static,
@@ -82,10 +82,10 @@ fn memory(bytes: u64) -> MemoryBackend {
     MemoryBackend::new(bytes, 512).unwrap()
 }
 
-/// Every request of the trace is sent once, with its operation, address and size, and is due at its time, with any
+/// Every request of the trace is sent once, with its operation, address and size, and is due at its time, for any
 /// number of workers.
 #[test]
-fn the_same_requests_go_out_at_their_times() {
+fn every_request_is_sent_once_and_at_its_time() {
     let folder = tempfile::tempdir().unwrap();
     let rows = |at: u64| {
         (
@@ -138,7 +138,7 @@ fn the_same_requests_go_out_at_their_times() {
 
 /// When replaying as fast as possible, the queue depth and the trace's order are kept.
 #[test]
-fn a_depth_is_kept() {
+fn a_fixed_depth_keeps_the_order_of_the_trace() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(
         folder.path(),
@@ -158,9 +158,9 @@ fn a_depth_is_kept() {
     );
 }
 
-/// Addresses are mapped as configured, and a trace that does not fit is refused with the key that has to change.
+/// Addresses are mapped as configured, and a trace that doesn't fit is refused with the key that has to change.
 #[test]
-fn addresses_are_mapped() {
+fn addresses_are_mapped_as_configured() {
     let folder = tempfile::tempdir().unwrap();
     let far = 33u64 << 30;
     let rows = [
@@ -204,9 +204,9 @@ fn addresses_are_mapped() {
     );
 }
 
-/// Part of a trace's time is replayed, and rows outside it are counted.
+/// Only part of a trace's time is replayed, and rows outside of it are counted.
 #[test]
-fn parts_of_a_trace() {
+fn only_the_configured_part_of_a_trace_is_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(
         folder.path(),
@@ -231,9 +231,9 @@ fn parts_of_a_trace() {
 
 /// Requests on the same blocks are let through, held back or dropped as configured, and counted in any case.
 #[test]
-fn conflicts_are_handled_as_asked() {
+fn conflicts_are_handled_as_configured() {
     let folder = tempfile::tempdir().unwrap();
-    // Pairs of writes to one block, both due at once.
+    // Pairs of writes to one block, both due at the same time.
     let path = trace(
         folder.path(),
         (0..200).map(|at| (0, at / 2 * 4096, 4096, 'W', at / 2 * 100)),
@@ -300,12 +300,12 @@ fn a_replay_verifies() {
 
 /// With response times, a request waits for those that had completed before it, and keeps its think time.
 #[test]
-fn dependencies_are_kept() {
+fn dependencies_follow_from_response_times() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.load");
     let mut text =
         String::from("start ; sector ; length ; op ; replay_delay=0 ; replay_duration=0\n");
-    // Two at once that take 10 ms; the next two follow 2 ms after the second of them.
+    // Two concurrent requests that take 10 ms; the next two follow 2 ms after the second of them.
     for at in 0..20 {
         text += &format!(
             "{:.3} ; {} ; 8 ; R ; 0 ; 0.010\n",
@@ -332,9 +332,10 @@ fn dependencies_are_kept() {
     }
 }
 
-/// Without response times, a request keeps its distance from the last one, and waits for one it overlaps or continues.
+/// Without response times, a request keeps its distance from the last one, and waits for any that it overlaps or
+/// continues.
 #[test]
-fn dependencies_without_response_times_are_those_of_blocks() {
+fn dependencies_without_response_times_follow_from_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(
         folder.path(),
@@ -350,7 +351,7 @@ fn dependencies_without_response_times_are_those_of_blocks() {
 
 /// A run that is cut short is reported as such.
 #[test]
-fn an_end_before_the_end_is_told() {
+fn a_run_that_is_cut_short_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(
         folder.path(),
@@ -392,7 +393,7 @@ struct Witness {
     inner: MemoryBackend,
     target: char,
     asked: Asked,
-    /// Maximum number of requests that it accepts at once.
+    /// Maximum number of requests that it accepts at a time.
     takes: usize,
 }
 
@@ -468,8 +469,8 @@ fn witness(target: char, asked: &Asked) -> Witness {
     }
 }
 
-/// With any number of workers, requests reach the device in the order of the trace, at its times or as fast as
-/// possible, even if the device accepts only some of its requests.
+/// With any number of workers, requests reach the device in the order of the trace, either at its times or as fast as
+/// possible, even if the device accepts only some of them at a time.
 #[test]
 fn several_workers_keep_the_order_of_the_trace() {
     const REQUESTS: u64 = 40_000;
@@ -519,7 +520,7 @@ fn several_workers_keep_the_order_of_the_trace() {
             "{case}"
         );
         if timing == "trace" {
-            // As fast as possible, one worker may send everything.
+            // When sending as fast as possible, a single worker may send everything.
             let sent = |worker: &u32| requests.iter().any(|request| request.worker == *worker);
             assert!(
                 (0..workers).filter(sent).count() > 1,
@@ -612,8 +613,8 @@ impl Backend for SlowBackend {
     }
 }
 
-/// A device that falls behind the trace gets everything that was due before the end, with any number of workers.
-/// Requests that are not sent before the end of the drain are counted as skipped: each is either sent or counted.
+/// With any number of workers, a device that falls behind the trace gets everything that was due before the end.
+/// Requests that are not sent before the drain ends are counted as skipped: each request is either sent or counted.
 #[test]
 fn what_was_due_before_the_end_is_sent_or_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -668,7 +669,7 @@ fn what_was_due_before_the_end_is_sent_or_counted() {
     }
 }
 
-/// Another worker's access to the stream, in the same thread as the worker under test: takes its turn at `from` and
+/// Another worker's access to the stream, in the same thread as the worker under test. Takes its turn at `from` and
 /// gives it up at `until`, without notifying that worker.
 struct OthersTurn {
     clock: Clock,
@@ -744,7 +745,7 @@ fn turns_of_two(load: &ReplayLoad, info: &DeviceInfo) -> Turns {
 }
 
 /// Runs one of two workers, on a device with a queue depth of one, for 900 ms of a trace with these times in
-/// microseconds. If `turn`, the other worker has its turn from 1 ms before the end until 20 ms after it. Returns the
+/// microseconds. With `turn`, the other worker has its turn from 1 ms before the end until 20 ms after it. Returns the
 /// outcome, and when the last request was sent and when the worker left, relative to the start.
 fn one_of_two(
     us: impl Iterator<Item = u64>,
@@ -807,7 +808,7 @@ fn one_of_two(
 }
 
 /// A worker that is behind at the end stays while another has its turn, and then sends what is due, one request after
-/// another as fast as the device answers.
+/// the other, as fast as the device answers.
 #[test]
 fn a_worker_that_is_behind_waits_for_its_turn() {
     let service = Duration::from_micros(1500);
@@ -828,7 +829,7 @@ fn a_worker_that_is_behind_waits_for_its_turn() {
     );
 }
 
-/// The last worker knows that it is the last, and finds the turn free; it does not wait for one that failed.
+/// The last worker knows that it is the last, and finds the turn free; it doesn't wait for a worker that failed.
 #[test]
 fn the_last_worker_to_leave_has_the_turn() {
     let folder = tempfile::tempdir().unwrap();
@@ -859,7 +860,7 @@ fn the_last_worker_to_leave_has_the_turn() {
     }
 }
 
-/// A worker that is not behind does not stay for requests due after the end, nor while others continue.
+/// A worker that is not behind stays neither for requests due after the end, nor while others continue.
 #[test]
 fn a_worker_that_is_not_behind_leaves() {
     let late = std::iter::once(3_600_000_000);
@@ -952,7 +953,7 @@ fn several_targets_keep_the_order_of_one_trace() {
         assert_eq!(told.digests.planned, told.digests.sent);
         assert!(told.issue_error.is_some());
     }
-    // Alone on its target, a device keeps the trace's addresses.
+    // A device that is alone on its target keeps the trace's addresses.
     assert_eq!(
         fidelity.devices[1].digests.trace,
         fidelity.devices[1].digests.sent
@@ -969,7 +970,7 @@ fn several_targets_keep_the_order_of_one_trace() {
 /// Writes with FUA are sent with FUA, flushes as flushes; writes with the same hash carry the same data, all others
 /// different data.
 #[test]
-fn flags_and_contents_of_the_trace_go_out() {
+fn flags_and_contents_of_the_trace_are_sent() {
     let folder = tempfile::tempdir().unwrap();
     let lake = folder.path().join("t");
     let mut devices = brunt_trace::Devices::default();
@@ -1037,7 +1038,7 @@ fn flags_and_contents_of_the_trace_go_out() {
             .collect::<std::collections::HashSet<_>>()
             .len()
     };
-    // Six contents, plus one each for writes with unknown content.
+    // Six contents, plus one for each write with unknown content.
     let unknown = requests
         .iter()
         .filter(|r| r.op == TraceOp::Write && r.content.is_none())

@@ -1,12 +1,12 @@
-//! The workers of a replay take turns: one at a time has the stream, takes due requests from it, and gives it up once
-//! its device and the kernel have all of them. Sits between the worker loop, as its [`Sequence`], and
+//! Lets the workers of a replay take turns: one at a time has the stream, takes due requests from it, and gives it up
+//! once its device and the kernel have all of them. Sits between the worker loop, as its [`Sequence`], and
 //! [`super::stream`].
 //!
-//! The rule: a request goes to a device only during a turn, and a turn ends only when none of its requests is left. So
-//! requests are sent in the order of the trace with any number of workers. A worker that finds another's turn asks
-//! again and never waits for it. A single worker has all turns, without a lock. Due requests are counted as skipped
-//! only by the last worker to leave, or once the time for late requests is over for all. A worker that lost its device
-//! leaves the rest to the others.
+//! The rule: a request goes to a device only during a turn, and a turn ends only when none of its requests is left.
+//! Therefore requests are sent in the order of the trace for any number of workers. A worker that finds another's turn
+//! asks again later and never waits for it. A single worker has all turns, without a lock. Due requests are counted as
+//! skipped only by the last worker to leave, or once the time for late requests is over for all. A worker that lost its
+//! device leaves the rest to the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use super::stream::Stream;
 use crate::block::generator::Planned;
 use crate::sequence::{Next, Sequence};
 
-/// How soon a worker asks again during another's turn: less than a turn with one request takes.
+/// How soon a worker asks again during another's turn: less than a turn with a single request takes.
 const TURN_POLL_NANOS: u64 = 1_000;
 
 /// A request that ended or was given back.
@@ -98,18 +98,18 @@ pub(super) struct ReplaySequence {
     turns: Turns,
     /// The stream, during this worker's turn.
     stream: Option<Box<Stream>>,
-    /// When this worker last asked, it was another's turn, or the reader was behind.
+    /// Whether, when this worker last asked, it was another's turn or the reader was behind.
     is_undecided: bool,
-    /// It sends no more requests.
+    /// Whether it sends no more requests.
     has_left: bool,
-    /// Having left, it may wait for the reader.
+    /// Whether it may wait for the reader, having left.
     may_wait: bool,
-    /// The turn ends once its device has accepted the remaining requests; no more are handed out, so that others get
-    /// their turns.
+    /// Whether the turn ends as soon as its device has accepted the remaining requests. No more are handed out, so that
+    /// others get their turns.
     is_ending: bool,
-    /// Requests that ended here during another's turn and have not been reported.
+    /// Requests that ended here during another's turn and have not been reported yet.
     ended: Vec<Ended>,
-    /// This worker's requests in flight, and their maximum.
+    /// This worker's requests in flight, and their maximum number.
     in_flight: u32,
     depth: u32,
     /// The last time at which its queue was full.
@@ -139,7 +139,7 @@ impl ReplaySequence {
         self.stream = Some(stream);
     }
 
-    /// Ends the turn, if this worker has it, and reports the requests that ended here.
+    /// If this worker has the turn, ends it and reports the requests that ended here.
     fn give_up_turn(&mut self) {
         if self.stream.is_none() && self.ended.is_empty() {
             return;
@@ -157,7 +157,7 @@ impl ReplaySequence {
         }
     }
 
-    /// Reports an ended request to the stream, no later than in the next turn.
+    /// Reports an ended request to the stream, at the latest in the next turn.
     #[inline]
     fn returned(&mut self, ended: Ended) {
         self.in_flight -= 1;
@@ -189,7 +189,7 @@ impl Sequence for ReplaySequence {
         if let Some(stream) = &mut self.turns.locked().stream {
             stream.starts(start);
         }
-        // A worker that already has the turn has passed the start time on.
+        // If another worker has the turn, it has already forwarded the start time.
     }
 
     #[inline]
@@ -208,7 +208,7 @@ impl Sequence for ReplaySequence {
         }
         let mut next = stream.next(now, self.full_until, place);
         if matches!(next, Next::WaitFor(_)) && self.turns.workers > 1 {
-            // It may have ended since this turn began.
+            // It may have ended after this turn began.
             tell(stream, &mut self.turns.locked().ended);
             next = stream.next(now, self.full_until, place);
         }
@@ -278,7 +278,7 @@ impl Sequence for ReplaySequence {
 
 impl Drop for ReplaySequence {
     fn drop(&mut self) {
-        // Includes workers that failed, so that no other waits for them.
+        // Includes workers that failed, so that no other worker waits for them.
         self.leaves(false);
     }
 }

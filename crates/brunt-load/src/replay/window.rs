@@ -1,7 +1,7 @@
 //! Tracks the requests of a replay that were given to workers and have not all ended: which ones conflict, what a later
-//! request has to wait for, and when each was due, sent and done. Part of [`super::stream`].
+//! request has to wait for, and when each was due, sent and completed. Part of [`super::stream`].
 //!
-//! The rule: bounded by [`ENTRIES_MAX`]; adding to a full window has to wait for its oldest request.
+//! The rule: the window is bounded by [`ENTRIES_MAX`]; adding to a full window has to wait for its oldest request.
 
 use std::collections::VecDeque;
 
@@ -39,10 +39,10 @@ pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) of: RowOrigin,
     pub(super) fua: bool,
-    /// It completes a request of the trace: no piece was dropped, and this is the last.
+    /// Whether it completes a request of the trace: no piece was dropped, and this is the last one.
     pub(super) closes: bool,
     pub(super) cause: LateCause,
-    /// Number of requests in flight when it arrived, here and in the trace.
+    /// Number of requests in flight when it was given to a worker, here and in the trace.
     pub(super) found: (u32, u32),
     pub(super) due: Nanos,
     /// When it was given to a worker.
@@ -99,10 +99,10 @@ struct Active {
     sent: bool,
 }
 
-/// Tracks which address regions have requests in flight. Most requests are near none of them and need not be compared
-/// with each.
+/// Tracks which address regions have requests in flight. Most requests are not near any of these and don't have to be
+/// compared with each one.
 struct Regions {
-    /// Number of requests in the regions of each hash value.
+    /// Number of requests in the regions with each hash value.
     counts: Box<[u32; REGION_HASHES]>,
     /// Number of requests that span too many regions to be counted by region.
     wide: u32,
@@ -116,13 +116,13 @@ impl Regions {
         }
     }
 
-    /// Returns the hashes of the first and the last region between `offset` and `end`, which is exclusive; `None` if
-    /// there are others in between.
+    /// Returns the hashes of the first and the last region between `offset` and `end` (exclusive); `None` if there are
+    /// more regions in between.
     #[inline]
     fn of(offset: u64, end: u64) -> Option<(usize, usize)> {
         let (first, last) = (offset / REGION_BYTES, (end - 1) / REGION_BYTES);
         let hash = |region: u64| {
-            // The steps of Weyl's sequence in splitmix64, whose upper bits are evenly distributed.
+            // The increment of the Weyl sequence in splitmix64; the upper bits of its multiples are evenly distributed.
             (region.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - REGION_HASHES.ilog2())) as usize
         };
         (last - first <= 1).then(|| (hash(first), hash(last)))
@@ -138,7 +138,7 @@ impl Regions {
             self.wide = self.wide.wrapping_add_signed(by);
             return;
         };
-        // If both are the same region it is counted twice, and later removed twice.
+        // If both are the same region, it is counted twice, and later removed twice.
         self.counts[first] = self.counts[first].wrapping_add_signed(by);
         self.counts[last] = self.counts[last].wrapping_add_signed(by);
     }
@@ -156,7 +156,7 @@ impl Regions {
     }
 }
 
-/// The window of all these requests.
+/// The window over all these requests.
 pub(super) struct Window {
     entries: VecDeque<Entry>,
     /// Index of the first entry.
@@ -166,9 +166,9 @@ pub(super) struct Window {
     regions: Regions,
     /// Number of active requests that change data.
     changing: usize,
-    /// True if ended requests are kept for a while.
+    /// Whether ended requests are kept for a while.
     keeps: bool,
-    /// The latest end of the requests removed from the window.
+    /// The latest end of any request that was removed from the window.
     forgotten_done: Nanos,
 }
 
@@ -201,7 +201,7 @@ impl Window {
         self.base + self.entries.len() as u64
     }
 
-    /// Returns the oldest request if there is no room for another.
+    /// Returns the oldest request if there is no space for another.
     #[inline]
     pub(super) fn blocked_by(&self) -> Option<u64> {
         (self.entries.len() == ENTRIES_MAX).then_some(self.base)
@@ -235,14 +235,14 @@ impl Window {
         index
     }
 
-    /// Adds a dropped request: it takes up its index and has ended.
+    /// Adds a dropped request, which uses up an index and has already ended.
     pub(super) fn push_dropped(&mut self, mut entry: Entry, now: Nanos) {
         (entry.ended, entry.done) = (true, now);
         self.entries.push_back(entry);
         self.slide();
     }
 
-    /// Returns a request in flight on the same blocks, if one of the two changes data.
+    /// Returns a request in flight on the same blocks, if at least one of the two changes data.
     #[inline]
     pub(super) fn conflict(&self, op: Op, offset: u64, len: u64) -> Option<u64> {
         let (end, writes) = (offset + touched(op, len), changes(op));
@@ -254,7 +254,7 @@ impl Window {
         self.active.iter().find(overlaps).map(|other| other.index)
     }
 
-    /// Finds requests in flight that this one overlaps (if one of the two changes data) or continues.
+    /// Finds the requests in flight that this one overlaps (if at least one of the two changes data) or continues.
     pub(super) fn followed(&self, op: Op, offset: u64, len: u64, found: &mut Vec<u64>) {
         let (end, writes) = (offset + touched(op, len), changes(op));
         found.extend(
@@ -270,7 +270,7 @@ impl Window {
         );
     }
 
-    /// Returns true if a later request was already sent to the same blocks, and one of the two changes data.
+    /// Returns true if a later request was already sent to the same blocks, and at least one of the two changes data.
     pub(super) fn is_overtaken(&self, index: u64, op: Op, offset: u64, len: u64) -> bool {
         let (end, writes) = (offset + touched(op, len), changes(op));
         self.active.iter().any(|other| {
@@ -314,7 +314,7 @@ impl Window {
         }
     }
 
-    /// Returns when the request with this index ended; for one removed from the window, a time that is not earlier.
+    /// Returns when the request with this index ended; if it was removed from the window, a time that is not earlier.
     pub(super) fn done_at(&self, index: u64) -> Nanos {
         match index
             .checked_sub(self.base)
@@ -450,7 +450,7 @@ mod tests {
 
     /// Ended requests are removed from the front, and queries about them stay correct.
     #[test]
-    fn what_is_forgotten_is_done() {
+    fn removed_requests_count_as_done() {
         let mut window = Window::new(8, false);
         let all: Vec<u64> = (0..4)
             .map(|at| window.push(entry(Op::Read, at * 512, 512)))

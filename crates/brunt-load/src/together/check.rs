@@ -1,4 +1,4 @@
-//! Checks which jobs can run at once. Called when a load of several jobs is created, and again when they are open.
+//! Checks which jobs can run together. Called when a load of several jobs is created, and again when they are open.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::load::{EngineNeed, LoadInfo, Pace, WorkloadError, wrong};
 /// Checks jobs against each other.
 ///
 /// # Errors
-/// The key at fault, and what would be correct.
+/// The offending key, and what would be correct.
 pub(super) fn check(jobs: &[TogetherJob]) -> Result<(), WorkloadError> {
     if !(2..=JOBS_MAX).contains(&jobs.len()) {
         return wrong(
@@ -100,7 +100,7 @@ fn by_itself(job: &TogetherJob) -> Result<(), WorkloadError> {
     wrong("jobs", refused)
 }
 
-/// Checks that the jobs begin measuring whole intervals apart.
+/// Checks that the jobs begin measuring a whole number of intervals apart.
 fn apart(jobs: &[TogetherJob], interval: Duration) -> Result<(), WorkloadError> {
     if interval.is_zero() {
         return Ok(());

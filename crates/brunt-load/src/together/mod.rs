@@ -1,14 +1,14 @@
-//! Runs several loads at once as jobs, each with its own workload, workers, target, start and end, like the jobs of a
-//! fio file. Made by a study from `[together.NAME]`, run by [`crate::decisions`] like every other load.
+//! Runs several loads concurrently as jobs, each with its own workload, workers, target, start and end, like the jobs
+//! of a fio file. Created by a study from `[together.NAME]`, and run by [`crate::decisions`] like every other load.
 //!
-//! A job is any [`Load`] and does not know about the others. Their workers report to one collector and are numbered
-//! consecutively across jobs ([`crate::collect::WorkerSender`]); the collector merges each report twice, for its job
-//! and for all jobs together. A job that starts later only gets a later start: its first interval has the number of the
-//! run's interval in which it begins, so that both series have the same boundaries. Therefore all jobs use the same
-//! interval length, and their measurements begin a whole number of intervals apart.
+//! A job is any [`Load`] and does not know about the others. Their workers report to a single collector and are
+//! numbered consecutively across jobs ([`crate::collect::WorkerSender`]); the collector merges each report twice, for
+//! its job and for all jobs combined. A job that starts later is just given a later start: its first interval has the
+//! number of the run's interval in which it begins, so that both series have the same boundaries. For that reason, all
+//! jobs use the same interval length, and their measurements begin a whole number of intervals apart.
 //!
 //! The rule: decisions that involve all workers of a run (steady state, a rate, a depth) are not made for a single job;
-//! such workloads are refused.
+//! workloads that need them are refused.
 
 mod check;
 
@@ -32,7 +32,7 @@ use crate::replay::ReplayLoad;
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "together";
-/// Its entry there.
+/// Its entry in that table.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
     help: "several block loads or replays at once, each with its own figures",
@@ -47,22 +47,22 @@ pub(crate) const LINE: LoadKind = LoadKind {
 /// Maximum number of jobs in one load.
 pub const JOBS_MAX: usize = 64;
 
-/// Loads that run at once.
+/// Loads that run concurrently.
 #[derive(Clone, Debug)]
 pub struct TogetherLoad {
     jobs: Vec<TogetherJob>,
 }
 
-/// One of several loads that run at once.
+/// One of several loads that run concurrently.
 #[derive(Clone, Debug)]
 pub struct TogetherJob {
     /// Its unique name.
     pub name: String,
     /// Its load.
     pub load: Arc<dyn Load>,
-    /// Delay of its start after the run's start.
+    /// How long after the run's start it starts.
     pub start_delay: Duration,
-    /// The run ends when this job ends.
+    /// Whether the run ends when this job ends.
     pub ends_run: bool,
 }
 
@@ -128,8 +128,8 @@ pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
     }
 }
 
-/// Derives a job's order from that of the whole run: the job makes different requests from the others, and has its own
-/// place among the runs, after the one of all jobs together.
+/// Derives a job's order from that of the whole run. The job issues different requests from the others, and has its own
+/// place among the runs, after the one of all jobs combined.
 pub fn job_order(order: &RunOrder, index: usize) -> RunOrder {
     let number = index as u64 + 1;
     RunOrder {
@@ -144,7 +144,7 @@ pub fn job_order(order: &RunOrder, index: usize) -> RunOrder {
 }
 
 impl TogetherLoad {
-    /// Creates a load from these jobs. With `exit_all` the run ends when the first job ends, instead of the last.
+    /// Creates a load from these jobs. With `exit_all` the run ends when the first job ends, rather than the last.
     ///
     /// # Errors
     /// A job can't run together with others.
@@ -189,7 +189,7 @@ impl TogetherLoad {
             });
             all.workers += prepared.workers;
             all.queue_depth = all.queue_depth.max(prepared.queue_depth);
-            // Jobs on other hosts need longer notice of their start.
+            // Jobs on other hosts need to be given their start earlier.
             all.notice = all.notice.max(prepared.notice);
             let (workers, ends_run) = (prepared.workers, job.ends_run);
             all.jobs.push(PreparedJob {
@@ -245,7 +245,7 @@ impl Load for TogetherLoad {
             kinds,
             workers: infos().map(|info| info.workers).sum(),
             queue_depth: infos().map(|info| info.queue_depth).max().unwrap_or(1),
-            // A closed loop has no fixed rate, so the jobs together have none either.
+            // A closed loop has no fixed rate, so the jobs combined have none, either.
             pace: rate
                 .sum::<Option<f64>>()
                 .map_or(Pace::Closed, |rate| Pace::Open { rate }),
@@ -313,8 +313,8 @@ impl Load for TogetherLoad {
         match self.prepare_each(on, order, &inbox, stop, &mut running) {
             Ok(prepared) => Ok((prepared, Box::new(RunningJobs(running)))),
             Err(error) => {
-                // Workers of earlier jobs may wait for room in the inbox, which the caller drops after this call, so
-                // the caller must not wait for them to end.
+                // Workers of earlier jobs may be waiting for space in the inbox, which the caller drops after this
+                // call. So nothing here may wait for them to end.
                 std::thread::spawn(move || drop(running));
                 Err(error)
             }

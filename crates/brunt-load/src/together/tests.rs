@@ -1,4 +1,4 @@
-//! Jobs that run at once: the figures of each, the figures of all, and when each ran.
+//! Concurrent jobs: the figures of each, the figures of all, and when each of them ran.
 
 use super::*;
 use std::sync::Mutex;
@@ -56,9 +56,9 @@ fn slow() -> LoadTarget {
     LoadTarget::of(open_url("memory:1MiB?delay=const:1ms").unwrap())
 }
 
-/// Each job makes its own requests on its own device, and the total figures are the sum of the jobs'.
+/// Each job issues its own requests on its own device, and the total figures are the sum of the jobs'.
 #[test]
-fn each_job_and_all_of_them_add_up() {
+fn the_figures_of_jobs_add_up_to_the_total() {
     let on = LoadTarget {
         device: None,
         parts: Vec::new(),
@@ -120,10 +120,10 @@ workload = { read = 0, blocks = [{ size = \"8k\" }], region = { start = \"1m\" }
     );
 }
 
-/// A job that starts later has no intervals before its start, uses the run's interval numbers, and does not delay the
+/// A job that starts later has no intervals before its start, uses the run's interval numbers, and doesn't delay the
 /// others' intervals.
 #[test]
-fn a_delayed_job_starts_late() {
+fn a_delayed_job_uses_the_runs_interval_numbers() {
     let text = "
 [[jobs]]
 name = \"early\"
@@ -177,7 +177,7 @@ workload = { read = 0, interval = \"20ms\", record_requests = true, stop = { tim
 
 /// With `exit_all`, the first job to end ends the run, and the run is complete.
 #[test]
-fn the_first_end_is_that_of_all() {
+fn the_first_job_to_end_ends_the_run_with_exit_all() {
     let text = "
 exit_all = true
 [[jobs]]
@@ -204,7 +204,7 @@ workload = { stop = { time = \"1h\" } }";
 
 /// Jobs with `ends_run` end the run, whichever ends first; other jobs don't.
 #[test]
-fn some_jobs_end_the_run() {
+fn only_jobs_that_end_the_run_do_so() {
     let text = "
 [[jobs]]
 name = \"shortest\"
@@ -232,7 +232,7 @@ workload = { stop = { time = \"1h\" } }";
 
 /// A job that can't be prepared fails the run, without waiting for those that can.
 #[test]
-fn a_job_that_cannot_be_fails_all() {
+fn a_job_that_cannot_be_prepared_fails_the_run() {
     let text = "
 [[jobs]]
 name = \"many\"
@@ -259,7 +259,7 @@ workload = { region = { start = \"1g\" }, stop = { requests = 1 } }";
 
 /// Its description and figures include all its jobs.
 #[test]
-fn it_tells_of_all_its_jobs() {
+fn its_description_includes_all_jobs() {
     let text = "
 [[jobs]]
 name = \"a\"
@@ -286,7 +286,7 @@ workload = { read = 0.5, ramp_up = { time = \"1s\" }, stop = { time = \"9s\" } }
 }
 
 #[test]
-fn what_cannot_run_among_others_is_refused() {
+fn jobs_that_cannot_run_together_are_refused() {
     let first = "[[jobs]]\nname = \"a\"\nworkload = { stop = { time = \"1s\" } }\n";
     let check = |second: &str, key: &str, said: &str| {
         let settings: TogetherSettings = toml::from_str(&format!("{first}{second}")).expect(second);
@@ -340,7 +340,7 @@ fn what_cannot_run_among_others_is_refused() {
 
 /// Every command except stop is refused by type.
 #[test]
-fn jobs_are_not_commanded_together() {
+fn only_stop_is_accepted_for_several_jobs() {
     struct Stopped(Arc<Mutex<u32>>);
     impl RunningLoad for Stopped {
         fn start(&mut self, _at: Nanos) {}

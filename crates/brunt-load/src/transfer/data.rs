@@ -1,5 +1,5 @@
 //! The data of a transfer's requests: generated from a pattern, taken from the input, passed to the output and the
-//! checksum, or compared. Measures the cost of each, which is not the device's.
+//! checksum, or compared. Measures the cost of each, which is not part of the device's time.
 //!
 //! The rule: once data of the range is missing, there is no checksum, and nothing after the gap is output.
 
@@ -22,7 +22,7 @@ use crate::content::{Carried, Content};
 
 /// The source or destination of the data.
 pub enum DataEnd {
-    /// Read in order, into a file if there is one.
+    /// Read in order, and written to a file if there is one.
     Out(InOrder, Option<Box<dyn Write>>),
     /// Read and discarded.
     Nowhere,
@@ -127,7 +127,7 @@ impl Content for Data {
         }
     }
 
-    /// Wrong blocks are counted here; their requests still succeed.
+    /// Wrong blocks are counted here, but their requests succeed.
     fn completed(
         &mut self,
         request: &Planned,

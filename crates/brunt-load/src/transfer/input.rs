@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::sequence::Next;
 
-/// Amount to read ahead, limited to a minimum and maximum number of blocks.
+/// How much to read ahead, subject to a minimum and maximum number of blocks.
 const AHEAD_BYTES: u64 = 4 << 20;
 const AHEAD_BLOCKS: (u64, u64) = (2, 64);
 /// How soon to ask again for a block that is not available yet.
@@ -28,11 +28,11 @@ pub struct Wanted {
     pub block: u64,
     /// Number of requests.
     pub count: u64,
-    /// The device's block size; the length of a request is a multiple of it.
+    /// The device's block size; each request's length is a multiple of it.
     pub block_bytes: usize,
-    /// Compute the checksum.
+    /// Whether to compute the checksum.
     pub sums: bool,
-    /// Check whether the input continues after the range.
+    /// Whether to check if the input continues after the range.
     pub looks_behind: bool,
 }
 
@@ -43,15 +43,15 @@ pub struct Consumed {
     pub hash: Option<Sha256>,
     /// Time spent on the checksum.
     pub checksum: Duration,
-    /// The input continues after the range.
+    /// Whether the input continues after the range.
     pub left: bool,
     /// How long requests had to wait for input.
     pub waited: Duration,
-    /// Zeros that pad the last block.
+    /// Number of zeros that pad the last block.
     pub padded_bytes: u64,
 }
 
-/// A padded block of the input; the first `got` bytes are data.
+/// A padded block of the input, whose first `got` bytes are data.
 struct Block {
     bytes: Vec<u8>,
     got: usize,
@@ -59,7 +59,7 @@ struct Block {
 
 /// The requests' side of the input.
 pub struct Input {
-    /// Open until all requests have been made.
+    /// Open until all requests have been issued.
     blocks: Option<Receiver<io::Result<Block>>>,
     used: Sender<Vec<u8>>,
     thread: Option<JoinHandle<io::Result<Consumed>>>,
@@ -94,7 +94,7 @@ impl Input {
         })
     }
 
-    /// Returns true if the program was stopped before the input ended; the input would have had more.
+    /// Returns true if the program was stopped before the input ended, so that more input would have followed.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
@@ -148,12 +148,12 @@ impl Input {
         let _ = self.used.send(block.bytes);
     }
 
-    /// Returns the results after all requests are done; incomplete if `goes_on` stops the wait for the input's end.
+    /// Returns the results after all requests are done; incomplete if `goes_on` stops waiting for the end of the input.
     ///
     /// # Errors
     /// The input could not be read.
     pub fn finish(&mut self, goes_on: &mut dyn FnMut() -> bool) -> io::Result<Consumed> {
-        // If still reading ahead, the thread stops at the next block.
+        // If the thread is still reading ahead, it stops at the next block.
         self.blocks = None;
         if let Some(error) = self.failure.take() {
             return Err(error);

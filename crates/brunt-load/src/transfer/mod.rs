@@ -1,9 +1,9 @@
-//! Moves a range of a device once: from a pattern or a file to the device, from the device to a file and a
-//! checksum, or compares it with a pattern. `brunt io` uses it; it combines the worker of all loads with a
-//! request order and data from an input.
+//! Moves a range of a device once: from a pattern or a file to the device, from the device to a file and a checksum, or
+//! compares it with a pattern. Used by `brunt io`. It combines the worker of all loads with a request order and data
+//! from an input.
 //!
-//! The rule: one thread and one ring for the device. Data moved before an error or interrupt is reported, and
-//! the time spent on the data in this program is reported separately from the device's.
+//! The rule: one thread and one ring for the device. Data moved before an error or interrupt is reported, and the time
+//! that this program spends on the data is reported separately from the device's.
 
 mod data;
 mod input;
@@ -39,7 +39,7 @@ const WINDOW_QUEUES: usize = 4;
 
 /// The operation on a range.
 pub enum Work {
-    /// Read it, into a file if there is one.
+    /// Read it and, if there is a file, write it there.
     Read(Option<Box<dyn Write>>),
     /// Write it with data generated from a pattern.
     Write(Pattern),
@@ -47,36 +47,36 @@ pub enum Work {
     Copy {
         /// The input, read in a separate thread.
         input: Box<dyn Read + Send>,
-        /// If true, input beyond the range makes the transfer incomplete.
+        /// Whether input beyond the range makes the transfer incomplete.
         whole: bool,
     },
     /// Read it and compare it with a pattern.
     Compare(Pattern),
 }
 
-/// A range and the operation on it.
+/// A range, and the operation on it.
 pub struct RangeTransfer {
     /// The operation.
     pub work: Work,
-    /// Start of the range, in bytes; a multiple of the device's block size.
+    /// Start of the range in bytes; a multiple of the device's block size.
     pub start: u64,
     /// Length of the range in bytes; also a multiple of the block size.
     pub length: u64,
     /// Size of a request in bytes; also a multiple of the block size, and no more than the device accepts.
     pub block: u64,
-    /// Number of requests; beyond the end of the range they continue at its start.
+    /// Number of requests; those beyond the end of the range wrap around to its start.
     pub count: u64,
-    /// Seed for blocks in random order, drawn with replacement; `None`: in sequence.
+    /// The seed for blocks in random order, drawn with replacement; `None` means in sequence.
     pub random: Option<u64>,
     /// Maximum outstanding requests.
     pub depth: u32,
-    /// Each write is on stable storage when it completes.
+    /// Whether each write is on stable storage when it completes.
     pub force_unit_access: bool,
-    /// Compute a checksum of the data, in address order.
+    /// Whether to compute a checksum of the data, in address order.
     pub sums: bool,
 }
 
-/// How long requests had to wait for this program's work on their data.
+/// How long requests had to wait for this program to process their data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DataCost {
     /// Computing SHA-256.
@@ -133,7 +133,7 @@ impl DataCost {
 pub struct Moved {
     /// Requests that were answered, successfully or not.
     pub requests: u64,
-    /// Requests that should have been answered; fewer if the input ended early.
+    /// Requests that should have been answered, which are fewer if the input ended early.
     pub count: u64,
     /// Bytes of successful requests.
     pub bytes: u64,
@@ -141,21 +141,21 @@ pub struct Moved {
     pub errors: u64,
     /// The first error.
     pub first_error: Option<FirstError>,
-    /// Time from sending to completion, of successful requests.
+    /// Time from sending to completion of successful requests.
     pub latency: Histogram,
     /// Blocks of the device with wrong data.
     pub wrong_blocks: u64,
     /// The first wrong block by address.
     pub first_wrong: Option<Wrong>,
-    /// Zeros that pad the input's last block.
+    /// Number of zeros that pad the input's last block.
     pub padded_bytes: u64,
-    /// The input continues after the range.
+    /// Whether the input continues after the range.
     pub input_left: bool,
-    /// SHA-256 of the data, if requested and all of it was moved; for an input, without the padding.
+    /// SHA-256 of the data, if requested and if all of it was moved; for an input, excluding the padding.
     pub checksum: Option<[u8; 32]>,
-    /// Time that is not the device's.
+    /// Time spent on the data by this program rather than the device.
     pub spent: DataCost,
-    /// Time from the first request to the last completion, or that of the flush.
+    /// Time from the first request to the last completion, or to the completion of the flush.
     pub elapsed: Duration,
     /// Resource usage of this process in that time.
     pub cost: ResourceUsage,
@@ -195,11 +195,11 @@ pub enum TransferError {
 }
 
 impl RangeTransfer {
-    /// Performs the transfer. `watch` is called every [`TICK`] with the number of requests that have ended; it returns
+    /// Performs the transfer. `watch` is called every [`TICK`] with the number of requests that have ended, and returns
     /// whether to continue.
     ///
     /// # Errors
-    /// See [`TransferError`]. Failed requests are not errors here: they are reported in [`Moved`].
+    /// See [`TransferError`]. Failed requests are not errors here; they are reported in [`Moved`].
     pub fn run(
         self,
         backend: &dyn Backend,
@@ -247,7 +247,7 @@ impl RangeTransfer {
         let system_calls = ring.stats().system_calls - calls;
         data.finish().map_err(TransferError::Output)?;
         let consumed = order.consumed(&mut || (watcher.watch)(watcher.done))?;
-        // The input's thread may have computed it while the device was busy, at no cost.
+        // The input's thread may have computed it at no cost while the device was busy.
         let summed = consumed.checksum.min(consumed.waited);
         let figures = &outcome.figures;
         let failed = figures.counts.errors();
@@ -282,7 +282,7 @@ impl RangeTransfer {
         Ok(moved)
     }
 
-    /// Returns how the requests are sent: with the full depth and without time limits.
+    /// Returns how to send the requests: with the full depth and without time limits.
     fn rules(&self) -> Workload {
         let depth = u64::from(self.depth).min(self.count).max(1) as u32;
         let reads = matches!(self.work, Work::Read(_) | Work::Compare(_));
@@ -356,7 +356,7 @@ impl RangeTransfer {
     }
 }
 
-/// Calls the watcher, and stops the transfer if it says so.
+/// Calls the watcher, and stops the transfer when it says to.
 struct Watcher<'a> {
     watch: &'a mut dyn FnMut(u64) -> bool,
     done: u64,

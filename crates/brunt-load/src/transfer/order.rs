@@ -2,7 +2,7 @@
 //! buffer in which read data waits for its turn.
 //!
 //! The rule: for in-order delivery, requests stay close together. None is issued while the first one with missing data
-//! is more than a few queue depths behind, so that one late request does not use up all memory.
+//! is more than a few queue depths behind, so that a single late request doesn't use up all memory.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,18 +31,18 @@ pub struct Range {
     pub length: u64,
     /// Size of a request in bytes; the last one of the range may be shorter.
     pub block: u64,
-    /// Number of requests; beyond the end of the range they continue at its start.
+    /// Number of requests; those beyond the end of the range wrap around to its start.
     pub count: u64,
-    /// Blocks in random order, drawn with replacement, instead of in sequence.
+    /// For blocks in random order, drawn with replacement, rather than in sequence.
     pub random: Option<Random>,
-    /// No more requests follow one that failed.
+    /// Whether no more requests follow one that failed.
     pub ends_with_an_error: bool,
     window: Option<Window>,
     next: u64,
     ended: bool,
 }
 
-/// The requests starting with the first that has not ended.
+/// The requests from the first that has not ended.
 #[derive(Clone, Debug)]
 struct Window {
     first: u64,
@@ -78,7 +78,7 @@ impl Range {
         });
     }
 
-    /// Returns the number of requests made.
+    /// Returns the number of requests issued.
     pub fn made(&self) -> u64 {
         self.next
     }
@@ -130,7 +130,7 @@ impl Sequence for Range {
     }
 }
 
-/// The requests of a range; if written from an input, until the input ends.
+/// The requests of a range; when writing from an input, only until the input ends.
 pub struct RangeRequests {
     pub range: Range,
     pub input: Option<Rc<RefCell<Input>>>,
@@ -191,7 +191,7 @@ impl RangeRequests {
     }
 }
 
-/// Delivers data that was read in the order of the requests.
+/// Delivers read data in the order of the requests.
 pub struct InOrder {
     pool: BufPool,
     first: u64,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_gone_through_once_with_a_short_last_block() {
+    fn a_range_is_covered_once_with_a_short_last_block() {
         let once_through = || Range::new(Op::Read, 1024, 10240, 4096);
         let once = [(1024, 4096), (5120, 4096), (9216, 2048)];
         assert_eq!(offsets(&mut once_through()), once);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_ends_it_if_that_is_wanted() {
+    fn an_error_ends_the_sequence_if_requested() {
         let whole = Range::new(Op::Read, 0, 100 << 12, 1 << 12);
         for ends_with_an_error in [false, true] {
             let mut range = Range {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_handed_on_in_order() {
+    fn data_is_delivered_in_order() {
         let mut order = InOrder::new(BufPool::new(0));
         let mut seen = Vec::new();
         for index in [2, 1, 0, 3, 5, 4] {

@@ -39,7 +39,7 @@ impl Write for Kept {
 }
 
 #[test]
-fn what_is_written_is_compared_and_read() {
+fn written_data_compares_and_reads_back() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();
     let (pattern, other) = (Pattern::Seeded(5), Pattern::Seeded(6));
     let wrote = run(range(Work::Write(pattern)), &backend).unwrap();
@@ -129,7 +129,7 @@ impl Read for Torn {
 }
 
 #[test]
-fn files_that_fail_are_told() {
+fn failing_files_are_reported() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();
     let torn = run(
         range(Work::Copy {
@@ -149,7 +149,7 @@ fn files_that_fail_are_told() {
 
 /// The program is stopped while it waits for input: the data written so far is reported as incomplete.
 #[test]
-fn an_interrupt_that_the_input_sees_first() {
+fn an_interrupt_while_waiting_for_input_is_incomplete() {
     struct Stops(usize);
     impl Read for Stops {
         fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -179,7 +179,7 @@ fn an_interrupt_that_the_input_sees_first() {
 /// Data processing in this program is the limit if it took more than half of the time, and its most expensive part is
 /// named; otherwise the device is the limit.
 #[test]
-fn the_limit_is_what_took_most_of_the_time() {
+fn the_limit_is_the_most_expensive_part() {
     let cost = |checksum, pattern| DataCost {
         checksum: Duration::from_millis(checksum),
         pattern: Duration::from_millis(pattern),
@@ -195,7 +195,7 @@ fn the_limit_is_what_took_most_of_the_time() {
 
 /// The cost of data is attributed to the operation performed on it, if any.
 #[test]
-fn the_cost_of_data_is_of_what_was_done_with_it() {
+fn the_cost_of_data_is_attributed_to_its_operation() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();
     let cost = |work, sums| {
         run(

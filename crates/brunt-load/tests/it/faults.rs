@@ -1,4 +1,4 @@
-//! Tests of verification itself: a load has to detect a device that corrupts data, and must not suspect a good one.
+//! Tests of verification itself: a load has to detect a device that corrupts data, and must not blame a good one.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,8 +7,8 @@ use brunt_load::block::workload::{StopCondition, VerifySettings};
 use brunt_load::{NoRecorder, Session, Workload};
 use brunt_result::RequestStatus;
 
-/// Runs verified random reads and writes on a device; returns the number of reads with wrong data and the number of
-/// failed requests.
+/// Runs verified random reads and writes on a device; returns the number of reads with wrong data and of failed
+/// requests.
 fn verify(url: &str) -> (u64, u64) {
     let workload = Workload {
         read: 0.5,
@@ -31,7 +31,7 @@ fn verify(url: &str) -> (u64, u64) {
 
 /// Every way of losing or changing data silently is detected.
 #[test]
-fn lies_are_found_out() {
+fn every_silent_corruption_is_detected() {
     for lie in [
         "corrupt,op=read",
         "corrupt,op=write",
@@ -48,7 +48,7 @@ fn lies_are_found_out() {
 
 /// Errors count as errors and delays as delays; neither is mistaken for wrong data.
 #[test]
-fn honest_trouble_is_no_lie() {
+fn errors_and_delays_are_not_mistaken_for_wrong_data() {
     let check = |faults: &str, fails: bool| {
         let (wrong, failed) = verify(&format!("memory:4MiB?fault={faults}"));
         assert_eq!((wrong, failed > 0), (0, fails), "{faults}");
@@ -63,9 +63,9 @@ fn honest_trouble_is_no_lie() {
     check("aborted-command,p=0.2&retry=20", false);
 }
 
-/// An array that loses a member under load, runs degraded and rebuilds meanwhile loses no data.
+/// An array that loses a member under load, runs degraded and rebuilds at the same time loses no data.
 #[test]
-fn arrays_keep_their_word() {
+fn a_rebuilding_array_loses_no_data() {
     let dies = "?fault=hardware-error,op=write,every=2000,times=1";
     for (level, others) in [("raid1", 1), ("raid5", 2), ("raid5", 4)] {
         let others = ",[memory:4MiB]".repeat(others);

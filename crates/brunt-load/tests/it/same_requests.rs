@@ -1,4 +1,4 @@
-//! Checks that the engine makes the same requests as in earlier versions: for the same seed, the same operations,
+//! Checks that the engine issues the same requests as in earlier versions: for the same seed, the same operations,
 //! addresses, lengths, due times and contents, in the same order. Results from different years are comparable only as
 //! long as this holds, so a digest below never changes; a new kind of workload adds a line.
 
@@ -25,7 +25,7 @@ fn hex(digest: impl AsRef<[u8]>) -> String {
         .collect()
 }
 
-/// Keeps each worker's requests and the start of the run.
+/// Keeps each worker's requests and the start time of the run.
 #[derive(Default)]
 struct Keep {
     start: Nanos,
@@ -100,7 +100,7 @@ fn random_requests_start_at_whole_blocks_unless_align_says_otherwise() {
 #[test]
 fn the_same_seed_makes_the_same_requests() {
     let check = |text: &str, timed: bool, expected: [&str; 2]| {
-        // The digests were made with the default alignment before Brunt 0.2, sectors.
+        // The digests were computed with the default alignment before Brunt 0.2, which was sectors.
         let aligned = if text.contains("align") {
             text.to_string()
         } else {

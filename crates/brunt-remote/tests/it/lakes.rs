@@ -1,4 +1,4 @@
-//! Copies lakes to an in-memory store that loses requests and answers: at any time, readers of the store find a version
+//! Copies lakes to an in-memory store that loses requests and answers. At any time, readers of the store find a version
 //! with all its parts, and a fetch returns what was sent.
 
 use crate::support;
@@ -29,7 +29,7 @@ fn write(folder: &Path, name: &str) {
     std::fs::write(path, format!("rows of {name}")).unwrap();
 }
 
-/// Commits a version with these parts, which has absorbed the first `absorbed` parts of the capture.
+/// Commits a version with these parts that has absorbed the first `absorbed` parts of the capture.
 fn commit(folder: &Path, version: u64, parts: &[&str], absorbed: u64) {
     let part = |name: &&str| {
         write(folder, name);
@@ -81,7 +81,7 @@ fn lake() -> TempDir {
     folder
 }
 
-/// Pushes like the program, without waiting; returns the plan if all of it was sent.
+/// Pushes like the program, but without waiting; returns the plan if all of it was sent.
 fn push(folder: &Path, objects: &Objects, link: &Link) -> Result<Option<LakePlan>, RemoteError> {
     let mark = LakeMark::read_or_make(folder)?;
     let options = MoveOptions { keeps_local: true };
@@ -110,7 +110,7 @@ fn push(folder: &Path, objects: &Objects, link: &Link) -> Result<Option<LakePlan
     Ok(Some(plan))
 }
 
-/// The newest version in a store; checks that all its parts exist.
+/// The newest version in a store, after checking that all its parts exist.
 fn newest(objects: &Objects, label: &str) -> Option<u64> {
     let stored = StoredLake::read(&MemoryStore::of(objects, &Link::whole()), &address()).unwrap();
     let newest = stored.newest()?;
@@ -159,10 +159,10 @@ fn cut_after(requests: u64) -> Link {
     }
 }
 
-/// The link is cut after any number of requests of two pushes: the store has a complete version at all times, and the
-/// next push continues. An interrupted fetch yields a lake only once it has finished.
+/// The link is cut after any number of requests during two pushes: the store always has a complete version, and the
+/// next push continues. An interrupted fetch yields a lake only once it has been completed.
 #[test]
-fn a_store_has_whole_versions_at_any_time() {
+fn a_store_always_has_a_complete_version() {
     for requests in 0..40 {
         let (folder, objects, label) =
             (lake(), Objects::default(), format!("cut after {requests}"));
@@ -206,17 +206,17 @@ fn a_store_has_whole_versions_at_any_time() {
     }
 }
 
-/// Replaced objects are deleted on request, once they are old enough, in an order that never breaks
-/// a version for readers.
+/// Replaced objects are deleted on request once they are old enough, in an order that never breaks a version for
+/// readers.
 #[test]
-fn what_was_replaced_is_deleted_when_asked_for() {
+fn replaced_objects_are_deleted_on_request() {
     let (folder, objects) = (lake(), Objects::default());
     push(folder.path(), &objects, &Link::whole()).unwrap();
     commit(folder.path(), 2, &SECOND, 8);
     let plan = push(folder.path(), &objects, &Link::whole())
         .unwrap()
         .unwrap();
-    // One on its way to a coming version, and one that never became part of one.
+    // A part for a version that is still to come, and a part that never became part of a version.
     for name in [
         "operations/part-c00000003-0000.parquet",
         "operations/part-c00000002-0009.parquet",
@@ -228,7 +228,7 @@ fn what_was_replaced_is_deleted_when_asked_for() {
     }
     let store = MemoryStore::of(&objects, &Link::whole());
     let stored = StoredLake::read(&store, &address()).unwrap();
-    // The store's clock is at 1 s.
+    // The store's clock reads 1 s.
     let outdated = |keep, now_ms| {
         stored
             .outdated(&store, &plan, Duration::from_millis(keep), now_ms)
@@ -254,7 +254,7 @@ fn what_was_replaced_is_deleted_when_asked_for() {
     assert_eq!(live(back.path()), live(folder.path()));
 }
 
-/// Two copies of a lake that diverged don't replace one another; an older copy is brought up to date.
+/// Two diverging copies of a lake don't replace each other; an older copy is brought up to date.
 #[test]
 fn copies_that_diverged_are_refused() {
     let (folder, objects) = (lake(), Objects::default());
@@ -310,9 +310,9 @@ fn copies_that_diverged_are_refused() {
     assert_eq!(newest(&objects, "after"), Some(2));
 }
 
-/// A version with missing parts is reported, not fetched in part.
+/// A version with missing parts is reported and not partially fetched.
 #[test]
-fn a_hole_is_named() {
+fn a_version_with_missing_parts_is_reported() {
     let (folder, objects) = (lake(), Objects::default());
     push(folder.path(), &objects, &Link::whole()).unwrap();
     objects.lock().unwrap().remove(&address().key(FIRST[1]));
@@ -322,7 +322,7 @@ fn a_hole_is_named() {
         matches!(&result, Err(RemoteError::Incomplete { version: 1, part, .. }) if part == FIRST[1])
     );
     assert!(!version_path(back.path(), 1).exists());
-    // The folder still has it.
+    // The folder still has the part.
     push(folder.path(), &objects, &Link::whole())
         .unwrap()
         .unwrap();

@@ -1,4 +1,4 @@
-//! The integration tests of brunt-remote, one module each: they are linked once and run in parallel.
+//! Integration tests of brunt-remote, one module each; linked into one binary and run in parallel.
 
 mod lakes;
 mod moving;

@@ -1,4 +1,4 @@
-//! Moves and fetches with an in-memory store that loses requests and answers: checks the state of both sides
+//! Moves and fetches with an in-memory store that loses requests and answers; checks the state of both sides
 //! afterwards, and the counters.
 
 use crate::support;
@@ -47,7 +47,7 @@ fn mover(folder: &Path, objects: &Objects, link: &Link, keeps_local: bool) -> Mo
     )
 }
 
-/// Turns until nothing is left, or the store is silent.
+/// Calls `turn` until nothing is left or the store is silent.
 fn turn_to_the_end(mover: &mut Mover, source: &mut FolderSource) -> Result<MoveTurn, RemoteError> {
     loop {
         match mover.turn(source)? {
@@ -61,7 +61,7 @@ fn source(folder: &Path) -> FolderSource {
     FolderSource::new(folder::parts(folder).unwrap().0)
 }
 
-/// Every part is here or there, and those in the store are complete.
+/// Every part exists here or in the store, and those in the store are complete.
 fn check_nothing_is_lost(folder: &Path, objects: &Objects, label: &str) {
     for part in PARTS {
         let object = objects.lock().unwrap().get(&address().key(part)).cloned();
@@ -74,8 +74,8 @@ fn check_nothing_is_lost(folder: &Path, objects: &Objects, label: &str) {
     }
 }
 
-/// The link is cut after any number of requests, with the last answer lost, and the mover is killed. Another mover
-/// settles it.
+/// The link is cut after any number of requests, with the last answer lost, and the mover is killed. Another mover then
+/// settles the part.
 #[test]
 fn a_link_that_is_cut_at_any_request_loses_nothing() {
     for (keeps_local, hides_tags) in [(false, false), (true, false), (false, true)] {
@@ -122,7 +122,7 @@ fn a_link_that_is_cut_at_any_request_loses_nothing() {
     }
 }
 
-/// The same mover continues when the link is back.
+/// The same mover continues once the link is back.
 #[test]
 fn a_silent_store_is_counted_and_asked_again() {
     let (folder, objects) = (folder_with_parts(), Objects::default());
@@ -185,7 +185,7 @@ fn an_object_with_other_bytes_is_named_and_not_touched() {
     }
 }
 
-/// If a store holds other bytes than were sent, the local file isn't deleted.
+/// If the store holds different bytes than were sent, the local file isn't deleted.
 #[test]
 fn bytes_that_change_on_the_way_are_noticed() {
     for hides_tags in [false, true] {
@@ -215,7 +215,7 @@ fn parts_of_two_folders_do_not_mix_under_one_prefix() {
         "{refused:?}"
     );
     assert_eq!(source(other.path()).waiting().parts, PARTS.len() as u64);
-    // Nor with objects that have no mark.
+    // The same goes for a place with objects but no mark.
     objects.lock().unwrap().remove(&address().key(MARK_NAME));
     let refused = turn_to_the_end(
         &mut first_again(&folder, &objects),
@@ -238,7 +238,7 @@ fn a_part_that_changes_meanwhile_stays() {
     let mut mover = mover(folder.path(), &objects, &Link::whole(), false);
     let mut parts = source(folder.path());
     let path = folder.path().join(PARTS[0]);
-    // The place, then the part's Look and Send.
+    // Claiming the place, then Look and Send for the part.
     for _ in 0..3 {
         assert_eq!(mover.turn(&mut parts).unwrap(), MoveTurn::Went);
     }
@@ -253,7 +253,7 @@ fn a_part_that_changes_meanwhile_stays() {
     assert_eq!(std::fs::read(&path).unwrap(), b"more rows");
 }
 
-/// Parts that were replaced or deleted during a move are counted once, as what became of them when the rest is moved.
+/// Parts that were replaced or deleted during a move are counted once, by their outcome when the rest is moved.
 #[test]
 fn parts_that_are_moved_later_are_not_counted_as_withdrawn() {
     for is_deleted in [false, true] {
@@ -283,13 +283,13 @@ fn parts_that_are_moved_later_are_not_counted_as_withdrawn() {
     }
 }
 
-/// Fetches from a store over this link.
+/// Fetches from a store over the given link.
 fn pull(folder: &Path, objects: &Objects, link: &Link) -> (PullCounts, Result<(), RemoteError>) {
     support::pull(folder, &address(), objects, link)
 }
 
 #[test]
-fn a_fetch_that_is_cut_at_any_request_goes_on_with_the_next() {
+fn a_fetch_that_is_cut_at_any_request_is_continued_by_the_next() {
     let (folder, objects) = (folder_with_parts(), Objects::default());
     let mut first = mover(folder.path(), &objects, &Link::whole(), true);
     turn_to_the_end(&mut first, &mut source(folder.path())).unwrap();
@@ -327,7 +327,7 @@ fn a_fetch_that_is_cut_at_any_request_goes_on_with_the_next() {
 }
 
 #[test]
-fn a_fetch_replaces_nothing_and_leaves_its_folder_never() {
+fn a_fetch_replaces_nothing_and_stays_within_its_folder() {
     let (folder, objects) = (folder_with_parts(), Objects::default());
     let mut first = mover(folder.path(), &objects, &Link::whole(), true);
     turn_to_the_end(&mut first, &mut source(folder.path())).unwrap();
@@ -368,7 +368,7 @@ fn a_fetch_replaces_nothing_and_leaves_its_folder_never() {
             .join("escaped.parquet")
             .exists()
     );
-    // Another lake's folder accepts nothing of this one.
+    // A folder of another lake accepts nothing from this one.
     let other = folder_with_parts();
     LakeMark::read_or_make(other.path()).unwrap();
     let (_, result) = pull(other.path(), &objects, &Link::whole());

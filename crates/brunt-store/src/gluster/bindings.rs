@@ -1,11 +1,11 @@
-//! The functions of libgfapi that a device needs, with the types of its header (glusterfs/api/glfs.h of GlusterFS 6 and
+//! The libgfapi functions that a device needs, with the types of its header (glusterfs/api/glfs.h of GlusterFS 6 and
 //! later), and an open file that uses them.
 //!
-//! In GlusterFS 6 the callback of asynchronous functions got two more arguments. The library has both versions under
-//! the same names, so they are looked up with their symbol version.
+//! In GlusterFS 6, the callbacks of asynchronous functions got two more arguments. The library has both versions under
+//! the same names, so the functions are looked up by symbol version.
 //!
-//! The rule: handles are only used while [`GlusterFile`] is open; libgfapi
-//! allows several threads to use a file at once.
+//! The rule: handles are only used while [`GlusterFile`] is open; libgfapi allows several threads to use a file
+//! concurrently.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
@@ -49,7 +49,7 @@ functions! {
 }
 
 functions! {
-    /// Operations that complete by a callback.
+    /// Operations that complete through a callback.
     Operations, Some("GFAPI_6.0"), {
         fn glfs_pread_async(Handle, *mut c_void, usize, i64, c_int, Callback, *mut c_void) -> c_int;
         fn glfs_pwrite_async(Handle, *const c_void, c_int, i64, c_int, Callback, *mut c_void) -> c_int;
@@ -91,7 +91,7 @@ struct Handles {
     file: Handle,
 }
 
-// SAFETY: libgfapi does its own locking; its handles are not tied to a thread.
+// SAFETY: libgfapi does its own locking; its handles are not bound to a thread.
 unsafe impl Send for Handles {}
 // SAFETY: the same.
 unsafe impl Sync for Handles {}
@@ -118,7 +118,7 @@ impl GlusterFile {
             libc::O_RDWR
         };
         let direct = if config.cache { 0 } else { libc::O_DIRECT };
-        // SAFETY: the volume's handle is valid; the text lives through the call.
+        // SAFETY: the volume's handle is valid; the string outlives the call.
         file.handles.file =
             unsafe { (gfapi.files.glfs_open)(file.handles.volume, path.as_ptr(), access | direct) };
         let advice =
@@ -132,7 +132,7 @@ impl GlusterFile {
     fn connect(&mut self, config: &GlusterConfig) -> Result<(), LibraryError> {
         let files = &self.gfapi.files;
         let volume = text(&config.volume);
-        // SAFETY: the text lives through the call.
+        // SAFETY: the string outlives the call.
         self.handles.volume = unsafe { (files.glfs_new)(volume.as_ptr()) };
         let at = self.handles.volume;
         let answer = if at.is_null() { -1 } else { 0 };
@@ -148,7 +148,7 @@ impl GlusterFile {
         };
         let behind = c"*-write-behind".as_ptr();
         let strict = if config.cache { c"off" } else { c"on" };
-        // SAFETY: the volume's handle is valid; all texts live through the calls.
+        // SAFETY: the volume's handle is valid; all strings outlive the calls.
         let answers = unsafe {
             [
                 (files.glfs_set_volfile_server)(
@@ -158,14 +158,14 @@ impl GlusterFile {
                     config.port.into(),
                 ),
                 (files.glfs_set_logging)(at, log.as_ptr(), level),
-                // With O_DIRECT, writes are acknowledged only once the bricks have them.
+                // With O_DIRECT, writes are acknowledged only once they have reached the bricks.
                 (files.glfs_set_xlator_option)(
                     at,
                     behind,
                     c"strict-O_DIRECT".as_ptr(),
                     strict.as_ptr(),
                 ),
-                // A write that failed in the background is not forgotten after the flush that reported it.
+                // A write that failed in the background is remembered even after the flush that reported it.
                 (files.glfs_set_xlator_option)(
                     at,
                     behind,
@@ -189,7 +189,7 @@ impl GlusterFile {
 
     /// The file's length.
     pub fn size_bytes(&self) -> Result<u64, LibraryError> {
-        // SAFETY: the file is open. Requests carry their offsets and do not use the file's own.
+        // SAFETY: the file is open. Requests carry their own offsets and do not use the file's.
         let end = unsafe { (self.gfapi.files.glfs_lseek)(self.handles.file, 0, libc::SEEK_END) };
         self.check(
             if end < 0 { -1 } else { 0 },
@@ -199,7 +199,7 @@ impl GlusterFile {
         Ok(end as u64)
     }
 
-    /// Negative results are errors; errno has the code.
+    /// Negative results are errors; errno contains the code.
     fn check(
         &self,
         answer: c_int,
@@ -222,19 +222,19 @@ impl GlusterFile {
 impl Drop for GlusterFile {
     fn drop(&mut self) {
         let (handles, gfapi) = (self.handles, self.gfapi);
-        // Every slot holds the file until the library has returned its operation, so none is in progress. If the volume
-        // doesn't respond, the thread is abandoned.
+        // Every slot holds the file until the library has returned its operation, so no operation is in progress. If
+        // the volume doesn't respond, the thread is abandoned.
         within(CLOSING, move || {
             let file = { handles }.file;
             if !file.is_null() {
-                // SAFETY: the handle was opened, and is closed once.
+                // SAFETY: the handle was opened and is closed once.
                 unsafe { (gfapi.files.glfs_close)(file) };
             }
-            // `glfs_fini` gives frames lost by its translators ten seconds to return, so run it in the background.
+            // `glfs_fini` waits up to ten seconds for frames that its translators lost, so run it in the background.
             thread::spawn(move || {
                 let volume = { handles }.volume;
                 if !volume.is_null() {
-                    // SAFETY: the handle was created, and is freed once, after its file.
+                    // SAFETY: the handle was created and is freed once, after its file.
                     unsafe { (gfapi.files.glfs_fini)(volume) };
                 }
             });
@@ -250,7 +250,7 @@ fn errno() -> i64 {
     }
 }
 
-/// libgfapi calls this when an operation has completed, on one of its own threads, with errno set if it failed.
+/// Called by libgfapi on one of its own threads when an operation has completed, with errno set if it failed.
 unsafe extern "C" fn ended(
     _: Handle,
     result: isize,
@@ -259,12 +259,12 @@ unsafe extern "C" fn ended(
     token: *mut c_void,
 ) {
     let result = if result < 0 { errno() } else { result as i64 };
-    // SAFETY: the token is the one passed to `begin`, and libgfapi calls once.
+    // SAFETY: the token is the one passed to `begin`, and libgfapi calls this once per operation.
     unsafe { SlotToken::end(token.cast(), result) };
 }
 
-// SAFETY: libgfapi calls `ended` once for each operation that it accepted, when it is done with the operation's memory,
-// and never for one that it refused.
+// SAFETY: libgfapi calls `ended` exactly once for each operation that it accepted, once it is done with the operation's
+// memory, and never for an operation that it refused.
 unsafe impl Library for GlusterFile {
     unsafe fn begin(
         &self,
@@ -315,7 +315,7 @@ unsafe impl Library for GlusterFile {
         }
     }
 
-    /// Reads and writes return the number of bytes; the others succeed completely or fail.
+    /// Reads and writes return the number of bytes; other operations succeed completely or fail.
     fn moved(op: LibraryOp, len: u64, result: i64) -> u64 {
         match op {
             LibraryOp::Read | LibraryOp::Write => result as u64,

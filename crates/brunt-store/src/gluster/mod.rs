@@ -1,10 +1,10 @@
-//! Files on GlusterFS volumes as devices, through libgfapi, which is loaded on demand: no FUSE, no page cache.
+//! Files on GlusterFS volumes as devices, using libgfapi, which is loaded on demand: no FUSE, no page cache.
 //!
 //! - `url`: URLs and their options;
-//! - `bindings`: the functions of libgfapi, and an open file that uses them.
+//! - `bindings`: the libgfapi functions, and an open file that uses them.
 //!
-//! The one rule: a write is stable only after a flush, since neither the
-//! client's translators nor the bricks promise more.
+//! The one rule: a write is stable only after a flush, since neither the client's translators nor the bricks promise
+//! more.
 
 #[allow(unsafe_code, reason = "calls of libgfapi")]
 mod bindings;

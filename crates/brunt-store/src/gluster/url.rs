@@ -1,4 +1,4 @@
-//! URLs of files on GlusterFS volumes, as in QEMU, and everything they configure.
+//! URLs of files on GlusterFS volumes, as in QEMU, and the resulting configuration.
 //!
 //! ```text
 //! gluster://host[:port]/volume/path
@@ -13,7 +13,7 @@ use brunt_block::table::{OpenError, UrlOptions};
 
 use crate::parts::place_and_options;
 
-/// Default port of glusterd, which serves the volume's description.
+/// Default port of glusterd, which provides the volume's description.
 const PORT: u16 = 24007;
 
 /// Keys with a one-line help text each, for the table of backends.
@@ -37,13 +37,13 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("read_only", "yes: refuse writes"),
 ];
 
-/// What is wrong with the URL of a file.
+/// Errors in the URL of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GlusterUrlError {
     /// The scheme is not followed by `//`.
     #[error("'//' must follow the scheme")]
     NoSlashes,
-    /// Not a name or an address, or the port is 0 or invalid.
+    /// The host is not a name or an address, or the port is 0 or invalid.
     #[error("host[:port] is invalid")]
     Host,
     /// The volume or the path is missing.
@@ -68,7 +68,7 @@ impl From<GlusterUrlError> for OpenError {
 pub struct GlusterConfig {
     /// Host of a glusterd that knows the volume.
     pub host: String,
-    /// Port of that glusterd.
+    /// That glusterd's port.
     pub port: u16,
     /// The volume's name.
     pub volume: String,
@@ -93,10 +93,10 @@ impl GlusterConfig {
         Some(parts.and_then(|(place, mut options)| GlusterConfig::parse(place, &mut options)))
     }
 
-    /// Parses what follows `gluster:`, and the options.
+    /// Parses the part after `gluster:`, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be correct.
+    /// The error says what is wrong and what would be correct.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<GlusterConfig, OpenError> {
         let rest = place.strip_prefix("//").ok_or(GlusterUrlError::NoSlashes)?;
         let (host, rest) = rest.split_once('/').ok_or(GlusterUrlError::Place)?;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn options_arrive() {
+    fn options_reach_the_configuration() {
         let config = parse("//h/v/d", &[]).unwrap();
         assert_eq!(
             (config.cache, config.block_bytes, config.read_only),

@@ -1,8 +1,9 @@
-//! One thread's requests as operations of a library, for any library.
+//! Executes a thread's requests as operations of a client library, for any library.
 //!
-//! If writes are stable only after a flush, a request with `force_unit_access` is the operation followed by a flush.
+//! If writes are stable only after a flush, a request with `force_unit_access` becomes the operation followed by a
+//! flush.
 //!
-//! The rule: every accepted request completes once, when the library has completed the last of its operations.
+//! The rule: every accepted request completes exactly once, after the library has completed the last of its operations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,14 +28,14 @@ pub(crate) struct LibraryDevice<L: Library> {
     /// The state of each slot.
     flights: Vec<Flight>,
     free: Vec<u32>,
-    /// Requests that completed without the library.
+    /// Requests that completed without involving the library.
     ready: Vec<Completion>,
     landed: Vec<Landed>,
     trouble: Option<&'static str>,
     bell: Bell,
 }
 
-/// A request that the library has; its buffer is in the slot.
+/// A request that the library is processing; its buffer is in the slot.
 struct Flight {
     request: Request,
     step: LibraryOp,
@@ -46,7 +47,7 @@ impl<L: Library> LibraryDevice<L> {
     /// Opens a device of `library` on this thread's ring.
     ///
     /// # Errors
-    /// A polled ring cannot be woken, or no descriptor is left.
+    /// A polled ring cannot be woken, or no file descriptors are left.
     pub fn open(
         info: &DeviceInfo,
         library: &Arc<L>,
@@ -95,7 +96,7 @@ impl<L: Library> LibraryDevice<L> {
         self.slots.begin(index, *step, offset, *at, len)
     }
 
-    /// Processes the end of a slot's step; returns the request's result if it was the last one.
+    /// Processes the completion of a slot's step; returns the request's result if this was the last step.
     fn advance(&mut self, index: u32, result: i64) -> Option<Result<(), DeviceError>> {
         let flight = &mut self.flights[index as usize];
         if result < 0 {
@@ -200,7 +201,7 @@ impl<L: Library> Device for LibraryDevice<L> {
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.ready);
-        // Taken first, so that completions after this point wake the thread again.
+        // Take the bell first, so that later completions wake the thread again.
         self.bell.take();
         let mut landed = std::mem::take(&mut self.landed);
         self.slots.take(&mut landed);
@@ -273,8 +274,8 @@ mod tests {
             Bench { fake, ring, device }
         }
 
-        /// Runs these requests to completion and returns them in the order of their tags;
-        /// the library completes `operations` operations.
+        /// Runs these requests to completion and returns them ordered by tag; the library completes `operations`
+        /// operations.
         fn run(
             &mut self,
             requests: Vec<Request>,
@@ -314,9 +315,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_back_once_with_their_data_in_whatever_order_they_end() {
+    fn requests_complete_once_with_their_data_in_any_order() {
         let mut bench = Bench::new(4, false);
-        // More than there are slots.
+        // More requests than slots.
         let writes = (0..16)
             .map(|tag| request(tag, Op::Write, tag * 4096, 4096, tag as u8 + 1))
             .collect();
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_transfer_goes_on_where_it_stopped() {
+    fn a_short_transfer_continues_where_it_stopped() {
         let mut bench = Bench::new(1, false);
         *bench.fake.at_most.lock().unwrap() = Some(1536);
         let done = bench.run(vec![request(0, Op::Write, 512, 4096, 7)], 3, 0);
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_their_number_and_give_the_buffer_back() {
+    fn errors_keep_their_number_and_return_the_buffer() {
         let mut bench = Bench::new(2, false);
         let done = bench.run(vec![request(5, Op::Read, 0, 512, 0)], 1, libc::ESHUTDOWN);
         assert_eq!(
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_never_reaches_the_library() {
+    fn requests_outside_the_image_never_reach_the_library() {
         let mut bench = Bench::new(2, false);
         let outside = vec![
             request(0, Op::Read, SIZE, 512, 0),

@@ -1,4 +1,4 @@
-//! Why a device of a library cannot be opened. Created on opening, printed by commands.
+//! Why a library's device cannot be opened. Created on opening, printed by commands.
 //!
 //! The rule: each error says what the user can do about it.
 
@@ -24,7 +24,7 @@ pub enum LibraryError {
         doing: String,
         /// The library's error.
         error: io::Error,
-        /// What may help.
+        /// Advice for the user.
         advice: &'static str,
     },
     /// The library did not respond.
@@ -34,7 +34,7 @@ pub enum LibraryError {
         name: String,
         /// The time limit.
         time: Duration,
-        /// What may help.
+        /// Advice for the user.
         advice: &'static str,
     },
     /// The device can be opened but not used.

@@ -1,7 +1,7 @@
-//! Where a library's threads put completed operations, until the device's thread takes them.
+//! Collects the operations completed by a library's threads until the device's thread takes them.
 //!
-//! The rule: only the first completion of a batch wakes the device: one system
-//! call per batch instead of one per operation.
+//! The rule: only the first completion of a batch wakes the device, which costs one system call per batch instead of
+//! one per operation.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 struct Mail {
     landed: Vec<Landed>,
-    /// Whether the device was woken and has not looked yet.
+    /// Whether the device was woken and hasn't taken the completions yet.
     rung: bool,
 }
 
@@ -55,14 +55,14 @@ impl Inbox {
         }
     }
 
-    /// Called on the device's thread: appends all completions.
+    /// Called on the device's thread: appends all completions to `into`.
     pub fn take(&self, into: &mut Vec<Landed>) {
         let mut mail = self.lock();
         into.append(&mut mail.landed);
         mail.rung = false;
     }
 
-    /// Sleeps until there is a completion or `until`; returns whether there is one.
+    /// Sleeps until there is a completion, or until `until`; returns whether there is a completion.
     pub fn wait(&self, until: Instant) -> bool {
         let mut mail = self.lock();
         while mail.landed.is_empty() {

@@ -1,10 +1,10 @@
-//! Devices that use a store's own client library, which is loaded on demand: their common parts.
+//! Common parts of devices that use a store's own client library, which is loaded on demand.
 //!
 //! - [`brunt_block::library`]: finds the library and its functions;
-//! - [`inbox`]: where its threads put completed operations, and how the device's thread is woken;
-//! - [`slots`]: requests that the library has, with their buffers;
-//! - [`device`]: translates requests to operations of the library;
-//! - [`time_limit`]: blocking calls of the library, with a time limit.
+//! - [`inbox`]: collects the operations completed by its threads, and wakes the device's thread;
+//! - [`slots`]: requests that the library is processing, with their buffers;
+//! - [`device`]: translates requests to library operations;
+//! - [`time_limit`]: blocking library calls with a time limit.
 //!
 //! The one rule: a buffer belongs to the library from `begin` until the operation has completed.
 

@@ -1,7 +1,7 @@
-//! Requests that a library has, with the buffers that it reads and writes meanwhile. Used by `device`.
+//! Requests that a library is processing, with the buffers that it reads and writes in the meantime. Used by `device`.
 //!
 //! The rule: a slot's buffer is inaccessible from the start of its operation until the library has completed it. A
-//! device that is dropped waits for that, and leaks what the library never returned.
+//! device that is dropped waits for that, and leaks the buffers that the library never returns.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(crate) enum LibraryOp {
     Zero,
 }
 
-/// An image that a library has open. The library's threads complete operations that Brunt's threads start.
+/// An image opened by a library. The library's threads complete the operations that Brunt's threads start.
 ///
 /// # Safety
 /// If `begin` returns `Ok`, [`SlotToken::end`] is called exactly once, from any thread, and the library accesses the
@@ -49,13 +49,13 @@ pub(crate) unsafe trait Library: Send + Sync + 'static {
     /// How many of `len` bytes a successful operation processed.
     fn moved(op: LibraryOp, len: u64, result: i64) -> u64;
 
-    /// Explains an errno of this library's requests, if that says more than its usual text.
+    /// Explains an errno of this library's requests, if there is more to say than its standard text.
     fn trouble(_errno: i32) -> Option<&'static str> {
         None
     }
 }
 
-/// Identifies an operation to the library: its slot.
+/// Identifies an operation, by its slot, to the library.
 #[derive(Debug)]
 pub(crate) struct SlotToken {
     inbox: Arc<Inbox>,
@@ -66,14 +66,15 @@ impl SlotToken {
     /// Completes the operation, with a number of bytes or a negative errno.
     ///
     /// # Safety
-    /// `token` is the one that [`Library::begin`] got for this operation, for which this was not called before.
+    /// `token` is the one that [`Library::begin`] got for this operation, and this function was not called for it
+    /// before.
     pub unsafe fn end(token: *const SlotToken, result: i64) {
         let (inbox, slot) = {
-            // SAFETY: its slots keep it until they have received what is posted below.
+            // SAFETY: the slots keep the token until they have received the completion that is posted below.
             let token = unsafe { &*token };
             (Arc::clone(&token.inbox), token.slot)
         };
-        // From here on the device may be gone, and the token with it.
+        // From here on, the device and thus the token may be gone.
         inbox.post(slot, result);
     }
 }
@@ -82,10 +83,10 @@ impl SlotToken {
 pub(super) struct Slots<L: Library> {
     library: Arc<L>,
     slots: Vec<Slot>,
-    /// One per slot. Never grows: the library has pointers to them.
+    /// One per slot. Never grows, because the library has pointers to the tokens.
     tokens: Vec<SlotToken>,
     inbox: Arc<Inbox>,
-    /// Number of slots that the library has.
+    /// Number of slots that the library is using.
     flying: u32,
     patience: Duration,
 }
@@ -119,14 +120,14 @@ impl<L: Library> Slots<L> {
         }
     }
 
-    /// Gives a buffer to a slot that the library doesn't have, in exchange for its previous one.
+    /// Gives a buffer to a slot that the library isn't using, in exchange for its previous one.
     pub fn swap_buf(&mut self, slot: u32, buf: Buf) -> Buf {
         let slot = &mut self.slots[slot as usize];
         assert!(!slot.flying, "the library has this slot");
         std::mem::replace(&mut slot.buf, buf)
     }
 
-    /// Starts an operation at `offset`, with the `len` bytes of the slot's buffer from `at` on if it transfers any.
+    /// Starts an operation at `offset`; if it transfers data, with `len` bytes of the slot's buffer, starting at `at`.
     ///
     /// # Errors
     /// The library's errno; the slot is free again.
@@ -148,14 +149,14 @@ impl<L: Library> Slots<L> {
         };
         let token = &raw const self.tokens[index as usize];
         // SAFETY: the memory is `len` bytes of the slot's buffer, which is not accessed while `flying`; tokens do not
-        // move. Both are freed only when the inbox has received the operation's end, or are leaked.
+        // move. Both are freed only after the inbox has received the operation's completion; otherwise they are leaked.
         unsafe { self.library.begin(op, offset, memory, len, token)? };
         slot.flying = true;
         self.flying += 1;
         Ok(())
     }
 
-    /// Appends completed operations, whose slots are free now.
+    /// Appends the completed operations, whose slots are free now.
     pub fn take(&mut self, landed: &mut Vec<Landed>) {
         let known = landed.len();
         self.inbox.take(landed);
@@ -178,8 +179,8 @@ impl<L: Library> Drop for Slots<L> {
             self.take(&mut landed);
         }
         if self.flying > 0 {
-            // The store doesn't respond: memory that the library may still write
-            // to is not freed, and the image is not closed.
+            // The store doesn't respond: memory that the library may still write to is not freed, and the image is not
+            // closed.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.tokens));
             std::mem::forget(Arc::clone(&self.library));
@@ -189,7 +190,7 @@ impl<L: Library> Drop for Slots<L> {
 
 #[cfg(test)]
 pub(super) mod fake {
-    //! A library on memory, whose operations complete on another thread when a test lets them.
+    //! An in-memory library whose operations complete on another thread when a test lets them.
 
     use std::sync::{Condvar, Mutex};
 
@@ -198,7 +199,7 @@ pub(super) mod fake {
     /// A started operation: op, offset, memory, length, token.
     struct Begun(LibraryOp, u64, *mut u8, u64, *const SlotToken);
 
-    // SAFETY: the pointers are valid until the operation's end, on any thread.
+    // SAFETY: the pointers are valid on any thread until the operation has completed.
     unsafe impl Send for Begun {}
 
     #[derive(Default)]
@@ -208,9 +209,9 @@ pub(super) mod fake {
         pub medium: Mutex<Vec<u8>>,
         /// Each completed operation, in order.
         pub ended: Mutex<Vec<LibraryOp>>,
-        /// The errno that `begin` returns, if any.
+        /// The errno that `begin` returns, if set.
         pub refuses: Mutex<Option<i32>>,
-        /// Maximum bytes that reads and writes transfer, if any.
+        /// Maximum bytes transferred by reads and writes, if set.
         pub at_most: Mutex<Option<u64>>,
     }
 
@@ -222,8 +223,8 @@ pub(super) mod fake {
             })
         }
 
-        /// Completes the next `count` operations once they were started, the
-        /// last one first; with an errno if it is not 0.
+        /// Completes the next `count` operations once they have been started, the last one first; with an errno if it
+        /// is not 0.
         pub fn end(&self, count: usize, errno: i32) {
             for _ in 0..count {
                 let mut begun = self.begun.lock().unwrap();
@@ -240,7 +241,8 @@ pub(super) mod fake {
                 let mut medium = self.medium.lock().unwrap();
                 let place = &mut medium[offset as usize..][..len as usize];
                 if errno == 0 {
-                    // SAFETY: `begin`'s caller guarantees that the memory is valid until the end.
+                    // SAFETY: the caller of `begin` guarantees that the memory is valid until the operation has
+                    // completed.
                     unsafe {
                         match op {
                             LibraryOp::Read => memory.copy_from(place.as_ptr(), len as usize),
@@ -257,13 +259,13 @@ pub(super) mod fake {
                 } else {
                     -i64::from(errno)
                 };
-                // SAFETY: the token came with this operation, which was removed from the list.
+                // SAFETY: the token belongs to this operation, which was removed from the list.
                 unsafe { SlotToken::end(token, result) };
             }
         }
     }
 
-    // SAFETY: a started operation is ended once, by the code that removes it from the list.
+    // SAFETY: a started operation is completed once, by the code that removes it from the list.
     unsafe impl Library for Fake {
         unsafe fn begin(
             &self,
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_away_waits_for_the_library() {
+    fn dropped_slots_wait_for_the_library() {
         let fake = Fake::of(1024);
         let (mut slots, _bell) = slots(&fake);
         slots.patience = Duration::from_secs(600);
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_never_gives_back_is_leaked() {
+    fn buffers_that_the_library_never_returns_are_leaked() {
         let fake = Fake::of(1024);
         let (mut slots, _bell) = slots(&fake);
         slots.patience = Duration::from_millis(1);
@@ -340,7 +342,7 @@ mod tests {
             2,
             "the image is not closed under the operation"
         );
-        // Writes to a buffer and calls back a device that are gone: a sanitizer would detect it.
+        // This writes to a buffer and calls back a device that no longer exist; a sanitizer would detect it.
         fake.end(1, 0);
     }
 

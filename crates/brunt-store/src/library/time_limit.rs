@@ -1,7 +1,7 @@
-//! Runs a library's blocking calls with a time limit. Used when a device is opened and closed.
+//! Runs a library's blocking calls with a time limit. Used when opening and closing a device.
 //!
 //! The rule: a blocking call runs on a separate thread, which is abandoned when the time is up. It inherits the network
-//! and mount namespaces of the calling thread, and so do the threads that the library starts from it.
+//! and mount namespaces of the calling thread, as do the threads that the library starts from it.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::LibraryError;
 
-/// How long closing may take; after that the thread is abandoned.
+/// Time limit for closing, after which the thread is abandoned.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
 
 /// Runs `open`, or fails with `advice` if the library doesn't respond within `time`.
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_too_long_is_left_behind() {
+    fn work_that_takes_too_long_is_abandoned() {
         assert_eq!(within(Duration::from_secs(600), || 7), Some(7));
         let (go, wait) = channel::<()>();
         let made = Arc::new(());

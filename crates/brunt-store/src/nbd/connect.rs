@@ -1,8 +1,8 @@
-//! Connects to an NBD server: connects, negotiates, starts TLS. Blocking, with one deadline for all of it; called when
-//! a device is opened, and on a separate thread to restore a lost connection. Also answers queries that need no device:
-//! the list of exports, and which blocks are allocated.
+//! Connects to an NBD server, negotiates, and starts TLS. Blocking, with a single deadline; called when a device is
+//! opened, and on a separate thread to restore a lost connection. Also answers queries that need no device: the list of
+//! exports, and which blocks are allocated.
 //!
-//! The one rule: the resulting connection is in the transmission phase with nothing unread in its socket. Network
+//! The one rule: the resulting connection is in the transmission phase, with no unread data in its socket. Network
 //! losses are retried and counted; refusals by the server are not.
 
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ use super::export::NbdExport;
 use super::handshake::{NbdHandshake, NbdStep, NbdWishes};
 use super::url::{NbdAddress, NbdConfig};
 
-/// The reply to a query about one extent, in either width, or an error with its text.
+/// Limit for the reply to a query about one extent, with 32- or 64-bit lengths, or for an error with its text.
 const STATUS_BYTES_MAX: u32 = 8 << 10;
 
 /// A connection in the transmission phase.
@@ -35,13 +35,13 @@ pub struct NbdConnection {
     pub tls: Option<Box<ClientConnection>>,
     /// The negotiated export.
     pub export: NbdExport,
-    /// Number of failed attempts before it.
+    /// Number of failed attempts before this connection.
     pub retries: u32,
-    /// Why the last of those failed.
+    /// Why the last of them failed.
     pub trouble: Option<String>,
 }
 
-/// Connects, in as many attempts as fit into the configured timeout.
+/// Connects, with as many attempts as fit in the configured timeout.
 ///
 /// # Errors
 /// See [`NbdConnectError`].
@@ -58,7 +58,7 @@ pub fn connect(config: &NbdConfig) -> Result<NbdConnection, NbdConnectError> {
     })
 }
 
-/// The same in a single attempt, for callers with their own retry rule.
+/// Like [`connect`], but makes a single attempt, for callers with their own retry rule.
 ///
 /// # Errors
 /// See [`NbdConnectError`].
@@ -95,7 +95,7 @@ pub fn list(config: &NbdConfig) -> Result<Vec<(String, String)>, NbdConnectError
     Ok(listed.value)
 }
 
-/// Retries what the network may lose.
+/// Retries after errors that the network may have caused.
 fn over_the_network<T>(
     limit: Duration,
     once: impl FnMut(Duration) -> Result<T, NbdConnectError>,
@@ -118,7 +118,7 @@ fn over_the_network<T>(
     )
 }
 
-/// Connects, and returns the last step of the handshake.
+/// Connects and returns the last step of the handshake.
 fn negotiate(
     config: &NbdConfig,
     headers: NbdHeaders,
@@ -133,7 +133,7 @@ fn negotiate(
         list,
     });
     loop {
-        // Bounded by the longest reply in the handshake.
+        // Bounded by the longest reply of the handshake.
         let mut bytes = vec![0; handshake.wants()];
         if let Err(error) = wire.read(&mut bytes, "the handshake") {
             return Err(match error {
@@ -212,7 +212,7 @@ impl Wire {
             // Updated for each piece, so that a server that trickles bytes doesn't get more time.
             let _ = self.socket.set_timeouts(Some(left(self.deadline)));
             match one_step(&mut tls, &self.socket) {
-                // Other work of this thread's ring interrupted the call: repeat the step.
+                // Other work on this thread's ring interrupted the call: repeat the step.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.io_error("the TLS handshake", error)),
                 Ok(()) => {}
@@ -222,7 +222,7 @@ impl Wire {
         Ok(())
     }
 
-    /// rustls wraps its own errors in I/O errors.
+    /// Unwraps rustls errors, which come wrapped in I/O errors.
     fn io_error(&self, during: &'static str, error: io::Error) -> NbdConnectError {
         let address = self.address.clone();
         match error.downcast::<rustls::Error>() {
@@ -277,7 +277,7 @@ impl Wire {
     }
 }
 
-/// A single read or write of a TLS handshake.
+/// A single read or write step of a TLS handshake.
 fn one_step(tls: &mut ClientConnection, mut socket: &Socket) -> io::Result<()> {
     if tls.wants_write() {
         return tls.write_tls(&mut socket).map(drop);
@@ -295,7 +295,7 @@ fn one_step(tls: &mut ClientConnection, mut socket: &Socket) -> io::Result<()> {
     }
 }
 
-/// Queries a server for allocated blocks, over a separate connection.
+/// Queries a server for allocated blocks over a separate connection.
 #[derive(Debug)]
 pub struct NbdStatusAsker {
     wire: Wire,
@@ -305,7 +305,7 @@ pub struct NbdStatusAsker {
 }
 
 impl NbdStatusAsker {
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
     /// See [`NbdConnectError`]; also if the export has no block status.
@@ -333,11 +333,11 @@ impl NbdStatusAsker {
         })
     }
 
-    /// The state of the blocks from `offset` on, in the bits of
-    /// `base:allocation`, and for how many of `len` bytes it holds.
+    /// The state of the blocks from `offset` on, as bits of `base:allocation`, and for how many of `len` bytes it
+    /// holds.
     ///
     /// # Errors
-    /// The connection broke, the server refused, or its reply was invalid; the asker cannot be used any more.
+    /// The connection broke, the server refused, or its reply was invalid; the asker can no longer be used.
     pub fn ask(&mut self, offset: u64, len: u32) -> Result<(u32, u64), NbdConnectError> {
         self.wire.deadline = Instant::now() + self.timeout;
         self.cookie += 1;

@@ -1,6 +1,6 @@
 //! Why connecting to an NBD server failed. Created by `connect`, printed by commands and in a device's health.
 //!
-//! The rule: possible network losses are distinguished from the server's refusals.
+//! The rule: errors that the network may have caused are distinguished from the server's refusals.
 
 use std::io;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::url::NbdAddress;
 /// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdConnectError {
-    /// The host's name has no address.
+    /// The host name has no address.
     #[error("{0}: cannot resolve the host: {1}")]
     Resolve(NbdAddress, io::Error),
     /// The port is closed or unreachable.
     #[error("{0}: cannot connect: {1}")]
     Connect(NbdAddress, io::Error),
-    /// The connection broke, or timed out.
+    /// The connection broke or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(NbdAddress, &'static str, io::Error),
     /// An old server closed the connection instead of refusing.
@@ -45,7 +45,7 @@ pub enum NbdConnectError {
         attempts: u32,
         /// Total time of all attempts.
         time: Duration,
-        /// Why the last one failed.
+        /// Why the last attempt failed.
         last: Box<NbdConnectError>,
     },
 }
@@ -56,7 +56,7 @@ impl ReconnectError for NbdConnectError {
             NbdConnectError::Refused(_, refusal) => refusal.is_transient(),
             NbdConnectError::Tls(..) | NbdConnectError::Export(..) => false,
             NbdConnectError::GaveUp { last, .. } => last.is_transient(),
-            // A starting server opens its port slightly before it has its exports.
+            // A starting server opens its port slightly before its exports are available.
             _ => true,
         }
     }

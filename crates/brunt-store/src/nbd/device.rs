@@ -1,7 +1,7 @@
-//! An export as a backend, and one thread's connections to it as a device.
+//! An export as a backend, and a thread's connections to it as a device.
 //!
 //! Several connections, whether of one thread or several, are used only if the server announces CAN_MULTI_CONN:
-//! otherwise a write that one connection flushed need not be visible to another.
+//! otherwise a write that was flushed on one connection need not be visible on another.
 //!
 //! The one rule: features that the server doesn't offer are listed in the device's notes, never emulated silently.
 
@@ -74,16 +74,16 @@ fn open_entry(scheme: &'static str, place: &str, options: &mut UrlOptions) -> Op
 /// Length of one block status query.
 const STATUS_BYTES: u64 = 1 << 30;
 
-/// An export to which a connection was made, so its properties are known.
+/// An export that has been connected to, so its properties are known.
 #[derive(Debug)]
 pub struct NbdBackend {
     config: NbdConfig,
     info: DeviceInfo,
     export: NbdExport,
     storage: Vec<StorageId>,
-    /// That connection, for the first device.
+    /// The connection from opening, for the first device.
     spare: Mutex<Option<NbdConnection>>,
-    /// Number of connections that devices have.
+    /// Number of connections used by devices.
     in_use: Arc<AtomicU32>,
     status: Mutex<StatusAsker>,
 }
@@ -120,7 +120,7 @@ impl NbdBackend {
         if connection.tls.is_some() {
             info.facts.push("TLS 1.3".to_string());
         }
-        // If block status uses other headers, only a query shows whether the server supports it.
+        // If block status uses different headers, only a query shows whether the server supports it.
         let status =
             match config.status_headers == config.headers && export.allocation_context.is_none() {
                 true => StatusAsker::Never,
@@ -138,9 +138,9 @@ impl NbdBackend {
     }
 }
 
-/// Identifies the export by its URL, and by its server and the name that the server has for it: an address may have
-/// several names, a socket several paths, a server on this machine several addresses, and a client may leave out the
-/// default export's name. Nothing else in the protocol tells servers apart.
+/// Identifies the export by its URL, and by its server and the server's name for it: an address may have several names,
+/// a socket several paths, a server on this machine several addresses, and a client may omit the name of the default
+/// export. The protocol has nothing else to distinguish servers.
 fn storage(config: &NbdConfig, connection: &NbdConnection) -> Vec<StorageId> {
     let export = connection.export.name.as_ref().unwrap_or(&config.export);
     let mut ids = vec![StorageId::Remote(config.name())];
@@ -171,7 +171,7 @@ fn storage(config: &NbdConfig, connection: &NbdConnection) -> Vec<StorageId> {
 }
 
 impl NbdBackend {
-    /// A link of a thread's device.
+    /// Creates a link for a thread's device.
     fn link(&self, ring: &Ring, depth: u32) -> Result<RemoteLink<NbdProtocol>, NbdConnectError> {
         let config = &self.config;
         let spare = self
@@ -301,7 +301,7 @@ impl Backend for NbdBackend {
         }
         let count = self.config.connections;
         let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
-        // Released when the device is dropped, or when this fails.
+        // Released when the device is dropped or this function fails.
         let taken = InUse {
             all: Arc::clone(&self.in_use),
             count,

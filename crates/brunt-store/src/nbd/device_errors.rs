@@ -1,7 +1,8 @@
-//! Maps a server's errors to a [`DeviceError`]: a kind that indicates a remedy, and the protocol's number for users.
+//! Maps a server's errors to [`DeviceError`]: a kind that indicates a remedy, and the protocol's error number for
+//! users.
 //!
-//! The rule: an error that the protocol's specification doesn't list counts as
-//! NBD_EINVAL, as the specification demands, and keeps its number.
+//! The rule: an error that the protocol doesn't list is treated as NBD_EINVAL, as the specification requires, but keeps
+//! its number.
 
 use std::fmt;
 
@@ -38,7 +39,7 @@ pub fn from_number(error: u32) -> DeviceError {
     }
 }
 
-/// The number of the server's error, if the error came from one.
+/// The server's error number, if the error came from a server.
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {

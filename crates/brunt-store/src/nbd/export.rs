@@ -1,4 +1,4 @@
-//! An export as negotiated in a handshake. Created by `handshake`, used by everything after it.
+//! An export as negotiated in a handshake. Created by `handshake`, used by everything that follows.
 //!
 //! The one rule: a feature is used only if [`NbdExport::has`] its flag.
 
@@ -7,9 +7,9 @@ use brunt_wire::nbd::{NbdBlockSizes, NbdHeaders, PAYLOAD_BYTES_DEFAULT, export_f
 /// An export's properties, as announced by the server, and the negotiated protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdExport {
-    /// Size in bytes; not always whole blocks.
+    /// Size in bytes; not always a multiple of the block size.
     pub size_bytes: u64,
-    /// Flags; see [`export_flag`].
+    /// Transmission flags; see [`export_flag`].
     pub flags: u16,
     /// Block sizes, if announced.
     pub sizes: Option<NbdBlockSizes>,
@@ -59,7 +59,7 @@ impl NbdExport {
         self.sizes.map_or(1, |sizes| sizes.minimum)
     }
 
-    /// Describes what was negotiated.
+    /// Describes the negotiated protocol.
     pub fn words(&self) -> String {
         let headers = match (self.oldstyle, self.headers) {
             (true, _) => "oldstyle handshake, simple replies",

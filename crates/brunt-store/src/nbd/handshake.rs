@@ -1,8 +1,8 @@
-//! The client's side of the handshake, from the greeting to an export or a list of exports. Driven by `connect`: it
+//! The client side of the handshake, from the greeting to an export or a list of exports. Driven by `connect`, which
 //! reads [`NbdHandshake::wants`] bytes, passes them in, and executes the resulting step.
 //!
-//! It requests TLS if wanted, the best headers, block status, then GO; EXPORT_NAME if the server doesn't support GO.
-//! Oldstyle servers are accepted as they are.
+//! Requests TLS if wanted, then the best headers, block status, and GO, or EXPORT_NAME if the server doesn't support
+//! GO. Oldstyle servers are accepted as they are.
 //!
 //! The one rule: nothing from before TLS is kept, and before TLS no bytes are read beyond its acknowledgement.
 
@@ -21,10 +21,10 @@ const REPLY_BYTES_MAX: u32 = 2 * STRING_BYTES_MAX as u32 + 8;
 const REPLIES_MAX: u32 = 64;
 /// Maximum exports in a list.
 const EXPORTS_MAX: u32 = 100_000;
-/// Bytes compared before the kind of greeting is known: both magics.
+/// Number of bytes that identify the kind of greeting: both magics.
 const MAGICS_BYTES: usize = 16;
 
-/// What the client wants.
+/// What the client requests.
 #[derive(Clone, Debug)]
 pub struct NbdWishes {
     /// The export's name; empty for the default.
@@ -58,10 +58,10 @@ pub enum NbdRefusal {
     /// Not NBD, or not as specified.
     #[error("the server breaks the protocol: {0}")]
     Malformed(#[from] Malformed),
-    /// A reply to another option, a reply without an end, and so on.
+    /// A reply to a different option, a reply without an end, or a similar violation.
     #[error("the server breaks the protocol: {0}")]
     Unexpected(&'static str),
-    /// The server refused.
+    /// The server refused an option.
     #[error("the server refuses {option} with {} ({kind:#x}){}", reply::name(*.kind), quoted(.text))]
     Refused {
         /// The request.
@@ -74,7 +74,7 @@ pub enum NbdRefusal {
     /// The server requires TLS.
     #[error("the server requires TLS; write nbds:// instead of nbd://")]
     TlsRequired,
-    /// The server has no TLS.
+    /// The server doesn't support TLS.
     #[error("the server does not offer TLS{}; only nbd:// reaches it, unencrypted", quoted(.0))]
     NoTls(String),
     /// The server's protocol predates options.
@@ -91,7 +91,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl NbdRefusal {
-    /// Whether a later attempt may succeed: the server is starting or shutting down.
+    /// Whether a later attempt may succeed because the server is starting or shutting down.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -110,7 +110,7 @@ enum HandshakeState {
     /// Waiting for the header of a reply to an option.
     Reply,
     Data(NbdOptionReply),
-    /// The reply to EXPORT_NAME, with or without its zeros.
+    /// Waiting for the reply to EXPORT_NAME, with or without its zeros.
     ExportAnswer(usize),
     Tls,
     Over,
@@ -121,7 +121,7 @@ enum HandshakeState {
 pub struct NbdHandshake {
     wishes: NbdWishes,
     state: HandshakeState,
-    /// The first bytes, until they are a complete greeting.
+    /// The bytes received so far, until they are a complete greeting.
     greeting: Vec<u8>,
     asked: u32,
     replies: u32,
@@ -147,7 +147,7 @@ impl NbdHandshake {
         }
     }
 
-    /// How many bytes the next [`NbdHandshake::on_bytes`] takes. May be 0.
+    /// Number of bytes that the next call of [`NbdHandshake::on_bytes`] takes. May be 0.
     pub fn wants(&self) -> usize {
         match self.state {
             HandshakeState::Magics => MAGICS_BYTES,
@@ -164,18 +164,18 @@ impl NbdHandshake {
         }
     }
 
-    /// Whether the server can only refuse by closing the connection.
+    /// Whether the server can refuse only by closing the connection.
     pub fn is_silent(&self) -> bool {
         matches!(self.state, HandshakeState::ExportAnswer(_))
     }
 
-    /// Takes exactly as many bytes as wanted.
+    /// Takes exactly the requested number of bytes.
     ///
     /// # Errors
-    /// The server refuses, or violates the protocol.
+    /// The server refuses or violates the protocol.
     ///
     /// # Panics
-    /// If the number of bytes differs, or the handshake is over.
+    /// If the number of bytes differs or the handshake is over.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<NbdStep, NbdRefusal> {
         assert_eq!(bytes.len(), self.wants(), "as many bytes as are wanted");
         match self.state {
@@ -372,7 +372,7 @@ impl NbdHandshake {
         }
     }
 
-    /// Handles an error reply: falls back if possible.
+    /// Handles an error reply, falling back if possible.
     fn on_error(&mut self, header: NbdOptionReply, data: &[u8]) -> Result<NbdStep, NbdRefusal> {
         let text: String = String::from_utf8_lossy(&data[..data.len().min(STRING_BYTES_MAX)])
             .chars()
@@ -419,7 +419,7 @@ impl NbdHandshake {
     }
 }
 
-/// All wanted bytes are there, so truncated data is malformed.
+/// All requested bytes are present, so truncated data is malformed.
 fn malformed(error: ParseError) -> NbdRefusal {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),

@@ -1,6 +1,6 @@
-//! How bytes get from a connection to its session and back. Driven by the shared link of `brunt-block`.
+//! Moves bytes between a connection and its session. Driven by the shared link of `brunt-block`.
 //!
-//! The one rule: no protocol rules here. Bytes go from the channel to the session's parser and from the session's
+//! The one rule: no protocol rules here. Bytes go from the channel to the session's parser, and from the session's
 //! commands to the channel.
 
 use std::io;
@@ -19,8 +19,7 @@ use super::session::{NbdDataRange, NbdOutgoing, NbdPayload, NbdSession, NbdViola
 use super::url::NbdConfig;
 use crate::channel::Channel;
 
-/// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with
-/// headers, and it fits into the second-level cache.
+/// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with headers; fits in the L2 cache.
 const RX_BYTES: usize = 256 << 10;
 
 /// The driver of one connection.
@@ -52,7 +51,7 @@ impl RemoteProtocol for NbdProtocol {
         self.config.name()
     }
 
-    /// Describes a change that makes the export a different one, to which writing would be a mistake.
+    /// Describes a change that makes this a different export, to which writing would be a mistake.
     fn changed(&self, connection: &NbdConnection) -> Option<String> {
         let (old, new) = (&self.first, &connection.export);
         let new_size = new.size_bytes;
@@ -170,7 +169,7 @@ impl RemoteProtocol for NbdProtocol {
         self.receiving = Receiving::Header;
     }
 
-    /// The server then frees the connection at once.
+    /// A goodbye makes the server free the connection at once.
     fn say_goodbye(&mut self, session: &NbdSession, channel: &mut Channel) {
         let goodbye = NbdRequest {
             flags: 0,

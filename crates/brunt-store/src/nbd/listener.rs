@@ -1,15 +1,15 @@
-//! Which listening socket of this machine accepted a connection. A server that listens on all addresses is reached by
-//! `127.0.0.1`, `::1` and each address of the machine, and only the socket shows that it is one server.
+//! Finds the listening socket on this machine that accepted a connection. A server that listens on all addresses can be
+//! reached at `127.0.0.1`, `::1` and each address of the machine, and only the socket shows that it is the same server.
 //!
-//! The one rule: no answer unless a single socket can have accepted the connection.
+//! The one rule: no answer unless exactly one socket can have accepted the connection.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
-/// `TCP_LISTEN` in the tables.
+/// `TCP_LISTEN` in the socket tables.
 const LISTENING: &str = "0A";
 
-/// The inode of the socket that accepted this connection, if it was opened on this machine and in this network
+/// The inode of the socket that accepted this connection, if that socket was opened on this machine and in this network
 /// namespace.
 pub fn of(connection: &TcpStream) -> Option<u64> {
     let (own, peer) = (connection.local_addr().ok()?, connection.peer_addr().ok()?);
@@ -18,11 +18,11 @@ pub fn of(connection: &TcpStream) -> Option<u64> {
         return None;
     }
     let table = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok();
-    // Without IPv6 there is no such table.
+    // The table doesn't exist without IPv6.
     find(&table("tcp")?, &table("tcp6").unwrap_or_default(), peer)
 }
 
-/// The same in the tables of sockets of IPv4 and IPv6.
+/// Like [`of`], given the socket tables of IPv4 and IPv6.
 fn find(tcp: &str, tcp6: &str, peer: SocketAddr) -> Option<u64> {
     let rows = tcp.lines().chain(tcp6.lines()).filter_map(listener);
     let listeners: Vec<(IpAddr, u64)> = rows
@@ -31,7 +31,8 @@ fn find(tcp: &str, tcp6: &str, peer: SocketAddr) -> Option<u64> {
         .collect();
     let exact = peer.ip().to_canonical();
     let any = Ipv6Addr::UNSPECIFIED.into();
-    // As the kernel prefers them. A socket of all IPv6 addresses accepts IPv4, too, unless another one does.
+    // In the kernel's order of preference. A socket for all IPv6 addresses accepts IPv4 as well, unless another one
+    // does.
     let preferred: &[IpAddr] = match exact {
         IpAddr::V4(_) => &[exact, Ipv4Addr::UNSPECIFIED.into(), any],
         IpAddr::V6(_) => &[exact, any],
@@ -47,8 +48,8 @@ fn find(tcp: &str, tcp6: &str, peer: SocketAddr) -> Option<u64> {
     None
 }
 
-/// The address and inode of a listening socket's row: number, local and remote address, state, six other columns with
-/// the inode in the last.
+/// Parses the address and inode from a listening socket's row: number, local and remote address, state, and six other
+/// columns, the last of which is the inode.
 fn listener(row: &str) -> Option<(SocketAddr, u64)> {
     let mut columns = row.split_ascii_whitespace().skip(1);
     let (address, _, state) = (columns.next()?, columns.next()?, columns.next()?);
@@ -58,7 +59,7 @@ fn listener(row: &str) -> Option<(SocketAddr, u64)> {
     }
     let (ip, port) = address.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    // Words of 32 bits, each as the number that its bytes are in memory.
+    // 32-bit words, each printed as the number that its bytes represent in memory.
     let word = |at: usize| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok();
     let ip: IpAddr = match ip.len() {
         8 => Ipv4Addr::from(word(0)?.to_ne_bytes()).into(),
@@ -81,7 +82,7 @@ mod tests {
 
     const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
-    /// Rows of addresses, states and inodes.
+    /// A table with rows of addresses, states and inodes.
     fn table(rows: &[(&str, &str, u64)]) -> String {
         let row = |(address, state, inode): &(&str, &str, u64)| {
             format!(
@@ -93,7 +94,7 @@ mod tests {
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn one_socket_of_all_addresses_accepts_for_each() {
+    fn a_socket_on_all_addresses_accepts_for_each_of_them() {
         const ALL: &str = "00000000000000000000000000000000:2A39";
         const LOCAL: &str = "0100007F:2A39";
         let check =
@@ -106,7 +107,7 @@ mod tests {
         check(&[("00000000:2A39", "0A", 5)], &[], [Some(5), Some(5), None]);
         let both = &[("00000000:2A39", "0A", 5), (LOCAL, "0A", 6)];
         check(both, &[(ALL, "0A", 7)], [Some(6), Some(5), Some(7)]);
-        // Shared by two servers; of another port; a connection.
+        // Shared by two servers; on a different port; a connection.
         check(&[], &[(ALL, "0A", 7), (ALL, "0A", 8)], [None; 3]);
         check(&[("0100007F:2A38", "0A", 5)], &[], [None; 3]);
         check(&[(LOCAL, "01", 5)], &[], [None; 3]);

@@ -1,6 +1,6 @@
-//! Certificate files in a folder laid out as for nbdkit, QEMU and libnbd: `ca-cert.pem`, and for each side
-//! `client-cert.pem` with `client-key.pem`, `server-cert.pem` with `server-key.pem`. Read when a URL is parsed or a
-//! server starts. The one rule: an error names the file.
+//! Certificate files in a folder laid out as for nbdkit, QEMU and libnbd: `ca-cert.pem`, and `client-cert.pem` with
+//! `client-key.pem` or `server-cert.pem` with `server-key.pem`. Read when a URL is parsed or a server starts. The one
+//! rule: an error names the file.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, OpenErr
     PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| wrong(path, "has no private key"))
 }
 
-/// The error for a readable file with wrong contents: `it …`.
+/// The error for a readable file with wrong contents; `what` completes a sentence that starts with "it".
 pub(super) fn wrong(path: &Path, what: &str) -> OpenError {
     let source = io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"));
     OpenError::Os {
@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     })
 }
 
-/// The source of an error that concerns a certificate's file, so that no advice suggests creating it.
+/// The source of an error about a certificate file, to prevent advice that suggests creating the file.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct CertificateFileError(io::Error);

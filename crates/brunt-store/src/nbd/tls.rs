@@ -1,9 +1,9 @@
-//! TLS for connections to NBD servers: the client's certificate, and which server certificates are trusted. Used when a
-//! URL is parsed and when a connection is made.
+//! TLS for connections to NBD servers: the client's certificate, and which server certificates are trusted. Used when
+//! parsing a URL and when connecting.
 //!
-//! The folder of `tls-certificates` is laid out as for nbdkit, QEMU and libnbd: `ca-cert.pem`, and `client-cert.pem`
-//! with `client-key.pem` for servers that require them. Without a folder, the system's authorities are trusted. The one
-//! rule: only `tls-verify-peer=0` accepts an untrusted certificate.
+//! The folder given by `tls-certificates` is laid out as for nbdkit, QEMU and libnbd: `ca-cert.pem`, plus
+//! `client-cert.pem` with `client-key.pem` for servers that require them. Without a folder, the system's authorities
+//! are trusted. The one rule: an untrusted certificate is accepted only with `tls-verify-peer=0`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl NbdTls {
     /// Removes the TLS options from a URL's options.
     ///
     /// # Errors
-    /// A file is missing or invalid, or there are TLS options without TLS.
+    /// A file is missing or invalid, or TLS options are given without TLS.
     pub(super) fn take(
         wanted: bool,
         address: &NbdAddress,
@@ -78,7 +78,7 @@ impl NbdTls {
     /// Starts the TLS side of a connection.
     ///
     /// # Errors
-    /// The library's.
+    /// Errors from the TLS library.
     pub(super) fn begin(&self) -> Result<ClientConnection, rustls::Error> {
         ClientConnection::new(Arc::clone(&self.config), self.name.clone())
     }

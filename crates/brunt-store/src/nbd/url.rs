@@ -1,4 +1,4 @@
-//! NBD URLs as specified by the protocol (doc/uri.md), and everything they configure.
+//! NBD URLs as specified by the protocol (doc/uri.md), and the resulting configuration.
 //!
 //! ```text
 //! nbd://host[:port]/export          nbds://host[:port]/export
@@ -110,16 +110,16 @@ impl std::fmt::Display for NbdAddress {
     }
 }
 
-/// What is wrong with an NBD URL.
+/// Errors in an NBD URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdUrlError {
     /// The scheme is not followed by `//`.
     #[error("'//' must follow the scheme")]
     NoSlashes,
-    /// Not a name or an address, or the port is 0 or invalid.
+    /// The host is not a name or an address, or the port is 0 or invalid.
     #[error("host[:port] is invalid")]
     Host,
-    /// `user@`.
+    /// The URL contains `user@`.
     #[error("a user name has no use here")]
     User,
     /// A Unix socket URL with a host.
@@ -164,9 +164,9 @@ pub struct NbdConfig {
     pub tls: Option<NbdTls>,
     /// Connections of each thread's device.
     pub connections: u32,
-    /// Whether to use several connections whatever the server announces.
+    /// Whether to use several connections regardless of what the server announces.
     pub multi_conn_forced: bool,
-    /// Time limit for one attempt of a command, and for a handshake.
+    /// Time limit for one attempt of a command and for a handshake.
     pub timeout: Duration,
     /// How long to try to reconnect after a loss.
     pub reconnect: Duration,
@@ -174,9 +174,9 @@ pub struct NbdConfig {
     pub tries: u32,
     /// Logical block size in bytes, if set in the URL.
     pub block_bytes: Option<u32>,
-    /// The best headers to request for reading and writing data. With simple ones a server
-    /// just reads what is requested; with the others it may look for holes first
-    /// (docs/stores.md), and some send each reply in more pieces.
+    /// The best headers to request for reading and writing data. With simple headers, a server just reads what is
+    /// requested; with the others it may look for holes first (docs/stores.md), and some servers send each reply in
+    /// more pieces.
     pub headers: NbdHeaders,
     /// The best headers to request for block status, which simple headers lack.
     pub status_headers: NbdHeaders,
@@ -213,10 +213,10 @@ impl NbdConfig {
         Some(NbdConfig::parse(scheme, place, &mut options))
     }
 
-    /// Parses what follows the scheme and the colon, and the options.
+    /// Parses the part after the scheme and the colon, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be correct.
+    /// The error says what is wrong and what would be correct.
     pub fn parse(
         scheme: &'static str,
         place: &str,
@@ -309,7 +309,7 @@ mod tests {
         NbdConfig::of_url(url).expect("a scheme of NBD")
     }
 
-    /// The table of doc/uri.md, and names round-trip.
+    /// The examples in the table of doc/uri.md are parsed as specified, and names round-trip.
     #[test]
     fn urls_follow_the_nbd_uri_specification() {
         let check = |url: &str, address: &str, export: &str, name: &str| {

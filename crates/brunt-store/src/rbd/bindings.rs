@@ -1,7 +1,8 @@
-//! The functions of librados and librbd that a device needs, with the types of their headers (rados/librados.h and
+//! The librados and librbd functions that a device needs, with the types of their headers (rados/librados.h and
 //! rbd/librbd.h of Ceph 16), and an open image that uses them.
 //!
-//! The rule: handles are only used while [`RbdImage`] is open; librbd allows several threads to use an image at once.
+//! The rule: handles are only used while [`RbdImage`] is open; librbd allows several threads to use an image
+//! concurrently.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -46,7 +47,7 @@ functions! {
 }
 
 functions! {
-    /// librbd: an image of a pool, and operations on it.
+    /// librbd: an image in a pool, and operations on it.
     Rbd, None, {
         fn rbd_version(*mut c_int, *mut c_int, *mut c_int);
         fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
@@ -98,7 +99,7 @@ struct Ceph {
 fn ceph() -> Result<&'static Ceph, LibraryError> {
     static CEPH: OnceLock<Ceph> = OnceLock::new();
     once(&CEPH, || {
-        // librbd first: if both are missing, the error names the package that brings both.
+        // Load librbd first: if both are missing, the error names the package that provides both.
         let (rbd, rados) = (Loaded::open(RBD)?, Loaded::open(RADOS)?);
         Ok(Ceph {
             rados: Rados::find(&rados)?,
@@ -122,7 +123,7 @@ struct Handles {
     image: Handle,
 }
 
-// SAFETY: librados and librbd do their own locking; their handles are not tied to a thread.
+// SAFETY: librados and librbd do their own locking; their handles are not bound to a thread.
 unsafe impl Send for Handles {}
 // SAFETY: the same.
 unsafe impl Sync for Handles {}
@@ -138,7 +139,7 @@ pub(super) struct About {
 }
 
 impl About {
-    /// The effective value of a setting, wherever it was set.
+    /// The effective value of a setting, regardless of where it was set.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings
             .iter()
@@ -166,7 +167,7 @@ impl RbdImage {
         let (rados, rbd) = (&ceph.rados, &ceph.rbd);
         let at = &mut image.handles;
         let pool = text(&config.pool);
-        // SAFETY: the cluster is connected; texts and places for handles live through the calls.
+        // SAFETY: the cluster is connected; strings and the memory for the handle outlive the calls.
         let answer =
             unsafe { (rados.rados_ioctx_create)(at.cluster, pool.as_ptr(), &raw mut at.pool) };
         image.check(
@@ -184,7 +185,7 @@ impl RbdImage {
         } else {
             rbd.rbd_open
         };
-        // SAFETY: the pool is open; texts, or null for no snapshot, and the place live through the calls.
+        // SAFETY: the pool is open; strings (or null for no snapshot) and the memory for the handle outlive the calls.
         let answer = unsafe {
             if let Some(namespace) = &config.namespace {
                 (rados.rados_ioctx_set_namespace)(at.pool, text(namespace).as_ptr());
@@ -205,7 +206,7 @@ impl RbdImage {
             text(&format!("client.{}", config.id)),
         );
         let at = &mut self.handles.cluster;
-        // SAFETY: texts and the place for the handle live through the call.
+        // SAFETY: strings and the memory for the handle outlive the call.
         let answer = unsafe { (rados.rados_create2)(at, cluster.as_ptr(), user.as_ptr(), 0) };
         self.check(
             answer,
@@ -217,7 +218,7 @@ impl RbdImage {
             .as_ref()
             .map(|path| text(&path.to_string_lossy()));
         let path = conf.as_ref().map_or(null(), |path| path.as_ptr());
-        // SAFETY: the handle is open; the text, or null for the usual places, lives through the call.
+        // SAFETY: the handle is open; the string (or null for the default locations) outlives the call.
         let answer = unsafe { (rados.rados_conf_read_file)(self.handles.cluster, path) };
         let what = || match &config.conf {
             Some(path) => format!("read the configuration {}", path.display()),
@@ -237,7 +238,7 @@ impl RbdImage {
             ("rbd_skip_partial_discard", "false"),
         ] {
             let (name, value) = (text(key), text(value));
-            // SAFETY: the handle is open; both texts live through the call.
+            // SAFETY: the handle is open; both strings outlive the call.
             let answer = unsafe {
                 (rados.rados_conf_set)(self.handles.cluster, name.as_ptr(), value.as_ptr())
             };
@@ -262,7 +263,8 @@ impl RbdImage {
             parent_name: [0; 96],
         };
         let (mut features, mut major, mut minor, mut extra) = (0, 0, 0, 0);
-        // SAFETY: the image is open; the places live through the calls, and `rbd_stat` gets the size of its place.
+        // SAFETY: the image is open; the output variables outlive the calls, and `rbd_stat` gets the size of its
+        // structure.
         let answers = unsafe {
             (rbd.rbd_version)(&mut major, &mut minor, &mut extra);
             [
@@ -293,7 +295,7 @@ impl RbdImage {
         let mut list = vec![NONE; 256];
         loop {
             let mut count = list.len() as c_int;
-            // SAFETY: the list has room for `count`, and both live through the call.
+            // SAFETY: the list has room for `count` entries, and both outlive the call.
             let answer = unsafe {
                 (rbd.rbd_config_image_list)(self.handles.image, list.as_mut_ptr(), &mut count)
             };
@@ -302,7 +304,8 @@ impl RbdImage {
                 continue;
             }
             self.check(answer, || "list the image's settings".to_string(), "")?;
-            // SAFETY: the library filled in this many, with its own NUL-terminated texts, and frees them afterwards.
+            // SAFETY: the library filled in this many entries, with NUL-terminated strings of its own, and frees them
+            // afterwards.
             return Ok(unsafe {
                 let filled = list[..count as usize].iter();
                 let settings = filled
@@ -336,15 +339,16 @@ impl RbdImage {
 impl Drop for RbdImage {
     fn drop(&mut self) {
         let (handles, ceph) = (self.handles, self.ceph);
-        // Every slot holds the image until the library has returned its operation, so none is in progress. If the
-        // cluster doesn't respond, the thread is abandoned.
+        // Every slot holds the image until the library has returned its operation, so no operation is in progress. If
+        // the cluster doesn't respond, the thread is abandoned.
         within(CLOSING, move || {
             let Handles {
                 cluster,
                 pool,
                 image,
             } = { handles };
-            // SAFETY: each was opened if it is not null, is closed once, and what was opened on it is closed before.
+            // SAFETY: each handle that is not null was opened and is closed once, after everything that was opened on
+            // it.
             unsafe {
                 if !image.is_null() {
                     (ceph.rbd.rbd_close)(image);
@@ -360,11 +364,11 @@ impl Drop for RbdImage {
     }
 }
 
-/// librbd calls this when an operation has completed, on one of its own threads.
+/// Called by librbd on one of its own threads when an operation has completed.
 unsafe extern "C" fn ended(completion: Handle, token: *mut c_void) {
     let ceph = ceph().expect("it is loaded, since it calls");
-    // SAFETY: the completion is the operation's, which librbd is done with: this is where it is released, once. The
-    // token is the one passed to `begin`, and librbd calls once.
+    // SAFETY: the completion belongs to the operation, which librbd is done with; it is released here, once. The token
+    // is the one passed to `begin`, and librbd calls this once per operation.
     unsafe {
         let result = (ceph.rbd.rbd_aio_get_return_value)(completion);
         (ceph.rbd.rbd_aio_release)(completion);
@@ -372,8 +376,8 @@ unsafe extern "C" fn ended(completion: Handle, token: *mut c_void) {
     }
 }
 
-// SAFETY: librbd calls `ended` once for each operation that it accepted, when it is done with the operation's memory,
-// and never for one that it refused.
+// SAFETY: librbd calls `ended` exactly once for each operation that it accepted, once it is done with the operation's
+// memory, and never for an operation that it refused.
 unsafe impl Library for RbdImage {
     unsafe fn begin(
         &self,
@@ -385,7 +389,8 @@ unsafe impl Library for RbdImage {
     ) -> Result<(), i32> {
         let (rbd, image) = (&self.ceph.rbd, self.handles.image);
         let mut completion = null_mut();
-        // SAFETY: the place lives through the call. The library passes the token on to `ended` and does not access it.
+        // SAFETY: the output variable outlives the call. The library passes the token on to `ended` and does not access
+        // it.
         let made = unsafe {
             (rbd.rbd_aio_create_completion)(token.cast_mut().cast(), ended, &raw mut completion)
         };
@@ -415,14 +420,14 @@ unsafe impl Library for RbdImage {
             }
         };
         if begun < 0 {
-            // SAFETY: the library refused the operation, so that it is not released elsewhere.
+            // SAFETY: the library refused the operation, so the completion is not released elsewhere.
             unsafe { (rbd.rbd_aio_release)(completion) };
             return Err(-begun);
         }
         Ok(())
     }
 
-    /// Only reads return the number of bytes; the others succeed completely or fail.
+    /// Only reads return the number of bytes; other operations succeed completely or fail.
     fn moved(op: LibraryOp, len: u64, result: i64) -> u64 {
         if op == LibraryOp::Read {
             result as u64
@@ -442,15 +447,15 @@ unsafe impl Library for RbdImage {
     }
 }
 
-/// Copies the library's text.
+/// Copies a string of the library.
 ///
 /// # Safety
-/// The pointer is null, or the text ends with NUL.
+/// The pointer is null or refers to a NUL-terminated string.
 unsafe fn owned(words: *const c_char) -> String {
     if words.is_null() {
         return String::new();
     }
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(words) }
         .to_string_lossy()
         .into_owned()

@@ -1,13 +1,13 @@
-//! RBD images of Ceph clusters as devices, through librbd, which is loaded on demand.
+//! RBD images in Ceph clusters as devices, using librbd, which is loaded on demand.
 //!
 //! - `url`: URLs and their options;
 //! - `bindings`: the functions of librados and librbd, and an open image that uses them.
 //!
-//! All threads share one image and one connection to the cluster: with the feature `exclusive-lock` only one client of
-//! an image can write at a time, and threads that were separate clients would take the lock from each other.
+//! All threads share one image and one connection to the cluster: with the `exclusive-lock` feature, only one client of
+//! an image can write at a time, and threads acting as separate clients would take the lock from each other.
 //!
-//! The one rule: librbd's cache is off unless the URL enables it, and overrides by an
-//! image's or a pool's own settings are detected.
+//! The one rule: librbd's cache is off unless the URL enables it, and overriding settings of an image or pool are
+//! detected.
 
 #[allow(unsafe_code, reason = "calls of librados and librbd")]
 mod bindings;

@@ -1,10 +1,10 @@
-//! URLs of RBD images, in the syntax of the `rbd` program, and everything they configure.
+//! URLs of RBD images, in the syntax of the `rbd` program, and the resulting configuration.
 //!
 //! ```text
 //! rbd:pool/image      rbd:pool/namespace/image      rbd:pool/image@snapshot
 //! ```
 //!
-//! The one rule: a namespace or a snapshot is given once, either in the place or by an option.
+//! The one rule: a namespace or snapshot is given only once, either in the place or by an option.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("read_only", "yes: refuse writes"),
 ];
 
-/// What is wrong with the URL of an image.
+/// Errors in the URL of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RbdUrlError {
     /// Not two or three names.
@@ -88,7 +88,7 @@ pub struct RbdConfig {
     pub image: String,
     /// The snapshot's name.
     pub snapshot: Option<String>,
-    /// The configuration file, if not in one of the usual places.
+    /// The configuration file, if not in one of the default locations.
     pub conf: Option<PathBuf>,
     /// The user, without `client.`.
     pub id: String,
@@ -111,10 +111,10 @@ impl RbdConfig {
         Some(parts.and_then(|(place, mut options)| RbdConfig::parse(place, &mut options)))
     }
 
-    /// Parses what follows `rbd:`, and the options.
+    /// Parses the part after `rbd:`, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be correct.
+    /// The error says what is wrong and what would be correct.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<RbdConfig, OpenError> {
         if place.starts_with("//") {
             return Err(RbdUrlError::Slashes.into());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn options_arrive() {
+    fn options_reach_the_configuration() {
         let config = parse("p/i", &[]).unwrap();
         assert_eq!(
             (

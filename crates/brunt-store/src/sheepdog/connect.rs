@@ -1,10 +1,11 @@
-//! Connects to a sheep, locks the VDI, and reads its inode. Blocking, with one deadline for all of it; called when a
-//! device is opened, and on a separate thread to restore a lost connection.
+//! Connects to a sheep, locks the VDI, and reads its inode. Blocking, with a single deadline; called when a device is
+//! opened, and on a separate thread to restore a lost connection.
 //!
 //! A lock belongs to the VDI and the sheep, not to the connection: it persists until it is released ([`release`]).
-//! Clusters have locks only if they were formatted with `dog cluster format -l`; others answer LOCK_VDI and do nothing.
+//! Clusters have locks only if they were formatted with `dog cluster format -l`; others answer LOCK_VDI without doing
+//! anything.
 //!
-//! The one rule: the resulting connection holds the requested lock, and has nothing unread in its socket.
+//! The one rule: the resulting connection holds the requested lock, with no unread data in its socket.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use brunt_wire::sheepdog::{
 use super::connect_error::SheepdogConnectError;
 use super::url::SheepdogConfig;
 
-/// Time limit for a release: it is the last thing that a process does.
+/// Time limit for releasing locks, the last thing that a process does.
 const RELEASE_TIME: Duration = Duration::from_secs(2);
 /// The id of requests that are sent one at a time.
 const ID: u32 = 1;
@@ -30,10 +31,10 @@ const ID: u32 = 1;
 /// Whether to lock the VDI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogLock {
-    /// Lock it; a lock of another client is an error.
+    /// Lock it; another client's lock is an error.
     Take,
-    /// This process had locked it: lock it again if the cluster has forgotten the lock, as after a restart of all
-    /// sheep. An existing lock is assumed to be ours, since its owner cannot be determined.
+    /// This process had locked it: lock it again in case the cluster has forgotten the lock, for example after a
+    /// restart of all sheep. An existing lock is assumed to be ours, since its owner cannot be determined.
     Keep,
     /// Don't lock it.
     Without,
@@ -46,15 +47,15 @@ pub struct SheepdogConnection {
     pub socket: Socket,
     /// The disk's properties.
     pub inode: SheepdogInode,
-    /// Which VDI wrote each of its objects; `None` if the caller has the map already.
+    /// Which VDI wrote each of its objects; `None` if the caller already has the map.
     pub map: Option<Vec<u32>>,
-    /// Number of failed attempts before it.
+    /// Number of failed attempts before this connection.
     pub retries: u32,
-    /// Why the last of those failed.
+    /// Why the last of them failed.
     pub trouble: Option<String>,
 }
 
-/// Connects, in as many attempts as fit into the configured timeout. Reads the map unless the disk is VDI `known`.
+/// Connects, with as many attempts as fit in the configured timeout. Reads the map unless the disk is VDI `known`.
 ///
 /// # Errors
 /// See [`SheepdogConnectError`].
@@ -94,7 +95,7 @@ pub fn connect(
     })
 }
 
-/// The same in a single attempt, for callers with their own retry rule.
+/// Like [`connect`], but makes a single attempt, for callers with their own retry rule.
 ///
 /// # Errors
 /// See [`SheepdogConnectError`].
@@ -123,7 +124,7 @@ pub fn connect_once(
     })
 }
 
-/// Releases the locks of VDIs, over a separate connection: more than one if snapshots were taken.
+/// Releases the locks of VDIs over a separate connection. There is more than one lock if snapshots were taken.
 ///
 /// # Errors
 /// See [`SheepdogConnectError`]; the VDIs may still be locked.
@@ -162,7 +163,7 @@ impl Wire<'_> {
         }
     }
 
-    /// Finds the VDI's id, and locks it.
+    /// Finds the VDI's id and locks the VDI.
     fn find(&mut self, lock: SheepdogLock) -> Result<u32, SheepdogConnectError> {
         let config = self.config;
         let snapshot = config.snapshot.as_deref().unwrap_or("");
@@ -268,7 +269,7 @@ impl Wire<'_> {
         }
     }
 
-    /// Sends a request and receives its response, with at most `expected` bytes.
+    /// Sends a request and receives its response with at most `expected` bytes of data.
     fn exchange(
         &mut self,
         opcode: SheepdogOpcode,
@@ -303,7 +304,7 @@ impl Wire<'_> {
         if response.id != ID {
             return Err(self.violation("it answered what was not asked"));
         }
-        // Errors of some versions carry as much data as the request.
+        // In some versions, error responses carry as much data as the request.
         if response.data_len > expected.max(data.len() as u32) {
             return Err(self.violation("it sent more than was asked for"));
         }

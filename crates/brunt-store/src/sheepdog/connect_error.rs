@@ -1,6 +1,6 @@
 //! Why connecting to a VDI failed. Created by `connect`, printed by commands and in a device's health.
 //!
-//! The rule: possible network losses are distinguished from the server's refusals.
+//! The rule: errors that the network may have caused are distinguished from the server's refusals.
 
 use std::io;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::device_errors::SheepdogResult;
 /// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SheepdogConnectError {
-    /// The host's name has no address.
+    /// The host name has no address.
     #[error("{0}: cannot resolve the host: {1}")]
     Resolve(String, io::Error),
     /// The port is closed or unreachable.
     #[error("{0}: cannot connect: {1}")]
     Connect(String, io::Error),
-    /// The connection broke, or timed out.
+    /// The connection broke or timed out.
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(String, &'static str, io::Error),
     /// The server refused.
@@ -28,7 +28,7 @@ pub enum SheepdogConnectError {
     Refused {
         /// The URL.
         name: String,
-        /// The operation, by the protocol's name.
+        /// The operation, by its protocol name.
         during: &'static str,
         /// The result code.
         result: u32,
@@ -46,7 +46,7 @@ pub enum SheepdogConnectError {
         attempts: u32,
         /// Total time of all attempts.
         time: Duration,
-        /// Why the last one failed.
+        /// Why the last attempt failed.
         last: Box<SheepdogConnectError>,
     },
 }

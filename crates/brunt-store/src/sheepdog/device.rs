@@ -1,7 +1,7 @@
-//! A VDI as a backend, and one thread's connections to it as a device.
+//! A VDI as a backend, and a thread's connections to it as a device.
 //!
-//! All threads of a process share the disk's map of objects, so any number of threads and connections is possible.
-//! Other processes are excluded by the VDI's lock, if the cluster has locks.
+//! All threads of a process share the disk's object map, so any number of threads and connections is possible. Other
+//! processes are excluded by the VDI's lock, if the cluster has locks.
 //!
 //! The one rule: guarantees that the store doesn't make are listed in the device's notes, never emulated silently.
 
@@ -37,14 +37,14 @@ fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
     )?)?))
 }
 
-/// A disk to which a connection was made, so its properties are known.
+/// A disk that has been connected to, so its properties are known.
 #[derive(Debug)]
 pub struct SheepdogBackend {
     config: SheepdogConfig,
     info: DeviceInfo,
     objects: Arc<SheepdogObjects>,
     lock: Arc<HeldLock>,
-    /// That connection, for the first device.
+    /// The connection from opening, for the first device.
     spare: Mutex<Option<SheepdogConnection>>,
 }
 
@@ -65,7 +65,7 @@ impl SheepdogBackend {
             .take()
             .expect("nothing was known, so the map was read");
         let objects = Arc::new(SheepdogObjects::new(connection.inode.clone(), map));
-        // From here on the lock is always released.
+        // From here on, the lock is always released.
         let lock = Arc::new(HeldLock {
             config: config.clone(),
             objects: Arc::clone(&objects),
@@ -89,7 +89,7 @@ impl SheepdogBackend {
 }
 
 impl SheepdogBackend {
-    /// A link of a thread's device.
+    /// Creates a link for a thread's device.
     fn link(
         &self,
         ring: &Ring,
@@ -240,7 +240,7 @@ struct HeldLock {
 impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.config.lock {
-            // The error cannot be reported any more; `dog vdi lock list` shows a remaining lock.
+            // The error can no longer be reported; `dog vdi lock list` shows a remaining lock.
             let _ = connect::release(&self.config, &self.objects.all_vdis());
         }
     }

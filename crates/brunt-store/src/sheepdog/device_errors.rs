@@ -1,6 +1,7 @@
-//! Maps a server's results to a [`DeviceError`]: a kind that indicates a remedy, and the protocol's number for users.
+//! Maps a server's results to [`DeviceError`]: a kind that indicates a remedy, and the protocol's result code for
+//! users.
 //!
-//! The rule: the number is kept, whatever the kind.
+//! The rule: the result code is kept, whatever the kind.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use brunt_block::error::{Language, WORDS_BYTES};
 use brunt_block::{DeviceError, RefusalKind, Said};
 use brunt_wire::sheepdog::result;
 
-/// Sheepdog's error text: the number of a result.
+/// Sheepdog's error text: a result code.
 pub static SHEEPDOG_WORDS: Language = Language {
     name: "Sheepdog",
     write,
@@ -37,7 +38,7 @@ pub fn from_number(result: u32) -> DeviceError {
     }
 }
 
-/// The result code of the server, if the error came from one.
+/// The server's result code, if the error came from a server.
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {

@@ -1,6 +1,6 @@
-//! How bytes get from a connection to its session and back. Driven by the shared link of `brunt-block`.
+//! Moves bytes between a connection and its session. Driven by the shared link of `brunt-block`.
 //!
-//! The one rule: no protocol rules here. Bytes go from the channel to the session's parser and from the session's
+//! The one rule: no protocol rules here. Bytes go from the channel to the session's parser, and from the session's
 //! messages to the channel.
 
 use std::io;
@@ -42,10 +42,10 @@ enum Receiving {
 }
 
 impl SheepdogProtocol {
-    /// The driver of a connection on this ring.
+    /// Creates the driver of a connection on this ring.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// No file descriptors are left.
     pub fn new(
         config: &SheepdogConfig,
         objects: &Arc<SheepdogObjects>,
@@ -73,7 +73,7 @@ impl RemoteProtocol for SheepdogProtocol {
         self.config.name()
     }
 
-    /// Describes a change that makes the disk a different one, to which writing would be a mistake. A snapshot doesn't.
+    /// Describes a change that makes this a different disk, to which writing would be a mistake. A snapshot doesn't.
     fn changed(&self, connection: &SheepdogConnection) -> Option<String> {
         let (old, new) = (self.objects.inode(), &connection.inode);
         if new.size_bytes != old.size_bytes {
@@ -109,7 +109,7 @@ impl RemoteProtocol for SheepdogProtocol {
         Ok(channel)
     }
 
-    /// The bell is taken before the parked tasks are checked: a claim is released before the bell rings.
+    /// Takes the bell before checking the parked tasks, because a claim is released before the bell rings.
     fn before_poll(&mut self, session: &mut SheepdogSession, now: Nanos) {
         self.bell.take();
         session.look_at_parked(now);

@@ -1,14 +1,14 @@
-//! Sheepdog: a virtual disk (VDI) of a cluster of sheep as a device on the ring, by the clients' protocol.
+//! Sheepdog: a virtual disk (VDI) of a cluster of sheep as a device on the ring, using the protocol for clients.
 //!
 //! - [`url`]: URLs and their options;
 //! - [`connect`]: connects, locks the VDI, reads its inode; blocking, with a deadline;
 //! - [`objects`]: which data objects the disk has, shared by all threads of a process;
 //! - [`session`]: requests and responses of one connection, without I/O;
-//! - [`device`]: the backend; `link`, how bytes get from a connection to its session;
+//! - [`device`]: the backend; `link` moves bytes between a connection and its session;
 //! - [`device_errors`]: maps a server's results to a device's errors.
 //!
 //! The one rule: an object is written before the inode refers to it, and a request is answered after both. A crash in
-//! between leaves an unreferenced object, never a disk that refers to a missing one.
+//! between leaves an unreferenced object, but never a disk that refers to a missing one.
 
 pub mod connect;
 mod connect_error;

@@ -1,10 +1,9 @@
-//! Tracks which data objects a disk has, and which tasks create or drop one. Shared
-//! by all threads and connections of a process.
+//! Tracks which data objects a disk has and which tasks are creating or dropping one. Shared by all threads and
+//! connections of a process.
 //!
-//! Reads ask where an object's data is ([`SheepdogObjects::reader`]). Writes to an object that the disk
-//! lacks, or has from a snapshot, need a claim ([`SheepdogObjects::writer`]): one task creates the
-//! object and records it in the inode. All others wait until the claim is released, so that no task
-//! writes to an object that another has not created yet.
+//! Reads ask where an object's data is ([`SheepdogObjects::reader`]). Writes to an object that the disk lacks or has
+//! from a snapshot need a claim ([`SheepdogObjects::writer`]): one task creates the object and records it in the inode.
+//! All others wait until the claim is released, so that no task writes to an object that another has yet to create.
 //!
 //! The one rule: an entry changes only after the inode object has it ([`SheepdogObjects::settle`]).
 
@@ -22,7 +21,7 @@ pub struct SheepdogObjects {
     state: Mutex<State>,
     /// Number of claims released so far.
     released: AtomicU64,
-    /// Wakers to call when one is released.
+    /// Wakers to call when a claim is released.
     listeners: Mutex<Vec<(u64, Waker)>>,
     listeners_count: AtomicU64,
 }
@@ -30,7 +29,7 @@ pub struct SheepdogObjects {
 #[derive(Debug)]
 struct State {
     inode: SheepdogInode,
-    /// For each object the VDI that wrote it; 0 if none has, so that it reads as zeros.
+    /// The VDI that wrote each object; 0 for an object that was never written, which reads as zeros.
     map: Vec<u32>,
     claimed: BTreeSet<u32>,
     /// Former VDIs of the disk, which are snapshots now.
@@ -42,7 +41,7 @@ struct State {
 pub enum SheepdogWriter {
     /// The disk has the object.
     InPlace,
-    /// The object was claimed and must be created, as a copy of that of VDI `from` unless this is 0.
+    /// The object was claimed and must be created, as a copy of VDI `from`'s object unless `from` is 0.
     Create {
         /// The VDI whose object to copy.
         from: u32,
@@ -149,7 +148,7 @@ impl SheepdogObjects {
     /// Releases a claim.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the object isn't claimed.
     pub fn release(&self, index: u32) {
         assert!(
             self.state().claimed.remove(&index),
@@ -166,12 +165,12 @@ impl SheepdogObjects {
         }
     }
 
-    /// Number of claims released so far; waiting tasks check whether it has grown.
+    /// Number of claims released so far; waiting tasks check whether it has increased.
     pub fn released(&self) -> u64 {
         self.released.load(Ordering::Acquire)
     }
 
-    /// The disk is another VDI now, because a snapshot was taken. Ignored if already known.
+    /// Switches the disk to a different VDI because a snapshot was taken. Ignored if already known.
     pub fn replace(&self, inode: SheepdogInode, map: Vec<u32>) {
         assert_eq!(
             map.len(),
@@ -202,7 +201,7 @@ impl SheepdogObjects {
         self.state().map.iter().filter(|entry| **entry != 0).count()
     }
 
-    /// The state of the blocks from `offset` on, and for how many bytes it holds.
+    /// The state of the blocks from `offset` on, and the number of bytes for which it holds.
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let state = self.state();
         let object_bytes = state.inode.object_bytes();
@@ -260,9 +259,9 @@ pub(super) mod tests {
         }
     }
 
-    /// One task creates an object; others wait, and find it once it is settled.
+    /// One task creates an object; the others wait and find it once it is settled.
     #[test]
-    fn one_makes_an_object_and_others_wait() {
+    fn one_task_creates_an_object_and_the_others_wait() {
         let objects = SheepdogObjects::new(inode(7, 3), vec![0, 5, 7]);
         assert_eq!(objects.writer(2, false), (SheepdogWriter::InPlace, 7));
         assert_eq!(
@@ -288,7 +287,7 @@ pub(super) mod tests {
         assert_eq!(objects.allocated(), 2);
     }
 
-    /// Messages in flight when a snapshot is taken don't change the new disk's map.
+    /// Messages in flight while a snapshot is taken don't change the new disk's map.
     #[test]
     fn a_snapshot_makes_another_vdi_the_disk() {
         let objects = SheepdogObjects::new(inode(7, 2), vec![0, 7]);
@@ -308,7 +307,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn holes_are_told() {
+    fn missing_objects_are_reported_as_holes() {
         let objects = SheepdogObjects::new(inode(7, 4), vec![0, 0, 7, 5]);
         assert_eq!(
             objects.allocation(512),

@@ -1,4 +1,4 @@
-//! Sheepdog URLs, and everything they configure.
+//! Sheepdog URLs and the resulting configuration.
 //!
 //! ```text
 //! sheepdog://host[:port]/vdi[?snapshot=TAG_OR_NUMBER]
@@ -64,16 +64,16 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is wrong with a Sheepdog URL.
+/// Errors in a Sheepdog URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SheepdogUrlError {
     /// The scheme is not followed by `//`.
     #[error("'//' must follow the scheme")]
     NoSlashes,
-    /// Not a name or an address, or the port is 0 or invalid.
+    /// The host is not a name or an address, or the port is 0 or invalid.
     #[error("host[:port] is invalid")]
     Host,
-    /// An empty name, or one that is too long or badly encoded.
+    /// A name is empty, too long or badly encoded.
     #[error(
         "a VDI's or a snapshot's name has 1 to 255 bytes of UTF-8, percent-encoded where a URL needs it"
     )]
@@ -106,7 +106,7 @@ pub struct SheepdogConfig {
     pub cache: bool,
     /// Connections of each thread's device.
     pub connections: u32,
-    /// Time limit for one attempt of a request, and for connecting.
+    /// Time limit for one attempt of a request and for connecting.
     pub timeout: Duration,
     /// How long to try to reconnect after a loss.
     pub reconnect: Duration,
@@ -144,10 +144,10 @@ impl SheepdogConfig {
         )
     }
 
-    /// Parses what follows the scheme and the colon, and the options.
+    /// Parses the part after the scheme and the colon, and the options.
     ///
     /// # Errors
-    /// What is wrong, and what would be correct.
+    /// The error says what is wrong and what would be correct.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<SheepdogConfig, OpenError> {
         let rest = place
             .strip_prefix("//")

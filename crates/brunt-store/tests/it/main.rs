@@ -1,3 +1,3 @@
-//! The integration tests of brunt-store, one per module: they are linked once and run in parallel.
+//! Integration tests of brunt-store, one module each; linked into one binary and run in parallel.
 
 mod sheepdog_recorded;

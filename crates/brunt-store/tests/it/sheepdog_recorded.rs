@@ -1,8 +1,8 @@
 //! Tests the Sheepdog client against the recorded responses of a real sheep (testdata/sheepdog/exchange.bin): it sends
-//! the same bytes again, with the same results; truncated responses are errors and never a hang.
+//! the same bytes as before, with the same results; truncated responses cause errors, but never a hang.
 //!
-//! The recording was made by this test, acting as a proxy between the client and a sheep: format a cluster of sheep
-//! with `dog cluster format -c 1 -l`, run `dog vdi create recorded 16M`, and run the test with
+//! The recording was made by this test, acting as a proxy between the client and a sheep. To repeat it, format a
+//! cluster of sheep with `dog cluster format -c 1 -l`, run `dog vdi create recorded 16M`, and run the test with
 //! `SHEEPDOG_RECORD=FOLDER:PORT`, where the folder contains the program `dog` and the port is the sheep's.
 
 use std::collections::VecDeque;
@@ -23,10 +23,10 @@ use brunt_wire::sheepdog::header::{HEADER_BYTES, flag};
 use brunt_wire::sheepdog::{SheepdogRequest, SheepdogResponse};
 
 const OBJECT: u64 = 4 << 20;
-/// Two for the disk, its release, the snapshot, the nonexistent VDI.
+/// Two for the disk, and one each for its release, the snapshot and the nonexistent VDI.
 const CONNECTIONS: usize = 5;
 
-/// The position of the id in a request and its response.
+/// Position of the id in requests and responses.
 const ID: Range<usize> = 8..12;
 
 /// A complete request and its response.
@@ -39,7 +39,7 @@ fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/sheepdog/exchange.bin")
 }
 
-/// Loads the file. Each message has the connection's number, whether it is a response, its length (4 bytes,
+/// Loads the file. Each message consists of the connection's number, whether it is a response, its length (4 bytes,
 /// little-endian), and its bytes.
 fn load() -> Recording {
     let bytes = std::fs::read(file()).unwrap();
@@ -75,7 +75,7 @@ fn save(recording: &Recording) {
     std::fs::write(file(), bytes).unwrap();
 }
 
-/// Reads the next message; `None` if there is no other.
+/// Reads the next message; `None` if there are no more.
 fn message(socket: &mut TcpStream, data_len: impl Fn(&[u8]) -> usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; HEADER_BYTES];
     match socket.read_exact(&mut bytes) {
@@ -125,7 +125,7 @@ fn record(listener: &TcpListener, sheep: SocketAddr) -> Recording {
     recording
 }
 
-/// Answers as recorded, and checks that requests are the same. Closes the connection after `limit` bytes in total.
+/// Answers as recorded and checks that the requests are the same. Closes the connection after `limit` bytes in total.
 fn replay(listener: &TcpListener, recording: &Recording, mut limit: usize) {
     for exchanges in recording {
         let (mut client, _) = listener.accept().unwrap();
@@ -133,7 +133,7 @@ fn replay(listener: &TcpListener, recording: &Recording, mut limit: usize) {
             let Some(request) = message(&mut client, request_len) else {
                 return;
             };
-            // The client chooses ids, and the sheep echoes them.
+            // The client chooses ids, which the sheep echoes.
             let with_its_id = |message: &[u8]| {
                 let mut message = message.to_vec();
                 message[ID].copy_from_slice(&request[ID]);
@@ -210,7 +210,7 @@ fn open(port: u16, rest: &str) -> Result<Arc<dyn Backend>, OpenError> {
     )
 }
 
-/// The recorded requests; `snapshot` takes one if there is a cluster.
+/// Sends the recorded requests; `snapshot` takes a snapshot if there is a cluster.
 fn session(port: u16, snapshot: impl Fn()) {
     let backend = open(port, "recorded").unwrap();
     assert_eq!(backend.info().size_bytes, 4 * OBJECT);
@@ -230,7 +230,7 @@ fn session(port: u16, snapshot: impl Fn()) {
         "a hole is not asked for"
     );
     snapshot();
-    // Refused, since the VDI is the snapshot now; then its object is copied.
+    // Refused because the VDI is a snapshot now; then the object is copied.
     assert_eq!(hand.one(Op::Write, OBJECT, 512, 3).result, Ok(()));
     assert_eq!(hand.device.health().reconnects, 1);
     assert!(hand.read(OBJECT, 1024) == [vec![3; 512], vec![2; 512]].concat());
@@ -255,7 +255,7 @@ fn serve(work: impl FnOnce(TcpListener) + Send + 'static) -> (u16, JoinHandle<()
 }
 
 #[test]
-fn the_same_bytes_and_the_same_results() {
+fn the_client_sends_the_recorded_bytes_and_gets_the_same_results() {
     if let Ok(place) = std::env::var("SHEEPDOG_RECORD") {
         let (folder, sheep) = place.rsplit_once(':').expect("FOLDER:PORT");
         let address = (Ipv4Addr::LOCALHOST, sheep.parse().unwrap()).into();
@@ -275,9 +275,9 @@ fn the_same_bytes_and_the_same_results() {
     thread.join().unwrap();
 }
 
-/// The responses may end after any byte of the handshake, and after any seventh byte of what follows.
+/// Responses may end after any byte of the handshake, and after every seventh byte of the rest.
 #[test]
-fn answers_that_end_anywhere() {
+fn truncated_responses_are_errors_and_never_hang() {
     let first = vec![load().swap_remove(0)];
     let len = |exchanges: &[Exchange]| {
         exchanges
@@ -304,7 +304,7 @@ fn answers_that_end_anywhere() {
                 let mut results = vec![hand.one(Op::Write, OBJECT - 512, 1024, 1).result];
                 results.push(hand.one(Op::Write, OBJECT + 512, 512, 2).result);
                 results.push(hand.one(Op::Read, OBJECT - 1024, 3072, 0xaa).result);
-                // All requests fail after the first one that was not answered.
+                // All requests after the first unanswered one fail.
                 let gone = results
                     .iter()
                     .position(Result::is_err)

@@ -38,7 +38,7 @@ mod tests {
 
     /// The first rows of `io_traces.csv`.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!((damaged.len(), devices.len()), (0, 2));
         let second = BlockRequest {

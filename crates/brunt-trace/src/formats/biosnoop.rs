@@ -104,7 +104,7 @@ mod tests {
     use crate::formats::read;
 
     #[test]
-    fn requests_are_as_old_as_their_latency() {
+    fn requests_start_one_latency_before_their_completion() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!((devices, damaged), (vec!["nvme0n1".to_string()], vec![]));
         let expected = [

@@ -32,7 +32,7 @@ pub const FORMAT: Format = Format {
     },
 };
 
-/// Lines become events, and these any number of requests.
+/// Turns lines into events, and events into any number of requests.
 struct Blkparse {
     lines: TextRows<Lines>,
 }
@@ -158,7 +158,7 @@ mod tests {
     use crate::record::TraceOp;
 
     #[test]
-    fn rows_of_the_manual() {
+    fn rows_of_the_manual_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         let write = BlockRequest {
             response_ns: Some(3000),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_summaries_and_damage() {
+    fn flags_are_parsed_summaries_ignored_and_damage_reported() {
         let text = b"  8,0 0 1 0.1 7 D FWFS 8 + 8 [x]\n  8,0 0 2 0.2 7 D FN [x]\n  8,0 0 3 0.3 7 D D 0 + 8 [x]\n\
             8,0 0 4 0.4 7 D R 36 (12 00 00) [x]\n8,0 0 5 0.5 7 m N some message\nnonsense\n8,0 0 6 x 7 D R 0 + 8 [x]\n\
             CPU0 (8,0):\n Reads Queued: 1\nTotal (8,0):\n Writes: 2\n";

@@ -76,7 +76,7 @@ mod tests {
 
     /// Rows of `linux-mysql.load.gz` of blkreplay's examples, under its GNU all-permissive licence.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
         let first = BlockRequest {
             time_ns: 0,
@@ -101,7 +101,7 @@ mod tests {
 
     /// Text before the columns is not damage, text after them is; flags of an operation are ignored.
     #[test]
-    fn heads_and_damage() {
+    fn text_is_damage_only_after_the_columns() {
         let (requests, _, damaged) = read(
             &FORMAT,
             b"0.1 ; 8 ; 8 ; RA ; 0.0 ; 0.0\nnonsense\n0.2 ; 8 ; 8 ; X ; 0 ; 0\n",
@@ -119,7 +119,7 @@ mod tests {
     /// The publisher's `windows-mssql.load.gz` contains the end of its head twice; blkreplay itself
     /// accepts concatenated loads in one stream.
     #[test]
-    fn another_head_is_no_damage() {
+    fn a_repeated_head_is_not_damage() {
         let names = "start ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n";
         let row = "0.1 ; 8 ; 8 ; R ; 0.0 ; 0.0\n";
         let text = "allowed by the following GNU all-permissive license:\n\n";

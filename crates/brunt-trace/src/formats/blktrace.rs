@@ -38,7 +38,7 @@ const VERSION_1_BYTES: usize = 48;
 const VERSION_2_BYTES: usize = 64;
 const MAGIC_BYTES: usize = 4;
 
-/// One event of version 7: 4096 bytes at sector 8 are sent to device 8,0 to be written.
+/// A version 7 event: a write of 4096 bytes at sector 8 is issued to device 8,0.
 const EXAMPLE: [u8; VERSION_1_BYTES] = {
     let mut event = [0; VERSION_1_BYTES];
     (event[0], event[1], event[2], event[3]) = (0x07, b't', b'a', b'e');
@@ -73,7 +73,7 @@ fn begins(bytes: &[u8]) -> Option<(bool, u8)> {
     little.or_else(|| version(u32::from_be_bytes(magic)).map(|version| (true, version)))
 }
 
-/// What `bytes` starts with.
+/// The result of parsing the start of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventAt {
     /// A complete event.
@@ -237,7 +237,7 @@ impl Decode for Blktrace {
 }
 
 impl Blktrace {
-    /// Processes an event; false if it has one device too many.
+    /// Processes an event; false if its device exceeds the limit.
     #[inline(always)]
     fn event(&mut self, head: &EventHead, devices: &mut Devices) -> bool {
         let step = head.step();
@@ -325,7 +325,7 @@ mod tests {
     const WRITE: u64 = 2 << 16;
 
     #[test]
-    fn events_of_either_version_and_byte_order() {
+    fn events_of_either_version_and_byte_order_are_parsed() {
         for (version, big_endian) in [(7, false), (7, true), (8, false), (8, true)] {
             let mut bytes = encode(version, big_endian, 1000, 7 | WRITE | 1 << 31, 16, 4096);
             bytes.extend(encode(version, big_endian, 1500, 1 << 26, 0, 0));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_passed_over_and_counted_once() {
+    fn garbage_is_skipped_and_counted_once() {
         let event = encode(7, false, 1, 7 | WRITE, 8, 512);
         let bytes = [
             b"nonsense of some length".to_vec(),

@@ -1,5 +1,5 @@
-//! The CSV form of CloudPhysics' vscsi traces, as libCacheSim has it: `version,time,op,size,lbn` under a header
-//! with these names. Whole seconds, `op` a SCSI operation code in hexadecimal, bytes, blocks of 512 bytes.
+//! The CSV form of CloudPhysics' vscsi traces, as in libCacheSim: `version,time,op,size,lbn` under a header with these
+//! names. Whole seconds, `op` a SCSI operation code in hexadecimal, bytes, blocks of 512 bytes.
 
 use super::{RowOutcome, TextRow, TextRows};
 use crate::field::{DelimitedFields, hex_byte, number};
@@ -59,7 +59,7 @@ mod tests {
 
     /// Rows of libCacheSim's `cloudPhysicsIO.csv`.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
         let first = BlockRequest::new(
             5_633_898_000_000_000,

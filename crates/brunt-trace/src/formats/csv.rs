@@ -211,7 +211,7 @@ mod tests {
 
     /// Rows of libCacheSim's `cloudPhysicsIO.csv`, with the column map from its guide.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let columns = "time-col=2, obj-id-col=5, obj-size-col=4, op-col=3";
         let (requests, _, damaged) = read(columns, FORMAT.example);
         let first = BlockRequest::new(
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mapped_has_a_stated_meaning() {
+    fn unmapped_columns_have_defaults() {
         let (requests, devices, damaged) = read(
             "obj-id-col=2,tenant-col=1,delimiter=|",
             b"a|8\nb|9\nb\nb|x\n",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_left_out_and_an_unknown_operation_is_damaged() {
+    fn a_header_is_skipped_and_an_unknown_operation_is_damage() {
         let text = b"op,lbn\nR,8\nw,8\nfly,8\n";
         assert_eq!(read("op-col=1,obj-id-col=2", text).2, [4]);
         assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
 
     /// SSDSim's rows in microseconds, and a table with its own words for operations.
     #[test]
-    fn blanks_units_and_words_are_as_the_user_says() {
+    fn delimiter_units_and_words_follow_the_column_map() {
         let columns = "time-col=1,obj-id-col=3,obj-size-col=4,op-col=5,tenant-col=2,delimiter=blanks,time-unit=us,\
                        obj-size-unit=sectors,op-read=1,op-write=0";
         let (requests, devices, damaged) =

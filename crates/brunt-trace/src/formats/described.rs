@@ -1,4 +1,5 @@
-//! Decodes text formats that a description of their columns fully specifies. Used by the files of such formats.
+//! Decodes text formats that are fully specified by a description of their columns. Used by the modules of such
+//! formats.
 //!
 //! The rule: a row is damaged unless every column is present and matches the description.
 

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_either_byte_order_as_the_specification_has_them() {
+    fn records_of_either_byte_order_are_parsed() {
         let expected = BlockRequest::new(100_000_000_000, 0, TraceOp::Read, 63 * 512, 4096);
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!(
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!((requests, damaged.len()), (vec![expected], 0));
     }
 
-    /// Also if a jiffy is not a whole number of nanoseconds.
+    /// Holds even if a jiffy isn't a whole number of nanoseconds.
     #[test]
     fn jiffies_are_as_long_as_stated() {
         let time = |jiffies_per_s: u32| {

@@ -92,7 +92,7 @@ mod tests {
 
     /// The first row is from the archive, as quoted by its users.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!((damaged.len(), devices), (0, vec!["6:0".to_string()]));
         let first = BlockRequest {

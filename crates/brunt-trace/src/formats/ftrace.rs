@@ -30,7 +30,7 @@ pub const FORMAT: Format = Format {
     },
 };
 
-/// Lines become events, and these any number of requests.
+/// Turns lines into events, and events into any number of requests.
 struct Ftrace {
     lines: TextRows<Lines>,
 }
@@ -112,7 +112,7 @@ impl Lines {
         let (flags, rest) = word(rest)?;
         let (sector, sectors) = blocks(rest)?;
         let bytes = u32::try_from(sectors.checked_mul(512)?).ok()?;
-        // Flushes have no blocks, and neither have driver commands, which have neither R nor W.
+        // Neither flushes nor driver commands have blocks; the flags of driver commands contain neither R nor W.
         let kind = blkparse::kind(flags, sectors == 0 && flags.first() == Some(&b'N'));
         let device = devices.index_of(device)?;
         self.events.event(&BlockEvent {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn other_events_and_names_with_blanks_are_passed_over() {
+    fn other_events_and_names_with_blanks_do_not_confuse_the_parser() {
         let text = b"# tracer: nop\n\
             Web Content 9:1  77 [000] 5.000001: sched:sched_switch: prev_comm=x ==> next_comm=y\n\
             Web Content 9:1  77 [000] 5.000002: block:block_rq_issue: 8,16 WFS 2048 (2a 00 (x) 4112 + 4 be,0,4 [a b]\n\

@@ -172,7 +172,7 @@ mod tests {
 
     /// Rows of `sampleTrace.csv` and `small-tpch.csv` of the publisher.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!(
             (damaged.len(), devices),
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(read(&FORMAT, text).0, expected);
     }
 
-    /// Parsed as seconds, the same digits give a million times the value.
+    /// Checked against the same digits parsed as seconds, which give a million times the value.
     #[test]
     fn microseconds_are_exact_or_none() {
         for text in ["0", "50", "81442951.096", "56.9", "56.91", "1.0009999"] {

@@ -120,7 +120,7 @@ mod tests {
     use crate::formats::read;
 
     #[test]
-    fn rows_as_the_manual_has_them() {
+    fn rows_of_the_manual_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT_2, FORMAT_2.example);
         let expected = [
             BlockRequest::new(0, 0, TraceOp::Read, 4096, 8192),

@@ -38,7 +38,7 @@ mod tests {
 
     /// The first row is from the archive, as quoted by its users.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!((damaged.len(), devices), (0, vec!["1157".to_string()]));
         let first = BlockRequest::new(3_828_359_000, 0, TraceOp::Write, 7_155_568_640, 4096);

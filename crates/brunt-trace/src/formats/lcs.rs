@@ -231,7 +231,7 @@ mod tests {
     use crate::formats::read;
 
     #[test]
-    fn fields_are_found_by_the_head() {
+    fn fields_are_located_by_the_head() {
         let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
         let first = BlockRequest::new(7_000_000_000, 0, TraceOp::Read, 16 * 512, 4096);
         assert_eq!((requests, damaged.len()), (vec![first], 0));

@@ -104,7 +104,7 @@ impl<R: TextRow> TextRows<R> {
         &self.row
     }
 
-    /// The row parser, to take what it collected.
+    /// The row parser, for taking what it collected.
     pub fn row_mut(&mut self) -> &mut R {
         &mut self.row
     }
@@ -387,15 +387,15 @@ mod tests {
         )
     }
 
-    /// Hundreds of rows decode the same all at once as one by one, also if some are damaged.
+    /// Hundreds of rows decode the same in one piece as in many, even if some are damaged.
     #[test]
-    fn rows_are_the_same_wherever_a_file_is_cut() {
+    fn rows_do_not_depend_on_how_a_file_is_split() {
         let mut random = Random::new(5);
         for format in FORMATS {
             let mut bytes = format.example.repeat(200);
             for _ in 0..100 {
                 let at = random.below(bytes.len() as u64) as usize;
-                // Not in the head of a file that has one.
+                // Leave the head intact, if the format has one.
                 if at >= format.example.len() {
                     bytes[at] = random.below(256) as u8;
                 }
@@ -419,7 +419,7 @@ mod tests {
 
     /// An unreadable record's fields don't leak into its neighbours.
     #[test]
-    fn records_that_cannot_be_read_leave_no_place_behind() {
+    fn unreadable_records_do_not_affect_their_neighbours() {
         let mut random = Random::new(6);
         let (mut requests, mut damaged, mut number) = (Vec::new(), Vec::new(), 10);
         let (mut expected, mut expected_damaged) = (Vec::new(), Vec::new());

@@ -67,7 +67,7 @@ mod tests {
     use crate::formats::read;
 
     #[test]
-    fn rows_as_the_readme_describes_them() {
+    fn rows_described_in_the_readme_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!(
             (damaged.len(), devices),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_damage() {
+    fn headers_are_skipped_and_damage_is_reported() {
         let head = b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,hm,0,Trim,0,512,1\n1,hm,0,Read,0,512\n\
             2,hm,0,Read,0,512,0\n";
         let (requests, _, damaged) = read(&FORMAT, head);

@@ -78,7 +78,7 @@ mod tests {
 
     /// The first record of libCacheSim's `cloudPhysicsIO.oracleGeneral.bin`.
     #[test]
-    fn a_record_of_the_publisher() {
+    fn a_record_of_the_publisher_is_parsed() {
         let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
         let first = BlockRequest::new(
             0x55_f76a * 1_000_000_000,

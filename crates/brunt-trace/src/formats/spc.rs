@@ -65,7 +65,7 @@ mod tests {
 
     /// The example of the specification, clause "Trace file example".
     #[test]
-    fn rows_of_the_specification() {
+    fn rows_of_the_specification_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!(
             (requests.len(), damaged.len(), devices),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_case_and_damage() {
+    fn blanks_and_case_are_allowed_and_damage_is_reported() {
         let (requests, _, damaged) = read(
             &FORMAT,
             b" 0 , 8 , 0 , r , 1\r\n\n0,8,512,X,1.0\n0,8,512,w\n-1,8,512,w,1.0\n",

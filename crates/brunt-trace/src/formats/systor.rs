@@ -47,7 +47,7 @@ mod tests {
 
     /// A row from the archive, as quoted by its users, and one without a response.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!(
             (damaged.len(), devices),

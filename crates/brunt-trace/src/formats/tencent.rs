@@ -38,7 +38,7 @@ mod tests {
 
     /// Rows from the archive, as quoted by its users.
     #[test]
-    fn rows_of_the_publisher() {
+    fn rows_of_the_publisher_are_parsed() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
         assert_eq!(
             (damaged.len(), devices),

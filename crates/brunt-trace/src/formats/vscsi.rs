@@ -101,7 +101,7 @@ impl BinaryRow for Version2 {
     }
 }
 
-#[inline(always)] // once a record, which is a few loads otherwise
+#[inline(always)] // runs once per record, which otherwise costs a few loads
 fn request(
     command: u16,
     len_bytes: u32,
@@ -129,7 +129,7 @@ mod tests {
 
     /// The first record of libCacheSim's `cloudPhysicsIO.vscsi`.
     #[test]
-    fn a_record_of_the_publisher() {
+    fn a_record_of_the_publisher_is_parsed() {
         let (requests, _, damaged) = read(&FORMAT_1, FORMAT_1.example);
         let first = BlockRequest {
             time_ns: 0x051f_be82_cf22 * 1000,

@@ -1,4 +1,4 @@
-//! Runs handlers' disk access on blocking threads instead of on the thread that answers requests.
+//! Runs handlers' disk access on blocking threads instead of the thread that answers requests.
 //!
 //! The rule: a slow folder, such as one on an unreachable network file system, delays only the request that needs it,
 //! never those that watch or stop a run.
@@ -10,7 +10,7 @@ use axum::response::Response;
 
 use crate::http::answer::trouble;
 
-/// A value that handlers must not touch on the thread that answers.
+/// A value that handlers must not access on the thread that answers requests.
 pub struct Blocking<T>(Arc<T>);
 
 impl<T> Clone for Blocking<T> {
@@ -28,7 +28,7 @@ impl<T: Send + Sync + 'static> Blocking<T> {
     /// Runs `work` on the value.
     ///
     /// # Errors
-    /// If the work panicked, the response to send.
+    /// The response to send if the work panicked.
     pub async fn with<R: Send + 'static>(
         &self,
         work: impl FnOnce(&T) -> R + Send + 'static,
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// The runtime's only thread continues while work waits for something that this thread triggers.
+    /// The runtime's only thread keeps running while work waits for something that this thread triggers.
     #[test]
     fn work_that_waits_does_not_hold_up_the_thread_that_answers() {
         let runtime = tokio::runtime::Builder::new_current_thread()

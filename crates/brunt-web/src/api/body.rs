@@ -1,5 +1,5 @@
-//! The request bodies that the API accepts: JSON of limited size. Other content types are refused, because a form on
-//! another site can send nothing else.
+//! The request bodies that the API accepts: JSON of limited size. Other content types are refused, because they are all
+//! that a form on another site can send.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The experiments in `examples/` that need no files and no other machine, as starting points on the
-//! page. One line each.
+//! The experiments in `examples/` that need no files and no other machine, as starting points on the page. One line
+//! each.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct ShippedExample {
 
 macro_rules! examples {
     ($($name:literal,)*) => {
-        /// Names and texts, the simplest first.
+        /// Names and texts, simplest first.
         static FILES: &[(&str, &str)] = &[$(
             ($name, include_str!(concat!("../../../../examples/", $name, ".toml"))),
         )*];
@@ -63,7 +63,7 @@ mod tests {
 
     /// Every example works, wherever the server was started.
     #[test]
-    fn examples_stand_on_their_own() {
+    fn every_example_works_wherever_the_server_was_started() {
         let nowhere = tempfile::tempdir().expect("a folder");
         for example in examples() {
             let name = nowhere.path().join("experiment.toml").display().to_string();

@@ -1,4 +1,4 @@
-//! Links that let a browser open a report in a tab or a frame, where it cannot send a header. Each link has an
+//! Links that let a browser open a report in a tab or a frame, where it can't send a header. Each link has an
 //! unguessable key and expires.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use super::token::unguessable;
 
 /// How long a link works.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// At most this many links are kept; the oldest is dropped.
+/// Maximum number of links; beyond it, the oldest is dropped.
 const LINKS_MAX: usize = 64;
 
 /// The page that a link opens.
@@ -35,7 +35,7 @@ impl PageLinks {
     /// Creates a link and returns its key.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The system can't provide random numbers.
     pub fn make(&self, page: LinkedPage) -> Result<String, getrandom::Error> {
         let key = unguessable()?;
         let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_works_for_a_while() {
+    fn a_link_opens_its_page_until_it_expires() {
         let links = PageLinks::default();
         let page = LinkedPage::Report("a".into());
         let key = links.make(page.clone()).expect("random numbers");

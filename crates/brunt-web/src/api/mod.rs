@@ -2,7 +2,7 @@
 //! ([`ServedSite`]); `brunt run --serve` only lets the page stop its one run ([`RunControl`]).
 //!
 //! The rule: every request that starts, stops or reads something needs the token (`token`), and no body is read before
-//! the token was checked. docs/live-page.md has the table of requests.
+//! the token is checked. docs/live-page.md has the table of requests.
 
 mod blocking;
 mod body;
@@ -53,7 +53,7 @@ pub trait Workshop: Send + Sync + 'static {
 /// The outcome of checking a text.
 #[derive(Debug, Default)]
 pub struct CheckedText {
-    /// Mistakes: only the first one found.
+    /// Mistakes; only the first one found.
     pub errors: Vec<TextMistake>,
     /// Notes for the user before starting it.
     pub notes: Vec<String>,
@@ -98,8 +98,8 @@ pub struct ServedSite {
 }
 
 impl ServedSite {
-    /// Serves on this listener until it is dropped. Lists the results in `results`; experiments can
-    /// be started if `may_start`.
+    /// Serves on this listener until dropped. Lists the results in `results`; experiments can be started if
+    /// `may_start`.
     ///
     /// # Errors
     /// The folder, the thread or the token's random numbers are not available.
@@ -125,7 +125,7 @@ impl ServedSite {
         })
     }
 
-    /// Its token.
+    /// The server's token.
     pub fn token(&self) -> &ServerToken {
         &self.token
     }

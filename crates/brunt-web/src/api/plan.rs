@@ -1,4 +1,4 @@
-//! An experiment's plan for the page's sketch and time line: hosts, links, targets, workloads, faults and duration.
+//! An experiment's plan for the page's sketch and timeline: hosts, links, targets, workloads, faults and duration.
 //! Derived from the experiment alone; nothing is opened.
 //!
 //! The rule: no secrets. URLs are shown as in results.
@@ -36,10 +36,10 @@ pub struct PlanSketch {
     pub faults: Vec<SketchedFault>,
 }
 
-/// How long an experiment takes. Starting targets, services and hosts, and connecting to them, comes on top.
+/// How long an experiment takes, not counting the time to start and connect to targets, services and hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimeEstimate {
-    /// At least.
+    /// Minimum.
     pub least: f64,
 }
 
@@ -139,7 +139,7 @@ impl PlanSketch {
     }
 }
 
-/// Where a point's workers run: the given hosts, or the default place in the lab or on this machine.
+/// Where a point's workers run: on the given hosts, or at the default place in the lab or on this machine.
 fn places(experiment: &Experiment, hosts: &[String]) -> Vec<String> {
     match hosts {
         [] => experiment
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_is_sketched() {
+    fn a_sketch_has_the_hosts_links_and_faults_of_a_lab() {
         let found = sketch(
             "name = \"far\"\nrepetitions = 2\n[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wire]\n\
              between = [\"client\", \"server\"]\ndelay = \"5ms\"\nloss = 0.01\n[targets.disk]\nserve = \"memory:1MiB\"\n\
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_has_no_time_of_a_run_and_secrets_are_left_out() {
+    fn a_run_without_a_stated_time_has_none_and_urls_show_no_secrets() {
         let found = sketch(
             "name = \"x\"\n[targets.a]\nurl = \"iscsi://me%geheim@127.0.0.1/iqn.x/0\"\n\
              [workloads.w]\nread = 0.0\nstop = { requests = 5 }\n",

@@ -1,5 +1,5 @@
-//! The folder of results, which the page lists and searches. Each subfolder that has a summary is a result; its name is
-//! the result's id.
+//! The results folder, which the page lists and searches. Each subfolder with a summary is a result; its name is the
+//! result's id.
 //!
 //! The rule: an id leads only to a direct subfolder of this folder. Only summaries are read and searched, and they
 //! contain no secrets.
@@ -120,10 +120,10 @@ impl ResultsFolder {
         &self.path
     }
 
-    /// The results that contain all these words, newest first.
+    /// The results that contain all of these words, newest first.
     ///
     /// # Errors
-    /// The folder cannot be read. Results that cannot be read are left out: they may be partly copied.
+    /// The folder cannot be read. Unreadable results are left out: they may be partial copies.
     pub fn list(&self, search: &str) -> io::Result<Vec<ResultEntry>> {
         let search = search.to_lowercase();
         let wanted: Vec<&str> = search.split_whitespace().collect();
@@ -176,7 +176,7 @@ impl ResultsFolder {
             .then_some(folder)
     }
 
-    /// The text of a result's experiment, without secrets: as it was written if it was started here.
+    /// The text of a result's experiment, without secrets: as originally written if it was started here.
     pub fn experiment(&self, id: &str) -> Option<String> {
         let folder = self.find(id)?;
         std::fs::read_to_string(folder.join(EXPERIMENT_FILE))
@@ -188,7 +188,7 @@ impl ResultsFolder {
             })
     }
 
-    /// A result's report: the final one, or one of the data so far.
+    /// A result's report: the final one, or one on the data so far.
     pub fn report(&self, id: &str) -> Option<String> {
         let folder = self.find(id)?;
         let summary = experiment::read(&folder).ok()?;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_wherever_they_stand() {
+    fn a_search_finds_words_in_any_part_of_a_result() {
         let folder = tempfile::tempdir().expect("a folder");
         write(folder.path(), "one", "Über die Ferne", "iscsi://array/x/0");
         write(folder.path(), "two", "a queue", "/dev/nvme0n1");
@@ -376,7 +376,7 @@ mod tests {
         check("NVMe queue", &["two"]);
         check("slow disk", &["one", "two"]);
         check("slow nothing", &[]);
-        // Changed results are read again, and removed ones are no longer listed.
+        // Changed results are reread, and removed ones are no longer listed.
         write(
             folder.path(),
             "two",
@@ -398,9 +398,9 @@ mod tests {
         );
     }
 
-    /// An id cannot name a folder outside the results, a subfolder of a result, or a file in it.
+    /// An id can't name a folder outside the results, a subfolder of a result, or a file in it.
     #[test]
-    fn ids_lead_nowhere_else() {
+    fn an_id_names_only_a_result_in_the_folder() {
         let outer = tempfile::tempdir().expect("a folder");
         write(outer.path(), "secret", "x", "y");
         let inner = outer.path().join("results");

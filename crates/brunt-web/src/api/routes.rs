@@ -32,7 +32,7 @@ use crate::http::answer::{json as answer, of, trouble};
 const REPORT_POLICY: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
-/// Lets those who have the token stop the run of `brunt run --serve`.
+/// Lets clients with the token stop the run of `brunt run --serve`.
 pub struct RunControl {
     id: Arc<str>,
     token: ServerToken,
@@ -43,7 +43,7 @@ impl RunControl {
     /// For the run whose results go to a folder of this name; `stop` ends it.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The system can't provide random numbers.
     pub fn new(id: &str, stop: impl Fn() + Send + Sync + 'static) -> std::io::Result<RunControl> {
         Ok(RunControl {
             id: id.into(),
@@ -52,7 +52,7 @@ impl RunControl {
         })
     }
 
-    /// Its token.
+    /// The run's token.
     pub fn token(&self) -> &ServerToken {
         &self.token
     }
@@ -179,8 +179,8 @@ fn checked(checked: &CheckedText) -> Response {
     answer(StatusCode::OK, &body)
 }
 
-/// The response for a text that cannot be started: the first mistake as a regular error, and all
-/// mistakes with their positions.
+/// The response for a text that can't be started: the first mistake as an ordinary error, and all mistakes with their
+/// positions.
 fn mistaken(checked: &CheckedText) -> Response {
     let first = checked.errors.first();
     let error = first.map_or("the experiment cannot be run".into(), |first| {
@@ -293,7 +293,7 @@ async fn experiment(
     }))
 }
 
-/// A page rendered from results, which may contain others' data.
+/// A page rendered from results, which may contain data from others.
 fn page_of_result(page: String) -> Response {
     let headers = [
         (CONTENT_SECURITY_POLICY, REPORT_POLICY),
@@ -363,7 +363,7 @@ fn link(links: &PageLinks, page: LinkedPage) -> Response {
     }
 }
 
-/// The page behind a link: its key serves as its token.
+/// The page behind a link, whose key replaces the token.
 async fn linked(
     State(state): State<ServedState>,
     Extension(place): Extension<Arc<Place>>,

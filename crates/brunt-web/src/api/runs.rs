@@ -1,10 +1,10 @@
-//! Starts and stops the current run, in a separate process: this program again, as `brunt run`. A crash or a lab's
-//! namespaces cannot affect the server, and the run ends like one from a terminal.
+//! Starts and stops the current run in a separate process: this program again, as `brunt run`. Neither a crash nor a
+//! lab's namespaces can affect the server, and the run ends like one from a terminal.
 //!
 //! The process has one socket to the server (`live::relay`). It carries frames, and closing it means "stop".
 //!
 //! The rule: one run at a time, and none without a server. The socket is the process's lease: when the server is gone
-//! for whatever reason, the run ends itself and writes its report. The state is locked only for moments, never while
+//! for whatever reason, the run ends itself and writes its report. The state is locked only briefly, never while
 //! waiting for a folder or a process: a run can be stopped whatever else hangs.
 
 use std::fs::{File, OpenOptions};
@@ -28,11 +28,11 @@ use crate::live::relay::receive;
 use crate::live::viewers::Viewers;
 use crate::live::{LiveEnd, LiveFrame, LivePlan};
 
-/// Output of a process without a terminal, in its result's folder; `--detach` uses the same file.
+/// Output of a process without a terminal, in its results folder; `--detach` uses the same file.
 pub const OUTPUT_FILE: &str = "output.txt";
 /// Its progress messages.
 pub const PROGRESS_FILE: &str = "progress.txt";
-/// When a run fails to begin, the page gets the last bytes of its messages, at most this many.
+/// Maximum length of the messages that the page gets when a run fails to begin: the last bytes.
 const SAID_BYTES_MAX: usize = 4096;
 
 /// Starts runs, one at a time.
@@ -80,14 +80,14 @@ struct ServedRun {
     id: String,
     socket: UnixStream,
     process: Arc<Mutex<Child>>,
-    /// It was asked to stop.
+    /// A stop was requested.
     stopping: bool,
 }
 
 /// Why a run was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServedStartError {
-    /// A run is already under way.
+    /// A run is already in progress.
     #[error("run '{0}' is under way")]
     Busy(String),
     /// The operating system refused.
@@ -100,7 +100,7 @@ pub enum ServedStartError {
     },
 }
 
-/// A file that is deleted on drop: an experiment as it was sent, with its secrets, until its process has read it.
+/// A file that is deleted on drop: an experiment as received, with its secrets, until its process has read it.
 struct PassingFile(PathBuf);
 
 impl Drop for PassingFile {
@@ -114,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ServedRuns {
-    /// No run yet; frames will go to these viewers.
+    /// Without a run yet; frames will go to these viewers.
     pub fn new(viewers: Arc<Viewers>, workshop: Arc<dyn Workshop>) -> ServedRuns {
         ServedRuns {
             viewers,
@@ -150,7 +150,7 @@ impl ServedRuns {
             .map_err(system("make a folder for the results"))?;
         let started = self.spawn(results.path(), &id, &folder, experiment);
         let (file, socket, child) = started.inspect_err(|_| {
-            // It contains only files that were made here.
+            // It contains only files created here.
             let _ = std::fs::remove_dir_all(&folder);
         })?;
         let plan = LivePlan::of(
@@ -162,7 +162,7 @@ impl ServedRuns {
         let process = Arc::new(Mutex::new(child));
         let heard = socket.try_clone().map_err(system("share a socket"));
         let (runs, watched) = (Arc::clone(self), Arc::clone(&process));
-        // Set before the watching begins, since the process may end at once.
+        // Set this before watching starts: the process may end at once.
         let run = ServedRun {
             id: id.clone(),
             socket,
@@ -243,7 +243,7 @@ impl ServedRuns {
         Ok((file, ours, child))
     }
 
-    /// Passes frames on until the process has ended.
+    /// Forwards frames until the process has ended.
     fn watch(
         &self,
         socket: &UnixStream,
@@ -310,8 +310,8 @@ impl ServedRuns {
         self.turn_to(StartState::Idle);
     }
 
-    /// Asks the run of this id to stop, as Ctrl-C does; the second request ends it at once. Returns whether there is
-    /// such a run.
+    /// Asks the run of this id to stop, like Ctrl-C; the second request ends it at once. Returns whether there is such
+    /// a run.
     pub fn stop(&self, id: &str) -> bool {
         match &mut *lock(&self.state) {
             StartState::Running(run) if run.id == id => run.stop(),
@@ -346,7 +346,7 @@ impl ServedRun {
             return;
         }
         let mut process = lock(&self.process);
-        // Nothing else reaps the process meanwhile, so the pid is still its own.
+        // Nothing else reaps the process, so the pid is still its own.
         if let Ok(None) = process.try_wait()
             && let Some(pid) = i32::try_from(process.id()).ok().and_then(Pid::from_raw)
         {
@@ -355,7 +355,7 @@ impl ServedRun {
     }
 }
 
-/// Waits for a process that has closed its socket, or ended.
+/// Waits for a process that has closed its socket or ended.
 fn wait(process: &Mutex<Child>) -> Option<ExitStatus> {
     loop {
         // Take the lock only briefly each time: a second stop needs it.

@@ -1,6 +1,6 @@
-//! The token that requests to start, stop or read must carry. It is created when the program starts, printed
-//! with the address, and kept in memory only. Every user of this machine can reach a loopback address; the token
-//! keeps the others out.
+//! The token required by requests to start, stop or read. It is created when the program starts, printed with the
+//! address, and kept only in memory. Every user of this machine can reach a loopback address; the token keeps the
+//! others out.
 //!
 //! The rule: it is compared in constant time, and appears in no log, result or response.
 
@@ -23,7 +23,7 @@ const BYTES: usize = 16;
 
 /// Unguessable text, for a token or a temporary link.
 ///
-/// # Errors
+/// The system can't provide random numbers.
 /// The system has no random numbers.
 pub fn unguessable() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
@@ -43,18 +43,18 @@ impl ServerToken {
     /// Creates a token.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The system can't provide random numbers.
     pub fn make() -> std::io::Result<ServerToken> {
         let text = unguessable().map_err(|error| std::io::Error::other(error.to_string()))?;
         Ok(ServerToken(text.into()))
     }
 
-    /// The token's text, only for the address that is printed.
+    /// The token's text, only for printing the address.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Whether these headers carry it.
+    /// Whether these headers contain the token.
     fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut all = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (all.next(), all.next()) else {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_token_is_one() {
+    fn only_the_whole_token_is_accepted() {
         let token = ServerToken::make().expect("random numbers");
         assert_eq!(token.text().len(), 2 * BYTES);
         assert_ne!(

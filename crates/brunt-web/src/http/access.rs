@@ -2,10 +2,10 @@
 //! origin may not, even if its name was made to resolve to this machine (DNS rebinding: the browser then sends that
 //! name as `Host` and treats our responses as the other page's own).
 //!
-//! The rule: a `Host` is an address, `localhost` or this machine's own name, since others cannot make those resolve
-//! to this machine; an `Origin` must equal that `Host`. Ports are not compared: `ssh -L` changes them, and
-//! rebinding doesn't need to. Ambiguous requests are refused: two `Host` headers could mean one thing to a browser
-//! and another to us.
+//! The rule: a `Host` is an address, `localhost` or this machine's own name, since others can't make those resolve to
+//! this machine; an `Origin` must equal that `Host`. Ports are not compared: `ssh -L` changes them, and rebinding
+//! doesn't need to. Ambiguous requests are refused: two `Host` headers could mean one thing to a browser and another to
+//! us.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use axum::http::header::{HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Version};
 
-/// Fetch metadata: which site a request comes from, and in which mode.
+/// Fetch metadata: the site that a request comes from, and its mode.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
@@ -101,10 +101,10 @@ pub fn admit(
 }
 
 /// The host that a request is for: from an absolute URL, whatever the header says (RFC 9112, 3.2.2), otherwise from the
-/// header. `None` if an HTTP/1.0 client names none.
+/// header. `None` if an HTTP/1.0 client doesn't name a host.
 ///
 /// # Errors
-/// No host is named, although HTTP/1.1 requires it, or several are (RFC 9112, 3.2).
+/// Several hosts are named, or none although HTTP/1.1 requires one (RFC 9112, 3.2).
 pub fn host(request: &Parts) -> Result<Option<Cow<'_, str>>, AccessRefusal> {
     let named = only(request, &HOST)?;
     if named.is_none() && request.version >= Version::HTTP_11 {
@@ -114,7 +114,7 @@ pub fn host(request: &Parts) -> Result<Option<Cow<'_, str>>, AccessRefusal> {
     Ok(of_url.map(|url| Cow::from(url.as_str())).or(named))
 }
 
-/// The header of this name, which must not occur twice. Bytes that are not UTF-8 never become an admitted value.
+/// The header of this name, which must not occur twice. Non-UTF-8 bytes never become an admitted value.
 fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>>, AccessRefusal> {
     let mut all = request.headers.get_all(name).iter();
     let first = all
@@ -127,7 +127,7 @@ fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>
     }
 }
 
-/// Text from a stranger, shortened to fit a line and without control characters.
+/// Untrusted text, shortened to fit a line and without control characters.
 fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(80).collect()
 }
@@ -183,7 +183,7 @@ mod tests {
 
     /// If two parties read a request differently, an attacker can bypass one of them.
     #[test]
-    fn what_is_ambiguous_is_refused() {
+    fn ambiguous_requests_are_refused() {
         for headers in [
             "Host: localhost\r\nHost: evil.example\r\n",
             "Host: localhost\r\nhost: localhost\r\n",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn own_names_are_admitted() {
+    fn this_machines_addresses_and_names_are_admitted() {
         for host in [
             "127.0.0.1:8080",
             "127.0.0.1",
@@ -244,9 +244,9 @@ mod tests {
         );
     }
 
-    /// A name whose owner made it resolve to 127.0.0.1.
+    /// A name that its owner made resolve to 127.0.0.1.
     #[test]
-    fn names_of_others_are_refused() {
+    fn foreign_host_names_are_refused() {
         check("", false, Err(AccessRefusal::NoHost));
         for host in [
             "evil.example:8080",
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_lines() {
+    fn a_refusal_is_one_short_printable_line() {
         let refusal = AccessRefusal::ForeignHost(shown(&format!("a\u{1b}[2J{}", "x".repeat(500))));
         assert!(refusal.to_string().len() < 200 && !refusal.to_string().contains('\u{1b}'));
     }

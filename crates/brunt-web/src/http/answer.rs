@@ -1,4 +1,4 @@
-//! The response formats that all sites share: plain lines for people and Prometheus, JSON for the page.
+//! The response formats shared by all sites: plain lines for people and Prometheus, JSON for the page.
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
@@ -44,7 +44,7 @@ pub fn trouble(status: StatusCode, error: &str, advice: Option<&str>) -> Respons
     json(status, &Trouble { error, advice })
 }
 
-/// The response to a method that this path does not support; [`name_methods`] completes it.
+/// The response to a method that this path doesn't support; [`name_methods`] completes it.
 pub fn wrong_method() -> Response {
     plain(StatusCode::METHOD_NOT_ALLOWED, "")
 }

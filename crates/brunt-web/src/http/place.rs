@@ -1,9 +1,9 @@
-//! Limits how many clients are answered at once, so that strangers cannot fill memory. When all places are taken, the
-//! client that has held one longest is cut off: slow clients cannot lock out later ones. Streaming responses, and
-//! requests with the token, give up their place.
+//! Limits how many clients are served at once, so that they can't exhaust memory. When all places are taken, the client
+//! that has held one longest is cut off: slow clients can't lock out later ones. Streaming responses, and requests with
+//! the token, give up their place.
 //!
-//! The rule: a place becomes free only when no more work is done for its holder, so a page that is slow to
-//! render keeps its place.
+//! The rule: a place becomes free only when the work for its holder is finished, so a page that is slow to render keeps
+//! its place.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -13,18 +13,18 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// How many clients are answered at once; others wait until one has been answered or cut off.
+/// How many clients are served at once; others wait until one is finished or cut off.
 pub const CLIENTS_MAX: usize = 8;
-/// A client whose request is not answered after this time is cut off.
+/// A client whose request isn't answered within this time is cut off.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// No client is cut off for another before this time. A client waits for its place at most this long for each client
-/// that waits before it.
+/// Minimum time before a client is cut off for another. A client waits for its place at most this long for each client
+/// ahead of it.
 const PLACE_LEAST: Duration = Duration::from_millis(100);
 
 /// All places of a server.
 pub struct Places {
     free: Arc<Semaphore>,
-    /// The clients being answered, in order of arrival; some have gone.
+    /// The clients being served, in order of arrival; some are gone.
     held: Mutex<VecDeque<Weak<Place>>>,
 }
 
@@ -43,7 +43,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Places {
-    /// All places are free.
+    /// All places, free.
     pub fn new() -> Places {
         Places {
             free: Arc::new(Semaphore::new(CLIENTS_MAX)),
@@ -105,7 +105,7 @@ impl Place {
         lock(&self.held).is_some()
     }
 
-    /// Whether the holder has waited too long for a response to be worth making.
+    /// Whether the holder has waited too long for a response to be worthwhile.
     pub fn is_late(&self) -> bool {
         self.is_held() && self.since.elapsed() >= PATIENCE
     }
@@ -137,7 +137,7 @@ mod tests {
 
     /// Exactly one client is cut off for another, and its place becomes free when the work for it is finished.
     #[test]
-    fn a_place_is_free_when_its_work_is_through() {
+    fn a_place_becomes_free_when_its_work_is_finished() {
         run(async {
             let places = Places::new();
             let mut held = Vec::new();
@@ -169,7 +169,7 @@ mod tests {
 
     /// Streams free their place at once and are never cut off.
     #[test]
-    fn a_place_that_was_given_up_is_free() {
+    fn a_place_given_up_is_free_at_once() {
         run(async {
             let places = Places::new();
             let mut streams = Vec::new();

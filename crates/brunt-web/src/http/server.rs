@@ -1,7 +1,7 @@
-//! A thread that serves a site until it is dropped. The rule: no client delays anything else. Each has a few seconds,
-//! only a few are served at once (`place`), and the program's end waits for none of them.
+//! A thread that serves a site until dropped. The rule: no client delays anything else. Each has a few seconds, only a
+//! few are served at once (`place`), and the program's end doesn't wait for any of them.
 //!
-//! One request per connection: an idle connection would keep a place that another client waits for.
+//! One request per connection: an idle connection would occupy a place that another client waits for.
 
 use std::io;
 use std::net::TcpListener;
@@ -29,10 +29,10 @@ use super::answer::{name_methods, plain};
 use super::place::{PATIENCE, Place, Places};
 use super::stalled::StallGuard;
 
-/// Limits for the request line and headers: the smallest that hyper allows.
+/// Limit for the request line and headers: the smallest that hyper allows.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// How many pages are rendered at once, off the thread that answers.
+/// How many pages are rendered at once, off the thread that answers requests.
 const MAKERS_MAX: usize = 2;
 /// Delay before accepting again when the system has run out of descriptors.
 const BREATH: Duration = Duration::from_millis(10);
@@ -47,7 +47,7 @@ impl HttpServer {
     /// Serves this site on this listener; `name` is used for its threads.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// A thread can't be started.
     pub(crate) fn start(listener: TcpListener, name: &str, site: Router) -> io::Result<HttpServer> {
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,7 +90,7 @@ impl Drop for HttpServer {
     }
 }
 
-/// Refuses requests that name no host, or several: they violate HTTP/1.1.
+/// Refuses requests that violate HTTP/1.1 by naming no host, or several.
 async fn with_one_host(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let refused = host(&parts).err();
@@ -141,7 +141,7 @@ async fn answer(socket: TcpStream, place: Arc<Place>, site: Router) {
             TowerToHyperService::new(site),
         );
     match select(pin!(exchange), pin!(place.ends())).await {
-        // The client has gone, does not speak HTTP, or is too slow.
+        // The client is gone, doesn't speak HTTP, or is too slow.
         Either::Left((_, _)) | Either::Right(((), _)) => {}
     }
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn each_request_gets_its_status_and_body() {
         let (_server, at) = serve(|| "a 1\n".to_string());
         let check = |request: &str, begin: &str, end: &str| {
             let answer = ask(at, request);
@@ -240,7 +240,7 @@ mod tests {
             "HTTP/1.1 431",
             "\r\n\r\n",
         );
-        // Other sites cannot use the page, and the connection closes after one request.
+        // Other sites can't use the page, and the connection closes after one request.
         let answer = ask(at, "GET /page HTTP/1.1\r\nHost: x\r\n\r\n").to_ascii_lowercase();
         for header in [
             "nosniff",
@@ -251,9 +251,9 @@ mod tests {
         }
     }
 
-    /// A client that does not read, and one that sends no request, delay neither other clients nor the end.
+    /// A client that doesn't read, and one that sends no request, delay neither other clients nor the end.
     #[test]
-    fn slow_clients_wait_alone() {
+    fn slow_clients_delay_no_others() {
         // More than socket buffers hold.
         let (server, at) = serve(|| "x".repeat(64 << 20));
         let mut deaf = TcpStream::connect(at).unwrap();
@@ -261,7 +261,7 @@ mod tests {
             .unwrap();
         let _silent = TcpStream::connect(at).unwrap();
         assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
-        // Its response has begun.
+        // Its response has started.
         assert!(deaf.peek(&mut [0]).is_ok_and(|count| count > 0));
         let (done, wait) = channel();
         std::thread::spawn(move || {
@@ -277,7 +277,7 @@ mod tests {
 
     /// Many clients that don't read, send nothing, or send one byte at a time are cut off to serve one that behaves.
     #[test]
-    fn slow_clients_make_room() {
+    fn slow_clients_are_cut_off_to_make_room() {
         let (_server, at) = serve(|| "x".repeat(16 << 20));
         let asks = |request: &'static [u8]| {
             let mut socket = TcpStream::connect(at).unwrap();

@@ -1,5 +1,5 @@
-//! A socket whose writes fail when the peer has taken nothing for a while. hyper would wait forever, and a viewer that
-//! does not read would keep its memory.
+//! A socket whose writes fail when the peer has read nothing for a while. hyper would wait forever, and a viewer that
+//! doesn't read would keep its memory.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;

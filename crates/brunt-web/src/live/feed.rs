@@ -15,7 +15,7 @@ use super::frame::{
 use super::stretch::OpenStretch;
 use super::viewers::Viewers;
 
-/// Maximum values per sample that are sent: a machine with a hundred disks has more.
+/// Maximum values sent per sample: a machine with a hundred disks has more.
 const VALUES_MAX: usize = 400;
 
 /// Input of the feed.
@@ -28,19 +28,19 @@ pub enum FeedMessage {
     Closes(LiveEnding),
 }
 
-/// Passes events to the feed, and counts those for which it has no room.
+/// Passes events to the feed, and counts those that don't fit.
 pub struct Witness {
     feed: SyncSender<FeedMessage>,
     missed: Arc<AtomicU64>,
 }
 
 impl Witness {
-    /// Sends into this channel.
+    /// Sends to this channel.
     pub fn new(feed: SyncSender<FeedMessage>, missed: Arc<AtomicU64>) -> Witness {
         Witness { feed, missed }
     }
 
-    /// Passes on a line of the terminal.
+    /// Passes on a line printed on the terminal.
     pub fn note(&self, text: &str) {
         self.say(FeedMessage::Note(Clock::Monotonic.now(), text.to_string()));
     }
@@ -77,7 +77,7 @@ pub struct Feed {
     open: OpenStretch,
     /// When the last interval ended.
     last: Nanos,
-    /// Starts within the current run.
+    /// Number of starts within the current run.
     trials: u32,
     folder: String,
 }
@@ -98,7 +98,7 @@ impl Feed {
         }
     }
 
-    /// Takes a message; returns whether more can come.
+    /// Processes a message; returns whether more can come.
     pub fn take(&mut self, said: FeedMessage) -> bool {
         let missed = self.missed.load(Ordering::Relaxed);
         if missed > self.missed_told {

@@ -1,5 +1,5 @@
 //! The frames that viewers receive: owned values, encoded as JSON, one per server-sent event. [`LiveFrame::encode`]
-//! makes the bytes. `web/src/lib/frames.ts` has the same types for the page, and a test compares the names of both.
+//! produces the bytes. `web/src/lib/frames.ts` has the same types for the page, and a test compares the names of both.
 //!
 //! The rule: times are seconds since the page's start, on the run's clock; figures that also appear in the report are
 //! the same values, not computed again.
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stretch::heat_bounds;
 
-/// How many runs and points a plan names; a larger experiment has only their number.
+/// Maximum number of runs and points named in a plan; for larger experiments, only their number is sent.
 const NAMED_MAX: usize = 2000;
 
 /// A message to viewers.
@@ -142,7 +142,7 @@ pub struct LiveStretch {
     /// When it ended.
     pub end_s: f64,
     /// How many stretches were merged into it. Rates, counts, means and the heat map stay exact; its percentiles are
-    /// the highest of theirs, and its minimum the lowest.
+    /// the highest of theirs, and its minimum is the lowest.
     pub of: u32,
     /// Requests that completed in time to count.
     pub completed: u64,
@@ -225,7 +225,7 @@ impl LiveSample {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveValue(pub String, pub String, pub String, pub f64);
 
-/// A fault, as far as it has progressed.
+/// A fault and its progress so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveFault {
     /// Index in the experiment's list.
@@ -331,7 +331,7 @@ impl LiveFrame {
         bytes
     }
 
-    /// Decodes one line of a server-sent event, as [`LiveFrame::encode`] makes it; `None` if the line has no frame.
+    /// Decodes one line of a server-sent event, as produced by [`LiveFrame::encode`]; `None` if the line has no frame.
     ///
     /// # Errors
     /// The line's data is not a valid frame.
@@ -339,7 +339,7 @@ impl LiveFrame {
         line.strip_prefix("data: ").map(serde_json::from_str)
     }
 
-    /// Whether a viewer that missed it would display something wrong: such a frame is dropped last.
+    /// Whether a viewer without this frame would display something wrong: such frames are dropped last.
     pub fn is_key(&self) -> bool {
         !matches!(
             self,
@@ -401,7 +401,7 @@ impl LivePlan {
 }
 
 impl LiveRunEnd {
-    /// Built from a run's summary.
+    /// The frame for a run's summary.
     pub fn of(info: &brunt_result::event::RunInfo, run: &RunSummary, is_job: bool) -> LiveRunEnd {
         LiveRunEnd {
             order: info.order,
@@ -573,7 +573,7 @@ mod tests {
                 );
             }
         }
-        // A name in the page that is never sent is a mistake, too.
+        // A name on the page that is never sent is a mistake, too.
         let sent: Vec<String> = one_of_each()
             .iter()
             .map(|frame| String::from_utf8(frame.encode()).expect("text"))
@@ -596,7 +596,7 @@ mod tests {
 
     /// A run's process sends its frames to the server that started it, without losing precision.
     #[test]
-    fn frames_are_read_as_they_were_sent() {
+    fn a_decoded_frame_equals_the_sent_one() {
         for frame in one_of_each() {
             let text = String::from_utf8(frame.encode()).expect("text");
             let read = LiveFrame::decode(text.lines().next().expect("a line")).expect("a frame");

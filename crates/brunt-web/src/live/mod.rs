@@ -1,12 +1,12 @@
-//! The live page of a run: an observer of the experiment's events, and a site that sends them to
-//! browsers as server-sent events.
+//! The live page of a run: an observer of the experiment's events, and a site that sends them to browsers as
+//! server-sent events.
 //!
-//! Events go through a bounded channel to a separate thread (`feed`), which turns them into `frame`s, keeps
-//! what late viewers need (`record`), and passes them to the `viewers`: browsers (`site`), or the server that
-//! started the run (`relay`).
+//! Events go through a bounded channel to a separate thread (`feed`), which turns them into `frame`s, keeps what late
+//! viewers need (`record`), and passes them to the `viewers`: browsers (`site`), or the server that started the run
+//! (`relay`).
 //!
-//! The rule: neither the run nor the terminal waits for a viewer. Events for which the channel has no room, and frames
-//! for which a viewer's queue has none, are counted and reported: on the page, and when the run ends.
+//! The rule: neither the run nor the terminal waits for a viewer. Events that don't fit into the channel, and frames
+//! that don't fit into a viewer's queue, are counted and reported: on the page, and when the run ends.
 
 mod feed;
 mod frame;
@@ -67,10 +67,10 @@ enum LiveOutlet {
 }
 
 impl LivePage {
-    /// Serves the page on this listener until [`LivePage::close`]. Those who have the token can stop the run.
+    /// Serves the page on this listener until [`LivePage::close`]. Clients with the token can stop the run.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// A thread can't be started.
     pub fn start(
         listener: TcpListener,
         plan: LivePlan,
@@ -82,7 +82,7 @@ impl LivePage {
     /// Like [`LivePage::start`], with an explicit zero for the page's times.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// A thread can't be started.
     pub fn start_at(
         listener: TcpListener,
         plan: LivePlan,
@@ -103,7 +103,7 @@ impl LivePage {
     /// when the server requests it or is gone.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// A thread can't be started.
     pub fn send(
         socket: UnixStream,
         plan: LivePlan,
@@ -118,7 +118,7 @@ impl LivePage {
     /// A page that is only watched by this program ([`LivePage::watch`]).
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// A thread can't be started.
     pub fn unserved(plan: LivePlan) -> io::Result<LivePage> {
         LivePage::shown_by(plan, Clock::Monotonic.now(), |_| Ok(LiveOutlet::Here))
     }
@@ -178,12 +178,12 @@ impl LivePage {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // The feed processes everything that was sent before and then ends, so there will be room soon.
+        // The feed processes everything sent before and then ends, so there will be room soon.
         let _ = self.feed.send(FeedMessage::Closes(ending));
         let _ = thread.join();
         match self.outlet.take() {
-            // The receiver is another of our processes, which reads as fast as it can; if it is
-            // gone, the thread notices.
+            // The receiver is another of our processes, which reads as fast as it can; if it is gone, the thread
+            // notices.
             Some(LiveOutlet::Sender(sender)) => {
                 self.viewers.close(LAST_WORDS_RELAYED);
                 drop(sender);

@@ -1,8 +1,8 @@
-//! The past of an experiment, for viewers that join late: the current run, how earlier runs ended,
-//! and the terminal's lines.
+//! The past of an experiment, for viewers that join late: the current run, how earlier runs ended, and the terminal's
+//! lines.
 //!
-//! The rule: it is bounded, however long the experiment. Series are thinned, lists drop their oldest entries,
-//! and both are reported.
+//! The rule: it is bounded, however long the experiment. Series are thinned, lists drop their oldest entries, and both
+//! are reported.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -66,7 +66,7 @@ impl<T> Newest<T> {
 }
 
 impl LiveRecord {
-    /// The record of an experiment that has not begun, or of none.
+    /// The record of an experiment that hasn't begun, or of none.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> LiveRecord {
         LiveRecord {
             plan: plan.into(),
@@ -83,7 +83,7 @@ impl LiveRecord {
         }
     }
 
-    /// Records a frame that is sent.
+    /// Records a frame.
     pub fn take(&mut self, frame: &LiveFrame) {
         match frame {
             LiveFrame::RunBegins(run) => {
@@ -224,7 +224,7 @@ mod tests {
 
     /// The record stays short, however long the run, and reports everything that it dropped.
     #[test]
-    fn the_past_is_bounded_and_says_what_it_lacks() {
+    fn the_past_is_bounded_and_reports_what_it_dropped() {
         let mut record = LiveRecord::new(LivePlan::default());
         assert_eq!(record.past().len(), 3);
         record.take(&run(0));
@@ -273,7 +273,7 @@ mod tests {
 
     /// A host's processes are sampled at the same times as the host, but in separate series.
     #[test]
-    fn a_host_and_its_processes_have_series_of_their_own() {
+    fn a_host_and_its_processes_have_separate_series() {
         let mut record = LiveRecord::new(LivePlan::default());
         for index in 0..SAMPLES_MAX as u32 {
             record.take(&sample("local", f64::from(index), 0.25));
@@ -298,9 +298,9 @@ mod tests {
         );
     }
 
-    /// Before the first experiment, the record is empty; each experiment starts with an empty one.
+    /// Before the first experiment, the record is empty; each experiment starts with an empty record.
     #[test]
-    fn another_experiment_begins_anew() {
+    fn another_experiment_starts_with_an_empty_record() {
         let mut record = LiveRecord::new(None);
         assert_eq!(
             record.past(),
@@ -325,7 +325,7 @@ mod tests {
 
     /// Each run, and each trial of a search, starts a new series.
     #[test]
-    fn a_run_begins_anew() {
+    fn each_run_and_trial_starts_a_new_series() {
         let mut record = LiveRecord::new(LivePlan::default());
         record.take(&run(0));
         record.take(&LiveFrame::RunStarts {

@@ -1,9 +1,9 @@
 //! Sends the live page's frames from a run's process to the server that started it, over one socket, as lines of
-//! server-sent events. The other direction carries no bytes: closing it means "stop", whether the server requests that
-//! or is gone.
+//! server-sent events. The other direction carries no bytes: when it closes, the run stops, either on the server's
+//! request or because the server is gone.
 //!
-//! The rule: the run doesn't wait for the server, as for any viewer. Frames that it does not take in time
-//! are lost and counted.
+//! The rule: the run doesn't wait for the server, as for any viewer. Frames that it doesn't take in time are lost and
+//! counted.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -34,7 +34,7 @@ pub fn send(
     socket.set_write_timeout(Some(PATIENCE))?;
     let asked = socket.try_clone()?;
     let listen = move || {
-        // Nothing arrives but the end; a read error counts as the end, too.
+        // Only the end arrives here; a read error counts as the end, too.
         let _ = io::copy(&mut (&asked).take(u64::MAX), &mut io::sink());
         stop();
     };
@@ -52,7 +52,7 @@ pub fn send(
 }
 
 /// Receives frames until there are no more: the sender has closed its side, or `is_over` reports that its process has
-/// ended and nothing is left to read. Returns how many frames were invalid.
+/// ended and nothing is left to read. Returns the number of invalid frames.
 pub fn receive(
     socket: &UnixStream,
     mut take: impl FnMut(LiveFrame),
@@ -105,7 +105,7 @@ mod tests {
 
     /// All frames arrive in order, and the sender notices the request to stop.
     #[test]
-    fn frames_and_the_word_to_stop_get_across() {
+    fn frames_arrive_in_order_and_a_stop_request_is_noticed() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
         let (stopped, hears) = channel();
@@ -146,7 +146,7 @@ mod tests {
 
     /// A server that disappears also stops the run, and invalid lines are counted.
     #[test]
-    fn a_server_that_is_gone_stops_the_run() {
+    fn a_vanished_server_stops_the_run() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
         let (stopped, hears) = channel();

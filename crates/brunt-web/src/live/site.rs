@@ -1,4 +1,4 @@
-//! The page and its events, as served to browsers. Nothing here needs a token, since nothing here starts, stops or
+//! The page and its events, as served to browsers. Nothing here needs a token, because nothing here starts, stops or
 //! changes anything; requests from other sites are refused ([`crate::http::access`]), whatever the path.
 
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use crate::http::access::admit;
 use crate::http::answer::{trouble, wrong_method};
 use crate::page::{self, PageFile};
 
-/// A comment is sent after this long without a frame, to detect clients that have gone.
+/// A comment is sent after this long without a frame, to detect clients that are gone.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The page, its events and the routes in `more`, all restricted to this machine's own pages.

@@ -14,8 +14,8 @@ use brunt_result::{Figures, Interval};
 use super::frame::{LiveKind, LiveSample, LiveStretch, LiveValue, losses, seconds};
 use super::thinned::Joins;
 
-/// Minimum length of a stretch: four per second are enough to look at, and finding percentiles takes a
-/// tenth of a millisecond.
+/// Minimum length of a stretch: four per second are enough for a viewer, and computing percentiles takes a tenth of a
+/// millisecond.
 const STRETCH_MIN: Duration = Duration::from_millis(250);
 /// Rows of the heat map: four per octave, from 1.024 us up to 17 s.
 const ROWS_OCTAVE: u32 = 4;
@@ -45,7 +45,7 @@ pub struct OpenStretch {
 }
 
 impl OpenStretch {
-    /// Adds an interval; returns a stretch when it is long enough. Times are relative to `zero`.
+    /// Adds an interval; returns a stretch once it is long enough. Times are relative to `zero`.
     pub fn interval(&mut self, interval: &Interval, zero: Nanos) -> Option<LiveStretch> {
         let length = interval.end.since(interval.start);
         if self.start.is_none() && length >= STRETCH_MIN {
@@ -76,7 +76,7 @@ impl OpenStretch {
         (length > Duration::ZERO).then_some(made)
     }
 
-    /// Discards the rest: a trial has ended, and another begins.
+    /// Discards the rest: a trial has ended, and another one begins.
     pub fn clear(&mut self) {
         *self = OpenStretch::default();
     }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use brunt_result::{OpKind, RequestStatus};
 
-    /// An interval of `millis` milliseconds whose reads took these many microseconds each.
+    /// An interval of `millis` milliseconds with one read for each of these response times in microseconds.
     fn interval(start_ms: u64, millis: u64, us: &[u64]) -> Interval {
         let mut figures = Figures::of_kinds(&[OpKind::Read]);
         let op = figures.at(0);
@@ -265,7 +265,7 @@ mod tests {
 
     /// A long interval is a stretch by itself; short ones are merged, with the percentiles of all of them.
     #[test]
-    fn stretches_are_long_enough() {
+    fn short_intervals_are_merged_into_a_stretch() {
         let mut open = OpenStretch::default();
         let zero = Nanos(1_000_000_000);
         let long = open
@@ -311,9 +311,9 @@ mod tests {
         assert_eq!(open.close(Nanos(2_400_000_000), zero), None);
     }
 
-    /// A merged stretch has the exact rates, counts and heat map of both its parts.
+    /// A merged stretch has the exact rates, counts and heat map of its parts.
     #[test]
-    fn joined_stretches_are_exact_but_for_percentiles() {
+    fn merged_stretches_are_exact_except_for_percentiles() {
         let zero = Nanos(0);
         let (first, second) = (
             interval(0, 1000, &[100, 100, 900]),

@@ -1,4 +1,4 @@
-//! A series of bounded length: when it has too many parts, adjacent pairs are merged, and so are later parts.
+//! A series of bounded length: when it has too many parts, adjacent pairs are merged, as are later parts.
 //!
 //! The rule: readers can always find out how many parts were merged into one.
 
@@ -6,7 +6,7 @@
 pub trait Joins {
     /// Merges the next part into this one.
     fn join(&mut self, next: &Self);
-    /// How many parts it was made from.
+    /// How many parts were merged into it.
     fn of(&self) -> u32;
 }
 
@@ -52,7 +52,7 @@ impl<T: Joins> ThinnedSeries<T> {
         &self.parts
     }
 
-    /// How many original parts each part stands for.
+    /// How many original parts each part consists of.
     pub fn each(&self) -> u32 {
         self.each
     }

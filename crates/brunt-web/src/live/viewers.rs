@@ -15,14 +15,14 @@ use tokio::time::timeout;
 use super::frame::{LiveFrame, LiveLosses, LivePlan};
 use super::record::LiveRecord;
 
-/// Maximum viewers at a time; further ones are refused.
+/// Maximum number of concurrent viewers; further ones are refused.
 pub const VIEWERS_MAX: usize = 64;
-/// Frames that may wait for a viewer: about a minute of a run.
+/// Maximum number of frames queued for a viewer: about a minute of a run.
 const FRAMES_MAX: usize = 256;
 /// The same for key frames, which are dropped last.
 const KEY_FRAMES_MAX: usize = 1024;
 
-/// All viewers, and the record of what they have been sent.
+/// All viewers, and the record of the frames sent to them.
 pub struct Viewers {
     state: Mutex<State>,
     /// Signalled when a viewer leaves.
@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Viewers {
-    /// No viewers yet, and no plan on a server that has not begun an experiment.
+    /// Without viewers yet, and without a plan on a server that hasn't begun an experiment.
     pub fn new(plan: impl Into<Option<LivePlan>>) -> Viewers {
         Viewers {
             state: Mutex::new(State {
@@ -137,7 +137,7 @@ impl Viewers {
             all: Arc::clone(self),
             queue,
         };
-        // The past may take megabytes, so encode it outside the lock; frames that arrived meanwhile follow it.
+        // The past may take megabytes, so encode it outside the lock; frames that arrive meanwhile follow it.
         let past: Vec<u8> = past.iter().flat_map(LiveFrame::encode).collect();
         lock(&viewer.queue.waiting).frames.push_front(past.into());
         Some(viewer)
@@ -229,8 +229,8 @@ impl Viewer {
         if let Some(next) = self.ready() {
             return next;
         }
-        // Frames that arrived since are not missed: `Notify` keeps one permit. A stale permit only
-        // causes a spurious wake-up.
+        // Frames that arrived since aren't missed: `Notify` keeps one permit. A stale permit only causes a spurious
+        // wake-up.
         let ready = async {
             loop {
                 self.queue.more.notified().await;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_late_gets_the_past() {
+    fn a_late_viewer_gets_the_past() {
         let viewers = Arc::new(Viewers::new(LivePlan {
             experiment: "x y".into(),
             ..LivePlan::default()
@@ -341,9 +341,9 @@ mod tests {
         );
     }
 
-    /// The quick viewer loses nothing; the slow one is shown how many frames it lost, and where.
+    /// The fast viewer loses nothing; the slow one is shown how many frames it lost, and where.
     #[test]
-    fn a_slow_viewer_loses_frames_and_is_told() {
+    fn a_slow_viewer_loses_frames_and_gets_their_number() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
         let (slow, quick) = (viewers.join().expect("room"), viewers.join().expect("room"));
         let mut seen = String::new();
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_again_when_one_goes() {
+    fn a_viewer_that_leaves_makes_room_for_another() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
         let mut all: Vec<Viewer> = (0..VIEWERS_MAX)
             .map(|_| viewers.join().expect("room"))
@@ -407,7 +407,7 @@ mod tests {
         assert!(viewers.join().is_some());
     }
 
-    /// The end waits for viewers that read, not for those that don't, and counts what they did not take.
+    /// The end waits for viewers that read, not for those that don't, and counts the frames that they did not take.
     #[test]
     fn the_end_comes_after_the_last_frame() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));

@@ -1,5 +1,5 @@
-//! The live page in Chromium: it draws its data on a desktop and on a phone, in light and dark, is accessible to screen
-//! readers, works without a mouse, and loads nothing from other sites.
+//! The live page in Chromium: it draws its data on a desktop and on a phone, in light and dark mode, is accessible to
+//! screen readers, works without a mouse, and loads nothing from other sites.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ fn browser() -> Option<(tempfile::TempDir, Browser)> {
     Browser::start(folder.path()).map(|browser| (folder, browser))
 }
 
-/// How many pixels of each chart have a colour from the page's style.
+/// The number of pixels of each chart that have a colour of the page's style.
 fn pixels(browser: &mut Browser, colour: &str) -> Vec<u64> {
     let count = format!(
         "(() => {{ const probe = document.createElement('canvas').getContext('2d'); \
@@ -74,7 +74,7 @@ fn the_page_draws_what_it_is_sent() {
     }
     browser.text_with("local 0.5");
     assert_eq!(browser.complaints, Vec::<String>::new());
-    // Each chart shows the fault's begin, and the heat map its cells: all values are in one row.
+    // Each chart shows the start of the fault, and the heat map its cells: all values are in one row.
     let drawn = |faults: &[u64], cells: &[u64]| {
         (faults.len(), cells.len()) == (6, 6)
             && faults.iter().all(|count| *count > 50)
@@ -92,10 +92,10 @@ fn the_page_draws_what_it_is_sent() {
         assert!(Instant::now() < until, "{faults:?} {cells:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Reading pixels back causes complaints that are this test's own doing.
+    // Reading pixels back causes complaints, which are due to this test alone.
     browser.complaints.clear();
     browser.picture("live", 2000);
-    // Later events are drawn, too, and announced.
+    // Later events are also drawn, and announced.
     tell(
         &mut *observer,
         [
@@ -154,7 +154,7 @@ fn the_page_needs_no_mouse() {
 
 /// A URL identifies a run, and the back button returns to the previous one.
 #[test]
-fn links_name_runs() {
+fn a_url_identifies_a_run() {
     let Some((_folder, mut browser)) = browser() else {
         return;
     };
@@ -178,7 +178,7 @@ fn links_name_runs() {
     browser.evaluate("history.back()");
     browser.text_with("Run 2 of 2: disk w");
     assert_eq!(browser.evaluate("location.hash"), "#/watch");
-    // It also identifies the host figure that is shown, for another run, too.
+    // It also identifies the host figure on display, for another run, too.
     browser.evaluate("location.hash = '#/watch?probe=disk%20sda%20reads'");
     browser.text_with("Hosts: disk sda reads");
     browser.text_with("no sample has it");
@@ -263,9 +263,9 @@ fn the_page_fits_a_phone() {
     }
 }
 
-/// axe checks names, roles and contrast, in light and dark.
+/// axe checks names, roles and contrast, in light and dark mode.
 #[test]
-fn axe_finds_nothing() {
+fn axe_finds_no_accessibility_violations() {
     let Some(script) = axe_script() else { return };
     let Some((_folder, mut browser)) = browser() else {
         return;

@@ -1,5 +1,5 @@
-//! The live page over this test's own sockets: which requests are answered, what a viewer gets, and that a
-//! slow one delays nothing.
+//! The live page over this test's own sockets: which requests are answered, what a viewer gets, and that a slow viewer
+//! delays nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -55,7 +55,7 @@ impl Lines {
 
 /// Viewers get the terminal's lines and the figures of the intervals in order, even if they join later.
 #[test]
-fn viewers_see_what_happens() {
+fn viewers_get_notes_and_figures_in_order() {
     let (page, to) = serve();
     let mut observer = page.observer();
     let mut early = Lines::of(to);
@@ -133,13 +133,13 @@ fn viewers_see_what_happens() {
         assert_eq!(viewer.until("\0"), None, "the answer ends");
     }
     assert_eq!((losses.viewers, losses.frames, losses.events), (2, 0, 0));
-    // An observer that reports after the end causes no failure.
+    // An observer that reports after the end doesn't cause a failure.
     tell(&mut *observer, [second(9)]);
 }
 
 /// The page itself has access; rebound names and pages of other origins are refused with a reason.
 #[test]
-fn strangers_get_nothing() {
+fn foreign_hosts_and_origins_are_refused() {
     let (_page, to) = serve();
     let check = |path: &str, headers: &str, status: &str, reason: &str| {
         let answer = ask(to, &format!("GET {path} HTTP/1.1\r\n{headers}"));
@@ -183,7 +183,7 @@ fn strangers_get_nothing() {
 
 /// The page needs no token, loads nothing from elsewhere, and cannot be framed.
 #[test]
-fn the_page_is_served() {
+fn the_page_is_served_without_a_token() {
     let (_page, to) = serve();
     let html = ask(to, &format!("GET / HTTP/1.1\r\nHost: {to}"));
     assert!(
@@ -215,9 +215,9 @@ fn the_page_is_served() {
     );
 }
 
-/// A viewer that does not read delays neither the run nor the other viewer; it loses frames, and is sent their number.
+/// A viewer that doesn't read delays neither the run nor the other viewer; it loses frames, and is sent their number.
 #[test]
-fn a_slow_viewer_loses_frames_and_is_told() {
+fn a_slow_viewer_loses_frames_and_gets_their_number() {
     let (page, to) = serve();
     let mut observer = page.observer();
     let (mut slow, mut quick) = (Lines::of(to), Lines::of(to));
@@ -225,7 +225,7 @@ fn a_slow_viewer_loses_frames_and_is_told() {
         viewer.until("\"frame\":\"now\"").expect("the past");
     }
     tell(&mut *observer, [Event::RunBegins(info(0))]);
-    // A long line fills socket buffers. The test waits for the reading viewer, so it keeps up.
+    // A long line fills socket buffers. The test waits for the reading viewer, so that one keeps up.
     let say = page.listener();
     let long = "x".repeat(256 << 10);
     let mut said = 0;
@@ -248,15 +248,15 @@ fn a_slow_viewer_loses_frames_and_is_told() {
     assert!(end.contains(&format!("\"frames_lost\":{lost}")), "{end}");
 }
 
-/// The end doesn't wait for a viewer that does not read.
+/// The end doesn't wait for a viewer that doesn't read.
 #[test]
-fn the_end_waits_for_no_viewer() {
+fn the_end_does_not_wait_for_a_stalled_viewer() {
     let (page, to) = serve();
     let mut deaf = Lines::of(to);
     deaf.until("\"frame\":\"now\"").expect("the past");
     let say = page.listener();
     let long = "x".repeat(1 << 20);
-    // More than socket buffers hold; lines for which there is no room are counted.
+    // More than socket buffers hold; lines that don't fit are counted.
     for _ in 0..64 {
         say(&long);
     }

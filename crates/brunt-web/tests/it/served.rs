@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const TEXT: &str =
     "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
 
-/// Accepts only the text above, as an experiment; `run` returns the command that runs it.
+/// Accepts only the text above as an experiment; `run` returns the command that runs it.
 struct Program<F>(F);
 
 impl<F: Fn() -> io::Result<Command> + Send + Sync + 'static> Workshop for Program<F> {
@@ -125,7 +125,7 @@ impl Served {
 /// However long the setup of a run takes, for example on an unreachable network folder, viewers and requests for the
 /// current run are not delayed.
 #[test]
-fn a_start_that_hangs_holds_up_nobody_else() {
+fn a_hanging_start_delays_no_other_request() {
     let (entered, begins): (Sender<()>, Receiver<()>) = channel();
     let (go_on, waits) = channel::<()>();
     let waits = Mutex::new(waits);
@@ -174,9 +174,9 @@ fn a_start_that_hangs_holds_up_nobody_else() {
     served.site.close();
 }
 
-/// A text that cannot be started gets a regular error response, with all of its mistakes.
+/// A text that can't be started gets an ordinary error response, with all of its mistakes.
 #[test]
-fn a_mistake_is_an_error() {
+fn a_mistake_gets_an_error_response_with_its_place() {
     let served = serve(|| Err(io::Error::other("nothing runs here")));
     let (status, answer) = served.ask("POST /api/runs", &json!({ "text": "nonsense" }));
     assert_eq!(status, 422);
@@ -190,7 +190,7 @@ fn a_mistake_is_an_error() {
 
 /// If a run fails before it has a page, the response contains its messages, whatever they are, or else its exit status.
 #[test]
-fn a_run_that_cannot_begin_says_why_in_its_own_words() {
+fn a_run_that_cannot_begin_returns_its_own_messages() {
     let check = |script: &'static str, expected: &[&str]| {
         let served = serve(move || {
             let mut command = Command::new("sh");

@@ -1,5 +1,5 @@
-//! Additional header segments (RFC 7143, 11.2.2): the rest of a long CDB, and the read length of a
-//! bidirectional command. Other kinds are skipped.
+//! Additional header segments (RFC 7143, 11.2.2): the rest of a long CDB, and the expected read length of a
+//! bidirectional command. Other types are skipped.
 
 use crate::Malformed;
 
@@ -16,7 +16,7 @@ pub struct Ahs<'a> {
 }
 
 impl<'a> Ahs<'a> {
-    /// Parses the segments in `bytes` (all of TotalAHSLength). Offsets in errors count from its start.
+    /// Parses the segments in `bytes` (all of TotalAHSLength). Offsets in errors are relative to its start.
     pub fn parse(bytes: &'a [u8]) -> Result<Ahs<'a>, Malformed> {
         let mut ahs = Ahs::default();
         let mut at = 0;
@@ -59,9 +59,8 @@ impl<'a> Ahs<'a> {
 mod tests {
     use super::*;
 
-    /// Both known kinds are parsed, and padding is skipped.
     #[test]
-    fn both_kinds() {
+    fn both_types_are_parsed_and_padding_is_skipped() {
         let bytes = [0, 5, 1, 0, 0xa, 0xb, 0xc, 0xd, 0, 5, 2, 0, 0, 0, 2, 0];
         let ahs = Ahs::parse(&bytes).unwrap();
         assert_eq!(ahs.extended_cdb, Some(&[0xa, 0xb, 0xc, 0xd][..]));
@@ -70,7 +69,7 @@ mod tests {
 
     /// Truncation at any byte gives an error or a shorter list, never a panic.
     #[test]
-    fn truncated_everywhere() {
+    fn a_truncated_header_never_panics() {
         let bytes = [0, 5, 1, 0, 0xa, 0xb, 0xc, 0xd, 0, 5, 2, 0, 0, 0, 2, 0];
         for end in 0..bytes.len() {
             let result = Ahs::parse(&bytes[..end]);

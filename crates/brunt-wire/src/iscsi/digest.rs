@@ -1,5 +1,5 @@
 //! CRC32C digests of header and data (RFC 7143, 13.1; the polynomial is RFC 3385's choice). The
-//! `crc32c` crate uses the processor's instruction if available.
+//! `crc32c` crate uses the CPU's CRC instruction if available.
 
 use super::pdu::{DIGEST_BYTES, padded};
 
@@ -9,7 +9,7 @@ pub fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32c::crc32c(bytes).to_le_bytes()
 }
 
-/// The digest of a data segment padded with zeros, which need not be in memory.
+/// The digest of a data segment padded with zeros; the padding need not be in memory.
 pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
     let pad = padded(data.len()) - data.len();
     crc32c::crc32c_append(crc32c::crc32c(data), &[0; 3][..pad]).to_le_bytes()
@@ -49,7 +49,7 @@ mod tests {
 
     /// The examples of RFC 7143, appendix A.4, byte for byte on the wire.
     #[test]
-    fn rfc_examples() {
+    fn digests_match_the_examples_of_the_rfc() {
         assert_eq!(digest(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
         assert_eq!(digest(&[0xff; 32]), [0x43, 0xab, 0xa8, 0x62]);
         let up: Vec<u8> = (0..32).collect();
@@ -58,7 +58,6 @@ mod tests {
         assert_eq!(digest(&down), [0x5c, 0xdb, 0x3f, 0x11]);
     }
 
-    /// Padding counts as zeros.
     #[test]
     fn padding_is_zeros() {
         assert_eq!(padded_digest(b"abcde"), digest(b"abcde\0\0\0"));

@@ -355,7 +355,7 @@ pdus! {
         lun: [u8; 8], initiator_task_tag: U32, target_transfer_tag: U32,
         reserved2: [u8; 4], exp_stat_sn: U32, reserved3: [u8; 8], beg_run: U32, run_length: U32,
     }
-    /// Reject (11.17). Its data segment is the header of the PDU in question.
+    /// Reject (11.17). Its data segment contains the header of the rejected PDU.
     Reject = Reject {
         opcode: u8, flags: u8, reason: u8, reserved: u8, total_ahs_length: u8, data_segment_length: U24,
         reserved2: [u8; 8], initiator_task_tag: U32, reserved3: [u8; 4],
@@ -504,7 +504,7 @@ pub fn lun_field(lun: u16) -> [u8; 8] {
     field
 }
 
-/// The LUN in a 64-bit field, if it has a single-level form; `None` otherwise (there is no such logical unit).
+/// The LUN in a 64-bit field if it has a single-level form; otherwise `None`, since no such logical unit exists.
 pub fn lun_number(field: [u8; 8]) -> Option<u16> {
     if field[2..] != [0; 6] {
         return None;
@@ -522,7 +522,7 @@ pub fn lun_number(field: [u8; 8]) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// Every struct is 48 bytes (otherwise the casts would not compile) and has its opcode.
+    /// Every struct is 48 bytes (otherwise the casts would not compile) and carries its opcode.
     #[test]
     fn defaults_carry_their_opcode() {
         let check = |bhs: Bhs, kind| assert_eq!(bhs.kind(), kind);
@@ -546,7 +546,7 @@ mod tests {
         assert_eq!(bhs.total_len(true, true), 48 + 8 + 4 + 8 + 4);
     }
 
-    /// LUN fields survive a round trip; unsupported forms are not LUNs.
+    /// LUN fields survive a round trip; unsupported formats are not LUNs.
     #[test]
     fn lun_fields_survive_a_round_trip() {
         for lun in [0, 1, 255, 256, 16383] {

@@ -4,14 +4,14 @@ use crate::Malformed;
 
 /// Key names have at most 63 bytes (RFC 7143, 6.1).
 pub const KEY_BYTES_MAX: usize = 63;
-/// Values of the known keys have at most 255 bytes; binary ones (CHAP) have up to 1024, and their
-/// text form twice that plus two (6.1). Longer ones are ignored.
+/// Values of the known keys have at most 255 bytes; binary ones (CHAP) have up to 1024 bytes, and their text form has
+/// twice that plus two (6.1). Longer values are ignored.
 pub const VALUE_BYTES_MAX: usize = 8192;
 
 /// Splits a data segment into its pairs, in order. Values are borrowed.
 ///
 /// # Errors
-/// A missing `=`, an empty or too long key, or bytes that are not UTF-8.
+/// A missing `=`, an empty or overlong key, or bytes that are not UTF-8.
 pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
     let mut pairs = Vec::new();
     let mut at = 0;
@@ -41,7 +41,7 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 /// Appends one pair.
 ///
 /// # Panics
-/// If the key is invalid: empty, or containing a separator. Keys are either ours or were parsed as keys.
+/// If the key is invalid: empty, or containing a separator. All keys are our own or were parsed as keys.
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
     assert!(
         !key.is_empty() && !key.contains(['=', '\0']),
@@ -117,7 +117,7 @@ pub fn parse_binary(value: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Formats a large binary value in hexadecimal, which every peer understands.
+/// Formats a large binary value in hexadecimal, which all peers understand.
 pub fn format_binary(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::from("0x"), |mut text, byte| {
@@ -150,7 +150,6 @@ mod tests {
         }
     }
 
-    /// Errors contain the position.
     #[test]
     fn errors_contain_the_position() {
         assert_eq!(parse_pairs(b"a=b\0cd\0").unwrap_err().offset, 4);
@@ -158,9 +157,9 @@ mod tests {
         assert!(parse_pairs(b"\xff=b\0").is_err());
     }
 
-    /// Accepts numbers and binary values in every form that the RFC allows, and no other.
+    /// Numbers and binary values are accepted in all forms that the RFC allows, and in no other form.
     #[test]
-    fn numbers_and_binaries() {
+    fn numbers_and_binaries_are_parsed_in_every_form_of_the_rfc() {
         assert_eq!(parse_number("0x1F"), Some(31));
         assert_eq!(parse_number("262144"), Some(262144));
         assert_eq!(parse_number("0x"), None);

@@ -1,10 +1,10 @@
-//! The NBD protocol as specified in its document (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the extension
-//! EXTENDED_HEADERS of its branch extension-ext-header). Bytes only; the rules of both ends are in `brunt-store`.
+//! The NBD protocol (github.com/NetworkBlockDevice/nbd, doc/proto.md, and the EXTENDED_HEADERS extension on its branch
+//! extension-ext-header). Bytes only; client and server logic is in `brunt-store`.
 //!
-//! A connection begins with a greeting and option negotiation ([`negotiation`]), then carries requests
-//! and replies ([`transmission`]) with one of three styles of headers. All numbers are big-endian.
+//! A connection begins with a greeting and option negotiation ([`negotiation`]), then carries requests and replies
+//! ([`transmission`]) with one of three header styles. All numbers are big-endian.
 //!
-//! The one rule: check a length against a limit of this module before sizing anything by it.
+//! The one rule: check a length against a limit of this module before using it as a size.
 
 pub mod negotiation;
 pub mod transmission;
@@ -16,19 +16,19 @@ pub use transmission::{NbdChunk, NbdCommand, NbdReply, NbdRequest};
 pub const PORT: u16 = 10809;
 /// Longest string: export names, descriptions, messages.
 pub const STRING_BYTES_MAX: usize = 4096;
-/// Maximum payload of one message if nothing else was negotiated ("Size constraints").
+/// Maximum payload of one message unless negotiated otherwise ("Size constraints").
 pub const PAYLOAD_BYTES_DEFAULT: u32 = 32 << 20;
 /// Largest minimum block size.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 16;
 
-/// The headers of the transmission phase. Each style supports everything that the ones before it do.
+/// The headers of the transmission phase. Each style supports everything that the previous ones do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NbdHeaders {
-    /// Simple replies only: the protocol of 1997.
+    /// Simple replies only: the original protocol of 1997.
     Simple,
     /// Structured replies: holes, reads in parts, error messages.
     Structured,
-    /// Headers of 32 bytes with lengths of 64 bits.
+    /// 32-byte headers with 64-bit lengths.
     Extended,
 }
 
@@ -42,7 +42,7 @@ pub mod export_flag {
     pub const SEND_FLUSH: u16 = 1 << 2;
     /// The command flag FUA is supported.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// A rotating disk.
+    /// The disk is rotational.
     pub const ROTATIONAL: u16 = 1 << 4;
     /// TRIM is supported.
     pub const SEND_TRIM: u16 = 1 << 5;
@@ -50,7 +50,7 @@ pub mod export_flag {
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
     /// The command flag DF is supported.
     pub const SEND_DF: u16 = 1 << 7;
-    /// Multiple connections see consistent data, also after a flush on one of them.
+    /// Multiple connections see consistent data, including after a flush on one of them.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
     /// CACHE is supported.
     pub const SEND_CACHE: u16 = 1 << 10;
@@ -100,7 +100,7 @@ pub mod errno {
     /// The server is shutting down.
     pub const SHUTDOWN: u32 = 108;
 
-    /// Its name in the protocol's document.
+    /// Its name in the NBD specification.
     pub fn name(error: u32) -> Option<&'static str> {
         Some(match error {
             PERM => "NBD_EPERM",

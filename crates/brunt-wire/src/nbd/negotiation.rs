@@ -1,6 +1,6 @@
-//! The handshake: greetings, options and their replies, in both directions. Used by the sessions of `brunt-store`.
+//! The handshake: greetings, options and their replies, in both directions. Used by the sessions in `brunt-store`.
 //!
-//! The one rule: a peer's bytes are accepted as text only if they are UTF-8 without NUL, as the protocol requires.
+//! The one rule: a peer's bytes are accepted as a string only if they are UTF-8 without NUL, as the protocol requires.
 
 use super::{BLOCK_BYTES_MAX, STRING_BYTES_MAX};
 use crate::{Cursor, Malformed, ParseError};
@@ -79,7 +79,7 @@ pub mod reply {
     /// Extended headers are required.
     pub const ERR_EXT_HEADER_REQD: u32 = ERROR + 10;
 
-    /// Its name in the protocol's document.
+    /// Its name in the NBD specification.
     pub fn name(kind: u32) -> &'static str {
         match kind {
             ACK => "NBD_REP_ACK",
@@ -113,13 +113,13 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Bytes of the longest greeting, the oldstyle one: two magics, size, flags, zeros.
+/// Size of the longest greeting, the oldstyle one: two magic numbers, size, flags, zeros.
 pub const OLDSTYLE_BYTES: usize = 8 + 8 + 8 + 4 + 124;
-/// Bytes of a newstyle greeting.
+/// Size of a newstyle greeting.
 pub const GREETING_BYTES: usize = 8 + 8 + 2;
-/// Bytes before an option's data.
+/// Size of an option's header.
 pub const OPTION_BYTES: usize = 8 + 4 + 4;
-/// Bytes before the data of an option's reply.
+/// Size of an option reply's header.
 pub const OPTION_REPLY_BYTES: usize = 8 + 4 + 4 + 4;
 /// Zeros after the reply to EXPORT_NAME.
 pub const ZEROES_BYTES: usize = 124;
@@ -127,14 +127,14 @@ pub const ZEROES_BYTES: usize = 124;
 /// A server's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdGreeting {
-    /// All information at once, without negotiation.
+    /// Oldstyle: all information at once, without negotiation.
     Oldstyle {
         /// Size of the only export, in bytes.
         size_bytes: u64,
         /// Transmission flags.
         flags: u16,
     },
-    /// Options follow.
+    /// Newstyle: options follow.
     Newstyle {
         /// See [`handshake_flag`].
         flags: u16,
@@ -155,7 +155,7 @@ impl NbdGreeting {
             IHAVEOPT => NbdGreeting::Newstyle { flags: cur.u16()? },
             CLISERV_MAGIC => {
                 let size_bytes = cur.u64()?;
-                // The newstyle's two flag fields combined; the lower half are the export's flags.
+                // The two flag fields of newstyle combined; the lower half contains the export's flags.
                 let flags = cur.u32()? as u16;
                 cur.skip(ZEROES_BYTES)?;
                 NbdGreeting::Oldstyle { size_bytes, flags }
@@ -184,7 +184,7 @@ impl NbdGreeting {
     }
 }
 
-/// Encodes an option, as a client sends it.
+/// Encodes an option as a client sends it.
 pub fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
     bytes.extend(option.to_be_bytes());
@@ -208,7 +208,7 @@ pub fn parse_option(bytes: &[u8]) -> Result<(u32, u32), ParseError> {
 /// The header of a reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdOptionReply {
-    /// The option that it replies to.
+    /// The option that this replies to.
     pub option: u32,
     /// See [`reply`].
     pub kind: u32,
@@ -252,9 +252,9 @@ impl NbdOptionReply {
 /// The size constraints of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdBlockSizes {
-    /// All offsets and lengths must be multiples of it; a power of two.
+    /// All offsets and lengths must be multiples of this; a power of two.
     pub minimum: u32,
-    /// Avoids read-modify-write cycles; a power of two.
+    /// Multiples of this avoid read-modify-write cycles; a power of two.
     pub preferred: u32,
     /// Maximum payload of one read or write.
     pub payload_max: u32,
@@ -299,7 +299,7 @@ impl NbdInfo {
                         "the preferred block size is a power of two from the minimum on",
                     ));
                 }
-                // Some servers' maximum payload is below their preferred size; only one block must fit.
+                // On some servers the maximum payload is below the preferred size; only a single block must fit.
                 if payload_max < minimum {
                     return Err(cur.malformed(4, "the largest payload holds a block"));
                 }
@@ -344,7 +344,7 @@ impl NbdInfo {
     }
 }
 
-/// Encodes the data of GO and INFO: the export, and the requested information.
+/// Encodes the data of GO and INFO: the export and the requested information.
 pub fn encode_go(export: &str, wanted: &[u16]) -> Vec<u8> {
     let mut bytes = (export.len() as u32).to_be_bytes().to_vec();
     bytes.extend(export.as_bytes());
@@ -384,8 +384,8 @@ pub fn encode_meta_query(export: &str, queries: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Parses the data of SET_META_CONTEXT and LIST_META_CONTEXT: the export and the queries, whose
-/// number is limited by the size of the option's data.
+/// Parses the data of SET_META_CONTEXT and LIST_META_CONTEXT: the export and the queries. The size of the option's data
+/// bounds the number of queries.
 ///
 /// # Errors
 /// Lengths do not fit, or a string is invalid.
@@ -393,7 +393,7 @@ pub fn parse_meta_query(bytes: &[u8]) -> Result<(String, Vec<String>), ParseErro
     let mut cur = Cursor::new(bytes);
     let export = counted_string(&mut cur)?;
     let count = cur.u32()? as usize;
-    // Each query has a four-byte length.
+    // Each query has a four-byte length field.
     if count > cur.rest().len() / 4 {
         return Err(cur.malformed(4, "as many queries as it says"));
     }
@@ -466,9 +466,9 @@ mod tests {
         }
     }
 
-    /// Encoded messages parse back to the same values, and shorter ones are incomplete.
+    /// Encoded messages parse back to the same values, and truncated ones are incomplete.
     #[test]
-    fn round_trips() {
+    fn messages_survive_a_round_trip() {
         let new = NbdGreeting::Newstyle { flags: 3 };
         whole(&new.encode(), (new, GREETING_BYTES), NbdGreeting::parse);
         let old = NbdGreeting::Oldstyle {
@@ -514,9 +514,9 @@ mod tests {
         );
     }
 
-    /// The bytes that nbdkit 1.32 sends ("nbdkit null 1M", read from its socket).
+    /// The bytes sent by nbdkit 1.32 ("nbdkit null 1M", read from its socket).
     #[test]
-    fn as_nbdkit_says_it() {
+    fn bytes_sent_by_nbdkit_are_parsed() {
         let greeting = b"NBDMAGICIHAVEOPT\0\x03";
         assert_eq!(
             NbdGreeting::parse(greeting),
@@ -533,7 +533,6 @@ mod tests {
         );
     }
 
-    /// Protocol violations are malformed.
     #[test]
     fn protocol_violations_are_malformed() {
         let bad = |result: Result<NbdInfo, ParseError>| {

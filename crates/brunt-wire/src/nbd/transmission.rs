@@ -1,7 +1,6 @@
-//! The transmission phase: requests and replies, in the three styles of headers. Used
-//! by the sessions of `brunt-store`.
+//! The transmission phase: requests and replies, in the three header styles. Used by the sessions in `brunt-store`.
 //!
-//! The one rule: a header is parsed without knowing the request; the session decides whether it matches.
+//! The one rule: a header is parsed without knowing the request; the session checks whether they match.
 
 use super::NbdHeaders;
 use super::STRING_BYTES_MAX;
@@ -13,7 +12,7 @@ const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
-/// Bytes of the longest header in either direction; for replies, including the offset of a content chunk.
+/// Size of the longest header in either direction; for replies, this includes the offset of a content chunk.
 pub const HEADER_BYTES_MAX: usize = 32 + 8;
 
 /// Command flags.
@@ -26,9 +25,9 @@ pub mod command_flag {
     pub const DF: u16 = 1 << 2;
     /// Reply with a single extent.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// Fail unless it is faster than writing.
+    /// Fail unless zeroing is faster than writing.
     pub const FAST_ZERO: u16 = 1 << 4;
-    /// The length is that of a payload (extended headers).
+    /// The length field is the payload length (extended headers).
     pub const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
@@ -238,18 +237,18 @@ pub enum NbdReply {
     },
     /// A part of a reply.
     Chunk {
-        /// Whether it is the last chunk of its request.
+        /// Whether this is the last chunk of its request.
         done: bool,
         /// The request's cookie.
         cookie: u64,
-        /// The offset of the request, which extended headers repeat.
+        /// The request's offset, which extended headers repeat.
         offset: Option<u64>,
         /// The chunk's content.
         chunk: NbdChunk,
     },
 }
 
-/// The content of a chunk. Whatever follows the header is not parsed.
+/// The content of a chunk. Anything after the header is not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdChunk {
     /// Nothing.
@@ -351,11 +350,11 @@ impl NbdReply {
         ))
     }
 
-    /// Encodes the header as a server sends it, without the content that follows. `offset` is
-    /// the offset of a chunk's request.
+    /// Encodes the header as a server sends it, without the content that follows. `offset` is the offset of the chunk's
+    /// request.
     ///
     /// # Panics
-    /// If a chunk has simple headers, or a simple reply has extended ones.
+    /// If a chunk uses simple headers, or a simple reply uses extended ones.
     #[inline]
     pub fn encode(&self, headers: NbdHeaders) -> NbdHeaderBytes {
         let out = NbdHeaderBytes::new();
@@ -412,12 +411,12 @@ impl NbdReply {
     }
 }
 
-/// Bytes of a hole on the wire.
+/// Size of a hole on the wire.
 pub const HOLE_BYTES: u32 = 12;
-/// Maximum bytes of an error: number, length, message, offset.
+/// Maximum size of an error: number, length, message, offset.
 pub const ERROR_BYTES_MAX: u32 = 4 + 2 + STRING_BYTES_MAX as u32 + 8;
 
-/// Parses a hole's offset and length; the length is not zero.
+/// Parses a hole's offset and its non-zero length.
 ///
 /// # Errors
 /// It is incomplete, or its length is zero.
@@ -469,7 +468,7 @@ pub fn encode_error(error: u32, message: &str) -> Vec<u8> {
 pub struct NbdExtents {
     /// The context's id.
     pub context: u32,
-    /// Length in bytes, which is not zero, and flags of each extent.
+    /// Length (in bytes, not zero) and flags of each extent.
     pub extents: Vec<(u64, u64)>,
 }
 
@@ -530,9 +529,8 @@ mod tests {
         NbdHeaders::Extended,
     ];
 
-    /// Requests survive a round trip, and shorter ones are incomplete.
     #[test]
-    fn requests_survive_a_round_trip_and_shorter_ones_are_incomplete() {
+    fn requests_survive_a_round_trip_and_truncated_ones_are_incomplete() {
         for headers in STYLES {
             for code in 0..9 {
                 let command = NbdCommand::from_wire(code);
@@ -565,9 +563,9 @@ mod tests {
         assert!(NbdRequest::parse(&[0; 40], NbdHeaders::Simple).is_err());
     }
 
-    /// The same for replies, in each style that has them.
+    /// In each header style that has the reply.
     #[test]
-    fn replies_survive_a_round_trip_and_shorter_ones_are_incomplete() {
+    fn replies_survive_a_round_trip_and_truncated_ones_are_incomplete() {
         let chunks = [
             NbdChunk::None,
             NbdChunk::Data {
@@ -625,7 +623,7 @@ mod tests {
 
     /// Payloads survive a round trip; protocol violations are malformed.
     #[test]
-    fn payloads() {
+    fn payloads_survive_a_round_trip() {
         assert_eq!(parse_hole(&encode_hole(512, 4096)), Ok((512, 4096)));
         assert!(parse_hole(&encode_hole(512, 0)).is_err());
         assert_eq!(
@@ -655,7 +653,7 @@ mod tests {
         assert!(parse_block_status(&[0; 12], false).is_err());
     }
 
-    /// Contradictory chunks, and headers of another style.
+    /// Contradictory chunks and headers of another style are malformed.
     #[test]
     fn contradictory_chunks_are_malformed() {
         let structured = |kind: u16, flags: u16, len: u32| {

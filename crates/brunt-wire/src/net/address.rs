@@ -3,24 +3,24 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// An IPv6 address, or an IPv4 address in its mapped form (RFC 4291, 2.5.5.2): a single number to hash and compare.
+/// An IPv6 address, or an IPv4 address in mapped form (RFC 4291, 2.5.5.2): a single number to hash and compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpAddress(pub u128);
 
 impl IpAddress {
-    /// From the four bytes of an IPv4 header.
+    /// Converts the four bytes from an IPv4 header.
     #[inline]
     pub fn v4(bytes: [u8; 4]) -> IpAddress {
         IpAddress(0xffff_0000_0000 | u128::from(u32::from_be_bytes(bytes)))
     }
 
-    /// From the sixteen bytes of an IPv6 header.
+    /// Converts the sixteen bytes from an IPv6 header.
     #[inline]
     pub fn v6(bytes: [u8; 16]) -> IpAddress {
         IpAddress(u128::from_be_bytes(bytes))
     }
 
-    /// The IPv4 address, if it is mapped.
+    /// The IPv4 address if it is mapped.
     pub fn to_v4(self) -> Option<Ipv4Addr> {
         (self.0 >> 32 == 0xffff).then(|| Ipv4Addr::from(self.0 as u32))
     }

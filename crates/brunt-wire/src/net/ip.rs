@@ -6,7 +6,7 @@ use crate::{Cursor, Malformed, ParseError};
 /// Maximum number of consecutive extension headers.
 const EXTENSION_HEADERS_MAX: usize = 16;
 
-/// The available bytes, and their number on the wire.
+/// The captured bytes of a payload, and its length on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload<'a> {
     /// The bytes as captured.
@@ -22,7 +22,7 @@ pub struct FragmentKey {
     pub source: IpAddress,
     /// The receiver.
     pub destination: IpAddress,
-    /// The identification that the sender chose for the packet.
+    /// The identification that the sender assigned to the packet.
     pub identification: u32,
     /// The transport protocol.
     pub protocol: u8,
@@ -31,7 +31,7 @@ pub struct FragmentKey {
 /// The position of a fragment in its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The identification that the sender chose for the packet.
+    /// The identification that the sender assigned to the packet.
     pub identification: u32,
     /// Offset in bytes from the start of the packet's payload.
     pub offset: u32,
@@ -69,7 +69,7 @@ fn v4<'a>(
         return Err(Malformed::new(0, "an IPv4 header has at least 20 bytes").into());
     }
     let total = match usize::from(u16::from_be_bytes([h[2], h[3]])) {
-        // The field is empty on the sending host with segmentation offload.
+        // With segmentation offload, the field is zero on the sending host.
         0 => wire_len,
         total => total,
     };

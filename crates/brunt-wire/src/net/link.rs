@@ -7,12 +7,12 @@ pub(super) const ETHER_TYPE_IPV4: u16 = 0x0800;
 pub(super) const ETHER_TYPE_IPV6: u16 = 0x86dd;
 /// IEEE 802.1Q, 802.1ad, and the two that QinQ used before 802.1ad.
 const VLAN_TAGS: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
-/// Maximum number of consecutive tags; more mean a bridge loop.
+/// Maximum number of consecutive tags; more indicate a bridge loop.
 const VLAN_DEPTH_MAX: usize = 8;
 
-/// EtherTypes up to this are lengths.
+/// Values up to this in the EtherType field are lengths.
 const LENGTH_MAX: u16 = 1500;
-/// SNAP's access points, unnumbered information, and the organization code that precedes an EtherType.
+/// SNAP's service access points, unnumbered information, and the organization code that precedes an EtherType.
 const LLC_SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 /// All stations, unnumbered information (RFC 1662, 3.1).
 const PPP_IN_HDLC: [u8; 2] = [0xff, 3];
@@ -44,7 +44,8 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
             if cur.rest().starts_with(&PPP_IN_HDLC) {
                 cur.skip(PPP_IN_HDLC.len())?;
             }
-            // RFC 1332 and RFC 5072; other PPP protocols have no EtherType and are classified by their version.
+            // RFC 1332 and RFC 5072; other PPP protocols have no EtherType and are classified by their IP version
+            // nibble.
             found.ether_type = match cur.u16()? {
                 0x0021 => ETHER_TYPE_IPV4,
                 0x0057 => ETHER_TYPE_IPV6,
@@ -61,8 +62,8 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
         }
         LinkType::Raw => found.ether_type = by_version(cur.rest())?,
         LinkType::Null => {
-            // The family is in the writing host's byte order, and IPv6's number varies by system,
-            // so the version in the IP header is more reliable.
+            // The address family is in the byte order of the host that wrote the file, and IPv6's number varies by
+            // system, so the version in the IP header is more reliable.
             cur.skip(4)?;
             found.ether_type = by_version(cur.rest())?;
         }
@@ -71,8 +72,8 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
     tags(cur, found)
 }
 
-/// A frame of IEEE 802.3 has a length in place of the EtherType; the EtherType follows
-/// LLC's header for SNAP (RFC 1042).
+/// An IEEE 802.3 frame has a length in place of the EtherType; with SNAP, the EtherType follows the LLC header (RFC
+/// 1042).
 #[inline]
 fn snap<'a>(cur: &mut Cursor<'a>, found: &mut Link<'a>) -> Result<(), ParseError> {
     if found.ether_type <= LENGTH_MAX && cur.rest().starts_with(&LLC_SNAP) {

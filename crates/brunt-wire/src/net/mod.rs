@@ -1,7 +1,7 @@
-//! Parses frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked
-//! captures, IPv4 and IPv6, and tunnels around them. The capture pipeline calls it for every packet,
-//! so it is a single pass without allocation. The one rule: lengths come from the headers on the
-//! wire, so data that the snap length removed counts as missing and does not shorten a packet.
+//! Parses frames down to TCP segments and UDP datagrams: Ethernet with VLAN tags, Linux cooked captures, IPv4 and IPv6,
+//! and tunnels around them. The capture pipeline calls it for every packet, so it makes a single pass without
+//! allocation. The one rule: lengths come from the headers on the wire, so data cut off by the snap length counts as
+//! missing and does not shorten a packet.
 
 mod address;
 mod ip;
@@ -29,7 +29,7 @@ pub const PROTOCOL_UDP: u8 = 17;
 /// The IP packet inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPacket<'a> {
-    /// Destination and source MAC address, if the link has both.
+    /// Destination and source MAC addresses, if the link has both.
     pub macs: Option<&'a [u8; 12]>,
     /// The innermost VLAN id.
     pub vlan: Option<u16>,
@@ -41,7 +41,7 @@ pub struct IpPacket<'a> {
     pub protocol: u8,
     /// The transport's header and payload, as captured.
     pub payload: Payload<'a>,
-    /// Set for a fragment of a packet, which must be reassembled first.
+    /// Set for a fragment, which must be reassembled first.
     pub fragment: Option<Fragment>,
 }
 
@@ -50,7 +50,7 @@ pub struct IpPacket<'a> {
 pub enum Frame<'a> {
     /// An IP packet.
     Ip(IpPacket<'a>),
-    /// Another protocol (ARP, LLDP, ...), or a tunnel's ([`open_frame`]).
+    /// Another protocol (ARP, LLDP, ...), or a tunnel ([`open_frame`]).
     Other {
         /// The protocol.
         next: NextHeader,
@@ -78,7 +78,7 @@ pub fn parse_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame<
     frame_of(&link::parse(link, bytes)?, bytes, wire_len as usize)
 }
 
-/// Parses the content after a link's header; `bytes` and `wire_len` include that header.
+/// Parses the content after a link header; `bytes` and `wire_len` include that header.
 #[inline]
 fn frame_of<'a>(
     found: &link::Link<'a>,
@@ -93,7 +93,7 @@ fn frame_of<'a>(
         link::ETHER_TYPE_IPV4 | link::ETHER_TYPE_IPV6 => {
             ip::parse(payload.bytes, payload.wire_len, found.macs, found.vlan).map(Frame::Ip)
         }
-        // Up to 1,500 it is the frame's length, and 1,536 is the first EtherType.
+        // Values up to 1,500 are the frame's length; 1,536 is the first EtherType.
         1..0x600 => Ok(Frame::Other {
             next: NextHeader::Llc,
             payload,
@@ -105,10 +105,10 @@ fn frame_of<'a>(
     }
 }
 
-/// A TCP segment in the most common kind of frame.
+/// A TCP segment in the most common frame format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainTcp<'a> {
-    /// Destination and source MAC address.
+    /// Destination and source MAC addresses.
     pub macs: &'a [u8; 12],
     /// The sender.
     pub source: IpAddress,
@@ -118,11 +118,11 @@ pub struct PlainTcp<'a> {
     pub tcp: TcpSegment<'a>,
 }
 
-/// Headers of Ethernet and of IPv4 without options.
+/// Ethernet header plus IPv4 header without options.
 const PLAIN_HEADERS_BYTES: usize = 14 + 20;
 
-/// Fast path for TCP in IPv4 without options or fragments, in untagged Ethernet. Gives the same result
-/// as [`parse_frame`] and [`parse_transport`], or `None` for anything else, which those two handle.
+/// Fast path for TCP in IPv4 without options or fragments, in untagged Ethernet. Returns the same result as
+/// [`parse_frame`] and [`parse_transport`], or `None` for other packets, which those two handle.
 // Always inlined, so the fields never leave the registers.
 #[inline(always)]
 pub fn parse_plain_tcp(link: LinkType, bytes: &[u8]) -> Option<PlainTcp<'_>> {

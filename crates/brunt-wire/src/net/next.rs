@@ -1,5 +1,5 @@
-//! Identifies the next protocol in a packet if it is not parsed. The capture pipeline uses it to count
-//! skipped packets, and reports use it to name them. The one rule: the printed form can be parsed back.
+//! Identifies the next protocol in a packet when it is not parsed. The capture pipeline uses it to count skipped
+//! packets, and reports use it to name them. The one rule: the printed form can be parsed back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub enum NextHeader {
 }
 
 impl NextHeader {
-    /// The name of a common protocol that is not parsed.
+    /// The name, for common protocols that are not parsed.
     pub const fn known_as(self) -> Option<&'static str> {
         Some(match self {
             NextHeader::EtherType(0x0806) => "ARP",
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn printed_protocols_parse_back() {
         use NextHeader::{EtherType, Ip, Link, Llc, Ppp};
         for next in [
             EtherType(0x88b5),

@@ -19,9 +19,8 @@ fn with_link(header: &str) -> Vec<u8> {
     frame
 }
 
-/// Every kind of link header yields the same segment.
 #[test]
-fn links() {
+fn every_link_header_yields_the_same_segment() {
     let check = |link, frame: &[u8], vlan| {
         let Ok(Frame::Ip(ip)) = parse_frame(link, frame, frame.len() as u32) else {
             panic!("{link:?}")
@@ -59,15 +58,15 @@ fn links() {
     );
     check(LinkType::Raw, &with_link(""), None);
     check(LinkType::Null, &with_link("02000000"), None);
-    // Ethernet's padding is not payload.
+    // Ethernet padding is not payload.
     let mut padded = mount_null_frame();
     padded.extend([0; 9]);
     check(LinkType::Ethernet, &padded, None);
 }
 
-/// Truncation by a snap length shows as missing bytes, and no cut panics.
+/// Bytes cut off by a snap length are reported as missing, and no cut panics.
 #[test]
-fn cut_anywhere() {
+fn a_frame_cut_anywhere_never_panics() {
     let frame = mount_null_frame();
     for end in 0..frame.len() {
         let parsed = parse_frame(LinkType::Ethernet, &frame[..end], frame.len() as u32);
@@ -92,9 +91,9 @@ fn cut_anywhere() {
     }
 }
 
-/// With any byte changed and any cut, the fast path finds the same as the general one, or leaves the packet to it.
+/// With any byte changed and any cut, the fast path gives the same result as the general one, or declines the packet.
 #[test]
-fn short_way() {
+fn the_fast_path_matches_the_general_one() {
     let frame = mount_null_frame();
     let mut found = 0;
     let mut check = |frame: &[u8]| {
@@ -128,9 +127,8 @@ fn short_way() {
     assert_eq!(parse_plain_tcp(LinkType::Raw, &frame), None);
 }
 
-/// IPv6 with extension headers and fragments.
 #[test]
-fn ipv6() {
+fn ipv6_extension_headers_and_fragments_are_parsed() {
     let udp = "03e8 0801 000c 0000 11223344";
     let check = |headers: &str, next: &str, fragment, wire_len| {
         let body = hex(&format!("{headers} {udp}"));
@@ -173,9 +171,8 @@ fn ipv6() {
     check("1100 0000 00000007", "2c", None, 12);
 }
 
-/// IPv4 fragments are recognized; inconsistent lengths are refused.
 #[test]
-fn ipv4() {
+fn ipv4_fragments_are_recognized_and_bad_lengths_rejected() {
     let mut frame = mount_null_frame();
     frame[20] = 0x20;
     let Ok(Frame::Ip(ip)) = parse_frame(LinkType::Ethernet, &frame, 138) else {

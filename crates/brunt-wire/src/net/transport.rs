@@ -1,10 +1,10 @@
-//! TCP (RFC 9293) and UDP (RFC 768) headers. Checksums are not verified: offloads leave them empty
-//! on the sending host, and switches drop damaged frames.
+//! TCP (RFC 9293) and UDP (RFC 768) headers. Checksums are not verified: checksum offload leaves
+//! them empty on the sending host, and switches drop damaged frames.
 
 use super::{PROTOCOL_TCP, PROTOCOL_UDP, Payload};
 use crate::{Malformed, ParseError};
 
-/// The control bits that matter for an observer.
+/// The control bits relevant to an observer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFlags(pub u8);
 
@@ -36,7 +36,7 @@ pub struct TcpSegment<'a> {
     pub destination_port: u16,
     /// The sequence number of the first byte (or of the SYN).
     pub seq: u32,
-    /// The next byte that the sender expects, if [`TcpFlags::ack`].
+    /// The next sequence number that the sender expects, if [`TcpFlags::ack`].
     pub ack: u32,
     /// Control bits.
     pub flags: TcpFlags,
@@ -80,7 +80,7 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'
                 return Err(ParseError::Incomplete(8));
             };
             let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
-            // Zero means longer than the field can express (RFC 2675).
+            // Zero means that the length exceeds the field (RFC 2675).
             let len = if len == 0 { payload.wire_len } else { len };
             if len < 8 || len > payload.wire_len {
                 return Err(Malformed::new(

@@ -1,23 +1,22 @@
-//! Removes tunnel headers: a mirror port, an overlay network or an access network wraps the
-//! relevant traffic in them. The capture pipeline and its router call it for everything except
-//! plain TCP. The one rule: a call removes a single layer, and the caller limits the number of
-//! layers ([`TUNNELS_MAX`]), so the work per packet is bounded.
+//! Removes tunnel headers, which mirror ports, overlay networks and access networks add to traffic. The capture
+//! pipeline and its router call it for everything except plain TCP. The one rule: a call removes a single layer, and
+//! the caller limits the number of layers ([`TUNNELS_MAX`]), so the work per packet is bounded.
 
 use super::link::{self, ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
 use super::{Frame, NextHeader, Payload, frame_of};
 use crate::pcap::LinkType;
 use crate::{Cursor, Malformed, ParseError};
 
-/// Maximum layers removed from one packet; more are a loop or an attack.
+/// Maximum number of layers removed from one packet; more indicate a loop or an attack.
 pub const TUNNELS_MAX: usize = 8;
 
-/// Ethernet frames, as GRE, GENEVE and pseudowires identify them (Transparent Ethernet Bridging).
+/// Ethernet frames in GRE, GENEVE and pseudowires (Transparent Ethernet Bridging).
 const ETHER_TYPE_ETHERNET: u16 = 0x6558;
 const ETHER_TYPE_MPLS: [u16; 2] = [0x8847, 0x8848];
 const ETHER_TYPE_PPPOE_SESSION: u16 = 0x8864;
 const ETHER_TYPE_PPP: u16 = 0x880b;
 const ETHER_TYPE_ARP: u16 = 0x0806;
-/// GRE's protocols for mirrored frames: types I and II, and III.
+/// GRE protocol types for mirrored frames: types I and II, and III.
 const ETHER_TYPE_ERSPAN: u16 = 0x88be;
 const ETHER_TYPE_ERSPAN_III: u16 = 0x22eb;
 
@@ -27,7 +26,7 @@ const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
 const MPLS_IN_IP: u8 = 137;
 
-/// VXLAN's port, and the one that Linux used before that was assigned.
+/// VXLAN's port, and the one that Linux used before it was assigned.
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
 /// MPLS in UDP (RFC 7510).
@@ -45,11 +44,11 @@ pub enum Tunnel {
     Geneve,
     /// RFC 2784 and 2890, and version 1 of PPTP (RFC 2637).
     Gre,
-    /// Cisco's mirrored frames in GRE, without an ERSPAN header.
+    /// Cisco ERSPAN type I: mirrored frames in GRE, without an ERSPAN header.
     ErspanI,
-    /// Cisco's mirrored frames with a header (draft-foschiano-erspan).
+    /// Cisco ERSPAN type II: mirrored frames with a header (draft-foschiano-erspan).
     ErspanIi,
-    /// Cisco's mirrored frames with a time stamp in the header.
+    /// Cisco ERSPAN type III: mirrored frames with a timestamp in the header.
     ErspanIii,
     /// An IP packet directly after an IP header (RFC 2003, RFC 2473, RFC 4213).
     IpInIp,
@@ -86,7 +85,7 @@ pub struct TunnelPayload<'a> {
 }
 
 impl<'a> TunnelPayload<'a> {
-    /// Parses it down to its IP payload, to an unknown protocol, or to another tunnel.
+    /// Parses the payload down to its IP payload, to an unknown protocol, or to another tunnel.
     ///
     /// # Errors
     /// As [`super::parse_frame`].
@@ -106,7 +105,7 @@ impl<'a> TunnelPayload<'a> {
     }
 }
 
-/// The payload after a header of `header_len` bytes.
+/// The part of the payload after a header of `header_len` bytes.
 fn after(payload: Payload<'_>, header_len: usize) -> Result<Payload<'_>, ParseError> {
     let Some(wire_len) = payload.wire_len.checked_sub(header_len) else {
         return Err(Malformed::new(0, "a header leaves its packet").into());
@@ -148,8 +147,8 @@ pub fn open_frame(
     }
 }
 
-/// Removes a tunnel that directly follows an IP header (GRE with everything it carries, IP, MPLS);
-/// `None` if the protocol is not a tunnel. The payload must be complete, not a fragment's.
+/// Removes a tunnel that directly follows an IP header (GRE with everything it carries, IP, MPLS); `None` if the
+/// protocol is not a tunnel. The payload must be complete, not a fragment.
 ///
 /// # Errors
 /// A truncated or inconsistent header.
@@ -226,7 +225,7 @@ fn gre(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     let mut header_len = 4 + field(CHECKSUM) + field(KEY) + field(SEQUENCE);
     match flags & 0x0007 {
         0 => {}
-        // PPTP's acknowledgements have no payload and so no sequence number (RFC 2637, 4.1).
+        // PPTP acknowledgements have no payload and therefore no sequence number (RFC 2637, 4.1).
         1 if flags & SEQUENCE == 0 => return Ok(None),
         1 => header_len += field(ACKNOWLEDGEMENT),
         _ => return Err(Malformed::new(1, "GRE has version 0 or 1").into()),
@@ -253,9 +252,9 @@ fn erspan_iii(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let Some(h) = payload.bytes.first_chunk::<12>() else {
         return Err(ParseError::Incomplete(12));
     };
-    // The last bit tells whether a platform-specific subheader of 8 bytes follows.
+    // The last bit indicates whether a platform-specific subheader of 8 bytes follows.
     let header_len = 12 + usize::from(h[11] & 1) * 8;
-    // The frame's type: 0 Ethernet, 2 IP.
+    // The frame type: 0 Ethernet, 2 IP.
     match (h[10] >> 2) & 0x1f {
         0 => inner(Tunnel::ErspanIii, ETHER_TYPE_ETHERNET, payload, header_len),
         2 => {
@@ -290,7 +289,7 @@ fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseE
     if payload.bytes.starts_with(&[0xff, 0x03]) {
         cur.skip(2)?;
     }
-    // An odd first byte is the whole of a compressed protocol number (RFC 1661, 6.5).
+    // An odd first byte is a complete compressed protocol number (RFC 1661, 6.5).
     let first = u16::from(cur.u8()?);
     let protocol = if first & 1 == 1 {
         first
@@ -313,7 +312,7 @@ fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseE
 fn mpls(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     let mut cur = Cursor::new(payload.bytes);
     let mut labels = 0;
-    // Bit 24 of a label marks the last one.
+    // Bit 24 of an entry marks the bottom of the label stack.
     while cur.u32()? & 0x100 == 0 {
         labels += 1;
         if labels >= LABELS_MAX {
@@ -325,10 +324,10 @@ fn mpls(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     inner(Tunnel::Mpls, ether_type, rest, header_len)
 }
 
-/// Guesses the content below MPLS labels, which do not identify it: its EtherType, and the length
-/// of a control word before it. IP packets begin with their version, control words with zero,
-/// channels with one (RFC 4928), and frames with any MAC address. If it looks like a frame it is
-/// taken for one, unless there is stronger evidence for something else.
+/// Guesses the content below MPLS labels, which do not identify it: its EtherType, and the length of the control word
+/// before it. IP packets begin with their version, control words with zero, channels with one (RFC 4928), and frames
+/// with any MAC address. Content that looks like a frame is treated as one, unless stronger evidence suggests
+/// otherwise.
 fn below_labels(payload: Payload<'_>) -> Result<(u16, usize), ParseError> {
     let bytes = payload.bytes;
     let frame = is_ethernet(bytes);
@@ -376,9 +375,9 @@ fn is_ethernet(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The content below labels is recognized by its first bytes, whatever MAC address a frame begins with.
+    /// The content below labels is recognized by its first bytes, whatever the frame's destination MAC address.
     #[test]
-    fn below_labels() {
+    fn content_below_labels_is_recognized() {
         let frame = |first: u8, ether_type: u16, rest: &[u8]| {
             let mut bytes = vec![first, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
             bytes.extend(ether_type.to_be_bytes());
@@ -413,9 +412,9 @@ mod tests {
         check(&[0x60; 60], (ETHER_TYPE_IPV6, 0));
     }
 
-    /// Labels, options and lengths that exceed the packet are errors, and headers are never read short.
+    /// Labels, options and lengths that exceed the packet are errors, and truncated headers are never parsed.
     #[test]
-    fn what_contradicts_itself() {
+    fn inconsistent_headers_are_errors() {
         let whole = |bytes: &'static [u8]| Payload {
             bytes,
             wire_len: bytes.len(),
@@ -442,14 +441,14 @@ mod tests {
             Err(ParseError::Malformed(_))
         ));
         assert_eq!(open_ip(6, whole(&[])), Ok(None));
-        // An acknowledgement of PPTP, and one with a packet.
+        // A PPTP acknowledgement without a payload, and one with a packet.
         let ack: &[u8] = &[0x20, 0x81, 0x88, 0x0b, 0, 0, 0, 0x18, 0, 0, 0, 6];
         assert_eq!(open_ip(47, whole(ack)), Ok(None));
         let packet = &[
             0x30, 0x81, 0x88, 0x0b, 0, 4, 0, 0x18, 0, 0, 0, 1, 0, 0, 0, 6, 0xff, 3, 0, 0x21,
         ];
         assert!(matches!(open_ip(47, whole(packet)), Ok(Some(_))));
-        // Options of 252 bytes in a datagram of 8; a datagram that is not VXLAN.
+        // 252 bytes of options in a datagram of 8 bytes; a datagram that is not VXLAN.
         assert_eq!(
             open_udp(6081, whole(&[0x3f, 0, 0x65, 0x58, 0, 0, 0, 0])),
             None

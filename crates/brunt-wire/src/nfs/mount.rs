@@ -1,5 +1,5 @@
-//! MOUNT version 3 (RFC 1813, appendix I), by which a client gets the handle of an export's root,
-//! and an observer learns the path of that handle.
+//! MOUNT version 3 (RFC 1813, appendix I). It gives a client the handle of an export's root, and
+//! shows an observer the path that the handle belongs to.
 
 use super::{FILE_HANDLE_V3_BYTES_MAX, FileHandle};
 use crate::rpc::AuthFlavor;
@@ -7,7 +7,7 @@ use crate::{Cursor, ParseError, XdrWriter};
 
 /// Maximum length of a path in MOUNT (`MNTPATHLEN`).
 pub const MOUNT_PATH_BYTES_MAX: u32 = 1024;
-/// Names of procedures, by number.
+/// Procedure names, by number.
 pub const PROCEDURE_NAMES: [&str; 6] = ["NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"];
 
 /// A client's request to the mount service.
@@ -89,7 +89,7 @@ impl Results<'_> {
     }
 }
 
-/// The RFC's name of a `mountstat3`, if it has one.
+/// The RFC's name for a `mountstat3`, if it has one.
 pub const fn status_name(status: u32) -> Option<&'static str> {
     Some(match status {
         0 => "MNT3_OK",
@@ -110,7 +110,7 @@ pub const fn status_name(status: u32) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// What is encoded is parsed back, to the last byte of the arguments.
+    /// Encoded messages parse back to the same values, consuming all argument bytes.
     #[test]
     fn encoded_messages_are_parsed_back() {
         for (procedure, args) in [

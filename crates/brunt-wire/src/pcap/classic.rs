@@ -1,8 +1,7 @@
-//! The classic pcap file: a 24-byte header, then 16 bytes before each packet
-//! (draft-ietf-opsawg-pcap). Used by [`super::PacketFile`] only. Some programs wrote longer packet
-//! headers, partly under the same magic number; Wireshark's `wiretap/libpcap.c` lists them. The one
-//! rule: if the second packet shows that a file's headers are longer, the file is either read
-//! correctly or refused by name, never misread.
+//! The classic pcap file: a 24-byte header, then 16 bytes before each packet (draft-ietf-opsawg-pcap). Used by
+//! [`super::PacketFile`] only. Some programs wrote longer packet headers, some of them with the same magic number;
+//! Wireshark's `wiretap/libpcap.c` lists them. The one rule: if the second packet shows that a file's headers are
+//! longer, the file is either read correctly or rejected with the variant's name, never misread.
 
 use super::{CapturedPacket, LinkType, PACKET_BYTES_MAX, PacketStep, u16_at, u32_at};
 use crate::Malformed;
@@ -10,12 +9,12 @@ use crate::Malformed;
 pub(super) const FILE_HEADER_BYTES: usize = 24;
 const VERSION_MAJOR: u16 = 2;
 const PACKET_HEADER_BYTES: usize = 16;
-/// The field's upper half contains flags, such as the length of a frame check sequence after each
-/// packet (draft-ietf-opsawg-pcap, 4), which IP's own length excludes.
+/// The upper half of the field contains flags, such as the length of a frame check sequence after each packet
+/// (draft-ietf-opsawg-pcap, 4), which IP's own length excludes.
 const LINK_TYPE_MASK: u32 = 0xffff;
 
-/// What the modified format (0xa1b2cd34) adds to a packet header: interface, protocol, kind. Its
-/// first edition also had the processors.
+/// Extra bytes in a packet header of the modified format (0xa1b2cd34): interface, protocol, kind. Its first revision
+/// also had the CPU numbers.
 const MODIFIED_EXTRA: usize = 8;
 const MODIFIED_FIRST_EXTRA: usize = 12;
 /// Unsupported variants with the usual magic number: extra header bytes, and the error message.
@@ -29,18 +28,19 @@ const REFUSED: [(usize, &str); 2] = [
         "this is a pcap file of Red Hat 6.1's libpcap: `editcap -F pcap` makes one that is read here",
     ),
 ];
-/// Maximum plausible time between two packets, forward or back: a year.
+/// Maximum plausible time between two packets, forward or backward: a year.
 const SECONDS_APART_MAX: u32 = 366 * 86_400;
 
 #[derive(Clone, Debug)]
 pub(super) struct Classic {
     big_endian: bool,
-    /// Nanoseconds in one unit of the second time field.
+    /// Nanoseconds per unit of the second time field.
     fraction_ns: u64,
     link: LinkType,
     /// Bytes between a packet's header and its data.
     extra: usize,
-    /// Whether the header length is still to be verified with the second packet, and the seconds of the first one.
+    /// Whether the header length still has to be verified with the second packet, and the seconds field of the first
+    /// one.
     unsettled: bool,
     first_seconds: u32,
     /// Bytes of the file consumed so far, for positions in errors.
@@ -116,12 +116,12 @@ impl Classic {
         ))
     }
 
-    /// Verifies the header length at the first packet, or at the second one if the buffer did not reach that far yet.
+    /// Verifies the header length at the first packet, or at the second one if the buffer ended too early.
     #[cold]
     fn look_closer(&mut self, buffer: &[u8]) -> Result<(), Malformed> {
         if self.at > FILE_HEADER_BYTES {
-            // The first packet's data started too early by the extra bytes; the second
-            // header comes too late by as many.
+            // The first packet's data was read too early by the extra bytes, so the second header comes too late by the
+            // same number.
             self.unsettled = false;
             return self.judge(buffer);
         }

@@ -1,6 +1,6 @@
-//! Packet files: classic pcap and pcapng in either byte order, and snoop, parsed one packet at a
-//! time from a buffer that the caller fills. Called by the file source of the capture pipeline. The
-//! one rule: keep no reference to the buffer; a step that needs more bytes returns how many.
+//! Packet files: classic pcap and pcapng in either byte order, and snoop, parsed one packet at a time from a buffer
+//! that the caller fills. Called by the capture pipeline's file source. The one rule: keep no reference to the buffer;
+//! a step that needs more bytes returns how many.
 
 mod classic;
 mod ng;
@@ -12,7 +12,7 @@ use crate::Malformed;
 pub const PACKET_BYTES_MAX: u32 = 1 << 20;
 /// Maximum length of a pcapng block; longer ones (embedded keys, statistics) do not occur.
 pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
-/// Maximum interfaces in one pcapng section.
+/// Maximum number of interfaces in one pcapng section.
 pub const INTERFACES_MAX: usize = 4096;
 
 /// The link-layer type of the packets (the tcpdump group's `LINKTYPE_` registry).
@@ -30,7 +30,7 @@ pub enum LinkType {
     LinuxSll,
     /// Linux "cooked" capture, version 2.
     LinuxSll2,
-    /// An unsupported one.
+    /// An unsupported type.
     Other(u32),
 }
 
@@ -65,13 +65,13 @@ impl LinkType {
 /// One captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedPacket<'a> {
-    /// When it was captured: nanoseconds since 1970, zero if the file does not contain it.
+    /// The capture time in nanoseconds since 1970; zero if the file does not contain it.
     pub time_ns: u64,
     /// Its length on the wire; `bytes` is shorter if the snap length truncated it.
     pub wire_len: u32,
     /// The interface it was captured on.
     pub interface: u32,
-    /// The link-layer type of its first bytes.
+    /// The link-layer type.
     pub link: LinkType,
     /// The captured bytes.
     pub bytes: &'a [u8],
@@ -80,7 +80,7 @@ pub struct CapturedPacket<'a> {
 /// The item that [`PacketFile::next`] found at the start of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketStep<'a> {
-    /// A packet; drop this many bytes from the buffer afterwards.
+    /// A packet; afterwards, drop this many bytes from the buffer.
     Packet(usize, CapturedPacket<'a>),
     /// Not a packet; drop this many bytes.
     Skip(usize),
@@ -109,7 +109,7 @@ impl PacketFile {
         PacketFile::default()
     }
 
-    /// Whether the file is known to be a packet file.
+    /// Whether the file has been recognized as a packet file.
     pub fn is_known(&self) -> bool {
         !matches!(self.format, Format::Unknown)
     }
@@ -117,7 +117,7 @@ impl PacketFile {
     /// Parses the next item at the start of `buffer`.
     ///
     /// # Errors
-    /// The file is not a packet file, or is damaged here, so nothing after this position can be trusted.
+    /// The file is not a packet file, or it is damaged here and nothing after this position can be trusted.
     #[inline]
     pub fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
         match &mut self.format {

@@ -41,7 +41,7 @@ impl Ng {
             return Ok(PacketStep::Incomplete(12));
         }
         let mut kind = u32_at(buffer, 0, self.big_endian);
-        // The section header's type is the same in both byte orders; its magic determines the order.
+        // The type of the section header is the same in both byte orders; its magic number determines the order.
         if u32_at(buffer, 0, true) == SECTION_HEADER_BLOCK {
             kind = SECTION_HEADER_BLOCK;
             self.big_endian = match u32_at(buffer, 8, false) {
@@ -74,7 +74,7 @@ impl Ng {
             PACKET_BLOCK => self.packet(body, true, start)?,
             SIMPLE_PACKET_BLOCK => self.simple_packet(body, start)?,
             SECTION_HEADER_BLOCK => {
-                // In a later version, blocks may have any meaning.
+                // In a later version, blocks may have other meanings.
                 if body.len() < 16 || u16_at(body, 4, self.big_endian) != VERSION_MAJOR {
                     return Err(Malformed::new(
                         start + 12,
@@ -156,7 +156,7 @@ impl Ng {
             return Err(Malformed::new(start, "a packet block is cut short"));
         }
         let field = |at| u32_at(body, at, self.big_endian);
-        // The obsolete block has a 16-bit interface and 16 bits of drops in place of this one's 32-bit interface.
+        // The obsolete block has a 16-bit interface and a 16-bit drop count in place of this one's 32-bit interface.
         let index = if obsolete {
             u32::from(u16_at(body, 0, self.big_endian))
         } else {
@@ -220,7 +220,7 @@ impl Ng {
 }
 
 impl Interface {
-    /// Times before 1970 or after 2262 are moved to the nearest time between, so that sums of times don't overflow.
+    /// Times before 1970 or after 2262 are clamped to that range, so that sums of times don't overflow.
     #[inline]
     fn time_ns(&self, units: u64) -> u64 {
         let ns = match self.resolution {

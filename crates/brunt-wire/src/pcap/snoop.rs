@@ -7,7 +7,7 @@ use crate::Malformed;
 pub(super) const MAGIC: [u8; 8] = *b"snoop\0\0\0";
 pub(super) const FILE_HEADER_BYTES: usize = 16;
 const PACKET_HEADER_BYTES: usize = 24;
-/// Maximum padding of a record, which only aligns the next one.
+/// Maximum padding of a record; it only aligns the next record.
 const PAD_BYTES_MAX: u32 = 4096;
 
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@ use super::*;
 /// A packet's time, length on the wire, link type and bytes.
 type Seen = (u64, u32, LinkType, Vec<u8>);
 
-/// Walks a whole file like a reader; returns the packets and how it ended.
+/// Walks a whole file like a reader; returns the packets and how the walk ended.
 fn walk(file: &[u8]) -> (Vec<Seen>, Result<usize, Malformed>) {
     let mut state = PacketFile::new();
     let mut packets = Vec::new();
@@ -60,7 +60,7 @@ fn classic(big: bool, magic: u32) -> Vec<u8> {
 
 /// Classic files in both byte orders and both resolutions.
 #[test]
-fn classic_files() {
+fn classic_files_are_parsed_in_both_byte_orders() {
     let check = |file: Vec<u8>, time_ns| {
         let (packets, end) = walk(&file);
         assert_eq!(packets, [(time_ns, 60, LinkType::Ethernet, vec![1, 2, 3])]);
@@ -93,10 +93,10 @@ fn with_longer_headers(big: bool, magic: u32, extra: usize) -> Vec<u8> {
     file
 }
 
-/// Both editions of the modified format are read. Variants with the usual magic number are refused
-/// by name, before a packet is misread or, if the buffer held only one packet, right after it.
+/// Both revisions of the modified format are read. Variants with the usual magic number are rejected by name, before a
+/// packet is misread or, if the buffer held only one packet, right after it.
 #[test]
-fn longer_headers() {
+fn longer_headers_are_parsed_or_rejected_by_name() {
     for big in [false, true] {
         for extra in [8, 12] {
             let file = with_longer_headers(big, 0xa1b2_cd34, extra);
@@ -126,7 +126,7 @@ fn longer_headers() {
                     .contains(name)
             );
         }
-        // Implausible times are no reason to refuse a file.
+        // Implausible times are no reason to reject a file.
         let mut file = with_longer_headers(big, 0xa1b2_c3d4, 0);
         file[24 + 76..][..8].copy_from_slice(&[0xff; 8]);
         assert_eq!(walk(&file).0.len(), 3);
@@ -143,9 +143,9 @@ fn snoop() -> Vec<u8> {
     file
 }
 
-/// Snoop files; other links and versions are refused.
+/// Snoop files are read; other link types and versions are rejected.
 #[test]
-fn snoop_files() {
+fn snoop_files_are_parsed_and_other_links_rejected() {
     let (packets, end) = walk(&snoop());
     assert_eq!((packets.len(), end), (2, Ok(0)));
     assert_eq!(
@@ -193,7 +193,7 @@ fn ng(big: bool) -> Vec<u8> {
 
 /// pcapng in both byte orders, with options, skipped blocks and simple packets.
 #[test]
-fn pcapng_files() {
+fn pcapng_files_are_parsed_in_both_byte_orders() {
     for big in [false, true] {
         let (packets, end) = walk(&ng(big));
         assert_eq!(end, Ok(0));
@@ -206,10 +206,10 @@ fn pcapng_files() {
     }
 }
 
-/// Times outside 1970 to 2262 become the nearest time between, in any resolution and with any offset.
+/// Times outside 1970 to 2262 are clamped, with any resolution and any offset.
 #[test]
 fn impossible_times_are_clamped() {
-    // The options of the interface: a resolution and an offset in seconds; then a packet at `units`.
+    // The interface options: a resolution and an offset in seconds; then a packet at `units`.
     let check = |resolution: u8, offset_s: i64, units: u64, expected: u64| {
         let mut file = words(false, &[ng::SECTION_HEADER_BLOCK, 28, 0x1a2b_3c4d, 1]);
         file.extend(words(false, &[u32::MAX, u32::MAX, 28]));
@@ -240,7 +240,7 @@ fn impossible_times_are_clamped() {
 
 /// A file cut at any byte yields the packets before the cut and asks for more.
 #[test]
-fn cut_anywhere() {
+fn a_truncated_capture_keeps_its_first_packets() {
     let modified = with_longer_headers(true, 0xa1b2_cd34, 12);
     for file in [
         classic(false, 0xa1b2_c3d4),
@@ -278,9 +278,9 @@ fn invalid_data_ends_the_walk_with_its_position() {
     }
 }
 
-/// A file of another version is refused instead of being misread.
+/// A file of another version is rejected instead of being misread.
 #[test]
-fn versions() {
+fn files_of_other_versions_are_rejected() {
     for big in [false, true] {
         for (good, at) in [(classic(big, 0xa1b2_c3d4), 4), (ng(big), 12)] {
             let mut file = good;

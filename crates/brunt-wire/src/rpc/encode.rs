@@ -1,4 +1,4 @@
-//! Encodes headers: what a client sends, and what tests let a server answer.
+//! Encodes headers: those that a client sends, and those of server replies in tests.
 //!
 //! The rule: `parse(encode(x)) == x`.
 
@@ -7,7 +7,7 @@ use super::{OpaqueAuth, ReplyStatus, RpcCall, RpcReply, SysCredentials};
 use crate::XdrWriter;
 
 impl RpcCall<'_> {
-    /// Appends the header to `out`. Its `body_at` is ignored: the arguments follow.
+    /// Appends the header to `out`. `body_at` is ignored: the caller appends the arguments.
     ///
     /// # Panics
     /// If credentials or verifier have more than 400 bytes.
@@ -22,7 +22,7 @@ impl RpcCall<'_> {
 }
 
 impl RpcReply<'_> {
-    /// Appends the header to `out`. Its `body_at` is ignored: the results follow, or the range of versions after a
+    /// Appends the header to `out`. `body_at` is ignored: the caller appends the results, or the version range after a
     /// mismatch.
     ///
     /// # Panics

@@ -56,7 +56,7 @@ pub enum AuthFlavor {
     Gss,
     /// RPC_AUTH_TLS (RFC 9289).
     Tls,
-    /// Another one.
+    /// Another flavor.
     Other(u32),
 }
 
@@ -87,7 +87,7 @@ impl AuthFlavor {
         }
     }
 
-    /// Whether the number lies where IANA's registry of RPC authentication flavors has entries.
+    /// Whether the number is within a range that IANA has assigned in its registry of RPC authentication flavors.
     pub const fn is_assigned(self) -> bool {
         matches!(
             self.number(),
@@ -108,20 +108,20 @@ pub struct OpaqueAuth<'a> {
 /// The caller's identity in AUTH_SYS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysCredentials<'a> {
-    /// The caller's host name, as it states itself.
+    /// The caller's host name, as stated by the caller.
     pub machine_name: &'a [u8],
     /// The effective user.
     pub uid: u32,
     /// The effective group.
     pub gid: u32,
-    /// Further groups, as big-endian words.
+    /// Additional groups, as big-endian words.
     pub groups: &'a [u8],
 }
 
 /// The header of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcCall<'a> {
-    /// Matches the reply's.
+    /// Matches the reply's xid.
     pub xid: Xid,
     /// The program called: [`super::PROGRAM_NFS`], ...
     pub program: u32,
@@ -150,8 +150,8 @@ pub struct CallLayout {
 }
 
 impl RpcCall<'_> {
-    /// Whether a message of `message_len` bytes that parses as this call is likely to be one: packets of NTP and
-    /// CAPWAP may have the same words at the start.
+    /// Whether a message of `message_len` bytes that parses as this call is likely to be one: NTP and CAPWAP packets
+    /// may begin with the same words.
     pub fn is_credible(&self, message_len: usize) -> bool {
         // By convention, procedure 0 takes no arguments (RFC 5531, 12.1); only RPCSEC_GSS sends tokens with it
         // (RFC 2203, 5.2.2).
@@ -161,7 +161,7 @@ impl RpcCall<'_> {
             && (takes_arguments || message_len <= self.body_at)
     }
 
-    /// The positions of all parts. A header has at most 40 bytes and two bodies of 400, so 16 bits are enough.
+    /// The positions of all parts. A header has at most 40 bytes and two bodies of 400 bytes, so 16 bits are enough.
     #[inline]
     pub fn layout(&self) -> CallLayout {
         CallLayout {
@@ -180,7 +180,7 @@ impl RpcCall<'_> {
 }
 
 impl CallLayout {
-    /// Restores the header from a copy of the message it was parsed from; `None` if the copy is too short.
+    /// Restores the header from a copy of the message that it was parsed from; `None` if the copy is too short.
     #[inline]
     pub fn of<'a>(&self, message: &'a [u8]) -> Option<RpcCall<'a>> {
         let [credentials_len, verifier_len] = self.lens.map(usize::from);
@@ -215,9 +215,9 @@ pub enum ReplyStatus {
     ProcUnavail,
     GarbageArgs,
     SystemErr,
-    /// The message was refused: RPC version mismatch.
+    /// The message was denied: RPC version mismatch.
     RpcMismatch,
-    /// The message was refused: the credentials were not accepted (an `auth_stat`).
+    /// The message was denied: the credentials were not accepted (an `auth_stat`).
     AuthError(u32),
 }
 
@@ -228,7 +228,7 @@ pub struct RpcReply<'a> {
     pub xid: Xid,
     /// The outcome.
     pub status: ReplyStatus,
-    /// The server's verifier; none if the message was refused.
+    /// The server's verifier; none if the message was denied.
     pub verifier: Option<OpaqueAuth<'a>>,
     /// Offset of the results in bytes from the start of the message.
     pub body_at: usize,
@@ -282,8 +282,8 @@ fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueA
     ))
 }
 
-/// Fast path for a complete and ordinary call, as almost all are: one bounds check per part of the
-/// header instead of one per word. Anything else is left to [`parse`], which reports errors.
+/// Fast path for a complete and ordinary call (almost all are): one bounds check per part of the header instead of one
+/// per word. Anything else is left to [`parse`], which reports errors.
 // Always inlined, like `plain_reply`, so the parts never leave the registers; copying them would wait for each store.
 #[inline(always)]
 pub fn plain_call(bytes: &[u8]) -> Option<RpcCall<'_>> {
@@ -400,7 +400,7 @@ fn auth<'a>(cur: &mut Cursor<'a>) -> Result<OpaqueAuth<'a>, ParseError> {
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// The caller's identity in AUTH_SYS; `None` for other flavors and damaged bodies.
+    /// The caller's AUTH_SYS identity; `None` for other flavors and damaged bodies.
     pub fn sys(&self) -> Option<SysCredentials<'a>> {
         if self.flavor != AuthFlavor::Sys {
             return None;
@@ -424,7 +424,7 @@ impl<'a> OpaqueAuth<'a> {
         read().ok()
     }
 
-    /// The service of RPCSEC_GSS (RFC 2203, 5.3.1): 1 none, 2 integrity, 3 privacy.
+    /// The RPCSEC_GSS service (RFC 2203, 5.3.1): 1 none, 2 integrity, 3 privacy.
     pub fn gss_service(&self) -> Option<u32> {
         if self.flavor != AuthFlavor::Gss {
             return None;

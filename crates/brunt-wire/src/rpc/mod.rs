@@ -1,6 +1,6 @@
 //! ONC RPC version 2 (RFC 5531): record marks, call and reply headers, AUTH_SYS credentials; and the port mapper.
-//! Called by the capture pipeline and the NFS client. The one rule: a header can be parsed from a prefix of its message, so a
-//! message need not be complete to be recognized.
+//! Called by the capture pipeline and the NFS client. The one rule: a header can be parsed from a prefix of its
+//! message, so an incomplete message can be recognized.
 
 mod encode;
 mod header;
@@ -26,7 +26,7 @@ pub const PROGRAM_NFS_ACL: u32 = 100_227;
 /// First program number of the transient range, from which clients choose numbers for
 /// NFSv4 callbacks (RFC 5531, 8.3).
 pub const PROGRAM_TRANSIENT_FIRST: u32 = 0x4000_0000;
-/// The last of the transient range.
+/// Last program number of the transient range.
 pub const PROGRAM_TRANSIENT_LAST: u32 = 0x5fff_ffff;
 
 /// The transaction id that matches a reply with its call.

@@ -1,5 +1,5 @@
-//! The port mapper, version 2 (RFC 1833, 3): it knows the ports of a server's programs. The one rule: only GETPORT is
-//! needed, so only GETPORT is here.
+//! The port mapper, version 2 (RFC 1833, 3), which maps a server's programs to ports. The one rule: only GETPORT is
+//! needed, so only GETPORT is implemented.
 
 use crate::{Cursor, ParseError, XdrWriter};
 
@@ -9,17 +9,17 @@ pub const PORTMAP_PORT: u16 = 111;
 pub const PORTMAP_VERSION: u32 = 2;
 /// The procedure GETPORT.
 pub const PORTMAP_GETPORT: u32 = 3;
-/// TCP, as `prot` of a mapping.
+/// TCP, as the `prot` of a mapping.
 pub const PORTMAP_TCP: u32 = 6;
 
-/// `mapping`: a program on a port. In a GETPORT call the port is 0.
+/// `mapping`: a program and its port. In a GETPORT call the port is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortMapping {
     /// The program.
     pub program: u32,
     /// Its version.
     pub version: u32,
-    /// The transport protocol's IP number.
+    /// The IP protocol number of the transport.
     pub protocol: u32,
     /// The port.
     pub port: u32,
@@ -51,7 +51,7 @@ impl PortMapping {
 /// Parses the results of GETPORT; `None` if the program is not registered.
 ///
 /// # Errors
-/// Truncated, or a number that is no port.
+/// Truncated, or not a valid port number.
 pub fn parse_port(cur: &mut Cursor<'_>) -> Result<Option<u16>, ParseError> {
     let port = cur.count(u16::MAX.into(), "a port has 16 bits")?;
     Ok((port > 0).then_some(port as u16))

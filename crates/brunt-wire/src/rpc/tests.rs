@@ -6,9 +6,8 @@ fn call_bytes() -> &'static [u8] {
     &include_bytes!("../../testdata/mount-null-call.frame")[66..]
 }
 
-/// A real call's header, field by field.
 #[test]
-fn real_call() {
+fn a_real_calls_header_is_parsed_field_by_field() {
     let mark = RecordMark::from_bytes(*call_bytes().first_chunk().unwrap());
     assert_eq!(
         mark,
@@ -40,9 +39,9 @@ fn real_call() {
     assert_eq!(credentials, call.credentials.body);
 }
 
-/// Packets of other protocols that parse as calls are told from calls.
+/// Packets of other protocols that parse as calls are distinguished from calls.
 #[test]
-fn calls_are_credible() {
+fn packets_of_other_protocols_are_not_taken_for_calls() {
     let check = |words: &[u32], expected| {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
         let Ok(RpcMessage::Call(call)) = parse(&bytes) else {
@@ -54,10 +53,10 @@ fn calls_are_credible() {
     check(&null, true);
     let getattr = [1, 0, 2, PROGRAM_NFS, 3, 1, 0, 0, 0, 0, 4, 7];
     check(&getattr, true);
-    // The first message of a session of RPCSEC_GSS: a token as NULL's argument.
+    // The first message of an RPCSEC_GSS session: a token as NULL's argument.
     let init = [1, 0, 2, PROGRAM_NFS, 4, 0, 6, 4, 1, 0, 0, 4, 7];
     check(&init, true);
-    // A client's first packet of NTP: stratum 0, a dispersion of 2, the reference "INIT", and its clock.
+    // A client's first NTP packet: stratum 0, a dispersion of 2, the reference "INIT", and its clock.
     let ntp = [
         0xe300_06e8,
         0,
@@ -73,7 +72,7 @@ fn calls_are_credible() {
         0x5ce9_9661,
     ];
     check(&ntp, false);
-    // A discovery response of CAPWAP.
+    // A CAPWAP discovery response.
     let capwap = [
         0x0010_8200,
         0,
@@ -92,7 +91,6 @@ fn calls_are_credible() {
     check(&capwap, false);
 }
 
-/// Every kind of reply, and the offset of its results.
 #[test]
 fn every_kind_of_reply_has_the_offset_of_its_results() {
     let check = |words: &[u32], status, body_at| {
@@ -146,7 +144,7 @@ fn other_data_is_malformed_and_a_cut_call_is_incomplete() {
     check(28, 401);
 }
 
-/// A header restored from its layout equals the parsed header, also with a verifier.
+/// A header restored from its layout equals the parsed header, with or without a verifier.
 #[test]
 fn a_header_restored_from_its_layout_equals_the_parsed_one() {
     let check = |bytes: &[u8]| {

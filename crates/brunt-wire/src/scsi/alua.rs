@@ -34,7 +34,7 @@ impl AccessState {
             0x1 => Some(AccessState::ActiveNonOptimized),
             0x2 => Some(AccessState::Standby),
             0x3 => Some(AccessState::Unavailable),
-            // Applies to a port, whose relative identifier is its group's number.
+            // Applies to a port, whose relative identifier equals its group's number.
             0xe => Some(AccessState::Offline),
             _ => None,
         }
@@ -43,7 +43,7 @@ impl AccessState {
 
 /// T_SUP, O_SUP, U_SUP, S_SUP, AN_SUP and AO_SUP: all states but LBA dependent.
 const STATES_SUPPORTED: u8 = 0xcf;
-/// PREF: the group is preferred, whatever its state.
+/// PREF: the group is preferred, regardless of its state.
 const PREFERRED: u8 = 0x80;
 
 /// Why a group is in its state (SPC-4, table 298).
@@ -65,14 +65,14 @@ pub struct PortGroup {
     pub id: u16,
     /// The group's state.
     pub state: AccessState,
-    /// PREF: initiators should use it where they can.
+    /// PREF: initiators should use the group where possible.
     pub preferred: bool,
-    /// Why it is in its state.
+    /// Why the group is in its state.
     pub status: StatusCode,
 }
 
 impl PortGroup {
-    /// A group with this initial state.
+    /// Creates a group with this initial state.
     pub const fn new(id: u16, state: AccessState) -> PortGroup {
         PortGroup {
             id,
@@ -130,9 +130,9 @@ pub fn parse_set(list: &[u8]) -> Option<Vec<(u16, u8)>> {
 mod tests {
     use super::*;
 
-    /// Matches sg_rtpg's decoding: two groups of one port.
+    /// Matches sg_rtpg's decoding: two groups of one port each.
     #[test]
-    fn report_of_two_groups() {
+    fn a_report_of_two_groups_matches_sg_rtpg() {
         let groups = [
             PortGroup {
                 preferred: true,

@@ -1,12 +1,12 @@
-//! Command descriptor blocks: the fields that the commands of a direct-access device share. The
-//! device server calls it for every command, so nothing here allocates. The one rule: a CDB is
-//! padded to 16 bytes once, and fields are read only from there.
+//! Command descriptor blocks: the fields shared by the commands of a direct-access device. The device server calls it
+//! for every command, so nothing here allocates. The one rule: a CDB is padded to 16 bytes once, and fields are read
+//! only from there.
 
 /// A CDB, padded with zeros.
 pub type Cdb = [u8; 16];
 
-/// Pads (or truncates) a CDB from the transport. No supported command is longer than 16 bytes,
-/// so nothing that matters is lost.
+/// Pads (or truncates) a CDB from the transport. No supported command is longer than 16 bytes, so nothing relevant is
+/// lost.
 #[inline]
 pub fn pad(bytes: &[u8]) -> Cdb {
     if let Some(first) = bytes.first_chunk::<16>() {
@@ -145,7 +145,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Decodes the fields by the opcode's group.
+    /// Decodes the fields according to the opcode's group.
     #[inline]
     pub fn decode(cdb: &Cdb) -> Transfer {
         let (lba, blocks) = match cdb[0] >> 5 {
@@ -178,8 +178,8 @@ impl Transfer {
     }
 }
 
-/// The allocation or parameter list length of a command's CDB, whose position depends on the group:
-/// byte 4 of 6-byte ones (two bytes from byte 3 for INQUIRY), then bytes 7-8, 6-9, 10-13.
+/// The allocation or parameter list length of a CDB, whose position depends on the group: byte 4 of 6-byte CDBs (two
+/// bytes from byte 3 for INQUIRY), then bytes 7-8, 6-9, 10-13.
 pub fn list_length(cdb: &Cdb) -> u32 {
     match (cdb[0], cdb[0] >> 5) {
         (op::INQUIRY, _) => u32::from(be16(cdb, 3)),
@@ -194,9 +194,9 @@ pub fn list_length(cdb: &Cdb) -> u32 {
 mod tests {
     use super::*;
 
-    /// Each group's fields are where SBC-3 puts them.
+    /// Each group's fields are at the offsets that SBC-3 defines.
     #[test]
-    fn transfers() {
+    fn fields_of_each_group_are_at_the_standards_offsets() {
         let check = |bytes: &[u8], lba, blocks, protect, fua| {
             let t = Transfer::decode(&pad(bytes));
             assert_eq!(
@@ -230,7 +230,6 @@ mod tests {
         );
     }
 
-    /// A CDB truncated anywhere is decoded without a panic.
     #[test]
     fn a_truncated_cdb_is_decoded_without_a_panic() {
         for opcode in 0..=255u8 {

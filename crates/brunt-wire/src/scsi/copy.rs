@@ -4,11 +4,11 @@
 use super::cdb::{be16, be32, be64, op};
 use super::sense::{Sense, key};
 
-/// Maximum targets in one list. RECEIVE COPY RESULTS reports this limit and the following ones.
+/// Maximum number of targets in one list. RECEIVE COPY RESULTS reports this limit and the following ones.
 pub const TARGETS_MAX: u16 = 8;
-/// Maximum segment descriptors in one list.
+/// Maximum number of segment descriptors in one list.
 pub const SEGMENTS_MAX: u16 = 64;
-/// Maximum bytes of both descriptor lists together: 8 * 32 + 64 * 28.
+/// Maximum total bytes of both descriptor lists: 8 * 32 + 64 * 28.
 pub const LIST_BYTES_MAX: u32 = 2048;
 /// Maximum bytes per segment.
 pub const SEGMENT_BYTES_MAX: u32 = 256 << 20;
@@ -24,10 +24,10 @@ const HEADER_BYTES: usize = 16;
 /// An identification descriptor of a logical unit (E4h).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyTarget {
-    /// CODE SET, ASSOCIATION and DESIGNATOR TYPE, and the designator, as in VPD page 83h: two bytes,
-    /// a reserved one, the length, the designator.
+    /// CODE SET, ASSOCIATION and DESIGNATOR TYPE, and the designator, as in VPD page 83h: two bytes, a reserved byte,
+    /// the length, the designator.
     pub designator: Vec<u8>,
-    /// Block length that the initiator assumes, in bytes.
+    /// The block length that the initiator assumes, in bytes.
     pub block_bytes: u32,
 }
 
@@ -52,9 +52,9 @@ pub enum CopyAmount {
 /// A block-to-block segment (02h or 0Ah).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopySegment {
-    /// Index in the targets.
+    /// Index into the targets.
     pub source: u16,
-    /// Index in the targets.
+    /// Index into the targets.
     pub destination: u16,
     /// The amount of data.
     pub amount: CopyAmount,
@@ -67,7 +67,7 @@ pub struct CopySegment {
 /// A parameter list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyList {
-    /// LIST IDENTIFIER; `None` if LIST ID USAGE specifies that there is none.
+    /// LIST IDENTIFIER; `None` if LIST ID USAGE specifies that the list has none.
     pub id: Option<u8>,
     /// In list order.
     pub targets: Vec<CopyTarget>,
@@ -89,7 +89,7 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
     if list.len() < HEADER_BYTES {
         return Err(PARAMETER_LIST_LENGTH_ERROR);
     }
-    // LIST ID USAGE 11b: no identifier, and the field is zero.
+    // LIST ID USAGE 11b: no identifier; the field must be zero.
     let id = match list[1] >> 3 & 3 {
         3 if list[0] != 0 => return Err(illegal(0x26, 0x00, 0)),
         3 => None,
@@ -134,7 +134,7 @@ fn parse_targets(descriptors: &[u8], start: usize) -> Result<Vec<CopyTarget>, Se
         if targets.len() == usize::from(TARGETS_MAX) {
             return Err(illegal(0x26, 0x06, place));
         }
-        // Block devices only. LU ID TYPE and NUL, above the type, are obsolete since SPC-4.
+        // Block devices only. LU ID TYPE and NUL, above the type, have been obsolete since SPC-4.
         if d[1] & 0x1f != 0 {
             return Err(illegal(0x26, 0x00, place + 1));
         }
@@ -215,7 +215,7 @@ pub fn operating_parameters() -> Vec<u8> {
 pub fn copy_status(failed: bool, segments: u16, bytes: u64) -> Vec<u8> {
     let mut out = vec![0, 0, 0, 8, if failed { 0x02 } else { 0x01 }];
     out.extend_from_slice(&segments.to_be_bytes());
-    // Units of 1 MiB if the bytes exceed 32 bits (SPC-4, table 256).
+    // Units of 1 MiB if the byte count exceeds 32 bits (SPC-4, table 256).
     let (units, count) = match u32::try_from(bytes) {
         Ok(bytes) => (0, bytes),
         Err(_) => (2, u32::try_from(bytes >> 20).unwrap_or(u32::MAX)),
@@ -341,7 +341,7 @@ mod tests {
         check(changed(15, 1), 0x26, 0x0b);
     }
 
-    /// Replies contain their own length, and the VPD descriptors add up to it.
+    /// Replies contain their own length, and the lengths of the VPD descriptors add up to it.
     #[test]
     fn replies_contain_their_own_length() {
         let parameters = operating_parameters();

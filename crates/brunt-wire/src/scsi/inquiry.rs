@@ -1,6 +1,5 @@
-//! INQUIRY data, standard and vital product data (SPC-4, 6.6 and 7.8; SBC-3, 6.6), REPORT LUNS,
-//! READ CAPACITY: a device's description of itself. Built by the device server; the initiator also
-//! parses `Capacity` and the standard data.
+//! INQUIRY data, standard and vital product data (SPC-4, 6.6 and 7.8; SBC-3, 6.6), REPORT LUNS, READ CAPACITY: a
+//! device's self-description. Built by the device server; the initiator also parses `Capacity` and the standard data.
 
 use super::cdb::{be32, be64};
 
@@ -16,7 +15,7 @@ pub mod page {
     pub const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 }
 
-/// Claimed version descriptors (SPC-4, table 144): SAM-5, SPC-4, SBC-3, iSCSI, without claiming a version of each.
+/// Claimed version descriptors (SPC-4, table 144): SAM-5, SPC-4, SBC-3 and iSCSI, each without a specific revision.
 const VERSIONS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, 0x0960];
 
 /// The standard INQUIRY data of a direct-access device.
@@ -32,7 +31,7 @@ pub struct Standard<'a> {
     pub removable: bool,
     /// 3PC.
     pub third_party_copy: bool,
-    /// Who may change the access state of target port groups: bits 1 and 0 are TPGS.
+    /// TPGS, bits 1 and 0: who may change the access state of target port groups.
     pub tpgs: u8,
 }
 
@@ -103,7 +102,7 @@ pub struct DeviceIdentification<'a> {
     pub uuid: Option<[u8; 16]>,
     /// iSCSI name of the target; empty if none.
     pub target_name: &'a str,
-    /// Relative target port identifier, and portal group tag, of the port that received the command.
+    /// Relative target port identifier and target port group of the port that received the command.
     pub target_port: u16,
     /// Whether to report its target port group.
     pub alua: bool,
@@ -146,7 +145,7 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
         descriptor(0x51, 0x95, &[0, 0, high, low]);
     }
     if !identity.target_name.is_empty() {
-        // A designator's length has one byte, so names are truncated to the longest iSCSI name, 223 bytes.
+        // A designator's length field has one byte, so names are truncated to the longest iSCSI name, 223 bytes.
         let mut name = identity.target_name;
         while name.len() > NAME_BYTES_MAX {
             name = name
@@ -171,14 +170,14 @@ pub fn uuid_designator(uuid: [u8; 16]) -> [u8; 18] {
     designator
 }
 
-/// UTF-8, terminated by at least one zero, padded to a multiple of four (SPC-4, 7.8.6.11).
+/// UTF-8, terminated by at least one zero byte, padded to a multiple of four (SPC-4, 7.8.6.11).
 fn name_string(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
     bytes
 }
 
-/// Body of the block limits page (SBC-3, 6.6.4, with SBC-4's atomic limits). All in blocks.
+/// Body of the block limits page (SBC-3, 6.6.4, with SBC-4's atomic limits). All limits are in blocks.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)] // the standard's own names
 pub struct BlockLimits {
@@ -196,7 +195,7 @@ pub struct BlockLimits {
     pub atomic_granularity: u32,
     pub maximum_atomic_with_boundary: u32,
     pub maximum_atomic_boundary: u32,
-    /// WSNZ: WRITE SAME of zero blocks is refused.
+    /// WSNZ: WRITE SAME of zero blocks is rejected.
     pub write_same_non_zero: bool,
 }
 
@@ -237,10 +236,10 @@ impl BlockLimits {
     }
 }
 
-/// Body of the block device characteristics page. `erases`: SANITIZE can erase, and reads succeed
-/// afterwards (WABEREQ and WACEREQ 01b).
+/// Body of the block device characteristics page. `erases`: SANITIZE can erase, and reads succeed afterwards (WABEREQ
+/// and WACEREQ 01b).
 pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
-    // Medium rotation rate: 1 for a non-rotating medium, otherwise 7200 revolutions per minute.
+    // Medium rotation rate: 1 for a non-rotating medium, otherwise 7200 rpm.
     let rate: u16 = if rotational { 7200 } else { 1 };
     let mut out = rate.to_be_bytes().to_vec();
     out.extend_from_slice(&[0, if erases { 0x50 } else { 0 }]);
@@ -248,8 +247,8 @@ pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
     out
 }
 
-/// Body of the logical block provisioning page: the commands that unmap, whether unmapped
-/// blocks read as zeros, thin or full.
+/// Body of the logical block provisioning page: which commands unmap, whether unmapped blocks read as zeros, thin or
+/// full.
 pub fn provisioning(thin: bool) -> Vec<u8> {
     // LBPU, LBPWS, LBPWS10, LBPRZ 001b; provisioning type 2 (thin) or 1 (resource, "full" is 0).
     if thin {
@@ -273,7 +272,7 @@ pub fn report_luns(luns: impl Iterator<Item = [u8; 8]>) -> Vec<u8> {
 /// The result of READ CAPACITY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Address of the last block.
+    /// LBA of the last block.
     pub last_lba: u64,
     /// Block size in bytes.
     pub block_bytes: u32,
@@ -286,7 +285,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Encodes READ CAPACITY(10) data: all ones if the address exceeds 32 bits.
+    /// Encodes READ CAPACITY(10) data: all ones if the last LBA exceeds 32 bits.
     pub fn encode_10(&self) -> [u8; 8] {
         let mut out = [0; 8];
         let last = u32::try_from(self.last_lba).unwrap_or(u32::MAX);
@@ -361,9 +360,9 @@ mod tests {
         );
     }
 
-    /// Designators add up to the page's length, and each has a length that its type allows.
+    /// The designators fill the page exactly, and each has a length that its type allows.
     #[test]
-    fn designators() {
+    fn designators_fill_the_page() {
         let body = device_identification(&DeviceIdentification {
             vendor: "BRUNT",
             serial: "0001",
@@ -421,9 +420,9 @@ mod tests {
         }
     }
 
-    /// A capacity survives a round trip, and short data is refused.
+    /// A capacity survives a round trip, and short data is rejected.
     #[test]
-    fn capacity() {
+    fn a_capacity_survives_a_round_trip() {
         let capacity = Capacity {
             last_lba: 1 << 40,
             block_bytes: 4096,

@@ -4,7 +4,7 @@
 use super::cdb::{be16, be32};
 use super::sense::{Sense, key};
 
-/// The settings that MODE SELECT can change; the pages also show fixed values.
+/// The settings that MODE SELECT can change; the pages also contain fixed values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSettings {
     /// WCE: a write may complete before it is on stable storage.
@@ -60,7 +60,8 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &ModeSettings, changeable: b
                 0
             };
             if !changeable {
-                // Queue algorithm modifier 1: commands may be reordered. No log pages: GLTSD.
+                // Queue algorithm modifier 1: commands may be reordered. GLTSD: there are no log
+                // pages.
                 page[2] |= 0x02;
                 page[3] = 0x10;
             }
@@ -70,7 +71,7 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &ModeSettings, changeable: b
     }
 }
 
-/// The pages for `code` and `subpage`; `None` if there is no such page.
+/// The pages for `code` and `subpage`; `None` if the page doesn't exist.
 pub fn pages(
     code: u8,
     subpage: u8,
@@ -166,7 +167,7 @@ pub fn parse_select(
         return Err(list_length_error());
     }
     // The mode data length is reserved here; the medium type and the device-specific byte (whose
-    // write protection cannot be selected) must be accepted as MODE SENSE returned them.
+    // write protect bit cannot be changed) must be accepted as MODE SENSE returned them.
     let medium_type_at = if ten { 2 } else { 1 };
     if list[medium_type_at] != 0 {
         return Err(bad_field(medium_type_at));
@@ -272,9 +273,9 @@ mod tests {
         list
     }
 
-    /// MODE SENSE data can be selected again, and changeable bits take effect.
+    /// MODE SENSE data is accepted by MODE SELECT, and changeable bits take effect.
     #[test]
-    fn sense_then_select() {
+    fn mode_sense_data_is_accepted_by_mode_select() {
         for ten in [false, true] {
             let at = if ten { 16 } else { 12 };
             assert_eq!(
@@ -318,9 +319,9 @@ mod tests {
         }
     }
 
-    /// The changeable bits are those that MODE SELECT accepts; unknown pages are refused.
+    /// The changeable bits are those that MODE SELECT accepts; unknown pages are rejected.
     #[test]
-    fn page_forms() {
+    fn changeable_bits_are_those_that_mode_select_accepts() {
         let changeable = pages(CACHING, 0, &NOW, PageControl::Changeable).unwrap();
         assert_eq!((changeable.len(), changeable[2]), (20, 0x04));
         assert_eq!(pages(0x01, 0, &NOW, PageControl::Current), None);

@@ -1,5 +1,5 @@
-//! The table of supported commands. REPORT SUPPORTED OPERATION CODES returns it and the device
-//! server checks reservations with it, so the two cannot disagree.
+//! The table of supported commands. REPORT SUPPORTED OPERATION CODES returns it and the device server checks
+//! reservations against it, so the two cannot disagree.
 
 use super::cdb::op;
 
@@ -43,7 +43,7 @@ pub struct CommandDescriptor {
     pub service_action: Option<u8>,
     /// Its name in the standard.
     pub name: &'static str,
-    /// The bits of the CDB that are evaluated; the first byte is the code, and the length is the CDB's.
+    /// The bits of the CDB that are evaluated; the first byte is the opcode, and the length is the CDB's.
     pub usage: &'static [u8],
     /// Whether another initiator's reservation allows it.
     pub access: Access,
@@ -91,7 +91,7 @@ const fn action(
 }
 
 const F: u8 = 0xff;
-/// Control byte: NACA is not supported, the rest is obsolete or vendor-specific.
+/// Control byte: NACA is not supported; the rest is obsolete or vendor-specific.
 const C: u8 = 0x00;
 /// Ordinary commands complete within seconds; those that access much of the medium take longer.
 const SHORT: (u32, u32) = (1, 30);
@@ -101,7 +101,7 @@ const ERASE: (u32, u32) = (60, 36_000);
 use Access::{Always, Own, Persistent, Read, Write};
 use Which::{All, Thin};
 
-/// All commands, in order of code and service action.
+/// All commands, ordered by opcode and service action.
 #[rustfmt::skip]
 pub const OPCODES: &[CommandDescriptor] = &[
     row("TEST UNIT READY", &[op::TEST_UNIT_READY, 0, 0, 0, 0, C], Persistent, All, SHORT),
@@ -172,17 +172,17 @@ pub const OPCODES: &[CommandDescriptor] = &[
     row("READ DEFECT DATA(12)", &[op::READ_DEFECT_DATA_12, 0x1f, 0, 0, 0, 0, F, F, F, F, 0, C], Read, All, SHORT),
 ];
 
-/// The result of a table lookup for a code and service action, on a logical unit with certain features.
+/// The result of looking up an opcode and service action for a logical unit with certain features.
 pub enum Lookup {
     /// The matching row.
     Found(&'static CommandDescriptor),
-    /// The code is known, but this service action is not.
+    /// The opcode is known, but this service action is not.
     NoSuchAction,
-    /// The code is unknown.
+    /// The opcode is unknown.
     NoSuchCode,
 }
 
-/// Looks up the row of a CDB.
+/// Looks up the row for a CDB.
 pub fn lookup(cdb: &[u8; 16], has: impl Fn(Which) -> bool) -> Lookup {
     let mut known = false;
     for row in OPCODES
@@ -243,9 +243,9 @@ mod tests {
     use super::*;
     use crate::scsi::cdb;
 
-    /// Rows are in order, unique, and have the length of their group.
+    /// Rows are ordered, unique, and as long as their group's CDBs.
     #[test]
-    fn table_is_sound() {
+    fn rows_are_ordered_unique_and_as_long_as_their_group() {
         for pair in OPCODES.windows(2) {
             let id = |row: &CommandDescriptor| (row.opcode, row.service_action);
             assert!(
@@ -265,9 +265,9 @@ mod tests {
         }
     }
 
-    /// Every row is found by its own usage map, and reports have the lengths they state.
+    /// Every row is found by its own usage map, and reports have the lengths that they state.
     #[test]
-    fn lookups_and_reports() {
+    fn every_row_is_found_by_its_usage_map() {
         for row in OPCODES {
             let mut cdb = cdb::pad(row.usage);
             cdb[1] = row.service_action.unwrap_or(0);

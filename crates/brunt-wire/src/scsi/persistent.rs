@@ -27,7 +27,7 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    /// Converts from the code; `None` for obsolete and reserved ones.
+    /// Converts from the code; `None` for obsolete and reserved codes.
     pub fn from_code(code: u8) -> Option<ReservationType> {
         ReservationType::ALL
             .into_iter()
@@ -66,7 +66,7 @@ pub mod out {
 /// The TransportID of an iSCSI initiator port; `name` is `iqn…,i,0x<ISID>`.
 pub fn transport_id(name: &str) -> Vec<u8> {
     let mut body = name.as_bytes().to_vec();
-    // Null-terminated, a multiple of four, at least 20.
+    // Null-terminated, padded to a multiple of four, at least 20 bytes.
     body.resize((body.len() + 1).next_multiple_of(4).max(20), 0);
     let mut out = vec![0x45, 0];
     out.extend_from_slice(&(body.len() as u16).to_be_bytes());
@@ -74,11 +74,11 @@ pub fn transport_id(name: &str) -> Vec<u8> {
     out
 }
 
-/// iSCSI names have at most 223 bytes, followed by `,i,0x`, 12 digits, a zero and padding.
+/// iSCSI names have at most 223 bytes, followed by `,i,0x`, 12 digits, a zero byte and padding.
 const TRANSPORT_NAME_BYTES_MAX: usize = 223 + 17 + 4;
 
 /// Parses the first TransportID in `bytes`: the initiator port's name and the TransportID's length.
-/// `None` if it isn't that of an iSCSI initiator port.
+/// `None` if it doesn't identify an iSCSI initiator port.
 pub fn parse_transport_id(bytes: &[u8]) -> Option<(&str, usize)> {
     // Format 01b (port name) of protocol 5.
     if *bytes.first()? != 0x45 {
@@ -101,7 +101,7 @@ pub struct OutList {
     pub key: u64,
     /// SERVICE ACTION RESERVATION KEY.
     pub service_action_key: u64,
-    /// Further initiator ports to register (SPEC_I_PT), or the port to move the reservation to.
+    /// Additional initiator ports to register (SPEC_I_PT), or the port to move the reservation to.
     pub ports: Vec<String>,
     /// SPEC_I_PT.
     pub spec_i_pt: bool,
@@ -115,7 +115,7 @@ pub struct OutList {
     pub target_port: u16,
 }
 
-/// Maximum length of a parameter list, which limits the number of ports in it.
+/// Maximum length of a parameter list, which bounds the number of ports in it.
 pub const OUT_LIST_BYTES_MAX: u32 = 16 << 10;
 
 /// Parses a parameter list for `action`.
@@ -202,8 +202,8 @@ pub fn read_reservation(generation: u32, held: Option<(u64, ReservationType)>) -
 
 /// The REPORT CAPABILITIES data.
 pub fn report_capabilities(aptpl_possible: bool, aptpl_active: bool) -> Vec<u8> {
-    // CRH, SIP_C, ATP_C, PTPL_C; TMV, ALLOW COMMANDS 001b (TEST UNIT READY always), PTPL_A.
-    // The type mask: all six.
+    // CRH, SIP_C, ATP_C, PTPL_C; TMV, ALLOW COMMANDS 001b (TEST UNIT READY always), PTPL_A. The
+    // type mask contains all six types.
     vec![
         0,
         8,
@@ -219,9 +219,9 @@ pub fn report_capabilities(aptpl_possible: bool, aptpl_active: bool) -> Vec<u8> 
 /// One registration in READ FULL STATUS.
 #[derive(Clone, Debug)]
 pub struct FullStatus<'a> {
-    /// Its key.
+    /// Its reservation key.
     pub key: u64,
-    /// The type of the reservation that it holds, if any.
+    /// The type of the reservation it holds, if any.
     pub holder: Option<ReservationType>,
     /// ALL_TG_PT.
     pub all_target_ports: bool,
@@ -267,7 +267,7 @@ mod tests {
 
     /// A TransportID of any length survives a round trip.
     #[test]
-    fn transport_ids() {
+    fn transport_ids_survive_a_round_trip() {
         for name in ["a,i,0x1", PORT, "iqn.2026-11.io.brunt:h,i,0x00023d00000"] {
             let id = transport_id(name);
             assert_eq!(id.len() % 4, 0);
@@ -279,9 +279,9 @@ mod tests {
         assert_eq!(parse_transport_id(&[0x05; 24]), None);
     }
 
-    /// Lists with ports are parsed, and are a length error when cut anywhere.
+    /// Lists with ports are parsed; a list cut anywhere is a length error.
     #[test]
-    fn out_lists() {
+    fn out_lists_cut_anywhere_are_length_errors() {
         let list = register(&[PORT, PORT]);
         let parsed = parse_out(out::REGISTER, &list).unwrap();
         assert_eq!(
@@ -302,9 +302,8 @@ mod tests {
         assert!(parse_out(out::RESERVE, &plain).unwrap().ports.is_empty());
     }
 
-    /// REGISTER AND MOVE names one port.
     #[test]
-    fn register_and_move() {
+    fn register_and_move_specifies_one_port() {
         let mut list = vec![0; 24];
         list[17] = 0x03;
         list[19] = 7;
@@ -321,7 +320,6 @@ mod tests {
         }
     }
 
-    /// Replies contain their own length.
     #[test]
     fn replies_contain_their_own_length() {
         assert_eq!(read_keys(1, [2, 3].into_iter()).len(), 24);

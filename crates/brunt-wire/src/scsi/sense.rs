@@ -1,4 +1,4 @@
-//! Status and sense data (SAM-5 5.3, SPC-4 4.5), by which a device reports errors.
+//! Status and sense data (SAM-5 5.3, SPC-4 4.5), with which a device reports errors.
 
 /// SCSI status codes (SAM-5, 5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +78,12 @@ pub struct Sense {
     pub information: Option<u64>,
     /// The three sense-key-specific bytes, including the valid bit.
     pub specific: Option<[u8; 3]>,
-    /// Whether the error is deferred, from an earlier command.
+    /// Whether the error is deferred, that is, caused by an earlier command.
     pub deferred: bool,
 }
 
 impl Sense {
-    /// Sense without further detail.
+    /// Sense data without further detail.
     pub const fn new(key: u8, asc: u8, ascq: u8) -> Sense {
         Sense {
             key,
@@ -102,7 +102,7 @@ impl Sense {
     }
 
     /// Adds a pointer to byte `byte` of the CDB (or of the parameter list) and, if given, to the
-    /// highest wrong bit there (SPC-4, 4.5.2.4.2).
+    /// most significant bit in error (SPC-4, 4.5.2.4.2).
     pub const fn with_field(mut self, in_cdb: bool, byte: u16, bit: Option<u8>) -> Sense {
         let mut head = 0x80; // SKSV
         if in_cdb {
@@ -117,7 +117,7 @@ impl Sense {
     }
 
     /// Encodes fixed format, 18 bytes (SPC-4, 4.5.3). An information field beyond 32 bits does not
-    /// fit and is left out, with its valid bit cleared; descriptor format exists for that.
+    /// fit: it is omitted and its valid bit is cleared. Descriptor format has room for it.
     pub fn to_fixed(&self) -> [u8; 18] {
         let mut bytes = [0; 18];
         bytes[0] = if self.deferred { 0x71 } else { 0x70 };
@@ -250,9 +250,8 @@ impl std::fmt::Display for Sense {
 mod tests {
     use super::*;
 
-    /// Both formats survive a round trip.
     #[test]
-    fn round_trip() {
+    fn both_formats_survive_a_round_trip() {
         let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0)
             .with_information(0x1234)
             .with_field(true, 2, Some(7));
@@ -262,7 +261,6 @@ mod tests {
         assert_eq!(Sense::parse(&far.to_fixed()).unwrap().information, None);
     }
 
-    /// Truncated sense never panics.
     #[test]
     fn truncated_sense_never_panics() {
         let sense = Sense::new(key::MISCOMPARE, 0x1d, 0)

@@ -1,21 +1,21 @@
 //! The names of a logical unit in its device identification page (SPC-4, 7.8.6; UUIDs are new in SPC-5).
 //!
-//! The one rule: a name counts as unique only if its format has a registered authority in it, and the authority is
-//! filled in. Other names may be those of another unit on another machine.
+//! The one rule: a name counts as unique only if its format contains a registered authority and that field is filled
+//! in. Other names may belong to a different unit on another machine.
 
 use std::fmt::Write;
 
-/// What a logical unit is called, over any path.
+/// The names of a logical unit, the same over all paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitNames {
     /// Globally unique names, such as `naa.6…`.
     pub unique: Vec<String>,
-    /// Names that only its vendor or its machine keeps apart, such as `naa.3…` or `t10.IET 00010001`.
+    /// Names that are unique only within a vendor or machine, such as `naa.3…` or `t10.IET 00010001`.
     pub local: Vec<String>,
 }
 
 impl UnitNames {
-    /// The names in a page, with its header. What follows a truncated or invalid descriptor is ignored.
+    /// Parses the names in a page, including its header. Anything after a truncated or invalid descriptor is ignored.
     pub fn parse(page: &[u8]) -> UnitNames {
         let mut names = UnitNames::default();
         let mut rest = page.get(4..).unwrap_or_default();
@@ -29,13 +29,13 @@ impl UnitNames {
     }
 
     fn add(&mut self, kind: u8, value: &[u8]) {
-        // ASSOCIATION 0, the logical unit, and the designator type.
+        // ASSOCIATION 0 (the logical unit) and the designator type.
         let (name, is_unique) = match (kind & 0x3f, value.len()) {
             (0x01, 9..) => (format!("t10.{}", text(value)), false),
             (0x02, 8 | 12 | 16) => (format!("eui.{}", hex(value)), is_assigned_eui(value)),
             (0x03, 8 | 16) => (format!("naa.{}", hex(value)), is_registered_naa(value)),
             (0x0a, 18) => (format!("uuid.{}", hex(value)), !is_zero(&value[2..])),
-            // The same names as text.
+            // The same names as strings.
             (0x08, _) => {
                 let name = text(value).to_ascii_lowercase();
                 let is_unique = match name.split_once('.') {
@@ -61,22 +61,22 @@ impl UnitNames {
 }
 
 /// Whether an NAA name (SPC-4, 7.8.6.6) has an authority: IEEE extended (2), registered (5) or registered extended (6).
-/// Type 3 is assigned locally, and some bridges and emulators leave out the OUI.
+/// Type 3 is assigned locally, and some bridges and emulators leave the OUI empty.
 fn is_registered_naa(value: &[u8]) -> bool {
     let [first, second, third, fourth, fifth, ..] = *value else {
         return false;
     };
     match (first >> 4, value.len()) {
-        // After 12 bits of the vendor's, the 24 bits of the OUI.
+        // The 24 bits of the OUI follow 12 vendor-specific bits.
         (2, 8) => [third, fourth, fifth] != [0; 3],
-        // After the type's 4 bits.
+        // After the 4 bits of the type.
         (5, 8) | (6, 16) => [first & 0x0f, second, third] != [0; 3] || fourth >> 4 != 0,
         _ => false,
     }
 }
 
-/// Whether an EUI-64 (SPC-4, 7.8.6.5) has an OUI: the first three bytes, or, in the form of 16 bytes, those after 8 of
-/// the vendor's.
+/// Whether an EUI-64 (SPC-4, 7.8.6.5) has an OUI: the first three bytes or, in the 16-byte format, those after the
+/// 8-byte vendor-specific extension.
 fn is_assigned_eui(value: &[u8]) -> bool {
     let at = match value.len() {
         8 | 12 => 0,
@@ -97,7 +97,7 @@ fn hex(value: &[u8]) -> String {
     })
 }
 
-/// The bytes of hexadecimal digits.
+/// Parses hexadecimal digits.
 fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     pairs
@@ -118,8 +118,8 @@ fn text(value: &[u8]) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The serial number in a unit serial number page, with its header; `None` if it is blank. One that is longer than what
-/// was read is truncated.
+/// The serial number in a unit serial number page, including its header; `None` if it is blank. A serial number longer
+/// than the data read is truncated.
 pub fn serial(page: &[u8]) -> Option<String> {
     let [_, _, high, low, rest @ ..] = page else {
         return None;
@@ -129,8 +129,8 @@ pub fn serial(page: &[u8]) -> Option<String> {
     (!serial.is_empty()).then_some(serial)
 }
 
-/// Describes a unit without a unique name, for comparison with others and for people; `None` if nothing identifies it.
-/// Two that are equal may be one unit, or two of machines that use the same names.
+/// Describes a unit without a unique name, for comparison with others and for display; `None` if nothing identifies it.
+/// Units with equal descriptions may be the same, or two on machines that use the same names.
 pub fn likeness(
     vendor: &str,
     product: &str,
@@ -178,9 +178,9 @@ mod tests {
         bytes_of(&digits.replace(' ', "")).unwrap()
     }
 
-    /// Linux's LIO: a registered extended NAA name with the OUI 001405, a T10 name, and names of ports.
+    /// Linux LIO: a registered extended NAA name with the OUI 001405, a T10 name, and port names.
     #[test]
-    fn a_page_of_lio() {
+    fn an_lio_unit_has_a_unique_and_a_local_name() {
         let page = page(&[
             (0x01, 0x03, &bytes("60014054a5b6c7d8e9f0a1b2c3d4e5f6")),
             (
@@ -200,9 +200,9 @@ mod tests {
         check(&page, &["naa.60014054a5b6c7d8e9f0a1b2c3d4e5f6"], &[t10]);
     }
 
-    /// tgt: only names that it gives to the same LUN on every machine.
+    /// tgt: only names that are the same for that LUN on every machine.
     #[test]
-    fn a_page_of_tgt() {
+    fn a_tgt_unit_has_only_local_names() {
         let page = bytes(
             "0083003402010024 4945542020202020 3030303130303031 0000000000000000 \
              0000000000000000 00000000 01030008 3000000100000001",
@@ -212,7 +212,7 @@ mod tests {
 
     /// A SATA disk behind libata: its ATA serial number, a T10 name, and a registered NAA name.
     #[test]
-    fn a_page_of_a_sata_disk() {
+    fn a_sata_disk_has_a_unique_and_a_local_name() {
         let serial = b"     WD-WCC4N0123456";
         let t10 = [
             &b"ATA     "[..],
@@ -251,7 +251,7 @@ mod tests {
             check(&page(&[(1, kind, &bytes(value))]), &[name], &[]);
         }
         check(&page(&[(1, 0x02, &[0; 8]), (1, 0x0a, &[0; 18])]), &[], &[]);
-        // The same name as text.
+        // The same name as a string.
         let both = page(&[
             (1, 0x03, &bytes("50014ee2b5f0a1c3")),
             (3, 0x08, b"naa.50014EE2B5F0A1C3\0\0\0\0"),
@@ -261,7 +261,7 @@ mod tests {
         check(&both, &["naa.50014ee2b5f0a1c3"], &[iqn]);
     }
 
-    /// Names of ports and targets aren't the unit's, and a page may end anywhere.
+    /// Names of ports and targets aren't the unit's, and a page may be truncated anywhere.
     #[test]
     fn truncated_pages_keep_their_first_names() {
         let whole = page(&[
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn serial_numbers() {
+    fn serial_numbers_are_trimmed_and_blank_ones_absent() {
         let page = |body: &[u8]| super::super::inquiry::vpd(0x80, body);
         assert_eq!(serial(&page(b"  beaf11\0")).as_deref(), Some("beaf11"));
         assert_eq!(serial(&page(b"beaf11")[..7]).as_deref(), Some("bea"));

@@ -67,9 +67,8 @@ mod tests {
         assert_eq!(first, Some(UnmapDescriptor { lba: 1, blocks: 9 }));
     }
 
-    /// The status list contains its own length.
     #[test]
-    fn status() {
+    fn the_status_list_contains_its_own_length() {
         let out = lba_status(&[(UnmapDescriptor { lba: 7, blocks: 8 }, 1)]);
         assert_eq!((out.len(), out[3], out[20]), (24, 20, 1));
     }

@@ -1,19 +1,19 @@
-//! Headers of requests and responses. Used by the session and the connection of `brunt-store`.
+//! Headers of requests and responses. Used by the session and connection code in `brunt-store`.
 //!
-//! The rule: a header is parsed without knowing the request; the session decides whether it matches.
+//! The rule: a header is parsed without knowing the request; the session checks whether they match.
 
 use crate::{Cursor, ParseError};
 
-/// Bytes of a header, in either direction.
+/// Size of a header in either direction.
 pub const HEADER_BYTES: usize = 48;
 
 /// SD_FLAG_CMD_*.
 pub mod flag {
     /// The request carries data.
     pub const WRITE: u16 = 0x01;
-    /// The object to create starts as a copy of another.
+    /// Create the object as a copy of another.
     pub const COW: u16 = 0x02;
-    /// Use the server's object cache, if it has one: stable after FLUSH_VDI.
+    /// Use the server's object cache, if any: data is stable after FLUSH_VDI.
     pub const CACHE: u16 = 0x04;
     /// Bypass the object cache.
     pub const DIRECT: u16 = 0x08;
@@ -62,27 +62,27 @@ impl SheepdogOpcode {
     }
 }
 
-/// The subject of a request: the part of the header that depends on the operation.
+/// The target of a request: the part of the header that depends on the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogSubject {
-    /// An object and an offset in it.
+    /// An object and an offset within it.
     Object {
         /// See [`super::data_object`] and [`super::inode_object`].
         object: u64,
-        /// The object that a created object starts as a copy of; 0 means none.
+        /// The object to copy when creating one; 0 means none.
         cow_object: u64,
-        /// Number of replicas of a created object.
+        /// Number of replicas of the created object.
         copies: u8,
-        /// Offset in bytes from the object's start.
+        /// Offset in bytes within the object.
         offset: u32,
     },
-    /// A VDI, identified by its name in the data or by its id.
+    /// A VDI, identified by the name in the data or by its id.
     Vdi {
         /// Size in bytes.
         size_bytes: u64,
         /// RELEASE_VDI: the VDI to release.
         vdi: u32,
-        /// A snapshot's number; 0 means by its tag, or the disk itself.
+        /// A snapshot's number; 0 means identified by its tag, or the disk itself.
         snapshot: u32,
     },
 }
@@ -98,7 +98,7 @@ pub struct SheepdogRequest {
     pub id: u32,
     /// Length of the data that follows (with [`flag::WRITE`]), or that is requested.
     pub data_len: u32,
-    /// The subject.
+    /// The request's target.
     pub subject: SheepdogSubject,
 }
 
@@ -138,10 +138,10 @@ impl SheepdogRequest {
         bytes
     }
 
-    /// Parses a header. The subject of an unknown operation is parsed as an object.
+    /// Parses a header. The target of an unknown operation is parsed as an object.
     ///
     /// # Errors
-    /// It is incomplete, or of another protocol version.
+    /// It is incomplete, or has another protocol version.
     pub fn parse(bytes: &[u8]) -> Result<SheepdogRequest, ParseError> {
         let mut cur = Cursor::new(bytes);
         let header = cur.take(HEADER_BYTES)?;
@@ -194,12 +194,12 @@ pub struct SheepdogResponse {
     pub data_len: u32,
     /// See [`super::result`].
     pub result: u32,
-    /// The VDI that was found: LOCK_VDI and GET_VDI_INFO.
+    /// The VDI found by LOCK_VDI or GET_VDI_INFO.
     pub vdi: u32,
 }
 
 impl SheepdogResponse {
-    /// Parses a header and ignores its version: sheep respond with their own.
+    /// Parses a header. Its version is ignored: sheep respond with their own.
     ///
     /// # Errors
     /// It is incomplete.
@@ -253,9 +253,8 @@ mod tests {
         matches!(parsed, Err(ParseError::Incomplete(HEADER_BYTES)))
     }
 
-    /// Requests survive a round trip, and shorter ones are incomplete.
     #[test]
-    fn requests_survive_a_round_trip_and_shorter_ones_are_incomplete() {
+    fn requests_survive_a_round_trip_and_truncated_ones_are_incomplete() {
         for code in 0..=u8::MAX {
             let opcode = SheepdogOpcode::from_wire(code);
             assert_eq!(opcode.to_wire(), code);
@@ -296,9 +295,8 @@ mod tests {
         ));
     }
 
-    /// The same for responses.
     #[test]
-    fn responses() {
+    fn responses_survive_a_round_trip() {
         let response = SheepdogResponse {
             id: 77,
             data_len: 4096,

@@ -1,17 +1,17 @@
-//! The inode object of a VDI: the properties of the disk, and which VDI wrote each of its data
-//! objects (`struct sd_inode`). Used by the connection of `brunt-store`.
+//! The inode object of a VDI: the properties of the disk, and which VDI wrote each of its data objects
+//! (`struct sd_inode`). Used by the connection code in `brunt-store`.
 //!
-//! The rule: an inode that cannot describe such a disk is malformed; all parsed values
-//! are within the protocol's limits.
+//! The rule: an inode that cannot describe a valid disk is malformed; all parsed values are within the protocol's
+//! limits.
 
 use super::header::{u32_le, u64_le};
 use super::{NAME_BYTES, OBJECTS_MAX, VDI_IDS};
 use crate::{Cursor, Malformed, ParseError};
 
-/// Offset of `data_vdi_id`: 4 bytes per data object, the VDI that wrote it, or 0 if none did. The 4096 bytes
-/// after the fixed fields held the VDI's children before 0.9, and have held the counter of the B-tree since.
+/// Offset of `data_vdi_id`: 4 bytes per data object, the VDI that wrote it or 0 if none did. The 4096 bytes after the
+/// fixed fields held the VDI's children before version 0.9, and have held the B-tree counter since.
 pub const DATA_VDI_ID_OFFSET: u32 = FIELDS_BYTES as u32 + 4096;
-/// Bytes of the fields that [`SheepdogInode::parse`] reads.
+/// Size of the fields that [`SheepdogInode::parse`] reads.
 pub const FIELDS_BYTES: usize = 2 * NAME_BYTES + 5 * 8 + 4 + 3 * 4;
 /// Data objects have 1 MiB to 2 GiB (`dog cluster format -z`, `dog vdi create -z`).
 const OBJECT_SHIFTS: std::ops::RangeInclusive<u8> = 20..=31;
@@ -25,13 +25,13 @@ pub struct SheepdogInode {
     pub tag: String,
     /// Whether it is a snapshot, which never changes.
     pub is_snapshot: bool,
-    /// Size of the disk in bytes, as it was created.
+    /// Size of the disk in bytes, as created.
     pub size_bytes: u64,
-    /// Not 0 means erasure coded, which the server handles for its clients.
+    /// Non-zero means erasure-coded, which the server handles for its clients.
     pub copy_policy: u8,
-    /// Not 0 means a hypervolume, whose map of objects is a B-tree.
+    /// Non-zero means a hypervolume, whose object map is a B-tree.
     pub store_policy: u8,
-    /// Replicas of each object.
+    /// Number of replicas of each object.
     pub copies: u8,
     /// The base-2 logarithm of an object's size in bytes.
     pub object_shift: u8,
@@ -91,14 +91,14 @@ impl SheepdogInode {
         1 << self.object_shift
     }
 
-    /// Number of data objects of the disk; for a hypervolume, at most [`OBJECTS_MAX`].
+    /// Number of data objects in the disk; for a hypervolume, at most [`OBJECTS_MAX`].
     pub fn objects_count(&self) -> u32 {
         self.size_bytes
             .div_ceil(self.object_bytes())
             .min(OBJECTS_MAX.into()) as u32
     }
 
-    /// Encodes the fields, for [`SheepdogInode::parse`].
+    /// Encodes the fields; the inverse of [`SheepdogInode::parse`].
     ///
     /// # Panics
     /// If a name is too long or contains a NUL.
@@ -139,7 +139,7 @@ pub fn parse_map(bytes: &[u8], count: u32) -> Result<Vec<u32>, ParseError> {
     }
 }
 
-/// A name up to its NUL; invalid text is replaced.
+/// A name up to its NUL; invalid UTF-8 is replaced.
 fn text(bytes: &[u8]) -> String {
     let end = bytes
         .iter()
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_as_they_were_written() {
+    fn fields_survive_a_round_trip() {
         let bytes = disk().encode();
         assert_eq!((bytes.len(), DATA_VDI_ID_OFFSET), (FIELDS_BYTES, 4664));
         assert_eq!(SheepdogInode::parse(&bytes), Ok(disk()));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_disk_has_is_malformed() {
+    fn impossible_inodes_are_malformed() {
         let check = |change: fn(&mut SheepdogInode)| {
             let mut inode = disk();
             change(&mut inode);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn maps() {
+    fn maps_with_invalid_ids_are_malformed() {
         let bytes = [1, 0, 0, 0, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1];
         assert_eq!(parse_map(&bytes, 2), Ok(vec![1, 0xff_ffff]));
         assert!(matches!(parse_map(&bytes, 3), Err(ParseError::Malformed(bad)) if bad.offset == 8));

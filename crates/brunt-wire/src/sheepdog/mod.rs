@@ -1,12 +1,11 @@
-//! The protocol between a client and a sheep, Sheepdog's server, as defined in its include/sheepdog_proto.h
-//! (github.com/sheepdog/sheepdog). Bytes only; the client's rules are in `brunt-store`.
+//! The protocol between a client and a sheep (the Sheepdog server), as defined in its include/sheepdog_proto.h
+//! (github.com/sheepdog/sheepdog). Bytes only; client logic is in `brunt-store`.
 //!
-//! A request is a header of 48 bytes and its data, and so is a response; both carry an id, and
-//! responses come in any order ([`header`]). A virtual disk (VDI) is an inode object ([`inode`])
-//! and data objects of equal size, which are identified by the VDI that wrote them and their
-//! position in the disk. All numbers are little-endian.
+//! Requests and responses consist of a 48-byte header and data; both carry an id, and responses may arrive in any order
+//! ([`header`]). A virtual disk (VDI) is an inode object ([`inode`]) and data objects of equal size, which are
+//! identified by the VDI that wrote them and their position in the disk. All numbers are little-endian.
 //!
-//! The one rule: check a length against a limit of this module before sizing anything by it.
+//! The one rule: check a length against a limit of this module before using it as a size.
 
 pub mod header;
 pub mod inode;
@@ -17,17 +16,17 @@ pub use inode::SheepdogInode;
 
 /// The default port of a sheep (SD_LISTEN_PORT).
 pub const PORT: u16 = 7000;
-/// The version in our requests (SD_PROTO_VER). Every sheep accepts 1; with 2, some omit zeros at
-/// either end of the data in replies to reads.
+/// The version in our requests (SD_PROTO_VER). All sheep accept 1; with 2, some omit leading and trailing zeros from
+/// read data.
 pub const PROTOCOL_VERSION: u8 = 1;
 /// Length of a VDI's name and of a snapshot's tag, including the final NUL (SD_MAX_VDI_LEN, SD_MAX_VDI_TAG_LEN).
 pub const NAME_BYTES: usize = 256;
-/// Maximum data objects of a VDI (SD_INODE_DATA_INDEX).
+/// Maximum number of data objects in a VDI (SD_INODE_DATA_INDEX).
 pub const OBJECTS_MAX: u32 = 1 << 20;
 /// VDI ids have 24 bits (SD_NR_VDIS).
 pub const VDI_IDS: u32 = 1 << 24;
 
-/// Encodes the names of a VDI and of one of its snapshots, as LOCK_VDI, RELEASE_VDI and GET_VDI_INFO carry them.
+/// Encodes the names of a VDI and of one of its snapshots for LOCK_VDI, RELEASE_VDI and GET_VDI_INFO.
 ///
 /// # Panics
 /// If either is too long or contains a NUL.
@@ -48,7 +47,7 @@ pub fn inode_object(vdi: u32) -> u64 {
     1 << 63 | u64::from(vdi) << 32
 }
 
-/// The id of a data object: the VDI that wrote it, and its index in the disk.
+/// The id of a data object: the VDI that wrote it, and its index within the disk.
 pub fn data_object(vdi: u32, index: u32) -> u64 {
     u64::from(vdi) << 32 | u64::from(index)
 }

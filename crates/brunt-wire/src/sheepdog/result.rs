@@ -1,4 +1,4 @@
-//! Results of requests (SD_RES_*): the public ones, and the internal ones that reach clients.
+//! Result codes (SD_RES_*): the public ones, and internal ones that reach clients.
 
 /// Success.
 pub const SUCCESS: u32 = 0x00;
@@ -36,7 +36,7 @@ pub const NETWORK_ERROR: u32 = 0x86;
 pub const KILLED: u32 = 0x8d;
 /// Try again.
 pub const AGAIN: u32 = 0x8f;
-/// The server does not know yet which VDIs are locked.
+/// The server does not yet know which VDIs are locked.
 pub const COLLECTING_CINFO: u32 = 0x95;
 
 /// Its name in the protocol.
@@ -78,7 +78,7 @@ pub fn name(result: u32) -> Option<&'static str> {
     })
 }
 
-/// Whether the same server may succeed a little later.
+/// Whether a retry on the same server may succeed soon.
 pub fn is_transient(result: u32) -> bool {
     matches!(
         result,

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use super::failure::Failure;
 
-/// Listens at `address` to serve `what`, without accepting connections yet. `None` if there is no address.
+/// Listens at `address` to serve `what`, without accepting connections yet. `None` without an address.
 ///
 /// # Errors
 /// The address is in use or doesn't belong to this machine.

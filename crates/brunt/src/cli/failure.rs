@@ -54,13 +54,13 @@ impl Failure {
         self.advice.as_deref()
     }
 
-    /// The same failure, with the flag's name in front.
+    /// The same failure, prefixed with the flag's name.
     pub fn prefixed(mut self, flag: &str) -> Failure {
         self.what.insert_str(0, flag);
         self
     }
 
-    /// The same failure, at a place in a file: `at` receives the message and returns the error with its place.
+    /// The same failure with its place in a file: `at` receives the message and returns the error with its place.
     pub fn located(mut self, at: impl FnOnce(String) -> Box<FileError>) -> Failure {
         let error = at(self.what);
         (self.what, self.excerpt) = (error.one_line(), error.excerpt());

@@ -35,8 +35,8 @@ pub fn definition() -> clap::Command {
     define(|command| command.defined())
 }
 
-/// The definition for these arguments. If they name a command, the other commands are defined only if clap needs them:
-/// defining all would cost a tenth of a millisecond and 70 page faults at each start.
+/// The definition for these arguments. If they name a command, the others are defined only if clap needs them: defining
+/// all of them would cost a tenth of a millisecond and 70 page faults at each start.
 fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     let first = words.into_iter().skip(1).find(|word| word != "--json");
     let is_named = |command: &Entry| first.as_ref().is_some_and(|word| word == command.name);
@@ -90,7 +90,7 @@ pub fn main() -> ExitCode {
             let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
             let output = Output::new(json, interrupted.clone(), hangup);
             if !error.use_stderr() && !io::stdout().is_terminal() {
-                // Help and version, to a pipe that may be full.
+                // Help or version, written to a pipe that may be full.
                 output.bytes(error.to_string().as_bytes());
                 std::process::exit(error.exit_code());
             }
@@ -141,8 +141,8 @@ fn words_with_secrets() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Sets the flag on Ctrl-C, SIGTERM, hangup of the terminal, and when the CPU time limit (`ulimit -t`) is reached.
-/// Returns the id of the SIGHUP handler.
+/// Sets the flag on Ctrl-C, SIGTERM, terminal hangup, and when the CPU time limit (`ulimit -t`) is reached. Returns the
+/// id of the SIGHUP handler.
 fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>> {
     for signal in [SIGINT, SIGTERM] {
         // In this order: the second signal finds the flag set and ends the program.
@@ -153,7 +153,7 @@ fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>
     // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without one, SIGXFSZ ends us.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     // A closing terminal may cause several SIGHUPs: from the kernel, the shell, and the outer process of a lab. If
-    // `nohup` has set it to be ignored, it stays ignored.
+    // `nohup` had it ignored, it stays ignored.
     let hangup = !is_ignored(SIGHUP);
     hangup
         .then(|| signal_hook::flag::register(SIGHUP, interrupted.clone()))
@@ -181,15 +181,15 @@ fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
 mod tests {
     use super::*;
 
-    /// Clap finds no contradiction in the definition (it otherwise checks only on use).
+    /// Clap finds no contradiction in the definition (otherwise it checks only on use).
     #[test]
-    fn definition_is_consistent() {
+    fn clap_accepts_the_definition() {
         definition().debug_assert();
     }
 
     /// The partial definition for a command line behaves like the full one, whatever words precede the command.
     #[test]
-    fn a_definition_for_a_command_line_answers_as_the_whole() {
+    fn a_partial_definition_behaves_like_the_full_one() {
         let answer = |definition: clap::Command, words: &[String]| match definition
             .try_get_matches_from(words)
         {
@@ -334,7 +334,7 @@ mod tests {
 
     /// The usage shows the program's name, not its file's.
     #[test]
-    fn usage_names_the_program() {
+    fn usage_shows_the_programs_name() {
         for words in [
             &["/opt/brunt-1.0.bin", "--help"][..],
             &["x", "io", "read"],

@@ -1,7 +1,7 @@
 //! Output of commands: lines for people or one JSON object, notes, and whether the user has interrupted.
 //!
-//! The one rule: everything is printed here, so that a closed pipe ends the program quietly instead of with a panic, and
-//! one Ctrl-C ends the wait for the reader of a full one.
+//! The one rule: everything is printed here, so a closed pipe ends the program quietly instead of with a panic, and one
+//! Ctrl-C ends a wait for the reader of a full one.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -17,7 +17,7 @@ use signal_hook::consts::SIGHUP;
 
 use crate::plain::Plain;
 
-/// Bytes of an answer that are written at once.
+/// Bytes of an answer written at once.
 const ANSWER_BYTES: usize = 1 << 16;
 
 /// Where a command prints, and whether the user has interrupted it.
@@ -85,7 +85,7 @@ impl Output {
 
     /// Writes bytes unchanged (data read from a device, a completion script), with or without `--json`.
     pub fn bytes(&self, bytes: &[u8]) {
-        // Of several threads, one writes at a time.
+        // One thread writes at a time.
         let _lock = io::stdout().lock();
         end_if_closed(OutputFile::stdout().and_then(|mut file| file.write_all(bytes)));
     }
@@ -102,7 +102,7 @@ impl Output {
         AnswerWriter(BufWriter::with_capacity(ANSWER_BYTES, file), lock)
     }
 
-    /// Prints one line on standard error, for information that the user needs besides the answer.
+    /// Prints one line on standard error, for information in addition to the answer.
     pub fn note(&self, text: impl Display) {
         if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
             listener(&text.to_string());
@@ -142,7 +142,7 @@ impl Output {
         self.interrupted.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, SIGHUP sets a separate flag instead of interrupting: for a service that reads its file again.
+    /// From now on, SIGHUP sets a separate flag instead of interrupting: for a service that reloads its file.
     ///
     /// # Errors
     /// The system refused the handler.
@@ -162,7 +162,7 @@ impl Output {
     }
 
     fn write(&self, text: std::fmt::Arguments<'_>) {
-        // In one piece: a line-buffered stream would make a system call per line.
+        // In one write: a line-buffered stream would make a system call per line.
         self.bytes(text.to_string().as_bytes());
     }
 }
@@ -193,8 +193,8 @@ fn end_if_closed(result: io::Result<()>) {
     }
 }
 
-/// Exits because standard output takes nothing more. If the user has interrupted a wait for its reader, this is like a
-/// second Ctrl-C.
+/// Exits because standard output accepts no more. If the user interrupted a wait for the reader, this is like a second
+/// Ctrl-C.
 fn end(error: &io::Error) -> ! {
     if error.kind() != io::ErrorKind::BrokenPipe {
         let _ = print_error(&format!(
@@ -204,7 +204,7 @@ fn end(error: &io::Error) -> ! {
     std::process::exit(if input::is_stopped(error) { 130 } else { 1 })
 }
 
-/// Prints on standard error. Gives up if the user interrupts while its reader takes nothing.
+/// Prints on standard error. Gives up if the user interrupts while the reader is stalled.
 fn print_error(text: &str) -> io::Result<()> {
     static GAVE_UP: AtomicBool = AtomicBool::new(false);
     if GAVE_UP.load(Ordering::Relaxed) {

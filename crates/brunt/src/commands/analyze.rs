@@ -60,7 +60,7 @@ impl super::Subcommand for Analyze {
     }
 }
 
-/// Runs a file through one pipeline per worker, writes the requested recordings, and prints the analysis results.
+/// Runs a file through one pipeline per worker, writes the requested recordings, and prints the analysis.
 pub(super) fn report(
     file: &Path,
     workers: usize,
@@ -74,7 +74,7 @@ pub(super) fn report(
     let tap = keeper.as_ref().and_then(Keeper::tap);
     let failed = keeper.as_ref().map(Keeper::watch);
     let stop = || output.is_interrupted() || failed.as_ref().is_some_and(|failed| failed());
-    // Without recordings the analyses alone run: they need less of each packet.
+    // Without recordings, only the analyses run: they need less of each packet.
     let recorders = keeper.as_mut().map(Keeper::recorders).unwrap_or_default();
     let (analyses, recorders, mut ledger, damage, cut_bytes) = if recorders.is_empty() {
         let sinks = (0..workers).map(|_| Analysis::new()).collect();
@@ -128,7 +128,7 @@ pub(super) fn report(
         write_page(&report, file, trouble, html, output)?;
     }
     let is_empty = !is_understood(&report) && !output.is_interrupted() && damage.is_none();
-    // Pipes cannot be read again.
+    // Pipes can't be read twice.
     let found = match is_empty && file.is_file() {
         true => survey(file, || output.is_interrupted()).ok(),
         false => None,
@@ -154,7 +154,7 @@ pub(super) fn report(
     }
 }
 
-/// Reports what a capture without known operations contains.
+/// Reports the contents of a capture without known operations.
 fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
     let failure = Failure::failed(format!("{name}: no NFSv3, NFSv4 or iSCSI operations"));
     let Some(found) = found else {
@@ -211,7 +211,7 @@ fn run<S: Sink + Send + 'static>(
     })
 }
 
-/// The format of a block trace, if the file is one. Pipes cannot be read again.
+/// The format of a block trace, if the file is one. Pipes can't be read twice.
 fn trace_format(file: &Path) -> Option<&'static str> {
     if !file.is_file() {
         return None;

@@ -1,8 +1,8 @@
-//! `brunt bridge IN OUT`: bridges this machine into the path between a client and its storage. For setups where Brunt
-//! can run on neither of them.
+//! `brunt bridge IN OUT`: puts this machine in the network path between a client and its storage, for setups in which
+//! neither can run Brunt.
 //!
-//! The rule: however it ends, one report shows the forwarded traffic, the rest and why it was not forwarded, and the
-//! delay that bridging added.
+//! The rule: however it ends, one report shows the forwarded traffic, the frames not forwarded and why, and the delay
+//! added by bridging.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::Subcommand;
 use crate::bridge_capture::{BegunCapture, BridgeCapture};
 use crate::cli::{Done, Failure, Output};
 
-/// Interval between checks whether the bridge should end.
+/// Interval between checks for the end of the bridge.
 const LOOK: Duration = Duration::from_millis(50);
 /// Window for the busiest-period figure.
 const STRETCH: Duration = Duration::from_secs(1);
@@ -99,7 +99,7 @@ impl Subcommand for Bridge {
         let bridge = match started {
             Ok(bridge) => bridge,
             Err(failure) => {
-                // Remove the capture file, which would be empty.
+                // Remove the capture file: it would be empty.
                 self.capture
                     .iter()
                     .for_each(|path| drop(std::fs::remove_file(path)));
@@ -174,7 +174,7 @@ struct Watched {
     busiest: [f64; 2],
 }
 
-/// Runs until interrupted, the time is over, or an interface is gone.
+/// Runs until interrupted, the time is up, or an interface is gone.
 fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Watched {
     let start = Instant::now();
     let mut busiest = Busiest {
@@ -212,7 +212,7 @@ struct Busiest {
 impl Busiest {
     fn look(&mut self, report: &LinkReport) {
         let now = Instant::now();
-        // The last window may be shorter: count its traffic over a full one.
+        // The last window may be shorter: treat it as a full one.
         let time = now.duration_since(self.since).max(STRETCH);
         let bytes = [report.there.bytes, report.back.bytes];
         for ((most, bytes), seen) in self.most.iter_mut().zip(bytes).zip(self.seen) {

@@ -139,7 +139,7 @@ impl Subcommand for Compare {
     }
 }
 
-/// What `find` finds in each result, printed with the result's folder.
+/// Prints `find`'s findings for each result with the result's folder, and returns them.
 fn noted(
     results: [(&Summary, &Path); 2],
     find: impl Fn(&Summary) -> Vec<String>,
@@ -173,7 +173,7 @@ fn advice(lines: &[Line]) -> Vec<String> {
         let effect = line.comparison.effect?;
         Some((line, effect.runs_wanted))
     });
-    // Treat an unknown number as the largest: the comparison that needs the most runs settles all.
+    // Treat an unknown number as the largest: the comparison that needs the most runs decides for all.
     let most = wanted.max_by_key(|(_, runs)| runs.unwrap_or(u32::MAX));
     if let Some((line, runs)) = most {
         let (label, metric) = (&line.label, &line.metric);
@@ -192,7 +192,7 @@ fn advice(lines: &[Line]) -> Vec<String> {
 }
 
 /// Reports the figure with the fewest runs, if too few for a verdict. A run without the figure is incomplete, or made
-/// no request of that kind.
+/// no requests of that kind.
 fn too_few_runs(lines: &[Line]) -> Option<String> {
     let least = lines
         .iter()
@@ -206,7 +206,7 @@ fn too_few_runs(lines: &[Line]) -> Option<String> {
     ))
 }
 
-/// Complete runs of each result that have the figure.
+/// Number of complete runs of each result that have the figure.
 fn runs(line: &Line) -> [usize; 2] {
     [&line.comparison.a, &line.comparison.b].map(|side| side.as_ref().map_or(0, |side| side.runs))
 }

@@ -1,7 +1,8 @@
-//! `brunt run --detach`: starts the program again in a new session, out of reach of anything that happens to the
-//! terminal. Called by `run` before it opens anything.
+//! `brunt run --detach`: starts the program again in a new session, where nothing that happens to the terminal affects
+//! it. Called by `run` before it opens anything.
 //!
-//! The rule: mistakes are still reported here. This process waits until the other has begun or failed, and says which.
+//! The rule: mistakes are still reported here. This process waits until the other has started or failed, and reports
+//! which.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -19,10 +20,10 @@ use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
 
-/// Interval between checks whether the other process has begun.
+/// Interval between checks whether the other process has started.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts the command line's experiment in a process that outlives the terminal; its results go to `folder`.
+/// Starts the command line's experiment in a process that outlives the terminal, with results in `folder`.
 pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
     let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
     let folder = &claimed.path().to_path_buf();
@@ -35,7 +36,7 @@ pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
         std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
     let mut child = Command::new(program)
         .args(arguments(std::env::args_os().skip(1), folder))
-        // Pass on the folder's lock, which lasts as long as that process.
+        // Pass on the folder's lock, which is held as long as that process lives.
         .stdin(claimed.hand_over().map_or_else(Stdio::null, Stdio::from))
         .stdout(stdout)
         .stderr(stderr)
@@ -71,7 +72,7 @@ fn private_file(path: &Path) -> io::Result<File> {
 
 /// Called in the new process: detaches it from the terminal.
 pub(super) fn leave_terminal() {
-    // Fails only for the leader of a process group, which a process that was just started is not.
+    // Fails only for the leader of a process group, and a process that was just started isn't one.
     let _ = setsid();
 }
 

@@ -1,5 +1,5 @@
 //! `brunt devices` and `brunt help devices`: lists the devices that URLs can name, with their options and layers, from
-//! the tables that are also used to open them.
+//! the tables used to open them.
 
 use brunt_block::open::{BackendEntry, LayerEntry};
 use brunt_block::table::{BACKENDS, LAYERS, help};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::{Done, Output};
 use crate::devices::BACKENDS as MORE;
 
-/// The end of `--help` for commands whose arguments name devices.
+/// The last line of `--help` for commands whose arguments name devices.
 pub const POINTER: &str = "'brunt help devices' lists the devices, their options and layers.";
 
 /// List the devices that URLs name, with their options and layers

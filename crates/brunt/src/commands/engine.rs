@@ -1,4 +1,4 @@
-//! `--engine`: selects the system calls with which a command makes its requests.
+//! `--engine`: selects the system calls that a command uses for its requests.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ fn parser() -> impl TypedValueParser<Value = IoEngine> {
 }
 
 impl EngineFlag {
-    /// Sets the engine for this process and its children. Call it before the first ring is created.
+    /// Sets the engine for this process and its children. Call it before creating the first ring.
     ///
     /// # Errors
-    /// This engine, or the one that the environment names, doesn't work here.
+    /// This engine, or the one named by the environment, doesn't work here.
     pub fn state(self) -> Result<(), IoEngineError> {
         match self.engine {
             Some(engine) => engine::state_engine(engine),

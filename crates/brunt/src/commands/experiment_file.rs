@@ -18,7 +18,7 @@ pub(super) fn import_job(job: &Path, output: &Output) -> Result<(Experiment, Str
     Ok((import.experiment, import.text))
 }
 
-/// Reads an experiment and its text. The text is kept with the results, with included files merged into it.
+/// Reads an experiment and its text. The text is saved with the results, with included files merged into it.
 pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
     read_as(file, file)
 }

@@ -16,9 +16,9 @@ use serde_json::json;
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Results that a line of the terminal has room for.
+/// Maximum results drawn on a line of the terminal.
 const DRAWN_MAX: usize = 50;
-/// From the lowest value of a series to its highest.
+/// From the lowest value of a series to the highest.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Show figures over many results, and mark changes that chance doesn't explain
@@ -153,7 +153,7 @@ impl Subcommand for History {
 }
 
 impl History {
-    /// Every result that can be read, each once; what is wrong with the others is added to `skipped`.
+    /// Every readable result, each once; errors in the others are added to `skipped`.
     fn read(&self, skipped: &mut BTreeMap<PathBuf, String>) -> Result<Vec<ReadResult>, Failure> {
         let (mut results, mut seen) = (Vec::new(), BTreeSet::new());
         for folder in self.folders.iter().map(|given| results_in(given)) {
@@ -190,7 +190,7 @@ impl ReadResult {
     }
 }
 
-/// A results folder itself, or the results folders in a folder, by name.
+/// The folder itself if it holds a result, otherwise the results folders in it, by name.
 fn results_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let is_result = |folder: &Path| folder.join(FILE_NAME).exists();
     if is_result(folder) {
@@ -213,7 +213,7 @@ fn results_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Oldest first. Returns a note if some are ordered by a time that copying may have changed.
+/// Sorts results, oldest first. Returns a note if some are sorted by a time that copying may have changed.
 fn sort_by_time(results: &mut [ReadResult]) -> Option<String> {
     let written = |folder: &Path| folder.join(FILE_NAME).metadata().ok()?.modified().ok();
     let unknown = results.iter().filter(|result| result.began.is_none());
@@ -228,7 +228,7 @@ fn sort_by_time(results: &mut [ReadResult]) -> Option<String> {
     })
 }
 
-/// Names results after their folders; after the whole path where folders have the same name.
+/// Names results after their folders, or the whole path if several folders have the same name.
 fn name(results: &mut [ReadResult]) {
     let short = |folder: &Path| {
         let name = folder.canonicalize().ok()?.file_name()?.to_owned();

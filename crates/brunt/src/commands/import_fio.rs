@@ -1,4 +1,4 @@
-//! `brunt import-fio`: converts a fio job file to an experiment, and lists everything without an equivalent.
+//! `brunt import-fio`: converts a fio job file to an experiment, and lists everything that has no equivalent.
 //!
 //! The rule: an import that would measure something other than the job is rejected, unless the user passes --lossy.
 

@@ -227,13 +227,13 @@ impl Measure {
         Ok(())
     }
 
-    /// Base name of the results folder and the experiment file: the first target's name and the pattern's.
+    /// Base name of the results folder and the experiment file, from the first target's name and the pattern.
     fn stem(&self) -> String {
         let target = &self.names()[0];
         format!("{target}-{}", self.rw.name())
     }
 
-    /// A name for each target: the last part of its path, numbered to make it unique.
+    /// A name for each target: the last part of its path, numbered if not unique.
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for url in &self.targets {
@@ -260,7 +260,7 @@ impl Measure {
         names
     }
 
-    /// The experiment as the text of a file.
+    /// The experiment as a file's text.
     fn text(&self) -> String {
         let (pattern, names) = (self.rw.name(), self.names());
         let name = quoted(&format!("{pattern} on {}", names.join(", ")));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_of_one_name_are_told_apart() {
+    fn targets_of_the_same_name_get_numbers() {
         let measure = of("/a/disk.img /b/disk.img null:1GiB memory:1MiB?delay=1ms /");
         assert_eq!(
             measure.names(),

@@ -1,7 +1,7 @@
-//! Says before a run that its devices in memory may outgrow what the control group allows: the kernel would kill this
-//! program in the middle of the run, without a word.
+//! Warns before a run whose in-memory devices may outgrow the control group's memory limit: the kernel would kill this
+//! program in the middle of the run, without a message.
 //!
-//! The rule: a note, never an error, because such devices take space only where they are written.
+//! The rule: a note, never an error, because such devices take up memory only where they are written.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::devices;
 const ADVICE: &str = "write less of them (a workload's region.length; --size or --length on the command line), choose \
      smaller devices, or raise the group's limit (memory.max, in version 1 memory.limit_in_bytes)";
 
-/// What may take memory, in bytes.
+/// Something that may take up memory, in bytes.
 struct Need {
     what: String,
     bytes: u64,
@@ -49,7 +49,7 @@ pub(super) fn note_device(url: &str, written: u64, buffers: u64, output: &Output
     note.into_iter().for_each(|note| output.note(note));
 }
 
-/// Says what needs how much, if it is more than the control group has left.
+/// Describes the needs, if they exceed what the control group has left.
 fn scarce(needs: &[Need], limits: &CgroupLimits) -> Option<String> {
     let (max, left) = limits.memory_max.zip(limits.memory_left)?;
     let total = needs
@@ -73,7 +73,7 @@ fn scarce(needs: &[Need], limits: &CgroupLimits) -> Option<String> {
     ))
 }
 
-/// What the targets on this machine may take once they are written, and the largest need of a point's loads.
+/// What the targets on this machine may take up once written, and the largest need of any point's loads.
 fn needs(experiment: &Experiment, plan: &Plan) -> Vec<Need> {
     let served_remotely = experiment.served_remotely();
     let is_elsewhere = |name: &str| match experiment.targets[name].serve {
@@ -110,7 +110,7 @@ fn needs(experiment: &Experiment, plan: &Plan) -> Vec<Need> {
     needs
 }
 
-/// What a target may take once it is written: all of its memory, or the parts that its workloads write.
+/// What a target may take up once written: all of its memory, or the parts that its workloads write.
 fn growth(plan: &Plan, name: &str, url: &str) -> u64 {
     let most = memory_in(url);
     if !is_one_memory(url) {
@@ -136,7 +136,7 @@ fn growth(plan: &Plan, name: &str, url: &str) -> u64 {
     lengths.fold(0, u64::saturating_add).min(most)
 }
 
-/// What the load of a point takes by itself on this machine, as far as it is known.
+/// What a point's load itself takes up on this machine, as far as known.
 fn own_bytes(experiment: &Experiment, plan: &Plan, point: usize) -> u64 {
     let point = &plan.points[point];
     let Some(workload) = point.workload().filter(|_| point.hosts().is_empty()) else {

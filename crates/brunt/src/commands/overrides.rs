@@ -1,6 +1,6 @@
-//! `--set`, `--reps` and `--time` of `brunt run`: an experiment with some of its keys replaced.
+//! `--set`, `--reps` and `--time` of `brunt run`: replaces some keys of an experiment.
 //!
-//! The rule: the changed experiment is checked like a file, and is both run and kept with the results.
+//! The rule: the changed experiment is checked like a file; it is what is run and saved with the results.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use crate::cli::Failure;
 
-/// `KEY=VALUE`: a key of an experiment, with dots between the names of tables, and its value.
+/// `KEY=VALUE`: a key of an experiment, with dots between table names, and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Override {
     path: Vec<String>,
@@ -21,7 +21,7 @@ pub(super) struct Override {
 /// Why an override cannot be parsed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OverrideError {
-    /// There is no `=`.
+    /// No `=`.
     #[error("write KEY=VALUE, such as workloads.w.queue_depth=32")]
     NoValue,
     /// The key is not a TOML key.
@@ -58,7 +58,7 @@ impl FromStr for Override {
     }
 }
 
-/// Changes that the command line makes to an experiment.
+/// Changes to an experiment from the command line.
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
     /// `--set`.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_override_is_a_mistake_of_the_command_line() {
+    fn a_wrong_override_is_reported_as_a_command_line_mistake() {
         let text = "name = \"n\"\n[targets.d]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
         let read = (Experiment::parse("n.toml", text).unwrap(), text.to_string());
         let set = vec!["workloads.w.queue_dept=32".parse().unwrap()];

@@ -16,13 +16,13 @@ use super::agent::ReachArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::host_figures::host_figures;
 
-/// Clock rounds before a host's first sample; afterwards there is one per interval or per second, which also detects a
-/// host that is gone.
+/// Clock rounds before a host's first sample. Afterwards there is one per interval or per second, which also detects a
+/// lost host.
 const BURST: u32 = 16;
 const ASK: Duration = Duration::from_secs(1);
-/// Samples waiting to be printed. A blocked terminal makes hosts wait, whose agents then drop samples and count them.
+/// Samples waiting to be printed. A blocked terminal makes hosts wait; their agents then drop and count samples.
 const WAITING_MAX: usize = 1000;
-/// Maximum counters kept per host; an agent has a few. Others are left out.
+/// Maximum counters kept per host; an agent has a few. Others are dropped.
 const COUNTERS_MAX: usize = 100;
 /// Maximum samples in one JSON object.
 const SAMPLES_MAX: u64 = 1_000_000;
@@ -184,7 +184,7 @@ fn watch(
     host.watch(LOCAL, &plan.probes)?;
     let clock = Clock::Monotonic;
     let begin = clock.now();
-    // A sample arrives a little after its time.
+    // A sample arrives shortly after its time.
     let grace = plan.probes.interval.0.mul_f64(0.5);
     let end = plan
         .time

@@ -139,7 +139,7 @@ impl KeepArgs {
         })
     }
 
-    /// The destination for the trace's parts, if they are moved. Checked before there is a trace.
+    /// The destination for the trace's parts, if they are moved. Checked before the trace is created.
     fn destination(&self, output: &Output) -> Result<Option<Destination>, Failure> {
         let Some(folder) = &self.out else {
             return Ok(None);
@@ -236,9 +236,9 @@ impl From<Full> for OnFull {
 
 /// The source of the capture.
 pub(super) enum Kind {
-    /// A file: its reader waits for the disk.
+    /// A file, whose reader waits for the disk.
     File,
-    /// Live traffic, which cannot wait; at most `parcels` parcels are in flight.
+    /// Live traffic, which can't wait; at most `parcels` parcels are in flight.
     Live { snap_bytes: u32, parcels: usize },
 }
 
@@ -251,7 +251,7 @@ pub(super) struct Keeper {
     keep: KeepArgs,
 }
 
-/// What a capture does in its trace's folder; locks keep other commands away accordingly.
+/// What a capture does in its trace's folder; its lock keeps conflicting commands away.
 enum Presence {
     None,
     Writes(#[allow(dead_code, reason = "held until the trace is finished")] FolderLock),
@@ -269,7 +269,7 @@ impl Keeper {
         self.lane.as_ref().map(PacketLane::tap)
     }
 
-    /// Returns a check that is true once something can no longer be written, so that the capture ends.
+    /// Returns a check that is true once a file can't be written any more, which ends the capture.
     pub(super) fn watch(&self) -> impl Fn() -> bool + use<> {
         let (status, lane) = (
             self.status.clone(),
@@ -294,7 +294,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the rest at the end of a capture. Returns additions to the report, and what went wrong.
+    /// Writes the rest at the end of a capture. Returns additions to the report, and errors.
     pub(super) fn finish(
         self,
         recorders: Vec<TraceRecorder>,
@@ -302,7 +302,7 @@ impl Keeper {
         output: &Output,
     ) -> (Extra, Option<Failure>) {
         let (mut extra, mut failure) = (Vec::new(), None);
-        // The packets first: the trace ends with the ledger.
+        // Packets first: the trace ends with the ledger.
         if let (Some(lane), Some(path)) = (self.lane, &self.keep.pcap) {
             let (summary, error) = lane.finish(ledger);
             failure = error.map(|error| failed_pcap(path, &error));
@@ -336,7 +336,7 @@ impl Keeper {
     }
 }
 
-/// Report entries in addition to its figures.
+/// Additional entries of the report.
 type Extra = Vec<(&'static str, Value)>;
 
 fn finish_trace(

@@ -1,5 +1,5 @@
 //! Shared by the commands that move parts to an object store: `capture --to`, `lake push` and `lake pull`.
-//! `brunt-remote` does the work; this module adds addresses, progress on the terminal, and an end.
+//! `brunt-remote` does the work; this module adds addresses, progress on the terminal, and ways to stop.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{Failure, Output};
 
-/// How long a starting capture waits for the store, to reject settings that cannot work. An answer isn't required.
+/// How long a starting capture waits for the store, to reject settings that can't work. An answer isn't required.
 const PROBE: Duration = Duration::from_secs(5);
 /// Interval between checks while waiting.
 const LOOK: Duration = Duration::from_millis(100);
@@ -156,7 +156,7 @@ pub fn told(counts: &MoveCounts) -> String {
     told
 }
 
-/// The failure if parts were left behind; `None` if none were.
+/// The failure if parts were left behind, otherwise `None`.
 pub fn left_behind(
     counts: &MoveCounts,
     why: Option<String>,
@@ -236,8 +236,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Opens the destination of a capture into `folder`, which is created if needed. A store that doesn't answer
-    /// doesn't stop the capture from starting; one that refuses does.
+    /// Opens the destination of a capture into `folder`, which is created if needed. The capture starts even if the
+    /// store doesn't answer, but not if it refuses.
     pub fn open(folder: &Path, to: &str, output: &Output) -> Result<Destination, Failure> {
         let address: RemoteAddress = to.parse().map_err(failure)?;
         let deadline = Deadline::default();
@@ -271,7 +271,7 @@ impl Destination {
         })
     }
 
-    /// Starts to move the parts that the capture closes.
+    /// Starts moving the parts that the capture closes.
     pub fn start(self, parts: TraceParts, output: &Output) -> Result<Movement, Failure> {
         let Destination {
             folder,
@@ -299,7 +299,7 @@ impl Destination {
     }
 }
 
-/// The parts of a capture that are being moved.
+/// A capture's parts on the move.
 pub struct Movement {
     folder: PathBuf,
     address: RemoteAddress,

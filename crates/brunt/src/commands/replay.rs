@@ -1,4 +1,5 @@
-//! `brunt replay`: one replay of a block trace, short for an experiment with one workload. `brunt-load` replays it.
+//! `brunt replay`: replays a block trace once, as shorthand for an experiment with one workload. `brunt-load` replays
+//! it.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{SocketAddr, TcpListener};
@@ -35,7 +36,7 @@ use crate::metrics::run::RunMetrics;
 use crate::metrics::{finish, serve};
 use crate::{devices, live};
 
-/// Interval of figures while a replay is watched.
+/// Interval of the figures of a watched replay.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Replay a block trace on a device, and report how faithful the replay was
@@ -120,7 +121,7 @@ struct DeviceRoute {
     url: String,
 }
 
-/// The text is not a [`DeviceRoute`].
+/// The text isn't a [`DeviceRoute`].
 #[derive(Debug, thiserror::Error)]
 #[error("write NAME=TARGET, such as hm-0=disk.img: a device of the trace and a device URL")]
 struct NoRoute;
@@ -319,7 +320,7 @@ struct ReplayTarget {
     url: String,
 }
 
-/// Opens the targets, with several combined into one: those that the trace changes for writing, the others read-only.
+/// Opens the targets, with several combined into one: for writing if the trace changes them, otherwise read-only.
 /// Refuses targets whose existing data would be overwritten.
 fn open(
     targets: &[ReplayTarget],
@@ -456,7 +457,7 @@ fn failure(error: LoadError) -> Failure {
     }
 }
 
-/// Describes the replay, with its engine.
+/// Describes the replay and its engine.
 fn described(load: &ReplayLoad, run: &RunSummary) -> String {
     let engine = run.engine.map(|engine| format!(", engine {engine}"));
     load.describe() + &engine.unwrap_or_default()
@@ -551,7 +552,8 @@ fn unsent(unsent: UnsentRequests) -> String {
     }
 }
 
-/// Compares the digest of the sent requests with the intended digest. Adds the trace's own if it differs from that.
+/// Compares the digest of the sent requests with the intended digest. Adds the trace's own digest if it differs from
+/// that.
 fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     let ReplayDigests {
         trace,
@@ -575,7 +577,7 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
     )
 }
 
-/// Mean requests in flight that a request found, and the same for the trace if it has response times.
+/// Mean number of requests in flight when a request was sent, and the same for the trace if it has response times.
 fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     let moments = &fidelity.over_time;
     let all = moments.iter().map(|moment| moment.requests).sum::<u64>() as f64;
@@ -590,7 +592,7 @@ fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     (all > 0.0).then(|| (sum / all, of_trace.map(|of_trace| of_trace / all)))
 }
 
-/// Prints how far the send times were from the intended ones.
+/// Prints the deviation of send times from the intended ones.
 fn print_timing(fidelity: &ReplayFidelity, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
     if let Some(error) = &fidelity.issue_error {

@@ -1,5 +1,4 @@
-//! `brunt report`: writes the report page of a result from the files on disk. `brunt run` uses the same
-//! function at its end.
+//! `brunt report`: writes a result's report page from the files on disk. `brunt run` uses the same function at its end.
 
 use std::path::{Path, PathBuf};
 

@@ -73,7 +73,7 @@ mod tests {
                         stop = { time = \"1s\" }\n";
     const ITS_OWN: &str = "[[require]]\nfigure = \"max\"\nbelow = \"1s\"\n";
 
-    /// The text of a file with these flags, and the requirements of the experiment and of that text.
+    /// A file's text with these flags, and the requirements of the experiment and of that text.
     fn with(file: &str, flags: &[&str]) -> (String, Vec<String>) {
         let words = std::iter::once(&"run").chain(flags);
         let required = Program::parse_from(words).required;

@@ -19,7 +19,7 @@ pub struct Role {
 }
 
 impl Role {
-    /// Has the kernel end this process with its parent.
+    /// Asks the kernel to end this process with its parent.
     pub fn bind(&self) -> Done {
         let Some(parent) = self.parent else {
             return Ok(());
@@ -29,7 +29,7 @@ impl Role {
             let allowed = AllowList::only(words, &BACKENDS).map_err(Failure::usage)?;
             devices::limit_to(allowed);
         }
-        // An agent whose file was removed is started by a meaningless path. The process name is for people only.
+        // An agent whose file was removed is started through a meaningless path. The process name is only for people.
         let _ = std::fs::write("/proc/self/comm", "brunt");
         bound::end_with(parent).map_err(Failure::failed)
     }

@@ -201,7 +201,7 @@ impl HowToRun {
         claimed.map_err(not_claimed)
     }
 
-    /// Runs an experiment, or checks it. `name` is the path of its file, or stands for one: without `--out`, the
+    /// Runs or checks an experiment. `name` is the path of its file, or a stand-in for one: without `--out`, the
     /// results folder is named after it. `for_server` if `brunt serve` started this process; `notes` are printed once.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl HowToRun {
             on_terminal,
         };
         let live = live::open(shown, sockets.live, folder, output, sketch)?;
-        // Not before: in a lab, this program starts itself again in new namespaces. The page shows notes, too.
+        // Not earlier: in a lab, this program starts itself again in new namespaces. The page shows notes, too.
         notes.into_iter().for_each(|note| output.note(note));
         let format = self.output_format;
         let lab = lab.as_ref();
@@ -295,7 +295,7 @@ impl Entered<'_> {
     ///
     /// # Errors
     /// It could not begin, or its results are incomplete for a reason that they don't record.
-    // Long because it is one list of preparations, each of which needs those before it.
+    // Long because each preparation in this list needs those before it.
     fn carry_out(
         self,
         metrics: Option<TcpListener>,
@@ -330,7 +330,7 @@ impl Entered<'_> {
             services,
         } = opened;
         let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
-        // Refuse a mismatch before there are results in the folder.
+        // Refuse a mismatch before the folder holds any results.
         run_check::fit_opened(&plan, &targets)?;
         let started = Started {
             targets: &mut targets,
@@ -365,7 +365,7 @@ impl Entered<'_> {
         let study = Study::of_plan(plan, experiment, targets, version, folder, company);
         let result = study.run(output.interrupt_flag());
         metrics::finish(server, output);
-        // From what is on disk, however the experiment ended.
+        // From the files on disk, however the experiment ended.
         ending.report = write_page(folder, output);
         let summary = result.map_err(unfinished)?;
         ending.trouble.clone_from(&summary.trouble);
@@ -462,13 +462,13 @@ pub(super) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// For commands without results: the output of services is kept with their files.
+    /// For commands without results: keeps the output of services with their files.
     pub fn without_results(
         hosts: &'a Hosts,
         lab: Option<&'a BuiltLab>,
         scratch: Option<ServiceFolder>,
     ) -> Ground<'a> {
-        // No service's folder has this name, because none begins with a dot.
+        // No service's folder has this name: none begins with a dot.
         let logs = scratch
             .as_ref()
             .map_or_else(PathBuf::new, |scratch| scratch.path().join(".logs"));
@@ -520,7 +520,7 @@ pub(super) fn start_services(
     })
 }
 
-/// Starts services and served targets, and opens all targets of this machine; refuses those whose existing data would
+/// Starts services and served targets, and opens all targets on this machine; refuses those whose existing data would
 /// be overwritten. Other hosts open theirs themselves, and receive the addresses of served targets.
 pub(super) fn open(
     experiment: &Experiment,
@@ -546,7 +546,7 @@ pub(super) fn open(
     };
     for (name, target) in &experiment.targets {
         let is_remote = plan.is_remote(name);
-        // The URLs of these targets are known only now; pass them to other hosts.
+        // The URLs of these targets are only known now; send them to the other hosts.
         let is_known_now = target.is_known_late();
         if is_remote && !is_known_now {
             continue;
@@ -589,7 +589,7 @@ pub(super) fn open(
     Ok(opened)
 }
 
-/// Sends each client the URL of its own target, which the services provide.
+/// Sends each client the URL of its own target, completed with what the services provide.
 fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Option<&Services>) {
     let (Some(fleet), Some(services)) = (&plan.fleet, services) else {
         return;
@@ -602,7 +602,7 @@ fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Opti
     }
 }
 
-/// Writes the report from what is on disk, however the experiment ended. Returns its path.
+/// Writes the report from the files on disk, however the experiment ended. Returns its path.
 fn write_page(folder: &Path, output: &Output) -> Option<String> {
     let page = folder.join(brunt_report::experiment::FILE_NAME);
     let made = Summary::read(folder)
@@ -657,7 +657,7 @@ fn not_claimed(error: ClaimError) -> Failure {
     }
 }
 
-/// A target's URL, and the process on the target's host that serves it if the experiment has one.
+/// A target's URL, and the process that serves it on the target's host if the experiment starts one.
 pub(super) fn serve(
     experiment: &Experiment,
     name: &str,

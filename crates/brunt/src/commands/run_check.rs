@@ -1,8 +1,8 @@
-//! `brunt run --check`: prints what an experiment would do, and whether its workloads fit its targets,
-//! without executing a run. Called by `super::run`.
+//! `brunt run --check`: prints what an experiment would do, and whether its workloads fit its targets, without
+//! executing a run. Called by `super::run`.
 //!
-//! The rule: plain `--check` opens nothing and contacts no host, so that an experiment can be checked on any
-//! machine; everything it rejects would also be rejected by the run.
+//! The rule: plain `--check` opens nothing and contacts no host, so an experiment can be checked on any machine; the
+//! run would also reject everything that it rejects.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -34,7 +34,7 @@ pub(super) enum Check {
     Open,
 }
 
-/// Prints what a run would do, and refuses what cannot be run.
+/// Prints what a run would do, and refuses what can't be run.
 pub(super) fn check(
     experiment: &Experiment,
     plan: &mut Plan,
@@ -98,7 +98,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether to read the inputs of loads, such as traces, to check that they fit, which may take long.
+/// Whether to read the inputs of loads, such as traces, to check that they fit. This may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inputs {
     /// Read them.
@@ -107,7 +107,7 @@ pub(super) enum Inputs {
     Leave,
 }
 
-/// Refuses what cannot be run, as far as that can be determined without opening anything. Returns notes for the user.
+/// Refuses what can't be run, as far as that can be determined without opening anything. Returns notes for the user.
 pub(super) fn check_closed(
     experiment: &Experiment,
     plan: &Plan,
@@ -125,7 +125,7 @@ pub(super) fn check_closed(
     Ok(notes)
 }
 
-/// The expected properties of the targets' devices, as far as they are known, and notes on why others are unknown.
+/// The expected properties of the targets' devices, as far as known, and notes on why others are unknown.
 fn foreseen(
     experiment: &Experiment,
     plan: &Plan,
@@ -137,7 +137,7 @@ fn foreseen(
         .iter()
         .filter(|(_, target)| !target.is_of_service())
     {
-        // Device names belong to the host that opens them: for a served target, the one that serves it.
+        // Device names belong to the host that opens them: for a served target, the host that serves it.
         let elsewhere = match target.serve {
             Some(_) => served_remotely.iter().any(|(served, _)| served == name),
             None => plan.is_remote(name),
@@ -162,7 +162,7 @@ fn foreseen(
                     ));
                 }
             };
-            // Of several LUNs, keep the one that is measured.
+            // Of several LUNs, keep the measured one.
             if let Some(info) = found.filter(|_| !elsewhere)
                 && target_url(target)?.as_deref() == Some(url.as_str())
             {

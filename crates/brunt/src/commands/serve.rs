@@ -1,5 +1,5 @@
 //! `brunt serve`: a web page to compose, run and watch experiments and compare results. `brunt_web::api` answers
-//! requests; this module connects it to the command line: how experiments are checked and run.
+//! requests; this module implements checking and running experiments for it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ use super::{Subcommand, experiment_file};
 use crate::cli::{Done, Failure, Output, bind_for};
 use crate::live;
 
-/// Name of an experiment's text; its paths are relative to the folder that the server was started in.
+/// Name of an experiment's text; its paths are relative to the folder in which the server was started.
 const FILE: &str = "experiment.toml";
 /// Interval between checks whether the server should end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -137,7 +137,7 @@ fn refused(error: TextMistake) -> CheckedText {
     }
 }
 
-/// Converts a mistake: with its place in the text, or with the name of the included file.
+/// Converts a mistake, with its place in the text or the name of the included file.
 fn in_text(error: &FileError) -> TextMistake {
     let advice = error.help_text().map(str::to_string);
     if error.file() != FILE {
@@ -162,9 +162,9 @@ fn in_text(error: &FileError) -> TextMistake {
 mod tests {
     use super::*;
 
-    /// Mistakes have the positions that an editor in a browser counts.
+    /// Mistakes have positions as an editor in a browser counts them.
     #[test]
-    fn mistakes_have_their_places() {
+    fn a_mistake_has_its_position_in_utf_16_units() {
         let check = |text: &str, place: Option<[usize; 4]>, message: &str| {
             let found = Program.check(text);
             assert!(found.found.is_none());
@@ -185,7 +185,7 @@ mod tests {
             Some([2, 15, 2, 18]),
             "",
         );
-        // One character of two UTF-16 code units.
+        // One character, two UTF-16 code units.
         check("name = \"😀\" nothing", Some([1, 13, 1, 13]), "");
         let rest = "[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nblocks = [{ size = \"2MiB\" }]\nstop = { time = \"1s\" }\n";
         check(&format!("{head}{rest}"), None, "a w");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_example_is_what_it_comes_to() {
+    fn a_valid_experiment_has_a_plan_and_no_errors() {
         let text = "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
         let found = Program.check(text);
         assert!(

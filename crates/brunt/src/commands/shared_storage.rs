@@ -1,6 +1,6 @@
-//! Finds targets with the same storage behind them. Called before a run and by `--check=open`, once all targets are open.
+//! Finds targets that share the same storage. Called before a run and by `--check=open`, once all targets are open.
 //!
-//! The one rule: targets are refused only if they are certainly the same storage. A note names those that may be.
+//! The one rule: targets are refused only if they certainly share storage. A note names those that may.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(super) fn check(
 #[derive(Debug, PartialEq, Eq)]
 enum Relation<'a> {
     Same,
-    /// What they have in common.
+    /// The detail that suggests shared storage.
     Alike(&'a str),
     Different,
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_certain_is_the_same() {
+    fn only_certain_matches_count_as_the_same_storage() {
         let remote = |name: &str| StorageId::Remote(name.into());
         let alike = |words: &str| StorageId::Alike(words.into());
         let check = |one: &[StorageId], other: &[StorageId], expected| {

@@ -1,4 +1,4 @@
-//! `brunt sink`: serves the other end of the `tcp` device until Ctrl-C or SIGTERM.
+//! `brunt sink`: serves the remote end of the `tcp` device until Ctrl-C or SIGTERM.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl super::Subcommand for Sink {
         })?;
         output.line(sink.address());
         if output.is_json() {
-            // Standard output carries only the one object at the end, so the address goes to standard error.
+            // Standard output carries only the final object, so the address goes to standard error.
             output.note(format!("listening on {}", sink.address()));
         }
         while !output.is_interrupted() {

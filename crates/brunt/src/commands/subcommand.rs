@@ -22,7 +22,7 @@ pub trait Subcommand: Args {
 /// An entry of the table, made by [`entry`].
 pub struct Entry {
     pub name: &'static str,
-    #[allow(dead_code)] // read by the test that tries them
+    #[allow(dead_code)] // read by the test that parses them
     pub examples: &'static [(&'static str, &'static str)],
     /// Adds this command's description, options and examples to a definition.
     pub define: fn(clap::Command) -> clap::Command,

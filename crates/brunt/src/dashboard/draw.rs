@@ -1,4 +1,4 @@
-//! The terminal display of a running experiment. A pure function of the state, the time and the appearance.
+//! The terminal display of a running experiment: a pure function of the state, the time and the terminal's look.
 //!
 //! The rule: every line is narrower than the terminal, down to 20 columns, so that none wraps.
 
@@ -11,7 +11,7 @@ use super::state::{KindRate, State};
 
 /// Lines are never narrower than this.
 const COLUMNS_MIN: usize = 20;
-/// Lines are never wider than this: longer ones are hard to follow.
+/// Lines are never wider than this: longer ones are hard to read.
 const COLUMNS_MAX: usize = 120;
 /// Width of a row's name and of its figure.
 const NAME: usize = 11;
@@ -33,7 +33,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Those of the terminal that this program was started on.
+    /// The capabilities of this program's terminal.
     pub fn of_terminal(columns: u16) -> Look {
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         // The first one that is set counts (locale(7)).
@@ -399,7 +399,7 @@ mod tests {
 
     /// The display shows exactly what happened.
     #[test]
-    fn eighty_columns() {
+    fn eighty_columns_show_every_figure() {
         let lines = draw(&under_way(), at(4000), &plain(80));
         let expected = [
             "block sizes  run 1 of 4",
@@ -427,7 +427,7 @@ mod tests {
 
     /// A fault is shown for as long as it is active.
     #[test]
-    fn faults_come_and_go() {
+    fn a_fault_is_shown_while_it_is_active() {
         let mut state = under_way();
         let shown = |state: &State| {
             draw(state, at(4000), &plain(80))
@@ -444,10 +444,10 @@ mod tests {
         assert!(!shown(&state));
     }
 
-    /// No line reaches the right edge, whatever the width, labels and time, with and without colour; and colour adds
-    /// nothing but colour.
+    /// No line reaches the right edge, whatever the width, labels and time, with and without colour; and colour changes
+    /// nothing else.
     #[test]
-    fn every_width() {
+    fn no_line_reaches_the_right_edge_at_any_width() {
         let mut early = state();
         let mut states = vec![under_way()];
         early.event(&Event::RunBegins(info(3, 1).into()), at(0));
@@ -493,9 +493,9 @@ mod tests {
         }
     }
 
-    /// Figures can be read at a glance.
+    /// Figures are short enough to read at a glance.
     #[test]
-    fn figures_are_short() {
+    fn figures_are_short_enough_to_read_at_a_glance() {
         let check = |shown: String, expected: &str| assert_eq!(shown, expected);
         check(micros(4.321), "4.32 us");
         check(micros(4321.0), "4.32 ms");

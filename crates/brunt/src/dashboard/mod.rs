@@ -1,9 +1,10 @@
 //! The progress display of `brunt run`: on a terminal a few lines that are redrawn in place, otherwise one plain line
 //! per run, and one every ten seconds of a long run.
 //!
-//! The rule: neither workers nor the terminal are disturbed. Events only update a few numbers; drawing happens on a
-//! separate thread, at most ten times a second. The terminal's modes are not changed, so there is nothing to restore
-//! however this program ends or is stopped. That also holds for `--dashboard`, which fills the terminal (`screen`).
+//! The rule: the display disturbs neither the workers nor the terminal. Events only update a few numbers; drawing
+//! happens on a separate thread, at most ten times a second. The terminal's modes are not changed, so there is nothing
+//! to restore however this program ends or is stopped. That also holds for `--dashboard`, which fills the terminal
+//! (`screen`).
 
 mod draw;
 mod screen;
@@ -39,7 +40,7 @@ pub fn can_draw() -> bool {
     io::stderr().is_terminal() && !is_dumb
 }
 
-/// Creates the observer that displays an experiment. It also shows the live page if the page is for the terminal.
+/// Creates the observer that displays an experiment. It also shows the live page if that is for the terminal.
 pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Box<dyn Observer> {
     let state = State::new(name, plan, Clock::Monotonic.now());
     if can_draw() {
@@ -124,7 +125,7 @@ impl Dashboard {
         output.set_above(Some(shared.bar.clone()));
         let thread = std::thread::Builder::new().name("dashboard".into());
         let drawn = Arc::clone(&shared);
-        // If the thread cannot start, there is no display and the experiment continues.
+        // If the thread can't start, the experiment continues without a display.
         let thread = thread.spawn(move || drawn.keep_drawing()).ok();
         Dashboard {
             shared,
@@ -197,6 +198,6 @@ fn window() -> (u16, u16) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // If the drawing thread panicked, it has reported that; keep processing events.
+    // A panic of the drawing thread has already been reported; keep processing events.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

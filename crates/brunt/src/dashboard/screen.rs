@@ -1,5 +1,5 @@
-//! Shows the live page on a terminal, using its full height. It is built from the page's own frames, so the figures are
-//! the same. A pure function of the frames, the progress and the terminal's size.
+//! Shows the live page on a terminal, using its full height. Built from the page's own frames, so the figures are the
+//! same. A pure function of the frames, the progress and the terminal's size.
 //!
 //! The rule: lines that don't fit are left out, the least important first, and no line is as wide as the terminal.
 
@@ -42,7 +42,7 @@ pub struct Screen {
     faults: BTreeMap<u32, LiveFault>,
     ended: VecDeque<LiveRunEnd>,
     notes: VecDeque<String>,
-    /// Events that were lost before they got here.
+    /// Events lost on their way here.
     missed: u64,
 }
 
@@ -193,7 +193,7 @@ impl Screen {
         lines
     }
 
-    /// The heat map in at most `rows` rows, the slowest at the top; below it the faults and the time.
+    /// The heat map in at most `rows` rows, with the slowest at the top, and below it the faults and the time.
     fn heat<'a>(&self, look: &'a Look, rows: usize) -> Vec<Line<'a>> {
         let columns = Line::new(look).room.saturating_sub(LABEL);
         let shown: Vec<&LiveStretch> = self
@@ -282,7 +282,7 @@ impl Screen {
     }
 
     fn hosts<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
-        // The page shows figures of processes and devices; here, the program's own are next to the errors.
+        // The page also shows processes and devices; here, this program's own figures are next to the errors.
         let machines = self
             .samples
             .iter()
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_page_shows() {
+    fn the_screen_has_the_figures_of_the_page() {
         let lines = screen().draw(&state(), Nanos(0), &look(60, false, true), 30);
         let has = |text: &str| {
             assert!(
@@ -504,7 +504,7 @@ mod tests {
         has("   32 us ▒▒▒  ▒▒▒▒▒");
         has("   16 us ██████████");
         has("    time 0.0 s 10.0 s");
-        // In less room, neighbouring rows are merged and nothing is lost.
+        // With less room, neighbouring rows are merged and nothing is lost.
         let low = screen().draw(&state(), Nanos(0), &look(60, false, true), 20);
         let slow = low
             .iter()
@@ -526,9 +526,9 @@ mod tests {
         );
     }
 
-    /// At any size: never more lines than rows, never a line as wide as the terminal, and colour adds only colour.
+    /// At any size: never more lines than rows, never a line as wide as the terminal, and colour changes nothing else.
     #[test]
-    fn every_size() {
+    fn the_screen_fits_at_any_size() {
         for (screen, state) in [(screen(), state()), (Screen::default(), state())] {
             for rows in 1..40 {
                 for columns in [1, 19, 20, 33, 80, 119, 200u16] {
@@ -556,9 +556,9 @@ mod tests {
         }
     }
 
-    /// A run of days, with many hosts, uses bounded memory.
+    /// Memory use stays bounded over a run of days with many hosts.
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn memory_is_bounded_over_days_with_many_hosts() {
         let mut screen = screen();
         for index in 0..10_000 {
             screen.take(&stretch(index, 5));

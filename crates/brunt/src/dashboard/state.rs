@@ -1,4 +1,4 @@
-//! The state of a running experiment for the displays of `brunt run`. Events in, numbers out; it does not use the
+//! The state of a running experiment for the displays of `brunt run`. Turns events into numbers; it does not use the
 //! terminal, and time is an argument.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +15,7 @@ use brunt_study::observe::{Event, JobEvent, RunInfo, Sample};
 const HISTORY_MAX: usize = 256;
 /// Minimum length of an interval: computing a percentile costs a tenth of a millisecond.
 const STRETCH_MIN: Duration = Duration::from_millis(100);
-/// Numeric figures cover about this much time: shorter ones flicker, and show one interval of many.
+/// Numeric figures cover about this much time: with less, they flicker and show only one interval of many.
 const SHOWN_MIN: Duration = Duration::from_secs(1);
 
 /// The progress and current figures of an experiment.
@@ -50,7 +50,7 @@ pub struct State {
     pub runner_cpus: Option<f64>,
     begin: Nanos,
     run_began: Nanos,
-    /// The point of each run, in order; and the stated time of each point.
+    /// The point of each run, in order, and the stated time of each point.
     order: Vec<usize>,
     stated: Vec<Option<Duration>>,
     /// Number and total duration of finished runs, by point.
@@ -122,7 +122,7 @@ impl Open {
         *nanos += more_nanos;
     }
 
-    /// Adds the interval that followed.
+    /// Adds the next interval.
     fn merge(&mut self, other: &Open) {
         self.requests += other.requests;
         self.bytes += other.bytes;
@@ -301,8 +301,8 @@ impl State {
         now.since(self.begin)
     }
 
-    /// Remaining time: estimated from finished runs of the same point, else from the workload's stated time and from how
-    /// much longer finished runs took, else from the other runs so far. `None` while unknown.
+    /// Remaining time: estimated from finished runs of the same point; else from the workload's stated time and the
+    /// average excess of finished runs over theirs; else from all runs so far. `None` while unknown.
     pub fn left(&self, now: Nanos) -> Option<Duration> {
         let mut left = Duration::ZERO;
         for (place, point) in self.order.iter().enumerate().skip(self.done) {
@@ -339,7 +339,7 @@ impl State {
         (count > 0).then(|| sum / count)
     }
 
-    /// How much longer than stated finished runs took on average: for connections, links, faults and idle time.
+    /// Average time that finished runs took beyond the stated time: for connections, links, faults and idle time.
     fn excess(&self) -> Duration {
         let (mut runs, mut all) = (0, Duration::ZERO);
         for (point, (count, sum)) in &self.took {
@@ -364,7 +364,7 @@ impl State {
         }
     }
 
-    /// Failures in the current run, each with its count; only zeros are omitted.
+    /// Failures in the current run, each with its count; zero counts are omitted.
     pub fn losses(&self) -> Vec<(&'static str, u64)> {
         let of = |status| self.counts.of(status);
         [
@@ -492,7 +492,7 @@ pub mod tests {
 
     /// Short intervals are merged into one, with the percentile over all of them.
     #[test]
-    fn stretches_are_long_enough() {
+    fn short_intervals_are_merged() {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         for index in 0..20 {
@@ -508,9 +508,9 @@ pub mod tests {
         assert!((state.history[1].bytes_per_second - 5000.0 * 4096.0).abs() < 4096.0);
     }
 
-    /// Numbers cover about a second, however short the intervals; in the first second, they cover what there is.
+    /// Numbers cover about a second, however short the intervals; in the first second, they cover the time so far.
     #[test]
-    fn numbers_are_of_a_second() {
+    fn numbers_cover_about_a_second() {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         let mut shown = Vec::new();
@@ -538,9 +538,9 @@ pub mod tests {
         );
     }
 
-    /// Two kinds have a figure each, over the whole second; a single kind has only the total.
+    /// Each of two kinds has its own figure, over the whole second; a single kind has only the total.
     #[test]
-    fn kinds_have_figures_where_there_are_several() {
+    fn each_of_several_kinds_has_its_own_figure() {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         state.event(
@@ -578,7 +578,7 @@ pub mod tests {
 
     /// The remaining time is the stated one until runs give a better estimate, and never runs out early.
     #[test]
-    fn time_left_is_learned() {
+    fn remaining_time_is_corrected_by_finished_runs() {
         let mut state = state();
         assert_eq!(state.left(at(0)), Some(Duration::from_secs(40)));
         let first = info(0, state.order[0] as u32);

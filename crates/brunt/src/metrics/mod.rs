@@ -1,8 +1,8 @@
-//! Metrics of the program's activity for Prometheus: serves them for `capture`, `run`, `replay` and `target`, in the
-//! text format (version 0.0.4). The run's figures are written in [`run`], the others next to their commands.
+//! Prometheus metrics: serves them for `capture`, `run`, `replay` and `target`, in the text format (version 0.0.4). The
+//! run's figures are written in [`run`], the others next to their commands.
 //!
-//! The rule: viewers never slow down the work that is measured. `brunt_web::metrics` answers requests; the page is made
-//! on request, on one of the server's threads.
+//! The rule: viewers never slow down the measured work. `brunt_web::metrics` answers requests; the page is rendered on
+//! request, on one of the server's threads.
 
 pub mod histogram;
 pub mod run;
@@ -19,7 +19,7 @@ use brunt_web::http::HttpServer;
 
 use crate::cli::{Failure, Output};
 
-/// Serves the output of `page` from a thread, and notes the address.
+/// Serves the output of `page` from a thread, and prints a note with the address.
 ///
 /// # Errors
 /// A thread could not be started.
@@ -45,7 +45,7 @@ pub fn serve(
     Ok(Some(MetricsServer { server, readings }))
 }
 
-/// Longest wait for the last scrape; Prometheus's default intervals are 15 s and one minute.
+/// Maximum wait for the last scrape; Prometheus's default intervals are 15 s and one minute.
 const LAST_READING_MAX: Duration = Duration::from_secs(60);
 /// Interval between checks for an interruption during that wait.
 const LOOK: Duration = Duration::from_millis(50);
@@ -59,7 +59,7 @@ pub struct MetricsServer {
 }
 
 /// Stops the server. If the page is scraped regularly, first waits for one more scrape, so that the last figures are
-/// collected. Ctrl-C ends the wait. If the page was read less than twice, doesn't wait.
+/// collected. Ctrl-C ends the wait. Doesn't wait if the page was read less than twice.
 pub fn finish(server: Option<MetricsServer>, output: &Output) {
     let Some(MetricsServer { server, readings }) = server else {
         return;
@@ -105,7 +105,7 @@ impl Readings {
         self.read.notify_all();
     }
 
-    /// How long the next reading may take: twice the longest pause so far; `None` with fewer than two readings.
+    /// Maximum wait for the next reading: twice the longest pause so far; `None` with fewer than two readings.
     fn wanted(&self) -> Option<Duration> {
         let pause = self.lock().pause_max?;
         Some((pause * 2).min(LAST_READING_MAX))
@@ -129,7 +129,7 @@ impl Readings {
 /// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Grows until the program ends.
+    /// Only increases until the program ends.
     Counter,
     /// Goes up and down.
     Gauge,

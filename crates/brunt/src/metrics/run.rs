@@ -57,11 +57,11 @@ struct RunState {
     under_way: bool,
     faults: BTreeMap<u32, FaultState>,
     steady: Rounds,
-    /// Latest values of parts of devices, by host, part and metric.
+    /// Latest values for parts of devices, by host, part and metric.
     devices: BTreeMap<[String; 3], f64>,
 }
 
-/// One-second rounds, judged in the same way as by the stop condition `steady`.
+/// One-second rounds, judged like those of the stop condition `steady`.
 #[derive(Default)]
 struct Rounds {
     state: SteadyState,
@@ -83,7 +83,7 @@ impl Rounds {
 }
 
 impl RunMetrics {
-    /// Metrics of an experiment with planned runs.
+    /// Metrics of an experiment's planned runs.
     pub fn of(experiment: &Experiment, plan: &Plan) -> RunMetrics {
         let metrics = RunMetrics::alone(
             &experiment.name,

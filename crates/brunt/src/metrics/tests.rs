@@ -38,9 +38,9 @@ fn value(page: &str, name: &str) -> f64 {
         .expect("a number")
 }
 
-/// The page shows a run's events at once; the next run starts over.
+/// The page shows a run's events at once; the next run starts from zero.
 #[test]
-fn a_page_follows_the_run() {
+fn a_page_shows_a_runs_events_at_once() {
     let mut metrics = RunMetrics::alone("x", "disk \"w\"");
     let info = |order| {
         Arc::new(RunInfo {
@@ -153,7 +153,7 @@ fn a_page_follows_the_run() {
 }
 
 #[test]
-fn the_last_figures_wait_for_whoever_reads_regularly() {
+fn the_last_figures_wait_for_a_regular_reader() {
     let readings = super::Readings::default();
     let begin = std::time::Instant::now();
     assert_eq!(readings.wanted(), None);
@@ -177,7 +177,7 @@ fn the_last_figures_wait_for_whoever_reads_regularly() {
     });
 }
 
-/// Names of metrics on a page, as samples have them: a histogram has three.
+/// Names of a page's metrics as in samples: a histogram has three.
 fn exported(page: &str) -> BTreeSet<String> {
     let kinds = page
         .lines()
@@ -191,9 +191,9 @@ fn exported(page: &str) -> BTreeSet<String> {
     kinds.flat_map(names).collect()
 }
 
-/// The dashboard queries only exported metrics, and includes every metric of a run except its ready time.
+/// The dashboard queries only exported metrics, and covers every metric of a run except its ready time.
 #[test]
-fn the_dashboard_knows_the_metrics() {
+fn the_dashboard_queries_only_exported_metrics() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana.json");
     let text = std::fs::read_to_string(path).expect("docs/grafana.json");
     let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");

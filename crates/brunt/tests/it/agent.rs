@@ -1,5 +1,5 @@
-//! Agents: what a controller learns from them over a child's pipes and over Debian's sshd, and that nothing of them
-//! is left, however they end.
+//! Agents: what a controller learns from them over a child's pipes and over Debian's sshd, and that they leave nothing
+//! behind, however they end.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -41,12 +41,13 @@ fn between(value: &Value) -> [i64; 2] {
     ]
 }
 
-/// Asserts that the measured clocks of a host whose agent shifts them by `shift` are off by that much. The
-/// measurement started at `begin`.
+/// Asserts that the measured clocks of a host are off by `shift`, which its agent adds to them. The measurement started
+/// at `begin`.
 fn assert_shifted(host: &Value, shift: i64, begin: Instant) {
     let elapsed = begin.elapsed().as_nanos() as f64;
     let drift = host["drift_ppm"][1].as_f64().unwrap() - host["drift_ppm"][0].as_f64().unwrap();
-    // The shortest round trip bounds the offset; the bound ages by the rate's error and wander: 1 ppm both ways.
+    // The shortest round trip bounds the offset; the bound widens with age by the rate's error and wander: 1 ppm both
+    // ways.
     let round_trip = host["round_trip_ns"].as_f64().unwrap();
     let monotonic_max = 1.01 * round_trip + (drift + 2.0) * 1e-6 * elapsed + 1000.0;
     // The shortest round of the wall clock also contains the host's own time, and is a small part of all rounds.
@@ -74,7 +75,7 @@ fn assert_shifted(host: &Value, shift: i64, begin: Instant) {
 }
 
 #[test]
-fn a_clock_that_is_shifted_is_found_so() {
+fn a_clock_shift_is_measured() {
     for shift in [0, 500_000_000, -500_000_000, 1_234_567] {
         let begin = Instant::now();
         let (output, found) = clock(&[
@@ -106,7 +107,7 @@ fn a_clock_that_is_shifted_is_found_so() {
     }
 }
 
-/// An agent on its standard streams, without one of our controllers.
+/// An agent on its standard streams, without our controller.
 struct Bare(Child);
 
 impl Bare {
@@ -156,9 +157,9 @@ fn messages(bytes: &[u8]) -> Vec<FromHost> {
     std::iter::from_fn(|| decoder.take().unwrap()).collect()
 }
 
-/// A peer that isn't a controller of this version gets nothing done; the agent reports why on its standard error.
+/// A peer that isn't a controller of this version achieves nothing; the agent reports the reason on its standard error.
 #[test]
-fn strangers_on_the_standard_streams_end_it() {
+fn an_unknown_peer_on_the_standard_streams_ends_the_agent() {
     let check = |bytes: &[u8], expected: &[&str]| {
         let mut agent = Bare::start(&[]);
         agent.say(bytes);
@@ -200,9 +201,9 @@ fn strangers_on_the_standard_streams_end_it() {
     check(&[0, 0, 0, 2, b'{', b'}'], &["malformed"]);
 }
 
-/// The agent ends with its controller, and treats a controller that is silent for the length of the lease as gone.
+/// The agent ends with its controller, and when the controller has been silent for the length of the lease.
 #[test]
-fn it_ends_with_its_controller_or_its_lease() {
+fn an_agent_ends_with_its_controller_or_its_lease() {
     let hello = frame(&ToHost::Hello {
         version: VERSION,
         program: "test".into(),
@@ -249,7 +250,7 @@ fn it_ends_with_its_controller_or_its_lease() {
 
 /// Messages about a failing host say what to do.
 #[test]
-fn what_fails_is_said() {
+fn messages_about_a_failing_host_say_what_to_do() {
     let folder = TempDir::new().unwrap();
     let check = |ssh: &str, more: &[&str], expected: &str| {
         let arguments: Vec<&str> = ["ssh:far", "--for", "100ms", "--ssh", ssh]
@@ -327,8 +328,8 @@ fn what_fails_is_said() {
     );
 }
 
-/// Debian's sshd with its own key, on the standard streams of ssh: no port, no network. Processes that it starts are
-/// found by their temporary folder, which no other process has.
+/// Debian's sshd with its own key, on the standard streams of ssh: no port, no network. The processes that it starts
+/// are found by their temporary folder, which no other process has.
 struct Sshd {
     folder: TempDir,
     ssh: String,
@@ -349,7 +350,7 @@ impl Sshd {
         }
         std::fs::copy(path("user.pub"), path("authorized")).unwrap();
         std::fs::create_dir(path("tmp")).unwrap();
-        // The privilege separation folder, which Debian's service creates at start.
+        // The privilege separation folder, which Debian's service creates at startup.
         let _ = std::fs::create_dir_all("/run/sshd");
         let at = folder.path().display();
         let config = format!(
@@ -385,7 +386,7 @@ impl Sshd {
     }
 }
 
-/// The program copies itself to a host that has none, measures its clocks, and leaves nothing there.
+/// The program copies itself to a host that doesn't have it, measures the host's clocks, and leaves nothing there.
 #[test]
 fn a_host_behind_sshd_needs_nothing_installed() {
     let Some(sshd) = Sshd::new("") else { return };
@@ -408,10 +409,10 @@ fn a_host_behind_sshd_needs_nothing_installed() {
     until("files are left on the host", || sshd.is_tidy());
 }
 
-/// The host's own program is run if it is named, even behind a login that prints text; a failing host
-/// doesn't affect the others.
+/// The host's own program runs if it is named, even behind a login that prints text; a failing host doesn't affect the
+/// others.
 #[test]
-fn a_chatty_login_does_no_harm_and_one_lost_host_neither() {
+fn neither_a_chatty_login_nor_a_failing_host_affects_the_others() {
     let Some(sshd) = Sshd::new("ForceCommand echo Welcome to far; sh -c \"$SSH_ORIGINAL_COMMAND\"")
     else {
         return;
@@ -483,9 +484,9 @@ fn probe(arguments: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), object)
 }
 
-/// Samples of hosts whose clocks are a quarter of an hour off get timestamps of this machine's clock.
+/// Samples of hosts whose clocks are a quarter of an hour off get timestamps on this machine's clock.
 #[test]
-fn samples_of_hosts_are_on_one_time_line() {
+fn samples_of_hosts_are_on_one_timeline() {
     let folder = TempDir::new().unwrap();
     let here = ssh_to_here(folder.path(), "");
     let begin = Instant::now();
@@ -607,7 +608,7 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
     );
     let freeze = format!("{until_heard}kill -STOP $(cat {at}/pid); wait");
     check(freeze, "nothing was heard from it for 3s");
-    // The frozen agent ends when it wakes up, unless the kernel has already ended it with its orphaned process group.
+    // The frozen agent ends when it resumes, unless the kernel has already ended it with its orphaned process group.
     let pid = std::fs::read_to_string(folder.path().join("pid"))
         .unwrap()
         .trim()

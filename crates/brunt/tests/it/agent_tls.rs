@@ -1,5 +1,5 @@
-//! Agents that listen: a controller with the right certificate is served, a stranger gets nothing. Checked
-//! with openssl's s_client.
+//! Agents that listen: a controller with the right certificate is served, anyone else gets nothing. Checked with
+//! openssl's s_client.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -35,7 +35,7 @@ fn a_controller_with_a_certificate_is_served() {
     assert_eq!(status, Some(0), "{found:#}");
     let [low, high] = ["low", "high"].map(|end| found["offset_ns"][end].as_i64().unwrap());
     assert!(low <= 0 && 0 <= high, "{found:#}");
-    // Without an identity no connection is possible, and the host's name must match the certificate.
+    // Without an identity there is no connection, and the host's name must match the certificate.
     let (status, found) = clock(&host, None);
     assert!(
         status == Some(1) && found["error"].as_str().unwrap().contains("--identity"),
@@ -54,7 +54,7 @@ fn a_controller_with_a_certificate_is_served() {
     );
 }
 
-/// Returns what s_client receives from the agent inside the TLS connection, with these arguments.
+/// Returns what s_client, run with these arguments, receives from the agent inside the TLS connection.
 fn s_client(openssl: &Path, agent: &Listening, arguments: &[&str]) -> Vec<u8> {
     s_client_says(openssl, agent, arguments, b"\0\0\0\x06\"stop\"")
 }
@@ -90,7 +90,7 @@ fn parts(folder: &Path, identity: &str) -> [String; 2] {
 }
 
 #[test]
-fn a_stranger_gets_nothing() {
+fn a_peer_without_a_valid_certificate_gets_nothing() {
     let Some(openssl) = need("openssl", "openssl") else {
         return;
     };
@@ -143,7 +143,8 @@ fn a_stranger_gets_nothing() {
     );
 }
 
-/// Forwards one connection and records what the client said. Forwards `change` of each part and the bytes before it.
+/// Forwards one connection and records what the client sent. `change` receives each piece and the number of bytes
+/// before it, and returns what to forward.
 fn relay(
     to: SocketAddr,
     change: impl Fn(&[u8], usize) -> Vec<u8> + Send + 'static,
@@ -178,7 +179,7 @@ fn relay(
     (address, said, work)
 }
 
-/// Replaying the bytes of a good session starts nothing.
+/// Replaying the bytes of a valid session starts nothing.
 #[test]
 fn a_replayed_session_gets_nothing() {
     let folder = certificates();
@@ -204,10 +205,10 @@ fn a_replayed_session_gets_nothing() {
     );
 }
 
-/// A peer with the controller's certificate that speaks another version, or sends no messages, gets a greeting and
-/// nothing else; the agent keeps serving others.
+/// A peer with the controller's certificate that speaks another version, or sends no valid messages, gets a greeting
+/// and nothing else; the agent keeps serving others.
 #[test]
-fn what_is_no_conversation_gets_nothing() {
+fn a_peer_without_valid_messages_gets_only_a_greeting() {
     let Some(openssl) = need("openssl", "openssl") else {
         return;
     };
@@ -276,9 +277,9 @@ fn what_is_no_conversation_gets_nothing() {
     }
 }
 
-/// If a man in the middle repeats or changes what a controller says, the connection ends: nothing is done twice.
+/// If a man in the middle repeats or changes the controller's bytes, the connection ends: nothing is done twice.
 #[test]
-fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
+fn a_repeated_or_changed_record_ends_the_connection() {
     type Change = fn(&[u8]) -> Vec<u8>;
     let repeated: Change = |said| [said, said].concat();
     let changed: Change = |said| {
@@ -319,9 +320,9 @@ fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
     }
 }
 
-/// A controller rejects an agent of another authority.
+/// A controller rejects an agent certified by another authority.
 #[test]
-fn a_controller_believes_its_own_agents_only() {
+fn a_controller_rejects_agents_of_another_authority() {
     let (folder, other) = (certificates(), certificates());
     let agent = Listening::start(&other.path().join("agent-127.0.0.1.pem"), &[]);
     let (status, found) = clock(
@@ -333,7 +334,7 @@ fn a_controller_believes_its_own_agents_only() {
         "{found:#}"
     );
     drop(agent);
-    // It also rejects a controller's certificate on an agent.
+    // It also rejects an agent with a controller's certificate.
     let agent = Listening::start(&folder.path().join("controller.pem"), &[]);
     let (status, found) = clock(
         &format!("agent:{}", agent.address),

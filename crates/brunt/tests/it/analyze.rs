@@ -15,9 +15,9 @@ fn brunt(arguments: &[&str], input: Stdio) -> Output {
         .unwrap()
 }
 
-/// A report for people fits 80 columns and ends with the ledger.
+/// The text report fits 80 columns and ends with the ledger.
 #[test]
-fn report_for_people() {
+fn the_text_report_fits_80_columns_and_ends_with_the_ledger() {
     let path = capture();
     for arguments in [
         ["analyze", path.to_str().unwrap()].as_slice(),
@@ -43,7 +43,7 @@ fn report_for_people() {
 
 /// The same report as a page, in addition to the text.
 #[test]
-fn report_as_a_page() {
+fn the_html_page_has_the_same_report() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("x.html");
     let (file, html) = (capture(), page.to_str().unwrap().to_string());
@@ -68,7 +68,7 @@ fn report_as_a_page() {
 
 /// `--json` prints one object whose parts add up, also for standard input.
 #[test]
-fn report_for_programs() {
+fn the_json_report_is_one_object_whose_parts_add_up() {
     let input = std::fs::File::open(capture()).unwrap();
     let output = brunt(&["analyze", "-", "--json"], Stdio::from(input));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -79,10 +79,10 @@ fn report_for_programs() {
     assert_eq!(Some(calls), report["ledger"]["calls"].as_u64());
 }
 
-/// A file that isn't a capture is refused with status 2 and a sentence; a damaged capture still yields
-/// what came before the damage.
+/// A file that isn't a capture is refused with status 2 and a message; a damaged capture still yields everything before
+/// the damage.
 #[test]
-fn wrong_files() {
+fn a_non_capture_is_refused_and_a_damaged_capture_read_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.pcap");
     std::fs::write(&file, "this is a letter, not a capture").unwrap();
@@ -108,7 +108,7 @@ fn wrong_files() {
     let whole = std::fs::read(capture()).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
-    // Half of a zstd file may end before its first block does, so it is refused or reported in part.
+    // Half of a zstd file may end within its first block, so it is either refused or reported in part.
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
@@ -117,10 +117,11 @@ fn json(arguments: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Of 1,000 READs that failed and 1,000 that succeeded, only the latter are transfers: in the report of the capture and
-/// of its trace, in the trace's figures and in its replay. tshark: 1,000 × status 0, 1,000 × status 70 (NFS3ERR_STALE).
+/// Of 1,000 READs that failed and 1,000 that succeeded, only the latter are transfers: in the reports of the capture
+/// and of its trace, in the trace's figures and in its replay. tshark: 1,000 × status 0, 1,000 × status 70
+/// (NFS3ERR_STALE).
 #[test]
-fn failed_requests_are_no_transfers_anywhere() {
+fn failed_requests_are_nowhere_counted_as_transfers() {
     let folder = tempfile::tempdir().unwrap();
     let capture = capture().with_file_name("nfs3-stale.pcap.zst");
     let (capture, trace) = (capture.to_str().unwrap(), folder.path().join("trace"));
@@ -136,10 +137,10 @@ fn failed_requests_are_no_transfers_anywhere() {
             (&profile["read"]["operations"], &profile["read"]["bytes"]),
             (&1000.into(), &4_096_000.into())
         );
-        // Random blocks are sequential by chance now and then.
+        // Random blocks are occasionally sequential by chance.
         assert!(profile["read"]["sequential_share"].as_f64().unwrap() < 0.01);
         assert_eq!(profile["read"]["size_p50_bytes"], 4096);
-        // There are no writes, and figures of none are unknown instead of 0.
+        // There are no writes, so their figures are unknown, not 0.
         assert_eq!(profile["write"]["operations"], 0);
         for name in ["sequential_share", "size_p50_bytes", "size_p95_bytes"] {
             assert!(
@@ -167,9 +168,10 @@ fn failed_requests_are_no_transfers_anywhere() {
     );
 }
 
-/// The report printed while an anonymous trace is written hides what the trace hides, because it is the trace's report.
+/// The report printed while an anonymized trace is written hides what the trace hides, because it is the trace's
+/// report.
 #[test]
-fn a_report_shows_no_more_than_its_anonymous_trace() {
+fn a_report_hides_what_its_anonymized_trace_hides() {
     let folder = tempfile::tempdir().unwrap();
     let (key, trace) = (folder.path().join("key"), folder.path().join("trace"));
     std::fs::write(&key, "a key that is long enough").unwrap();

@@ -1,4 +1,4 @@
-//! `brunt-bench capture`, as a newcomer runs it: its report of other programs matches what they found.
+//! `brunt-bench capture`, as a newcomer runs it: what it reports about other programs matches their own output.
 
 use crate::support;
 use std::process::Command;
@@ -34,9 +34,10 @@ fn who<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// All programs read the same capture to its end; the report has their figures and omits missing programs.
+/// All programs read the same capture to its end; the report has their figures and omits programs that aren't
+/// installed.
 #[test]
-fn everybody_reads_the_same() {
+fn every_program_reads_the_whole_capture() {
     let report = bench(&[]);
     let table = &report["captures"][0];
     assert_eq!(table["packets"], 1000);
@@ -51,7 +52,7 @@ fn everybody_reads_the_same() {
     let trace_bytes =
         who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64();
     assert!(trace_bytes > Some(0));
-    // The parts add up to the whole file, and take less room than the plain values would.
+    // The parts add up to the whole file, and take less space than plain values would.
     let extents = table["extents"].as_array().expect("kinds of content");
     let sum = |key: &str| {
         extents
@@ -74,7 +75,7 @@ fn everybody_reads_the_same() {
         network["rows"].as_u64() > Some(1000),
         "a row for each packet, and flows: {network}"
     );
-    // The capture begins in the middle of connections: other programs miss a few calls there.
+    // The capture begins in the middle of connections, where other programs miss a few calls.
     let calls = table["calls"].as_u64().expect("a count");
     for (program, package, least) in [
         ("tshark", "tshark", calls * 8 / 10),
@@ -93,9 +94,9 @@ fn everybody_reads_the_same() {
     }
 }
 
-/// Traces without the tables that are merged describe the same capture, are smaller, and each has its ratio.
+/// Traces without the mergeable tables describe the same capture, are smaller, and each has its ratio.
 #[test]
-fn tables_have_their_cost() {
+fn traces_without_mergeable_tables_are_smaller() {
     let report = bench(&["--tables", "--rounds", "2"]);
     let table = &report["captures"][0];
     let lines = table["with_both_of"].as_array().expect("lines");
@@ -121,9 +122,9 @@ fn tables_have_their_cost() {
     assert_ne!(histograms["bytes"], sketches["bytes"]);
 }
 
-/// With lost packets, most of what can be recovered is, and nothing is invented.
+/// With lost packets, most of what can be recovered is recovered, and nothing is invented.
 #[test]
-fn most_of_what_lost_packets_cost_is_recovered_and_nothing_invented() {
+fn most_lost_operations_are_recovered_and_none_invented() {
     let report = bench(&["--loss=2,5", "--seed", "3"]);
     let losses = report["captures"][0]["losses"].as_array().expect("lines");
     assert_eq!(losses.len(), 2);
@@ -152,7 +153,7 @@ fn most_of_what_lost_packets_cost_is_recovered_and_nothing_invented() {
 
 /// Captures with packets removed are written and kept; a second run removes the same packets.
 #[test]
-fn lossy_captures_are_made() {
+fn a_second_run_removes_the_same_packets() {
     let folder = support::TempDir::new("bench-make");
     let make = |name: &str| {
         let into = folder.join(name);

@@ -1,4 +1,4 @@
-//! `brunt trace` as a user runs it: figures, damaged rows, files that are not traces, and conversions.
+//! `brunt trace` as a user runs it: figures, damaged rows, files that aren't traces, and conversions.
 
 use std::process::{Command, Output};
 
@@ -21,7 +21,7 @@ fn json(output: &Output) -> serde_json::Value {
 
 /// Thirty sequential reads, a write, and a damaged row.
 #[test]
-fn figures_of_a_trace() {
+fn figures_match_the_requests_and_a_damaged_row_is_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.spc");
     let mut text = String::new();
@@ -70,7 +70,7 @@ fn figures_of_a_trace() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn a_file_that_is_no_trace_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x");
     std::fs::write(&path, "this is no trace\n").expect("a file");
@@ -85,9 +85,9 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(info(&["/nowhere/at/all"]).status.code(), Some(2));
 }
 
-/// Packet captures have a command of their own, packed or not.
+/// A packet capture, packed or not, is refused with the command that reads it.
 #[test]
-fn a_packet_capture_is_named() {
+fn a_packet_capture_is_refused_with_the_command_for_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let packed = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -108,9 +108,9 @@ fn a_packet_capture_is_named() {
     }
 }
 
-/// The same trace as SPC, iolog, MSR, .load and Parquet yields the same stream of requests; slices are smaller.
+/// The same trace as SPC, iolog, MSR, .load and Parquet yields the same requests; slices are smaller.
 #[test]
-fn a_trace_is_converted_and_stays_the_same() {
+fn every_format_yields_the_same_requests() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| {
         folder
@@ -162,7 +162,7 @@ fn a_trace_is_converted_and_stays_the_same() {
     ];
     arguments.extend(["--anonymize", "--to", "msr", "--out", &out]);
     let answer = json(&trace("convert", &arguments));
-    // Of two traces, starting a hundred seconds in: the first one's clock begins a quarter of a second later.
+    // Two traces, starting a hundred seconds in. The first one's clock begins a quarter of a second later.
     assert_eq!(
         (&answer["requests"], &answer["written"]),
         (&1000.into(), &100.into()),
@@ -185,7 +185,7 @@ fn a_trace_is_converted_and_stays_the_same() {
 
 /// The experiment generated from a trace can be run.
 #[test]
-fn a_model_of_a_trace_is_an_experiment() {
+fn a_model_of_a_trace_can_be_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| {
         folder
@@ -234,7 +234,7 @@ fn a_model_of_a_trace_is_an_experiment() {
     );
 }
 
-/// A file that may be of two formats is refused; it is read once the format is given.
+/// A file that could be in either of two formats is refused; it is read once the format is given.
 #[test]
 fn an_ambiguous_file_names_its_candidates() {
     let folder = tempfile::tempdir().expect("a folder");

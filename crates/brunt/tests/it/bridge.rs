@@ -1,4 +1,4 @@
-//! A bridge in the wire between two namespaces: frames arrive bit for bit, impairments are as configured, and the
+//! A bridge in the link between two namespaces: frames arrive bit for bit, impairments are as configured, and the
 //! interfaces are restored afterwards.
 
 use crate::support;
@@ -8,8 +8,8 @@ use crate::support::{TempDir, alone, need, skip};
 use serde_json::Value;
 
 /// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and here the other ends of
-/// their wires, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` if this
-/// machine cannot create them.
+/// their links, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` if this machine
+/// can't create them.
 fn hosts(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
@@ -42,7 +42,7 @@ fn hosts(script: &str) -> Option<String> {
         }
         end() { kill -${1:-INT} $BRIDGE; wait $BRIDGE || { cat $WORK/notes >&2; exit 1; }; cat $WORK/report; }
         "#;
-    // In a user namespace the kernel doesn't grant the receive buffer that a bridge needs for bursts.
+    // In a user namespace, the kernel doesn't grant the receive buffer that a bridge needs for bursts.
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root");
         return None;
@@ -143,7 +143,7 @@ fn frames_of(file: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Frames of many kinds: short and jumbo; unicast and broadcast; without a VLAN tag, with one, with two, and with a
-/// priority only; of types that no stack knows, including slow protocols.
+/// priority tag; of types that no stack knows, including slow protocols.
 fn frames() -> Vec<Vec<u8>> {
     let tags: [&[u8]; 5] = [
         &[],
@@ -174,8 +174,8 @@ fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Frames that enter on one side leave on the other, in order and bit for bit, and the capture has the same. Afterwards
-/// the interfaces are restored, whichever signal ended the bridge.
+/// Frames that enter on one side leave on the other, in order and bit for bit, and the capture has the same frames.
+/// Afterwards the interfaces are restored, whichever signal ended the bridge.
 #[test]
 fn frames_arrive_bit_for_bit() {
     let folder = TempDir::new("bridge-frames");
@@ -293,7 +293,7 @@ fn a_capture_has_both_sides() {
     );
     assert_eq!(report["capture"]["packets_lost"], 0, "{report}");
     assert_eq!(unmeant(&report), 0, "{report}");
-    // 24 requests and as many answers, plus address resolution.
+    // 24 requests and 24 replies, plus address resolution.
     assert!(kept.len() >= 48, "{text}");
     for (interface, by_a) in [("in0", true), ("out0", false)] {
         let here = kept
@@ -313,9 +313,9 @@ fn a_capture_has_both_sides() {
     assert!(kept.iter().any(|frame| frame[3] == "9014"), "{text}");
 }
 
-/// Frames that exceed the ring's room while the thread has no core are counted as lost; the others pass.
+/// Frames that don't fit into the ring while the thread has no core are counted as lost; the others pass.
 #[test]
-fn what_is_not_read_in_time_is_counted() {
+fn frames_that_overflow_the_ring_are_counted() {
     let folder = TempDir::new("bridge-overrun");
     let sent = folder.join("sent.pcap");
     let frame = |number: usize| {
@@ -347,10 +347,10 @@ fn what_is_not_read_in_time_is_counted() {
     assert!(report["doubts"].to_string().contains("buffer"), "{report}");
 }
 
-/// A file system on iSCSI through the bridge, with segmentation offload on both hosts: data that was written is read
-/// back, with and without impairments, and only the requested losses occur.
+/// A file system on iSCSI through the bridge, with segmentation offload on both hosts: written data is read back, with
+/// and without impairments, and only the configured losses occur.
 #[test]
-fn storage_goes_through() {
+fn a_file_system_on_iscsi_survives_the_bridge() {
     for (options, lost) in [
         ("", false),
         (
@@ -373,16 +373,17 @@ fn storage_goes_through() {
         let report = report(&text);
         assert_eq!(unmeant(&report), 0, "{report}");
         let packets = count(&report, "there", "packets");
-        // 400 writes of 64 KiB in packets of at most 9000 bytes; offloaded trains count as the packets they consist of.
+        // 400 writes of 64 KiB in packets of at most 9000 bytes; offloaded trains count as the packets that they
+        // consist of.
         assert!(packets > 400 * 7, "{report}");
         assert_eq!(count(&report, "there", "lost") > 0, lost, "{report}");
         assert_eq!(count(&report, "back", "duplicated") > 0, lost, "{report}");
     }
 }
 
-/// By the hosts' own clock, packets are delayed by the configured time and little more.
+/// By the hosts' own clocks, packets are delayed by the configured time and little more.
 #[test]
-fn delay_is_added() {
+fn packets_are_delayed_by_the_configured_time() {
     let _alone = alone(); // Compares times.
     if need("ping", "iputils-ping").is_none() {
         return;
@@ -408,10 +409,10 @@ fn delay_is_added() {
     assert_eq!(unmeant(&report), 0, "{report}");
 }
 
-/// A host in the wire forwards during a whole experiment and delays packets only while a fault is in effect. Pings
-/// between the hosts on its two sides prove it. Afterwards the wire is cut as before.
+/// A host in the network path forwards during a whole experiment and delays packets only while a fault is active. Pings
+/// between the hosts on its two sides prove it. Afterwards the path is cut as before.
 #[test]
-fn a_host_in_the_wire_is_part_of_an_experiment() {
+fn a_bridging_host_delays_packets_only_during_a_fault() {
     if need("ping", "iputils-ping").is_none() {
         return;
     }
@@ -482,7 +483,7 @@ END
     assert!((2.0..60.0).contains(&began), "{fault:#}");
 }
 
-/// Segments that end connections are held, let through, sent again, or still held when the bridge ends: all of them add
+/// Segments that end connections are held, released, sent again, or still held when the bridge ends: all of them add
 /// up, and refused frames have no added delay.
 #[test]
 fn held_ends_of_connections_add_up() {
@@ -511,7 +512,7 @@ fn held_ends_of_connections_add_up() {
 
 /// Frames that the outgoing interface refuses are counted.
 #[test]
-fn what_cannot_be_sent_is_counted() {
+fn frames_refused_by_the_outgoing_interface_are_counted() {
     let folder = TempDir::new("bridge-refused");
     let sent = folder.join("sent.pcap");
     let frame = |len: usize| {
@@ -553,7 +554,7 @@ fn what_cannot_be_sent_is_counted() {
 
 /// If an interface disappears, the bridge ends with its report and an error.
 #[test]
-fn an_interface_goes_away() {
+fn a_lost_interface_ends_the_bridge_with_its_report() {
     let Some(text) = hosts(
         r#"
         bridge
@@ -568,9 +569,9 @@ fn an_interface_goes_away() {
     assert!(report(&text)["ended_by"].is_string(), "{text}");
 }
 
-/// Interfaces that cannot be bridged, and settings that no link has, are refused with what to do.
+/// Interfaces that can't be bridged, and settings that links don't have, are refused with advice.
 #[test]
-fn mistakes_are_refused() {
+fn mistakes_are_refused_with_advice() {
     let check = |arguments: &[&str], said: &str| {
         let output = support::brunt()
             .arg("bridge")

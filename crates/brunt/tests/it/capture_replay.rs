@@ -1,5 +1,5 @@
 //! From a capture to a replay, as `docs/capture-replay.md` describes: `tools/capture-replay.sh` with fio, whose own
-//! figures say how many requests of which length the record must have.
+//! figures give the expected number of requests of each length.
 
 use crate::support;
 use std::process::Command;
@@ -23,9 +23,9 @@ fn can_run() -> bool {
     true
 }
 
-/// Each read and write of fio is recorded from the wire with its length and replayed; so is each flush.
+/// Each of fio's reads and writes is recorded from the network with its length and replayed; so is each flush.
 #[test]
-fn what_fio_did_is_recorded_and_replayed() {
+fn fios_requests_are_recorded_and_replayed() {
     if !can_run() {
         return;
     }
@@ -44,7 +44,7 @@ fn what_fio_did_is_recorded_and_replayed() {
         ));
         return;
     }
-    // On a busy machine a replay may be late and then counts as invalid: status 1.
+    // On a busy machine a replay may be late, which makes it invalid: status 1.
     assert!(matches!(answer.status.code(), Some(0 | 1)), "{answer:?}");
     let replayed: Value =
         serde_json::from_slice(&answer.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));

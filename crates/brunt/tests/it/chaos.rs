@@ -1,5 +1,5 @@
 //! Faults in every part of an experiment on several hosts, at random moments: the controller, agents, ssh at both ends,
-//! networks, the host that serves the target, and the target there are killed, frozen or cut off. The long form is
+//! networks, the host that serves the target, and the target are killed, frozen or cut off. The long form is
 //! `BRUNT_ROUNDS=100 cargo test -p brunt --test it chaos -- --nocapture`. `BRUNT_HANG_MAX=10` fails if anything takes
 //! more than ten seconds longer than it should, on an otherwise idle machine.
 //!
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 /// Hosts with workers: h1 to h4.
 const HOSTS: usize = 4;
-/// The host after them, h5, reached through sshd: it serves their target.
+/// The next host, h5, reached through sshd: it serves their target.
 const SERVER: usize = HOSTS;
 /// How long workers wait for a lost target; such a wait is not a hang.
 const PATIENCE: &str = "timeout=2s&reconnect=1s&keepalive=1s";
@@ -28,7 +28,7 @@ const OF_EACH: u64 = REQUESTS / HOSTS as u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Controller,
-    /// The agent of a host that is reached in this way: started by sshd, or listening.
+    /// The agent of a host reached this way: started by sshd, or listening.
     Agent(Way),
     /// The ssh client on the controller's side.
     SshClient,
@@ -39,7 +39,7 @@ enum Part {
     Networks,
     /// The agent of the host that serves the target.
     Server,
-    /// The target's process there.
+    /// The target's process on that host.
     Target,
     /// That host's network.
     ServerNetwork,
@@ -127,7 +127,7 @@ fn worker_names(hosts: &Hosts) -> Vec<&str> {
         .collect()
 }
 
-/// The longest hang that passes, if `BRUNT_HANG_MAX` sets one.
+/// The longest acceptable hang, if `BRUNT_HANG_MAX` sets one.
 fn hang_max() -> Option<Duration> {
     let text = std::env::var("BRUNT_HANG_MAX").ok()?;
     Some(Duration::from_secs(
@@ -168,11 +168,11 @@ fn victim(hosts: &Hosts, part: Part, index: usize) -> Option<Process> {
 struct Round {
     /// The longest delay beyond the expected time.
     hung: Duration,
-    /// Whether the trouble hit a victim.
+    /// Whether the fault hit a victim.
     met: bool,
 }
 
-/// Causes the trouble, waits until everything has ended, and restores the hosts.
+/// Injects the fault, waits until everything has ended, and restores the hosts.
 fn round(
     hosts: &mut Hosts,
     case: (Part, Trouble),
@@ -199,7 +199,7 @@ fn round(
     if is_cut {
         cut.iter().for_each(|index| hosts.partition(*index, true));
     } else {
-        // The victim may appear later, or be gone.
+        // The victim may not exist yet, or be gone.
         while met.is_none() && !experiment.has_ended() {
             met = victim(hosts, part, index);
         }
@@ -217,15 +217,15 @@ fn round(
     let made = Instant::now();
     let mut hung = Duration::ZERO;
     if let (Part::Controller, Trouble::Freeze, Some(frozen)) = (part, trouble, &met) {
-        // Only the lease ends the hosts' work. The agent's last message may wait for the controller in ssh's pipe,
-        // and sshd's session with it.
+        // Only the lease ends the hosts' work. The agent's last message may wait for the controller in ssh's pipe, and
+        // sshd's session with it.
         is_idle(hosts, &name, |process| !process.words.starts_with("sshd: "));
         hung = made.elapsed();
         signal(frozen.pid, Signal::CONT);
     }
     let resumed = Instant::now();
     until(&name, || experiment.has_ended());
-    // The rest of the planned run is no hang; any time beyond it is.
+    // The rest of the planned run isn't a hang; any time beyond it is.
     let planned = usual.saturating_sub(resumed - experiment.begin);
     hung = hung.max(resumed.elapsed().saturating_sub(planned));
     let output = experiment.end();
@@ -271,7 +271,7 @@ fn round(
     }
 }
 
-/// Waits until no process of a controller's session that `counts` accepts is left on any host.
+/// Waits until no host has a process of a controller's session that `counts` accepts.
 fn is_idle(hosts: &Hosts, name: &str, counts: fn(&Process) -> bool) {
     for index in 0..=SERVER {
         let left = || (hosts.visitors(index), hosts.threads_at_work(index));
@@ -292,7 +292,7 @@ fn is_idle(hosts: &Hosts, name: &str, counts: fn(&Process) -> bool) {
     }
 }
 
-/// What the results may name as lost.
+/// What the results may report as lost.
 #[derive(Clone, Copy, Default)]
 struct Named<'a> {
     /// Hosts.
@@ -301,7 +301,7 @@ struct Named<'a> {
     is_target: bool,
 }
 
-/// Asserts that the results are true: no total omits a host silently, and only the victims are named as lost.
+/// Asserts that the results are true: no total omits a host silently, and only the victims are reported as lost.
 fn check(
     name: &str,
     results: &Path,
@@ -387,7 +387,7 @@ fn check(
             assert!(completed <= REQUESTS, "{}", what());
         }
     }
-    // The victim may have finished everything but its exit.
+    // The victim may have finished everything except exiting.
     let is_complete = summary["complete"] == true;
     assert!(!is_complete || whole == 2, "{name}: {summary:#}\n{words}");
     assert!(
@@ -395,8 +395,8 @@ fn check(
         "{name}: {summary:#}\n{words}"
     );
     if !was_killed && status == Some(1) {
-        // The loss of the target or its host is reported by whichever notices first: its supervisor,
-        // or a worker that opens it.
+        // The loss of the target or its host is reported by the first to notice: its supervisor, or a worker that opens
+        // it.
         let target = "t ended unexpectedly";
         let says = victims
             .iter()
@@ -409,7 +409,7 @@ fn check(
 /// Whatever is killed, frozen or cut off, and whenever: nothing hangs, nothing is left behind, no measurement of a
 /// surviving host is lost, and every total that lacks a host says so.
 #[test]
-fn every_part_fails_at_some_moment() {
+fn nothing_hangs_or_is_left_whichever_part_fails() {
     let _alone = alone(); // Many hosts keep all cores busy.
     let plans = [0, 250_000_000, -400_000_000, 1_000, 70_000_000].map(|shift_ns| Plan {
         link: "delay = \"200us\"",

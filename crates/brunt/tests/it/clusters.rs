@@ -48,7 +48,7 @@ fn validate(version: &str, manifest: &Path) -> Output {
 }
 
 #[test]
-fn the_kubernetes_api_takes_the_manifests() {
+fn the_kubernetes_api_accepts_the_agent_manifests() {
     let ready = Command::new(root().join("tools/kubernetes.sh"))
         .arg("--ready")
         .status();
@@ -72,7 +72,7 @@ fn the_kubernetes_api_takes_the_manifests() {
             .unwrap_or_else(|| panic!("no {kind} {name}"))
             .clone()
     };
-    // A restarted worker would be another measurement.
+    // A restarted worker would start another measurement.
     for name in ["brunt-agents", "brunt-controller"] {
         let job = found("Job", name);
         let spec = &job["spec"];
@@ -122,7 +122,7 @@ fn the_kubernetes_api_takes_the_manifests() {
             "{experiment}"
         );
         assert!(waits.contains(&format!("\"agent:{host}:7420\"")), "{waits}");
-        // The pod mounts the certificate file that is made for its name.
+        // The pod mounts the certificate file that is created for its name.
         let made = init(folder.path(), &[&host]);
         assert!(made.status.success(), "{}", text(&made));
         let mount = pod["containers"][0]["volumeMounts"][0]["subPathExpr"]
@@ -150,10 +150,10 @@ fn the_kubernetes_api_takes_the_manifests() {
     }
 }
 
-/// Captures on nodes: the API accepts the manifests, they ask for no more rights than packets
-/// need, and the options exist.
+/// Captures on nodes: the API accepts the manifests, which ask for no more privileges than capturing packets needs, and
+/// the options exist.
 #[test]
-fn the_kubernetes_api_takes_the_captures() {
+fn the_kubernetes_api_accepts_the_capture_manifests() {
     let manifests = ["capture.yaml", "capture-s3.yaml"].map(file);
     let takes = |command: &[&str], line: &str| {
         let help = brunt().args(command).arg("--help").output().unwrap();
@@ -234,13 +234,13 @@ fn the_kubernetes_api_takes_the_captures() {
 
 /// The program accepts the commands of the manifests.
 #[test]
-fn what_pods_and_jobs_start_is_understood() {
+fn the_program_accepts_the_commands_of_the_manifests() {
     let text = std::fs::read_to_string(file("kubernetes.yaml")).unwrap();
     assert!(
         text.contains("args: [agent, --listen, ")
             && text.contains("args: [agent, clock, --wait, 5m, ")
     );
-    // Nothing listens: the controller retries for as long as it was asked to, and no longer.
+    // Nothing listens: the controller retries for exactly as long as requested.
     let folder = TempDir::new().unwrap();
     assert!(init(folder.path(), &["127.0.0.1"]).status.success());
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -293,7 +293,7 @@ fn what_pods_and_jobs_start_is_understood() {
 }
 
 #[test]
-fn the_scripts_are_ones() {
+fn shellcheck_accepts_the_scripts() {
     for name in ["agents.sh", "slurm-agents.sh", "slurm-run.sh"] {
         let said = Command::new("bash")
             .arg("-n")
@@ -312,7 +312,7 @@ fn the_scripts_are_ones() {
 
 /// agents.sh on two hosts with a stand-in for ssh: its agents do the example's work and leave nothing behind.
 #[test]
-fn agents_by_a_plain_script() {
+fn agents_sh_starts_agents_and_leaves_nothing() {
     let folder = TempDir::new().unwrap();
     let (work, far) = (folder.path().join("agents"), folder.path().join("far"));
     std::fs::create_dir(&far).unwrap();
@@ -376,7 +376,7 @@ fn agents_by_a_plain_script() {
 
 /// The task of a Slurm array, and the job that runs the experiment, with stand-ins for Slurm's programs.
 #[test]
-fn agents_by_a_slurm_array() {
+fn a_slurm_array_runs_agents_until_the_job_ends() {
     let folder = TempDir::new().unwrap();
     let (work, bin) = (folder.path().join("work"), folder.path().join("bin"));
     assert!(
@@ -432,7 +432,7 @@ fn agents_by_a_slurm_array() {
     };
     let ran = run("2");
     let cancelled = std::fs::read_to_string(folder.path().join("list.cancelled"));
-    // A third task that left the queue is not waited for.
+    // A third task that left the queue isn't waited for.
     std::fs::write(&list, "").unwrap();
     let missing = run("3");
     for task in &mut tasks {

@@ -72,7 +72,7 @@ fn place() -> TempDir {
     symlink(data.join("mysql-minutes.load.gz"), at("mysql.load.gz")).expect("a link");
     symlink(data.join("nfs3-small.pcap.zst"), at("server.pcap.zst")).expect("a link");
     let run = |words: &[&str]| succeed(brunt().args(words).current_dir(place.join("")), 60);
-    // The folder where `brunt run examples/quick.toml` puts its results.
+    // The folder in which `brunt run examples/quick.toml` puts its results.
     let plan = run(&["--json", "run", "examples/quick.toml", "--check"]);
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("a plan");
     let results = plan["results"].as_str().expect("a folder").to_string();

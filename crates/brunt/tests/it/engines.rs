@@ -1,5 +1,6 @@
-//! Machines without io_uring: everything that makes or serves requests works there with threads, and what needs a ring
-//! says so. The program runs under a seccomp filter that refuses io_uring as sysctl, Docker and Podman do, or kills it.
+//! Machines without io_uring: everything that makes or serves requests uses threads there, and anything that needs a
+//! ring says so. The program runs under a seccomp filter that refuses io_uring the way sysctl, Docker and Podman do, or
+//! kills the program.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use serde_json::Value;
 /// EPERM, ENOSYS, SIGSYS.
 const REFUSALS: [&str; 3] = ["1", "38", "kill"];
 
-/// The program with io_uring refused in this way.
+/// The program, with io_uring refused this way.
 fn without_io_uring(refusal: &str) -> Command {
     let mut command = Command::new(root().join("tools/without-io-uring.py"));
     command.arg(refusal).arg(brunt().get_program());
@@ -92,7 +93,7 @@ fn without_io_uring_experiments_run_by_threads() {
 }
 
 #[test]
-fn what_needs_io_uring_is_refused_by_name() {
+fn loads_that_need_io_uring_are_refused_by_name() {
     if need("python3", "python3").is_none() {
         return;
     }
@@ -132,7 +133,7 @@ fn what_needs_io_uring_is_refused_by_name() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// An experiment with one workload per entry of keys; returns its folder.
+/// Creates an experiment with one workload per entry; returns its folder.
 fn experiment(keys: &[(&str, &str)]) -> (TempDir, std::path::PathBuf) {
     let folder = TempDir::new("engines");
     let file = folder.join("x.toml");

@@ -4,7 +4,7 @@
 use crate::support::{brunt, root, succeed};
 
 /// `brunt run --check` accepts every example. `examples/README.md` has a line for each with its duration; the example's
-/// head has the command but no duration.
+/// header has the command but no duration.
 #[test]
 fn every_example_is_ready_to_run() {
     let folder = root().join("examples");
@@ -70,7 +70,7 @@ fn every_example_is_ready_to_run() {
     assert!(count >= 20, "{count} examples only");
 }
 
-/// Parses a time of the list, such as `14 s`, `2.5 min`, `2:45 min` or `15 s to a minute`: the longer one.
+/// Parses a duration in the list, such as `14 s`, `2.5 min`, `2:45 min` or `15 s to a minute` (the longer one).
 fn seconds(text: &str) -> Option<f64> {
     if text.trim().ends_with("to a minute") {
         return Some(60.0);

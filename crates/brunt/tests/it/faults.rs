@@ -1,5 +1,5 @@
-//! Faults injected from outside: orders to a served target and what initiators see of them, experiments with faults in
-//! served targets, and the canary: an experiment whose fault doesn't happen fails.
+//! Faults injected from outside: commands to a served target and what initiators see of them, experiments with faults
+//! in served targets, and the canary: an experiment whose fault doesn't happen fails.
 
 use crate::support;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::support::controlled::ControlledTarget;
 use crate::support::{TARGET_NAME, TempDir, brunt, need, run_within};
 use serde_json::Value;
 
-/// A target that takes orders, with one LUN.
+/// A target with one LUN that takes commands.
 struct Controlled {
     target: ControlledTarget,
     url: String,
@@ -37,9 +37,9 @@ impl Controlled {
     }
 }
 
-/// Our initiator sees an ordered fault as sense data; the fault ends on order.
+/// Our initiator sees an injected fault as sense data; the fault ends on command.
 #[test]
-fn orders_become_sense_data() {
+fn injected_faults_become_sense_data() {
     let mut target = Controlled::start("memory:8MiB?fault=off&retry=50,off");
     assert!(target.read().0);
     let check = |target: &mut Controlled, fault: &str, said: Option<&str>| {
@@ -111,9 +111,9 @@ fn orders_become_sense_data() {
     assert!(target.ask("nonsense").contains("refused"));
 }
 
-/// A foreign initiator sees the same.
+/// An independent initiator sees the same.
 #[test]
-fn others_see_it_too() {
+fn an_independent_initiator_sees_injected_faults() {
     let Some(qemu) = need("qemu-io", "qemu-utils") else {
         return;
     };
@@ -139,10 +139,10 @@ fn others_see_it_too() {
     assert!(read(&target).contains("read 4096/4096"));
 }
 
-/// The memory is taken by a separate process, not the one that makes requests, for the requested time
-/// once all of it is locked.
+/// A separate process takes the memory, not the one that makes requests, for the requested time once all of it is
+/// locked.
 #[test]
-fn memory_is_taken_elsewhere() {
+fn a_separate_process_takes_the_memory() {
     let folder = TempDir::new("memory-fault");
     let fault = "[[fault]]\nmemory = \"2MiB\"\nat = \"100ms\"\nfor = \"300ms\"\n";
     let output = run_within(&mut experiment(&folder, fault, 3_000), 60);
@@ -171,9 +171,9 @@ fn memory_is_taken_elsewhere() {
     );
 }
 
-/// An array behind a target loses a member by order and is rebuilt.
+/// An array behind a target loses a member on command and is rebuilt.
 #[test]
-fn members_by_order() {
+fn a_member_is_failed_and_rebuilt_on_command() {
     let member = "[memory:1MiB]";
     let mut target = Controlled::start(&format!(
         "array:raid5,rebuild=0,{member},{member},{member},spare={member}"
@@ -198,16 +198,16 @@ fn experiment(folder: &TempDir, faults: &str, time_ms: u32) -> Command {
     support::experiment(folder, &text)
 }
 
-/// A fault, when it begins, and how long it lasts, in milliseconds.
+/// A fault, its start, and its duration in milliseconds.
 type Timed<'a> = (&'a str, u32, u32);
 
 fn timed((what, at_ms, for_ms): Timed<'_>) -> String {
     format!("[[fault]]\ntarget = \"san\"\n{what}\nat = \"{at_ms}ms\"\nfor = \"{for_ms}ms\"\n")
 }
 
-/// The faults in the results of an experiment's only run, and the factor by which all times were stretched. On a
-/// busy machine a fault may come too late for any request to meet it, or not as `meant`: the experiment is then
-/// repeated with twice the time.
+/// The faults in the results of an experiment's only run, and the factor by which all times were stretched. On a busy
+/// machine, a fault may come too late for any request to meet it, or differ from what was `meant`: the experiment is
+/// then repeated with twice the time.
 fn faults_of(
     name: &str,
     faults: &[Timed<'_>],
@@ -248,7 +248,7 @@ fn time(of: &Value, key: &str) -> f64 {
 
 /// Faults of every kind that needs no lab hit a served target on time, are proven, and are removed.
 #[test]
-fn faults_of_a_served_target() {
+fn faults_hit_a_served_target_on_time_and_are_removed() {
     let faults = [
         ("storage = \"aborted-command,p=0.5\"", 300, 200),
         ("freeze = true", 600, 100),
@@ -275,7 +275,7 @@ fn faults_of_a_served_target() {
 
 /// A served target whose LUN has no fault layer gets one for a storage fault, like a device of this process.
 #[test]
-fn a_storage_fault_needs_no_layer_in_what_is_served() {
+fn a_served_target_gets_the_layer_for_its_storage_fault() {
     for serve in [
         "\"memory:8MiB\"",
         "[\"null:1MiB\", \"memory:8MiB,wb\"]\nlun = 1",
@@ -299,10 +299,10 @@ fn a_storage_fault_needs_no_layer_in_what_is_served() {
     }
 }
 
-/// A path that is not ready has its requests refused; the initiator of a path that is merely worse is
-/// notified. Both states end.
+/// A path that isn't ready refuses its requests; the initiator of a path that is merely worse is notified. Both states
+/// end.
 #[test]
-fn a_port_group_changes_its_state() {
+fn a_port_groups_state_changes_and_reverts() {
     let faults = [
         ("access = \"transitioning\"", 200, 200),
         ("access = \"non-optimized\"", 700, 200),
@@ -334,8 +334,8 @@ fn a_port_group_changes_its_state() {
     );
 }
 
-/// A storage fault that was lost with its target's process is injected again, twice if needed, is proven again, and the
-/// gap is recorded. A fault whose end falls into the gap ended with the process.
+/// A storage fault that was lost with its target's process is injected again, twice if needed, and proven again; the
+/// gap is recorded. A fault due to end during the gap ended with the process.
 #[test]
 fn storage_faults_outlive_their_target() {
     let slow = "storage = \"slow:2ms,p=0.9\"";
@@ -354,7 +354,7 @@ fn storage_faults_outlive_their_target() {
     assert_eq!(gaps.len(), 2, "{seen:?}");
     let mut there = time(&seen[0], "shown_s");
     for (gap, kill) in gaps.iter().zip(&seen[1..]) {
-        // The fault was lost when the process died, a little after the kill was decided.
+        // The fault was lost when the process died, slightly after the kill was decided.
         assert!(
             (there..=time(kill, "shown_s")).contains(&time(gap, "from_s")),
             "{seen:?}"
@@ -388,9 +388,9 @@ fn storage_faults_outlive_their_target() {
     assert!(time(&seen[1], "end_s") >= 0.7 * factor, "{seen:?}");
 }
 
-/// A frozen target answers orders when it resumes, whether the other fault begins or ends then.
+/// A frozen target executes commands when it resumes, whether the other fault begins or ends then.
 #[test]
-fn storage_faults_of_a_frozen_target() {
+fn a_frozen_target_applies_storage_faults_when_it_resumes() {
     let busy = "storage = \"busy,p=0.5\"";
     for (at, lasts) in [(200, 300), (400, 300), (200, 600)] {
         let faults = [(busy, at, lasts), ("freeze = true", 350, 250)];
@@ -406,9 +406,9 @@ fn storage_faults_of_a_frozen_target() {
     }
 }
 
-/// Faults that cannot overlap are refused before anything runs; for those that can, the plan says what results.
+/// Faults that can't overlap are refused before anything runs; for those that can, the plan says what results.
 #[test]
-fn overlaps_are_told() {
+fn impossible_overlaps_are_refused_and_others_explained() {
     let check = |faults: String, code: i32, said: &str| {
         let folder = TempDir::new("overlap");
         let output = run_within(experiment(&folder, &faults, 1200).arg("--check"), 60);
@@ -441,10 +441,10 @@ fn overlaps_are_told() {
     );
 }
 
-/// A member that no redundancy can replace is refused before anything is opened, not at the end of a run; the
+/// Failing a member that no redundancy can replace is refused before anything is opened, not at the end of a run; the
 /// remedy in the message works.
 #[test]
-fn members_without_redundancy() {
+fn failing_a_member_without_redundancy_is_refused_at_the_start() {
     let experiment = |folder: &TempDir, fault: &str| {
         let text = format!(
             "name = \"x\"\nrepetitions = 2\n[targets.array]\nurl = \"array:raid0,[memory:4MiB?fault=off],[memory:4MiB]\"\n\
@@ -480,7 +480,7 @@ fn members_without_redundancy() {
 
 /// The canary: a fault that silently doesn't happen makes the experiment fail, with exit status 1.
 #[test]
-fn a_fault_that_does_not_happen() {
+fn a_fault_that_does_not_happen_fails_the_experiment() {
     for (name, fault, said) in [
         (
             "elsewhere",

@@ -1,4 +1,4 @@
-//! The tools that draw and tabulate the results in `docs/papers.md` accept the program's output, at every magnitude.
+//! The tools that draw and tabulate the results in `docs/papers.md` accept the program's output at every magnitude.
 
 use crate::support;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{TempDir, alone, bench, experiment, need, root, run_within, succeed};
 use serde_json::{Value, json};
 
-/// Draws the figure of a bench's JSON.
+/// Draws the figure for a benchmark's JSON.
 fn draw(folder: &TempDir, bench: &Value) -> String {
     let file = folder.join("bench.json");
     std::fs::write(&file, bench.to_string()).expect("a file");
@@ -30,7 +30,7 @@ fn draw(folder: &TempDir, bench: &Value) -> String {
 
 /// Whatever the largest value, an axis has marks, and everything lies inside the picture.
 #[test]
-fn axes_of_every_magnitude() {
+fn axes_have_marks_at_every_magnitude() {
     if need("python3", "python3").is_none() {
         return;
     }
@@ -62,9 +62,9 @@ fn axes_of_every_magnitude() {
     }
 }
 
-/// Messages over threads, and a capture over time with losses, as the benches print them.
+/// Messages over threads, and a capture over time with losses, in the benchmarks' output format.
 #[test]
-fn benches_are_drawn() {
+fn bench_results_are_drawn() {
     if need("python3", "python3").is_none() {
         return;
     }
@@ -104,7 +104,7 @@ fn benches_are_drawn() {
     }
 }
 
-/// The table of transports has processor time of both sides, and omits the target's where it is unknown.
+/// The table of transports has the processor time of both sides, and omits the target's where it is unknown.
 #[test]
 fn transports_are_tabulated() {
     if need("python3", "python3").is_none() {
@@ -174,9 +174,9 @@ fn tabulate(out: &Path) -> String {
     )
 }
 
-/// The guest's writes go through its page cache and below it, and each run yields its rates over time.
+/// The guest's writes go both through its page cache and past it, and each run yields its rates over time.
 #[test]
-fn writes_over_a_page_cache() {
+fn writes_are_measured_through_the_page_cache_and_past_it() {
     let _alone = alone(); // An emulated guest keeps a core busy.
     if !support::guest::ready()
         || need("python3", "python3").is_none()
@@ -207,7 +207,7 @@ fn writes_over_a_page_cache() {
             "{run}"
         );
     }
-    // The disk's service time of at least 6 ms holds: nothing below the cache is faster.
+    // The disk's minimum service time of 6 ms holds: nothing below the cache is faster.
     let below = runs
         .iter()
         .find(|run| run["how"] == "below-it")

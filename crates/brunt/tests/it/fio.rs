@@ -39,7 +39,7 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
         .arg(&results)
         .args(["--output-format", &format!("fio-{format}")]);
     let ours = succeed(&mut command, 60);
-    // Sorted by job name; our names are made of target and workload.
+    // Sorted by job name; our names consist of target and workload.
     let parse = |text: &str| -> Value {
         let mut document: Value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -57,8 +57,8 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     (parse(&theirs), parse(&ours))
 }
 
-/// Collects what `ours` lacks or has with another type. Keys that name a job's own options, disks, or single
-/// latencies differ by nature.
+/// Collects what `ours` lacks or has with another type. Keys for a job's own options, disks, or single latencies differ
+/// by design.
 fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
@@ -89,9 +89,9 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
     }
 }
 
-/// The same keys and types, as many requests and bytes, for each direction and for several jobs.
+/// The same keys and types, and as many requests and bytes, for each direction and for several jobs.
 #[test]
-fn same_shape_and_counts() {
+fn json_has_fios_keys_types_and_counts() {
     let Some(fio) = need("fio", "fio") else {
         return;
     };
@@ -155,9 +155,9 @@ fn same_shape_and_counts() {
 }
 
 /// Jobs that fio runs at once also run at once here. Each makes as many requests as in fio, in the time that they take
-/// together. If the file says so, an open-ended job ends with the first that ends.
+/// together. If the file says so, an open-ended job ends with the first job that ends.
 #[test]
-fn jobs_at_once() {
+fn jobs_of_a_file_run_at_once_as_in_fio() {
     let _alone = alone(); // Compares times.
     let Some(fio) = need("fio", "fio") else {
         return;
@@ -209,7 +209,7 @@ fn jobs_at_once() {
         .map(|point| run(point, "measured_s") * run(point, "requests_per_second"));
     let all: Vec<f64> = all.collect();
     assert!((all[0] - all[1] - all[2]).abs() < 1e-6, "{all:?}");
-    // A job without a limit continues until another ends.
+    // A job without a limit continues until another one ends.
     let job = format!(
         "{global}exitall\n[short]\nrw=randread\nruntime=1\n[long]\nrw=randwrite\nruntime=30\n"
     );
@@ -227,9 +227,10 @@ fn jobs_at_once() {
     }
 }
 
-/// An option that cannot be translated refuses the file, naming its line; --lossy keeps the rest and lists the losses.
+/// An option that can't be translated causes the file to be refused, with its line; --lossy keeps the rest and lists
+/// the losses.
 #[test]
-fn losses_refuse_the_file_unless_they_are_wanted() {
+fn a_lossy_import_is_refused_unless_it_is_requested() {
     let folder = TempDir::new("fio");
     let path = folder.join("job.fio");
     std::fs::write(
@@ -347,7 +348,7 @@ fn job_files_are_imported_or_refused_for_one_option() {
 /// Jobs whose requests follow an order make as many requests and bytes of each kind as in fio: holes, steps back,
 /// zones, streams of reads and writes, separate files, each block once, and jobs that end with others.
 #[test]
-fn orders_of_requests_come_to_the_same_figures() {
+fn ordered_requests_have_the_same_figures_as_in_fio() {
     let Some(fio) = need("fio", "fio") else {
         return;
     };
@@ -403,7 +404,7 @@ fn orders_of_requests_come_to_the_same_figures() {
 
 /// fio's syntax and ours agree: what fio accepts is imported, fits its target, and runs; sizes are exact.
 #[test]
-fn what_fio_takes_is_imported_and_runs() {
+fn files_that_fio_accepts_are_imported_and_run() {
     let folder = TempDir::new("fio");
     let fio = need("fio", "fio");
     let path = folder.join("job.fio");

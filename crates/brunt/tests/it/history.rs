@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::support::{TempDir, brunt, run_within, succeed};
 use serde_json::Value;
 
-/// As many requests as a p99.9 needs.
+/// Just enough requests for a p99.9.
 const EXPERIMENT: &str = "name = \"few\"\nrepetitions = 2\n[targets.t]\nurl = \"null:1MiB\"\n\
                           [workloads.w]\nstop = { requests = 1000 }\n";
 
@@ -18,7 +18,7 @@ fn measure(folder: &TempDir, name: &str) {
     succeed(brunt().args(run).current_dir(folder.join("")), 60);
 }
 
-/// The result of an experiment, for others to be made from it.
+/// The result of an experiment, as a template for others.
 fn template(folder: &TempDir) -> Value {
     measure(folder, "template");
     let text = fs::read_to_string(folder.join("template/summary.json")).expect("a summary");
@@ -42,7 +42,7 @@ fn put(folder: &Path, template: &Value, us: f64, hour: u64) {
         .expect("a time");
 }
 
-/// Names in another order than time: "r12" is the oldest. The last four are slower by a fifth.
+/// Names not in order of time: "r12" is the oldest. The last four are slower by a fifth.
 fn nightly(folder: &TempDir, template: &Value) {
     for (hour, wobble) in [0.0, 0.9, 0.2, 0.5, 0.7, 0.1, 0.8, 0.4, 0.3, 0.6, 0.15, 0.85]
         .into_iter()
@@ -127,15 +127,15 @@ fn a_change_is_shown_everywhere_and_fails_a_build() {
         assert!(page.contains(part), "{part}");
     }
 
-    // What is older, or smaller than what matters, fails no build.
+    // Changes that are older, or smaller than the margin, don't fail a build.
     for rest in [["--newest", "3"], ["--margin", "30%"]] {
         let out = history(&[&["history", "nightly", "--fail-on-change"], &rest[..]].concat());
         assert_eq!(out.status.code(), Some(0), "{rest:?}");
     }
 }
 
-/// The order is that of the command line if asked for; each result counts once, and results of the same name are told
-/// apart by their paths.
+/// The order is that of the command line if requested; each result counts once, and results of the same name are
+/// distinguished by their paths.
 #[test]
 fn results_keep_the_given_order() {
     let folder = TempDir::new("history");
@@ -159,7 +159,7 @@ fn results_keep_the_given_order() {
     );
 }
 
-/// The table of runs says when a result was measured, whatever happened to its files since.
+/// The table of runs says when a result was measured, whatever has happened to its files since.
 #[test]
 fn results_are_ordered_by_when_they_were_measured() {
     let folder = TempDir::new("history");

@@ -1,5 +1,5 @@
-//! Faults of an experiment on other hosts: agents on this machine inject, prove and remove them, even
-//! if the controller is gone.
+//! Faults of an experiment on other hosts: agents on this machine inject, prove and remove them, even if the controller
+//! is gone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Longer than even a busy machine takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A program that only sleeps, under a process name that is unique.
+/// A program that only sleeps, under a unique process name.
 struct Sleeper {
     child: Child,
     name: String,
@@ -89,8 +89,8 @@ fn run(folder: &Path, time: &str, hosts: &str, faults: &str) -> (Output, Value, 
     (output, summary, said)
 }
 
-/// Each kind is visible on the host while it is in effect and gone afterwards. Its times are on our clock although
-/// the host's is hours ahead.
+/// Each kind is visible on the host while active and gone afterwards. Its times are on our clock although the host's is
+/// hours ahead.
 #[test]
 fn faults_are_injected_proven_and_removed() {
     let folder = TempDir::new().unwrap();
@@ -120,7 +120,7 @@ fn faults_are_injected_proven_and_removed() {
             .as_f64()
             .unwrap_or_else(|| panic!("{fault:#}"))
     };
-    // Never before its time; how late depends on the machine.
+    // Never early; how late depends on the machine.
     let times = [
         shown(0, "are in states T"),
         shown(1, "is dead"),
@@ -136,10 +136,10 @@ fn faults_are_injected_proven_and_removed() {
     assert_eq!(killed.state(), 'Z', "it is dead");
 }
 
-/// A fault that an agent's command line doesn't allow, or that is impossible, makes the run invalid, with a
-/// message that says what to do.
+/// A fault that an agent's command line doesn't allow, or that is impossible, makes the run invalid, with a message
+/// that says what to do.
 #[test]
-fn what_cannot_be_is_refused() {
+fn forbidden_and_impossible_faults_invalidate_the_run() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let agent = Listening::start(

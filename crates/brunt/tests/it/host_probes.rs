@@ -37,7 +37,7 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     (output, summary["points"][0]["runs"][0].clone(), said)
 }
 
-/// Each host's samples are in the results under its name, on one time line, whether workers run there or not.
+/// Each host's samples are in the results under its name, on one timeline, whether workers run there or not.
 #[test]
 fn hosts_are_recorded_with_and_without_workers() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -134,9 +134,9 @@ fn hosts_are_recorded_with_and_without_workers() {
     assert!(page.contains("array") && page.contains("worker"));
 }
 
-/// Losing a host that is only recorded doesn't end the run; the run says from when on its data is missing.
+/// Losing a host that is only recorded doesn't end the run; the run says when the host's data ends.
 #[test]
-fn a_host_that_is_only_recorded_may_be_lost() {
+fn losing_a_host_without_workers_does_not_end_the_run() {
     let folder = TempDir::new().unwrap();
     let text = format!(
         "host_silence = \"60s\"\n{}{}[probes]\ninterval = \"50ms\"\nonly = [\"memory\"]\n",
@@ -181,7 +181,7 @@ fn a_host_that_is_only_recorded_may_be_lost() {
 
 /// The recorded hosts can be chosen; an impossible choice is refused before any host is reached.
 #[test]
-fn hosts_are_chosen() {
+fn recorded_hosts_can_be_chosen() {
     let folder = TempDir::new().unwrap();
     let hosts = "[hosts.a]\nssh = \"a\"\ncommand = \"false\"\n[hosts.b]\nssh = \"b\"\ncommand = \"false\"\n";
     let check = |probes: &str, expected: &str| {

@@ -1,7 +1,7 @@
-//! Services that other hosts start: agents on this machine, reached through a stand-in for ssh and behind TLS, run
-//! programs as this machine does, return their output, and leave nothing behind, whichever process is killed.
+//! Services on other hosts: agents on this machine, reached through a stand-in for ssh and behind TLS, run programs as
+//! this machine does, return their output, and leave nothing behind, whichever process is killed.
 //!
-//! The rule: a test finds its processes by a mark in their environment, which agents reached by ssh inherit, too.
+//! The rule: a test finds its processes by a mark in their environment, which agents reached by ssh also inherit.
 
 use crate::support;
 use std::path::Path;
@@ -63,9 +63,9 @@ fn with_word(word: &str) -> Vec<u32> {
         .collect()
 }
 
-/// A service on one host waits for that on another, learns where it is, and is opened by address from here and
-/// by folder from its own host. Its processes are sampled there, and its output is kept with the results.
-/// Clock offsets don't matter.
+/// A service on one host waits for that on another, learns where it is, and is opened by address from here and by
+/// folder from its own host. Its processes are sampled there, and its output is kept with the results. Clock offsets
+/// don't matter.
 #[test]
 fn services_of_hosts_run_in_their_order() {
     let marked = Marked::new("order");
@@ -114,9 +114,9 @@ fn services_of_hosts_run_in_their_order() {
 }
 
 /// One fault kills a service on another host and restarts it, another one freezes it, under a load that verifies its
-/// data; both are proven there. On a busy machine the test is repeated with twice the time.
+/// data; both are proven there. On a busy machine, the test is repeated with twice the time.
 #[test]
-fn faults_break_a_service_elsewhere() {
+fn faults_break_a_remote_service_and_are_proven_there() {
     let mut said = String::new();
     for factor in [1, 2, 4, 8] {
         let marked = Marked::new("breaks");
@@ -179,9 +179,9 @@ fn faults_break_a_service_elsewhere() {
     panic!("never as it was meant to be: {said}");
 }
 
-/// A service that doesn't become ready there is refused as it is here, with the host's name and all of its output.
+/// A remote service that doesn't become ready is refused like a local one, with the host's name and all of its output.
 #[test]
-fn a_service_elsewhere_that_never_becomes_ready() {
+fn a_remote_service_that_never_becomes_ready_is_refused() {
     let marked = Marked::new("never");
     never_ready("host far: ", &|services, words| {
         marked.refused_there(services, words)
@@ -192,7 +192,7 @@ fn a_service_elsewhere_that_never_becomes_ready() {
 
 /// After Ctrl-C, the experiment doesn't wait for a service that is still starting.
 #[test]
-fn an_interruption_while_a_service_elsewhere_starts() {
+fn an_interrupt_does_not_wait_for_a_starting_remote_service() {
     let marked = Marked::new("starting");
     let hour = on(
         "far",
@@ -206,7 +206,7 @@ fn an_interruption_while_a_service_elsewhere_starts() {
 
 /// A service that floods its log, one that daemonizes without declaring it, and one that exits at once.
 #[test]
-fn a_service_elsewhere_that_misbehaves() {
+fn a_misbehaving_remote_service_is_refused() {
     let marked = Marked::new("misbehaves");
     marked.refused_there(
         "[services.loud]\ncommand = [\"yes\", \"well\"]\nlimits = { log = \"256KiB\" }\nready = { port = 0 }\n",
@@ -231,10 +231,10 @@ fn a_service_elsewhere_that_misbehaves() {
     );
 }
 
-/// A service that exits during the experiment makes the run invalid. The message has its last output;
-/// all of its output is kept.
+/// A service that exits during the experiment makes the run invalid. The message has its last output; all of its output
+/// is kept.
 #[test]
-fn a_service_elsewhere_that_dies_by_itself() {
+fn a_remote_service_that_exits_invalidates_the_run() {
     let marked = Marked::new("dies");
     let services =
         "[services.weak]\ncommand = \"echo well; sleep 0.1; echo out of luck; exit 7\"\n";
@@ -259,10 +259,10 @@ fn a_service_elsewhere_that_dies_by_itself() {
     marked.ends();
 }
 
-/// Whichever process is killed, with one service frozen by a fault: no service is left, wherever it went, and no
+/// Whichever process is killed, with one service frozen by a fault: no service is left, wherever it moved to, and no
 /// folder. The output of a service before its host was lost is kept.
 #[test]
-fn nothing_is_left_whoever_is_killed() {
+fn nothing_is_left_whichever_process_is_killed() {
     let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";
     for (whose, more) in [
         ("controller", fault),
@@ -321,9 +321,9 @@ fn nothing_is_left_whoever_is_killed() {
     }
 }
 
-/// If its controller exits while a listening agent is starting a service, the agent ends that service at
-/// once, however long the start may take. If the controller is frozen, the service ends with the agent's
-/// lease. The agent keeps running.
+/// If its controller exits while a listening agent is starting a service, the agent ends that service at once, however
+/// long the start may take. If the controller is frozen, the service ends with the agent's lease. The agent keeps
+/// running.
 #[test]
 fn a_listening_agent_ends_the_services_of_a_lost_controller() {
     let certificates = certificates();
@@ -373,10 +373,10 @@ fn folder_of(pid: u32) -> String {
         .to_string()
 }
 
-/// A listening agent starts no service unless its command line allows it; then nothing is started
-/// anywhere, whatever the order.
+/// A listening agent starts no service unless its command line allows it; otherwise nothing is started anywhere,
+/// whatever the order.
 #[test]
-fn what_is_not_allowed_starts_nothing() {
+fn a_service_that_is_not_allowed_starts_nothing() {
     let certificates = certificates();
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let agent = Listening::start(&identity, &["--allow", "serve:", "--allow", "memory:"]);
@@ -414,9 +414,9 @@ fn what_is_not_allowed_starts_nothing() {
     marked.ends();
 }
 
-/// A service that needs root on its host is refused if the host's agent lacks it, before any service is started.
+/// A service that needs root is refused before any service is started if its host's agent isn't root.
 #[test]
-fn a_service_elsewhere_that_needs_root() {
+fn a_remote_service_that_needs_root_is_refused_without_it() {
     if need("unshare", "util-linux").is_none() {
         return;
     }
@@ -505,10 +505,10 @@ fn a_lost_host_of_services_is_marked() {
     }
 }
 
-/// The example with nbdkit: a server on one host and a gateway on another; one crashes and the other hangs. No
-/// acknowledged write is lost.
+/// The nbdkit example: a server on one host and a gateway on another; one crashes and the other hangs. No acknowledged
+/// write is lost.
 #[test]
-fn nbdkit_on_hosts() {
+fn nbdkit_on_two_hosts_loses_no_acknowledged_write() {
     if need("nbdkit", "nbdkit").is_none() {
         return;
     }

@@ -43,12 +43,12 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     )
 }
 
-/// A host reached by ssh that serves on loopback, for hosts whose name is not an address.
+/// A host reached by ssh that serves on loopback, because its name isn't an address.
 fn serving_by_ssh(folder: &Path, name: &str, shift_ns: i64) -> String {
     host_by_ssh(folder, name, shift_ns) + "address = \"127.0.0.1\"\n"
 }
 
-/// The serving processes that the agent with this process id, or a child of it, has started.
+/// The serving processes started by the agent with this process id, or by a child of it.
 fn roles_of(agent: u32) -> Vec<u32> {
     let parent = ["--parent".to_string(), agent.to_string()];
     processes()
@@ -76,10 +76,10 @@ fn has(folder: &Path, text: &str) -> bool {
         })
 }
 
-/// A host serves a target and a sink, which workers of this machine and of another host open. Its prober samples their
+/// A host serves a target and a sink, which workers on this machine and on another host open. Its probes sample their
 /// processes, no result contains the login, and nothing is left.
 #[test]
-fn hosts_serve_for_each_other() {
+fn hosts_serve_targets_to_each_other() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let client = Listening::start(&identity, &["--allow", "iscsi:", "--allow", "tcp:"]);
@@ -151,9 +151,9 @@ fn hosts_serve_for_each_other() {
     );
 }
 
-/// A copy of the program that came by ssh and has removed itself still serves.
+/// A copy of the program that came by ssh and removed itself still serves.
 #[test]
-fn a_copy_without_a_file_serves() {
+fn a_program_whose_file_was_removed_still_serves() {
     let folder = TempDir::new().unwrap();
     let temporary = folder.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
@@ -178,7 +178,7 @@ fn a_copy_without_a_file_serves() {
 
 /// A target that a host serves for an experiment can't be opened without the experiment's login.
 #[test]
-fn a_stranger_gets_nothing() {
+fn a_target_cannot_be_opened_without_its_login() {
     let folder = TempDir::new().unwrap();
     let text = format!(
         "{}[targets.disk]\nserve = \"memory:8MiB\"\nhost = \"array\"\n[workloads.w]\nstop = {{ time = \"1h\" }}\n",
@@ -230,10 +230,10 @@ fn listening_port(pid: u32) -> u16 {
     table.lines().find_map(port).expect("it listens")
 }
 
-/// A target that an agent's command line doesn't allow, or that cannot be served, ends the
-/// experiment before its first run.
+/// A target that an agent's command line doesn't allow, or that can't be served, ends the experiment before its first
+/// run.
 #[test]
-fn what_may_not_be_served_is_refused() {
+fn a_target_that_may_not_be_served_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let check = |allow: &[&str], serve: &str, more: &str, expected: &str| {
@@ -310,8 +310,8 @@ fn what_may_not_be_served_is_refused() {
     check(&["serve:", &file], &file, "", "");
 }
 
-/// Paths of a served target belong to the serving host: a check doesn't complain about paths that this
-/// machine lacks or can't access.
+/// Paths of a served target belong to the serving host: a check doesn't complain about paths that this machine lacks or
+/// can't access.
 #[test]
 fn a_check_leaves_paths_to_the_host_that_serves_them() {
     let folder = TempDir::new().unwrap();
@@ -426,7 +426,7 @@ fn targets_end_when_the_agent_is_killed() {
 
 /// A target that dies unexpectedly ends its run; the message says how it died and where.
 #[test]
-fn a_death_is_noticed() {
+fn an_unexpected_death_of_a_target_ends_the_run() {
     let folder = TempDir::new().unwrap();
     let (mut controller, role) = started(folder.path(), &endless(folder.path()));
     signal(role, Signal::KILL);
@@ -439,9 +439,9 @@ fn a_death_is_noticed() {
 }
 
 /// Faults of a target on another host are injected, proven and removed like local ones, with times on our clock
-/// although the host's is hours ahead. On a busy machine the test is repeated with twice the time.
+/// although the host's is hours ahead. On a busy machine, the test is repeated with twice the time.
 #[test]
-fn faults_of_a_target_elsewhere() {
+fn faults_of_a_remote_target_are_proven_and_removed() {
     let mut said = String::new();
     for factor in [1, 2, 4, 8, 16] {
         let folder = TempDir::new().unwrap();
@@ -485,7 +485,7 @@ fn faults_of_a_target_elsewhere() {
                 .as_f64()
                 .unwrap_or_else(|| panic!("{fault:#}"));
             let begin = at * f64::from(factor);
-            // Never before its time, apart from the uncertainty of the host's clock; how late depends on the machine.
+            // Never early, apart from the uncertainty of the host's clock; how late depends on the machine.
             assert!(
                 (begin - 0.1..begin + 100.0).contains(&start),
                 "on our clock: {fault:#}"

@@ -1,8 +1,7 @@
-//! Peers that misbehave: the target answers with the RFC's reject or closes that one connection. Its memory stays
-//! bounded, and the I/O of other sessions continues unharmed.
+//! Misbehaving peers: the target answers with the RFC's reject or closes that one connection. Its memory stays bounded,
+//! and the I/O of other sessions continues undisturbed.
 //!
-//! Each test has a bystander: a well-behaved session that writes, reads back and compares all
-//! the while, on its own LUN.
+//! Each test has a bystander: a well-behaved session that writes, reads back and compares throughout, on its own LUN.
 
 use crate::support;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,9 +23,9 @@ use zerocopy::IntoBytes;
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
 
-/// The most that resident memory may grow under attack, whatever the attack's size. A half-open login costs a
-/// few KiB (a PDU's header and what arrived of its 8 KiB segment), and 10,000 of them stay below this even if
-/// the target keeps every one.
+/// Maximum growth of resident memory under attack, whatever the attack's size. A half-open login costs a few KiB (a
+/// PDU's header and the received part of its 8 KiB segment), and 10,000 of them stay below this even if the target
+/// keeps all of them.
 const GROWTH_BYTES_MAX: u64 = 192 << 20;
 
 fn target() -> Target {
@@ -83,7 +82,7 @@ impl Bystander {
         Bystander { stop, thread }
     }
 
-    /// Ends the bystander, which must have run undisturbed.
+    /// Ends the bystander, which must not have been disturbed.
     fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         let rounds = self.thread.join().expect("the bystander noticed");
@@ -91,8 +90,8 @@ impl Bystander {
     }
 }
 
-/// Runs `attack` while a bystander works. Afterwards the target is alive, holds no more connections than
-/// before, and has not grown.
+/// Runs `attack` while a bystander works. Afterwards the target is alive, holds no more connections than before, and
+/// has not grown.
 fn survives(attack: impl FnOnce(&Target)) {
     let mut target = target();
     let bystander = Bystander::start(target.address());
@@ -163,7 +162,7 @@ fn login_bytes(who: &str) -> Vec<u8> {
 
 /// A login cut off at every byte leaves nothing behind.
 #[test]
-fn login_truncated_at_every_byte() {
+fn a_login_truncated_at_any_byte_leaves_nothing_behind() {
     survives(|target| {
         let bytes = login_bytes("cut");
         for end in 0..bytes.len() {
@@ -173,10 +172,11 @@ fn login_truncated_at_every_byte() {
     });
 }
 
-/// A write with immediate data cut off at every byte (then every 37th of its data) leaves nothing behind, and changes
-/// only its own blocks. Those hold either the old data or the new: an unanswered write promises neither (SBC-3, 4.18).
+/// A write with immediate data cut off at every byte (then at every 37th of its data) leaves nothing behind, and
+/// changes only its own blocks. Those hold either the old data or the new: an unanswered write promises neither (SBC-3,
+/// 4.18).
 #[test]
-fn command_truncated_at_every_byte() {
+fn a_write_truncated_at_any_byte_changes_only_its_own_blocks() {
     survives(|target| {
         let data = [0xee; 4096];
         for end in (0..100).chain((100..BHS_BYTES + data.len()).step_by(37)) {
@@ -198,9 +198,10 @@ fn command_truncated_at_every_byte() {
     });
 }
 
-/// Lengths beyond what was declared are refused from the header alone; the target allocates nothing on a peer's word.
+/// Lengths beyond the declared limits are refused from the header alone; the target never allocates memory on a peer's
+/// word.
 #[test]
-fn oversized_lengths() {
+fn oversized_lengths_are_refused_from_the_header() {
     survives(|target| {
         // A data segment of 16 MiB less one in a login: the login phase allows 8 KiB (RFC 7143, 13.12).
         let mut bhs = Bhs::from(login_request(isid_of("big")));
@@ -233,10 +234,10 @@ fn oversized_lengths() {
     });
 }
 
-/// A length that only the CDB or only the transport claims costs nothing: 4 GiB expected with none of it in the CDB,
+/// A length claimed only by the CDB or only by the transport costs nothing: 4 GiB expected with none of it in the CDB,
 /// and the reverse, end with a residual or an error.
 #[test]
-fn lengths_that_disagree() {
+fn disagreeing_lengths_end_with_a_residual_or_an_error() {
     survives(|target| {
         for (expected, blocks) in [(0xffff_fe00_u32, 1), (512, 0xffff), (0, 8)] {
             for direction in [code::command::READ, code::command::WRITE] {
@@ -272,7 +273,7 @@ fn lengths_that_disagree() {
 
 /// PDUs in the wrong phase, unknown PDUs, and PDUs that only a target may send.
 #[test]
-fn out_of_order() {
+fn pdus_in_the_wrong_phase_are_rejected_or_the_connection_closed() {
     survives(|target| {
         // Before any login.
         let mut raw = Raw::connect(target.address());
@@ -303,7 +304,7 @@ fn out_of_order() {
             told_or_closed(&mut raw, &format!("opcode {opcode:#04x}"));
         }
 
-        // A login in the middle of a session, and a login that skips its stages.
+        // A login in the middle of a session, and a login that skips stages.
         let mut raw = login(target, "again");
         raw.send_bytes(&login_bytes("again"));
         told_or_closed(&mut raw, "a login in full feature phase");
@@ -318,9 +319,9 @@ fn out_of_order() {
     });
 }
 
-/// Login text that is no text, and keys that never end.
+/// Login text that isn't text, and keys that never end.
 #[test]
-fn nonsense_in_login_text() {
+fn invalid_login_text_is_answered_or_the_connection_closed() {
     survives(|target| {
         let long = format!("InitiatorName={}", "x".repeat(8000));
         let many: String = (0..900).map(|i| format!("X-k{i}=v\0")).collect();
@@ -341,7 +342,7 @@ fn nonsense_in_login_text() {
                 &String::from_utf8_lossy(&text[..text.len().min(40)]),
             );
         }
-        // A login that never leaves its stage: after a bounded number of rounds it is answered or closed.
+        // A login that never leaves its stage is answered or closed after a bounded number of rounds.
         let mut raw = Raw::connect(target.address());
         let mut request = login_request(isid_of("forever"));
         request.flags = code::login::STAGE_OPERATIONAL << 2;
@@ -370,7 +371,7 @@ fn nonsense_in_login_text() {
 
 /// Data outside an R2T's range never reaches the medium and never ends with GOOD; unsolicited data is rejected.
 #[test]
-fn data_out_of_window() {
+fn data_outside_an_r2t_never_reaches_the_medium() {
     survives(|target| {
         type Bend = fn(&R2t, &mut DataOut) -> usize;
         let bends: [(&str, Bend); 6] = [
@@ -405,7 +406,7 @@ fn data_out_of_window() {
             raw.send(&out.into(), &vec![0xee; bytes]);
             told_or_closed(&mut raw, what);
         }
-        // For no command at all.
+        // Without any command.
         let mut raw = login(target, "window");
         let out = DataOut {
             flags: 0x80,
@@ -420,7 +421,7 @@ fn data_out_of_window() {
 
 /// A CmdSN outside the window is silently ignored, and the session continues (RFC 7143, 4.2.2.1).
 #[test]
-fn cmd_sn_outside_the_window() {
+fn a_cmd_sn_outside_the_window_is_ignored() {
     survives(|target| {
         let mut raw = login(target, "cmdsn");
         raw.ping(b"window");
@@ -446,7 +447,7 @@ fn cmd_sn_outside_the_window() {
 
 /// A peer that sends commands and never reads can't make the target accumulate responses.
 #[test]
-fn a_peer_that_never_reads() {
+fn responses_do_not_accumulate_for_a_peer_that_never_reads() {
     survives(|target| {
         let before = target.resident_bytes();
         let mut deaf: Vec<Raw> = (0..8).map(|i| login(target, &format!("deaf{i}"))).collect();
@@ -469,10 +470,10 @@ fn a_peer_that_never_reads() {
     });
 }
 
-/// Random bytes, and real logins with a few bytes flipped, end in an answer or a
-/// closed connection, a thousand times.
+/// A thousand inputs of random bytes, and of real logins with a few bytes flipped, end in an answer or a closed
+/// connection.
 #[test]
-fn random_bytes() {
+fn random_bytes_do_not_disturb_other_sessions() {
     let seed = support::seed();
     survives(|target| {
         let mut random = Random::new(seed);
@@ -494,9 +495,9 @@ fn random_bytes() {
 }
 
 /// 10,000 connections that each send half a login and wait. The target may keep them, time them out or refuse them, but
-/// its memory is bounded, the bystander's session continues, and once they are gone a newcomer gets in.
+/// its memory is bounded, the bystander's session continues, and once they are gone a new initiator gets in.
 #[test]
-fn ten_thousand_half_open_logins() {
+fn memory_is_bounded_under_ten_thousand_half_open_logins() {
     let (soft, hard) = descriptor_limits();
     // Each takes a descriptor here, and one in the target's process.
     let held_max = 10_000.min((hard.saturating_sub(200)) as usize);

@@ -45,7 +45,7 @@ impl Run {
             .spawn()
             .expect("the program runs");
         let run = Run { child, folder };
-        // There are results to lose once the first summary exists.
+        // Once the first summary exists, there are results to lose.
         let summary = run.results().join("summary.json");
         wait_for(|| summary.exists().then_some(()));
         run
@@ -101,7 +101,7 @@ fn experiment(url: &str, repetitions: u32, more: &str) -> String {
     )
 }
 
-/// The runs of a summary, in the order in which they were made.
+/// The runs of a summary, in execution order.
 fn runs(summary: &Value) -> Vec<Value> {
     summary["points"][0]["runs"]
         .as_array()
@@ -112,7 +112,7 @@ fn runs(summary: &Value) -> Vec<Value> {
 /// Whenever it is interrupted, the program ends with status 1. The summary is well-formed, says that it is incomplete,
 /// and has every finished run; only the last run may be cut short.
 #[test]
-fn interrupted_at_any_moment() {
+fn an_interrupt_at_any_moment_keeps_every_finished_run() {
     let hour = "stop = { time = \"1h\" }";
     let cases: [(&str, &str, u32, String); 5] = [
         ("ramp-up", "memory:16MiB", 3, format!("ramp_up = {{ time = \"1h\" }}\n{hour}")),
@@ -160,7 +160,7 @@ fn interrupted_at_any_moment() {
                     cut || *name == "between" || *name == "search",
                     "{name}: {made:#}"
                 );
-                // A search that was cut short has found nothing; on a busy machine, even a complete one may not have.
+                // A search that was cut short has no result; on a busy machine, even a complete one may not.
                 assert!(
                     *name != "search" || !cut || made["rate_found"].is_null(),
                     "{made:#}"
@@ -170,12 +170,12 @@ fn interrupted_at_any_moment() {
     }
 }
 
-/// A second Ctrl-C doesn't wait for a device that doesn't answer, and what was kept before is still readable.
+/// A second Ctrl-C doesn't wait for a device that doesn't answer, and what was saved before is still readable.
 #[test]
-fn interrupted_twice() {
+fn a_second_interrupt_does_not_wait_for_the_device() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { time = \"1h\" }";
-    // A run that is interrupted before its first request has nothing to wait for and ends at once, with status 1: then
-    // try again with a later interrupt.
+    // A run that is interrupted before its first request has nothing to wait for and ends at once, with status 1: try
+    // again with a later interrupt.
     for pause_ms in [50, 250, 1000, 5000] {
         let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
         std::thread::sleep(Duration::from_millis(pause_ms));
@@ -195,7 +195,7 @@ fn interrupted_twice() {
 
 /// A closing terminal ends a run like Ctrl-C, with its report and without leftovers, however many SIGHUPs it sends.
 #[test]
-fn a_terminal_that_closes() {
+fn a_closing_terminal_ends_a_run_with_its_report() {
     let mut run = Run::start(
         "hangup",
         &experiment("memory:16MiB", 3, "stop = { time = \"1h\" }"),
@@ -205,7 +205,7 @@ fn a_terminal_that_closes() {
 
 /// The same in a lab, where the run is the first process of its namespaces.
 #[test]
-fn a_terminal_that_closes_on_a_lab() {
+fn a_closing_terminal_ends_a_run_in_a_lab() {
     let text = "name = \"x\"\nrepetitions = 3\n[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\n\
                 between = [\"client\", \"server\"]\npreset = \"four-sites\"\n[targets.t]\nserve = \"null:1GiB\"\n\
                 host = \"server\"\n[workloads.w]\nstop = { time = \"1h\" }\n";
@@ -269,7 +269,7 @@ fn assert_ends_by_hangup(run: &mut Run) {
 
 /// A run that has sent all its requests and waits for the last completions also obeys the first Ctrl-C.
 #[test]
-fn interrupted_while_it_drains() {
+fn an_interrupt_ends_the_wait_for_the_last_completions() {
     let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { requests = 8 }";
     let mut run = Run::start("drain", &experiment("memory:16MiB?delay=const:1h", 1, more));
     // Long enough to reach the drain on most machines; on others the interrupt comes earlier and still ends the run.
@@ -279,10 +279,10 @@ fn interrupted_while_it_drains() {
     assert_eq!(runs(&summary(&run.results()))[0]["stopped"], "interrupted");
 }
 
-/// `--detach` prints the process and the folder and returns. The experiment continues in its own session, and its
-/// output is in its folder. Mistakes are reported at once.
+/// `--detach` prints the process and the folder and returns. The experiment continues in its own session, with its
+/// output in its folder. Mistakes are reported at once.
 #[test]
-fn detached_from_the_terminal() {
+fn a_detached_run_continues_in_its_own_session() {
     let folder = TempDir::new().expect("a folder");
     let detached = |text: &str, results: &str| {
         let file = folder.path().join("x.toml");
@@ -331,12 +331,12 @@ fn detached_from_the_terminal() {
 }
 
 /// The whole program finds the highest rate that meets a latency limit: four servers of 10 ms do 400 requests a second,
-/// and the answer is neither much more nor much less.
+/// and the answer is close to that.
 #[test]
 fn a_rate_search_finds_the_capacity() {
     let _alone = alone(); // Looks for the rate at which latencies grow.
-    // A busy machine can miss limits that the device would meet, but can't make it meet those it would miss. If the
-    // rate found is too low, repeat the search with everything slower by this factor.
+    // A busy machine can miss limits that the device would meet, but can't make it meet limits that it would miss. If
+    // the rate found is too low, repeat the search with everything slower by this factor.
     let mut seen = Vec::new();
     for slower in [1, 2, 4, 8, 16] {
         let capacity = 400.0 / f64::from(slower);
@@ -359,7 +359,7 @@ fn a_rate_search_finds_the_capacity() {
         );
         let made = &runs(&summary)[0];
         let found = made["rate_found"].as_f64().unwrap_or(0.0);
-        // In half a second, a rate r is behind by (r / 400 - 1) * 500 ms at its end: 100 ms at 480 a second.
+        // After half a second, a rate r is behind by (r / 400 - 1) * 500 ms: 100 ms at 480 a second.
         assert!(found < 1.3 * capacity, "{found} of {capacity}");
         let rate = made["requests_per_second"].as_f64().unwrap_or(0.0);
         if found >= 0.5 * capacity && (rate / found - 1.0).abs() < 0.25 {

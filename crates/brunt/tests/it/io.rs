@@ -1,5 +1,5 @@
 //! `brunt io` from the outside: the data that it writes follows from its seed and matches `sha256sum`, data read before
-//! an error or Ctrl-C is kept and reported, and the cost of its own work on the data is not attributed to the device.
+//! an error or Ctrl-C is kept and reported, and the cost of its own data processing is not attributed to the device.
 
 use crate::support;
 use std::io::{Read, Write};
@@ -85,7 +85,7 @@ fn contents_follow_from_the_seed() {
 }
 
 #[test]
-fn what_is_written_is_read_and_verified() {
+fn written_data_is_read_back_and_verified() {
     let folder = tempfile::tempdir().expect("a folder");
     let (disk, copy) = (folder.path().join("disk"), folder.path().join("copy"));
     let make = format!("{}?size=1028KiB&create=yes", text(&disk));
@@ -141,7 +141,7 @@ fn what_is_written_is_read_and_verified() {
 }
 
 #[test]
-fn input_is_padded_and_its_checksum_is_its_own() {
+fn input_is_padded_and_the_checksum_excludes_the_padding() {
     let folder = tempfile::tempdir().expect("a folder");
     let (input, disk) = (folder.path().join("input"), folder.path().join("disk"));
     std::fs::write(&input, vec![b'a'; 10_000]).expect("a file");
@@ -172,7 +172,7 @@ fn input_is_padded_and_its_checksum_is_its_own() {
 
 /// Data read before an error is in the file, and reported.
 #[test]
-fn a_read_that_fails_leaves_what_came_before() {
+fn a_failed_read_keeps_the_data_before_the_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("copy");
     let url = "memory:1MiB?fault=medium-error,op=read,lba=64+8";
@@ -206,7 +206,7 @@ fn a_read_that_fails_leaves_what_came_before() {
 }
 
 #[test]
-fn output_that_fails_is_told() {
+fn a_failing_output_file_is_reported() {
     let output = io(&["read", "memory:8MiB", "--output", "/dev/full"])
         .output()
         .expect("brunt starts");
@@ -257,7 +257,7 @@ fn start(arguments: &[&str], stdin: Stdio) -> Running {
 
 /// After an interrupt the command ends with the results so far, whatever the device and the input do.
 #[test]
-fn an_interrupt_ends_with_what_is_known() {
+fn an_interrupt_keeps_the_results_so_far() {
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("copy");
     let read = start(
@@ -274,7 +274,7 @@ fn an_interrupt_ends_with_what_is_known() {
     );
     assert!(words.contains("interrupted"), "{words}");
     assert_eq!(said["bytes"], bytes_there(), "what was read is there");
-    // An input that stays silent.
+    // Input that never arrives.
     let disk = folder.path().join("disk");
     let make = format!("{}?size=1MiB&create=yes", text(&disk));
     let mut write = start(&["write", &make, "--input", "-"], Stdio::piped());
@@ -294,7 +294,7 @@ fn an_interrupt_ends_with_what_is_known() {
 
 /// The program's own work on the data is reported, and not counted as the device's latency.
 #[test]
-fn the_cost_of_the_data_is_told() {
+fn the_cost_of_the_data_is_reported_separately() {
     let (sum, _) = run(&["read", "null:32MiB", "--bs", "64k"], 0);
     assert!(sum["data_us_per_request"].as_f64() > Some(0.0), "{sum}");
     let (none, _) = run(
@@ -321,7 +321,7 @@ fn the_cost_of_the_data_is_told() {
 /// A target that serves another target's LUN through a cache with a log: written data is there, even after the cache
 /// was killed and restarted.
 #[test]
-fn a_target_is_the_near_end_of_another() {
+fn a_target_fronts_another_ones_lun_through_a_cache() {
     let folder = TempDir::new("io-near");
     let far = Target::start(&["--lun", "memory:16MiB"]);
     let log = folder.join("log");

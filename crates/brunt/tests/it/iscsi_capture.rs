@@ -13,18 +13,18 @@ use brunt_capture::trace::tables::SCSI_COMMANDS;
 use brunt_lake::read_table;
 use serde_json::Value;
 
-/// The port of targets, by which tshark recognizes iSCSI.
+/// The targets' port, by which tshark recognizes iSCSI.
 const PORT: u16 = 3260;
 const DIGESTS: &str = "?header_digest=crc32c&data_digest=crc32c";
 
-/// Recorded traffic: connection, whether from the target, bytes.
+/// Recorded traffic: connection, whether it came from the target, bytes.
 type Record = Arc<Mutex<Vec<(u16, bool, Vec<u8>)>>>;
 
-/// Copies one direction until its end, and records it.
+/// Copies one direction to its end, and records it.
 fn copy(connection: u16, back: bool, mut from: TcpStream, mut to: TcpStream, record: &Record) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
-        // Recorded before it is forwarded, so that an answer can't precede its request.
+        // Recorded before forwarding, so that a reply can't precede its request.
         record
             .lock()
             .unwrap()
@@ -139,7 +139,7 @@ fn traffic(options: &str) -> Record {
     record
 }
 
-/// All values of a field of a capture, in order, as tshark decodes them.
+/// All values of a field in a capture, in order, as tshark decodes them.
 fn tshark(path: &Path, filter: &str, field: &str) -> Vec<String> {
     let mut command = Command::new("tshark");
     command
@@ -177,8 +177,8 @@ fn calls(report: &Value, name: &str) -> u64 {
         .map_or(0, |row| row["calls"].as_u64().unwrap())
 }
 
-/// Every command, its blocks and its response match those that tshark sees, with and without digests,
-/// whatever the packet size.
+/// Every command, its blocks and its response match those that tshark sees, with and without digests, whatever the
+/// packet size.
 #[test]
 fn commands_equal_tsharks() {
     if need("tshark", "tshark").is_none() {
@@ -272,12 +272,12 @@ fn commands_of(trace: &Path) -> BTreeMap<(String, usize), Row> {
     rows
 }
 
-/// The name of a case, the packets to keep, and the minimum percentage of commands to find.
+/// A case's name, the packets to keep, and the minimum percentage of commands to find.
 type Case = (&'static str, fn(usize) -> bool, usize);
 
 /// After losses, and in a session that began before the capture, commands are found again, and none is invented.
 #[test]
-fn losses_and_late_beginnings() {
+fn commands_are_found_again_after_losses_and_late_starts() {
     let folder = TempDir::new("iscsi-losses");
     let path = folder.join("x.pcap");
     for options in ["", DIGESTS] {

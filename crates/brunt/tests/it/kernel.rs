@@ -1,10 +1,10 @@
 //! The unmodified Linux initiator in a virtual machine: Debian's kernel and open-iscsi, booted by
-//! `tools/kernel-initiator.sh`, log in to our target with CHAP and CRC32C digests and keep a file system on it.
+//! `tools/kernel-initiator.sh`, log in to our target with CHAP and CRC32C digests and use a file system on it.
 
 use crate::support::guest::{Guest, ready};
 use crate::support::{CHAP, TARGET_NAME, Target, TempDir, alone};
 
-/// Logs in, for every test: CHAP, digests, and a session that survives two minutes without the target, with a ping each
+/// Login for every test: CHAP, digests, and a session that survives two minutes without the target, with a ping every
 /// second to notice its absence.
 const LOGIN: &str = r#"
 set -e
@@ -40,9 +40,9 @@ fn secret() -> String {
     format!("{}:{}", CHAP.0, CHAP.1)
 }
 
-/// CHAP and digests; a file system is made, filled, and checked by fsck, and has the same checksum after a remount.
+/// CHAP and digests; a file system is created, filled, and checked by fsck, and has the same checksum after a remount.
 #[test]
-fn a_file_system_on_a_memory_lun() {
+fn a_file_system_has_the_same_checksum_after_a_remount() {
     let _alone = alone(); // An emulated guest keeps a core busy.
     if !ready() {
         return;
@@ -74,8 +74,8 @@ session --logout
     );
 }
 
-/// The target is killed with SIGKILL while the guest writes, and restarted on the same port. The session recovers
-/// without help, the writes continue, and the checksum holds.
+/// The target is killed with SIGKILL while the guest writes, and restarted on the same port. The session recovers by
+/// itself, the writes continue, and the checksum holds.
 #[test]
 fn the_session_recovers_from_a_kill() {
     let _alone = alone(); // An emulated guest keeps a core busy.

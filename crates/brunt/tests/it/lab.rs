@@ -1,7 +1,7 @@
-//! A lab as `brunt run` creates it: a killed run leaves nothing behind at any moment, and an undisturbed one completes.
+//! A lab as `brunt run` creates it: a run killed at any moment leaves nothing behind, and an undisturbed run completes.
 //!
-//! The rule: a run's processes are found by a mark in their environment, which all of them inherit, so that
-//! concurrent tests don't interfere.
+//! The rule: a run's processes are found by a mark in their environment, which all of them inherit, so that concurrent
+//! tests don't interfere.
 
 use crate::support;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use brunt_core::random::Random;
 
 const MARK: &str = "BRUNT_LAB_TEST";
-/// How long the kernel may take to remove everything, and a run to have its target; a busy machine is slow.
+/// How long the kernel may take to remove everything, and a run to start its target; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 const KILLS: u64 = 20;
 /// Number of concurrent runs.
@@ -41,8 +41,8 @@ queue_depth = 4
 stop = { time = "TIME" }
 "#;
 
-/// One of each kind that could be left behind: a hog, locked memory, a target that is frozen or was just restarted, and
-/// a fault in it that is injected again after the restart.
+/// One of each kind that could be left behind: a CPU hog, locked memory, a target that is frozen or was just restarted,
+/// and a fault in it that is injected again after the restart.
 const FAULTS: &str = r#"
 [[fault]]
 target = "remote"
@@ -142,7 +142,7 @@ fn may_run(folder: &Path) -> bool {
     false
 }
 
-/// A run in a lab completes. One whose outer or inner process is killed at a random moment leaves no process behind,
+/// A run in a lab completes. A run whose outer or inner process is killed at a random moment leaves no process behind,
 /// and so no namespace, link or target.
 #[test]
 fn killed_runs_leave_nothing_behind() {
@@ -161,7 +161,7 @@ fn killed_runs_leave_nothing_behind() {
                     let by = if kill % 4 >= 2 { BY_AGENT } else { "" };
                     let mark = format!("kill-{}-{lane}-{kill}{by}", std::process::id());
                     let moment = Duration::from_micros(random.below(900_000));
-                    // Every second run is killed once it is complete, however long that takes here.
+                    // Every second run is killed once all its processes exist, however long that takes here.
                     let whole = kill % 2 == 1;
                     let seen = kill_at(folder, &mark, moment, whole, random.chance(0.3));
                     most.fetch_max(seen, std::sync::atomic::Ordering::Relaxed);
@@ -175,10 +175,10 @@ fn killed_runs_leave_nothing_behind() {
     );
 }
 
-/// A foreign command runs on a host of the lab, finds what is served there, sees the configured delay, and its
-/// exit status is passed on.
+/// An external command runs on a host of the lab, finds the served target, sees the configured delay, and its exit
+/// status is passed on.
 #[test]
-fn commands_of_others() {
+fn an_external_command_runs_on_a_host_of_the_lab() {
     let folder = tempfile::tempdir().unwrap();
     if !may_run(folder.path()) {
         return;
@@ -294,9 +294,9 @@ fn is_gone(mark: &str) {
 }
 
 /// A lab exists until it is removed. Any number of commands can run on its hosts, with input and status passed on; it
-/// is found by name, and error messages list what exists.
+/// is found by name, and error messages list the running labs.
 #[test]
-fn labs_stand() {
+fn a_lab_runs_commands_until_it_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     if !may_run(folder.path()) {
         return;

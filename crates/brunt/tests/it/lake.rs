@@ -73,7 +73,7 @@ fn compact(folder: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// Adds a row with `id` in the id columns, a time that follows from it, and plausible values in all others.
+/// Adds a row with `id` in the id columns, a time derived from it, and plausible values in all others.
 fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
     let time = START_NS + (id % SECOND) * 700_000_000;
     let mut row = rows.row();
@@ -194,10 +194,10 @@ fn look_by(duckdb: &Duckdb, folder: &Path, written: &[AtomicI64; 2]) {
     }
 }
 
-/// A compaction is killed at any instant while a capture writes and readers count: at every look no row is missing or
+/// A compaction is killed at random instants while a capture writes and readers count: no row is ever missing or
 /// duplicated. Once it completes, reading the plain files also finds each row once.
 #[test]
-fn killed_while_a_capture_writes() {
+fn a_killed_compaction_loses_no_row_while_a_capture_writes() {
     let (folder, mut random) = (TempDir::new("lake-killed"), Random::new(seed()));
     let (duckdb, trace) = (Duckdb::find(), folder.join("trace"));
     std::fs::create_dir(&trace).expect("a folder");
@@ -290,10 +290,11 @@ fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -
     }
 }
 
-/// A trace is added to a lake repeatedly while its capture writes, with kills at any instant and a compaction now and
-/// then. At every look each row is there once, without holes, and no row has disappeared; in the end all are there.
+/// A trace is added to a lake repeatedly while its capture writes, with kills at random instants and occasional
+/// compactions. At every check, each row is there once, without holes, and no row has disappeared; in the end all are
+/// there.
 #[test]
-fn killed_while_a_running_capture_is_added() {
+fn killed_additions_of_a_running_capture_lose_no_row() {
     let (folder, mut random) = (TempDir::new("lake-added"), Random::new(seed()));
     let (trace, lake) = (folder.join("trace"), folder.join("lake"));
     std::fs::create_dir(&trace).expect("a folder");
@@ -387,7 +388,7 @@ fn analyzed(folder: &Path) -> Value {
 
 /// A compacted trace gives the same analysis as before; added to a lake under two names, everything is there twice.
 #[test]
-fn lakes_answer_as_their_traces() {
+fn a_lake_gives_the_same_answers_as_its_traces() {
     let folder = TempDir::new("lake-answers");
     let duckdb = Duckdb::find();
     for (name, workers) in [("nfs3-small.pcap.zst", "2"), ("nfs4-small.pcap.zst", "1")] {
@@ -476,8 +477,8 @@ fn parquet_files(folder: &Path) -> BTreeMap<PathBuf, u64> {
     files
 }
 
-/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command,
-/// and none deletes anything.
+/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command, and none deletes
+/// anything.
 #[test]
 fn a_lake_without_its_catalog_is_left_alone() {
     let folder = TempDir::new("lake-lost");
@@ -539,7 +540,7 @@ fn a_lake_without_its_catalog_is_left_alone() {
     succeed(brunt().args(arguments("compact")), 60);
 }
 
-/// An engine doesn't notice changed bytes in a part, so it doesn't get that part: it is named.
+/// An engine wouldn't notice changed bytes in a part, so it doesn't get that part, which is named.
 #[test]
 fn changed_bytes_do_not_change_answers() {
     let Some(duckdb) = Duckdb::find() else {
@@ -569,9 +570,9 @@ fn changed_bytes_do_not_change_answers() {
     assert_eq!(ask().stdout, right.stdout);
 }
 
-/// Traces that cannot be added are refused by name, and damaged files are left in place.
+/// Traces that can't be added are refused by name, and damaged files are left in place.
 #[test]
-fn refusals_and_damage() {
+fn traces_that_cannot_be_added_are_refused_by_name() {
     let folder = TempDir::new("lake-refusals");
     let trace = capture(&folder, "nfs3-small.pcap.zst", "1");
     let lake = folder.join("lake");
@@ -602,7 +603,7 @@ fn refusals_and_damage() {
     }
     // Adding without new data succeeds.
     assert!(add("one", &trace).status.success());
-    // A capture can't write into a lake, where numbers are assigned to taps.
+    // A capture can't write into a lake, which assigns numbers to taps.
     let mut record = brunt();
     record
         .args(["capture", "-r"])
@@ -654,8 +655,8 @@ fn refusals_and_damage() {
     );
 }
 
-/// Files that a reader holds stay on disk until it is done, however often the trace is compacted; only one
-/// compaction runs at a time.
+/// Files that a reader holds stay on disk until it is done, however often the trace is compacted; only one compaction
+/// runs at a time.
 #[test]
 fn parts_stay_for_readers() {
     let folder = TempDir::new("lake-readers");
@@ -678,7 +679,7 @@ fn parts_stay_for_readers() {
     assert!(parts.iter().all(|part| !part.path.exists()), "{parts:?}");
 }
 
-/// Commands that leave a part as it is name it if it is not what was written.
+/// Commands that leave a part alone still name it if it has changed.
 #[test]
 fn every_command_names_a_part_with_a_changed_byte() {
     let folder = TempDir::new("lake-changed");

@@ -18,7 +18,7 @@ fn lake(what: &str, folder: &Path, more: &[&str]) -> Value {
     serde_json::from_str(&succeed(&mut command, 120)).expect("one object")
 }
 
-/// The number of each operation, and all ids and times.
+/// The count of each operation, and all ids and times.
 fn operations(folder: &Path) -> (BTreeMap<String, u64>, Vec<i64>, Vec<i64>) {
     let (mut counts, mut ids, mut times) = (BTreeMap::new(), Vec::new(), Vec::new());
     let damaged = read_table(folder, &tables::OPERATIONS, |rows| {
@@ -33,9 +33,9 @@ fn operations(folder: &Path) -> (BTreeMap<String, u64>, Vec<i64>, Vec<i64>) {
     (counts, ids, times)
 }
 
-/// Each of three copies has all operations under different ids; only times and ids differ.
+/// Each of three copies has all operations, with separate ids; only times and ids differ.
 #[test]
-fn copies_and_their_log() {
+fn each_copy_has_all_operations_and_the_log_lists_its_files() {
     let folder = TempDir::new("lake-copies");
     let (trace, copies) = (folder.join("trace"), folder.join("copies"));
     let capture = root().join("testdata/nfs3-small.pcap.zst");

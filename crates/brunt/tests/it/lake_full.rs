@@ -1,13 +1,13 @@
-//! `brunt lake` on a full disk: it reports that, loses nothing, removes half-written files, and
-//! continues once there is room.
+//! `brunt lake` on a full disk: it reports that, loses nothing, removes half-written files, and continues once there is
+//! space.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::{TempDir, brunt, root, run_within, skip, succeed};
 
-/// On a tmpfs of 4 MiB that is filled except for a few KiB, more of them each time; then with room. Each line has the
-/// free space, the command's status, and how the trace answers afterwards.
+/// On a tmpfs of 4 MiB filled except for a few KiB, more of them each time; then with enough space. Each line has the
+/// free space, the command's status, and the trace's answers afterwards.
 const SCRIPT: &str = r#"
     disk=$1 brunt=$2 trace=$3 before=$4 makes=$5 said=$6; shift 6
     mount -t tmpfs -o size=4m none "$disk" || exit 77

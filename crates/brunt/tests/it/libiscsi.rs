@@ -1,9 +1,9 @@
-//! libiscsi's conformance suite against our target: Debian 12's 1.19 and, if installed, Debian 13's 1.20, over LUNs of
+//! libiscsi's conformance suite against our target: Debian 12's 1.19 and, if installed, Debian 13's 1.20, on LUNs of
 //! every shape that the tests need.
 //!
 //! The suite counts a skipped test as passed, and prints most skips only with `-V`. These tests read each result from
 //! the verbose output and compare it with [`ALLOWED`], which gives the reason for each test that doesn't pass. A line
-//! of that table that is no longer needed also fails.
+//! of that table that is no longer needed also fails the test.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ enum Verdict {
     Failed,
 }
 
-/// Tests that don't pass, and why: shape of the run, test or whole suite, reason.
+/// Tests that don't pass: shape of the run, test or whole suite, reason.
 const ALLOWED: &[(&str, &str, &str)] = &[
     // A removable, thin, writable LUN without CHAP: everything runs except tests that need the opposite.
     (
@@ -146,8 +146,8 @@ const ALLOWED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Tests where the suite itself is wrong: shape (`*`: every one with a suitable LUN), test, and reason.
-/// `docs/conformance.md` shows each on the wire.
+/// Tests in which the suite itself is wrong: shape (`*`: every shape with a suitable LUN), test, and reason.
+/// `docs/conformance.md` shows the packets for each.
 const FAULTY: &[(&str, &str, &str)] = &[
     (
         "*",
@@ -224,7 +224,7 @@ fn covers(pattern: &str, test: &str) -> bool {
 }
 
 /// Lists what is wrong with `results`: tests that did not pass without a reason, and reasons that no test of this run
-/// needed. `all` means that the run had every test.
+/// needed. `all` means that the run included every test.
 fn complaints(shape: &str, results: &Results, all: bool) -> Vec<String> {
     let lines = || ALLOWED.iter().filter(|(of, _, _)| *of == shape);
     let mut complaints = Vec::new();
@@ -282,8 +282,8 @@ impl Release {
     }
 }
 
-/// Runs the tests of the suite against a target with one LUN of `shape`, over two portals, or over
-/// one for the shape 'alone'.
+/// Runs the tests of the suite against a target with one LUN of `shape`, over two portals, or over one for the shape
+/// 'alone'.
 fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&str]) {
     let Some((program, count)) = release.find() else {
         return;
@@ -351,19 +351,19 @@ const EVERYTHING: &[&str] = &["--allow-sanitize", "--test=ALL"];
 
 /// Every test of Debian 12's suite.
 #[test]
-fn thin_removable_with_debian_12() {
+fn a_thin_removable_lun_passes_the_suite_of_debian_12() {
     conform(Release::Debian12, "thin", THIN, &[], EVERYTHING);
 }
 
 /// Every test of the newer suite.
 #[test]
-fn thin_removable_with_debian_13() {
+fn a_thin_removable_lun_passes_the_suite_of_debian_13() {
     conform(Release::Debian13, "thin-1.20", THIN, &[], EVERYTHING);
 }
 
 /// A thick LUN on a fixed medium reports that, and passes everything else.
 #[test]
-fn thick() {
+fn a_thick_lun_passes_all_but_unmap() {
     conform(
         Release::Debian13,
         "thick",
@@ -373,9 +373,9 @@ fn thick() {
     );
 }
 
-/// A read-only LUN refuses every write, and reads.
+/// A read-only LUN refuses every write, and can be read.
 #[test]
-fn read_only() {
+fn a_read_only_lun_refuses_every_write() {
     let tests = "--test=ALL.ReadOnly,ALL.Read6,ALL.Read10,ALL.Read12,ALL.Read16,ALL.Inquiry,ALL.ReadCapacity16";
     conform(
         Release::Debian12,
@@ -386,10 +386,10 @@ fn read_only() {
     );
 }
 
-/// The tests that 1.20 skips after one that ends their shared session, the one that a leftover reservation disturbs,
-/// and the one that ALL omits.
+/// The tests that 1.20 skips after one that ends their shared session, the test disturbed by a leftover reservation,
+/// and the test that ALL omits.
 #[test]
-fn alone() {
+fn tests_that_need_their_own_session_pass_alone() {
     for test in ["LUNResetSimpleAsync", "LogoutDuringIOAsync"] {
         let test = format!("--test=ALL.iSCSITMF.{test}");
         conform(
@@ -421,7 +421,7 @@ fn alone() {
 
 /// The allocation map with physical blocks equal to logical ones (`docs/conformance.md` says why).
 #[test]
-fn flat() {
+fn the_allocation_map_is_right_with_equal_block_sizes() {
     let lun = "memory:512MiB,thin,block=4096";
     conform(
         Release::Debian12,
@@ -434,7 +434,7 @@ fn flat() {
 
 /// Everything behind CHAP, and the negotiation of CHAP itself.
 #[test]
-fn behind_chap() {
+fn the_suite_passes_behind_chap() {
     let secret = format!("{}:{}", CHAP.0, CHAP.1);
     let lun = "memory:512MiB,thin,removable";
     conform(
@@ -446,7 +446,7 @@ fn behind_chap() {
     );
 }
 
-/// Verdicts are parsed from real output, wherever CUnit puts them.
+/// Verdicts are parsed from real output, wherever CUnit prints them.
 #[test]
 fn verdicts_are_parsed_from_real_output() {
     let output = "\
@@ -477,10 +477,10 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
     assert_eq!(parse(output), expected);
 }
 
-/// A failure is allowed only while the suite is wrong about it, a skip only with a reason, and a reason
-/// only while a test needs it.
+/// A failure is allowed only while the suite is wrong about it, a skip only with a reason, and a reason only while a
+/// test needs it.
 #[test]
-fn what_is_complained_about() {
+fn unexplained_results_and_unused_reasons_are_complaints() {
     let check = |test: &str, verdict, count| {
         let results = Results::from([(test.to_string(), verdict)]);
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Links of a lab as an experiment sees them: a link's fault that happens on time, is proven, takes effect and ends;
-//! one that doesn't happen; and storage behind several links.
+//! Links of a lab as an experiment sees them: a link fault that happens on time, is proven, takes effect and ends; one
+//! that doesn't happen; and storage behind several links.
 
 use crate::support;
 use std::process::Command;
@@ -53,8 +53,8 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
-/// Connections use the experiment's congestion control, and it is recorded; without one the kernel's is recorded. One
-/// that the kernel lacks is refused at its key.
+/// Connections use the experiment's congestion control, and it is recorded; without a setting, the kernel's is
+/// recorded. One that the kernel lacks is refused at its key.
 #[test]
 fn congestion_control_is_recorded() {
     let text = |congestion: &str| {
@@ -103,12 +103,12 @@ fn congestion_control_is_recorded() {
     );
 }
 
-/// A temporary change of a link is proven to happen and to end, with its real times; the rate falls
-/// within its band and recovers.
+/// A temporary change of a link is proven to happen and to end, with its real times; the rate falls within its band and
+/// recovers.
 #[test]
-fn a_fault_of_a_link_is_felt() {
+fn a_link_fault_takes_effect_and_ends() {
     let _alone = alone(); // Compares rates.
-    // The setting, the probe's words for it, and how far the rate falls at least: eight outstanding requests with 10 ms
+    // The setting, how the probe describes it, and the minimum drop of the rate: eight outstanding requests with 10 ms
     // each way are at most 400 requests a second; 100 under the delay; 120 on a line of 4 Mb/s.
     'cases: for (set, shown, depth) in [
         ("delay = \"40ms\"", "ms on the way", 0.4),
@@ -176,9 +176,9 @@ fn a_fault_of_a_link_is_felt() {
     }
 }
 
-/// A fault of one direction affects what one host sends, and nothing in the other direction.
+/// A fault of one direction affects only what one host sends.
 #[test]
-fn a_fault_of_one_direction() {
+fn a_fault_of_one_direction_leaves_the_other_unchanged() {
     let _alone = alone(); // Compares rates.
     let mut instead = String::new();
     for slower in [1, 2, 4, 8] {
@@ -220,7 +220,7 @@ fn a_fault_of_one_direction() {
     panic!("{instead}");
 }
 
-/// The only fault and the only link of a run with this fault, if it happened on time. On a busy machine the run is
+/// The only fault and the only link of a run with this fault, if it happened on time. On a busy machine, the run is
 /// repeated with up to eight times the time; other results are printed.
 fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     let mut instead = String::new();
@@ -253,10 +253,10 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     panic!("{fault} was never there in its time: {instead}");
 }
 
-/// All further keys of a link work in a fault, in one direction and both, including a delay table from a file in
-/// the experiment's folder.
+/// All further keys of a link work in a fault, in one direction and both, including a delay table from a file in the
+/// experiment's folder.
 #[test]
-fn further_keys_of_a_link() {
+fn every_other_key_of_a_link_works_in_a_fault() {
     for (set, from, shown) in [
         ("loss = 1.0, loss_gap = 10", "", " missing"),
         ("loss = 0.2, loss_correlation = 0.5", "server", " missing"),
@@ -289,7 +289,7 @@ fn further_keys_of_a_link() {
 /// Both hosts notice that they are partitioned for a while, over the link in both directions, and the load reaches its
 /// target again afterwards.
 #[test]
-fn a_partition() {
+fn a_partition_is_noticed_by_both_hosts_and_ends() {
     let Some((seen, link)) = of_fault(
         "partition",
         "delay = \"1ms\"",
@@ -322,9 +322,9 @@ fn a_partition() {
     assert!(seen["cost"]["drop"].as_f64() > Some(0.2), "{seen}");
 }
 
-/// Connections that are reset in one host's name are counted by the other host, and made again.
+/// Connections reset in one host's name are counted by the other host, and re-established.
 #[test]
-fn a_reset() {
+fn reset_connections_are_counted_and_reestablished() {
     for (from, to, way) in [("server", "client", "back"), ("client", "server", "there")] {
         let fault = format!("target = \"san\"\nreset = \"{from}\"");
         let Some((seen, link)) = of_fault("reset", "delay = \"1ms\"", &fault) else {
@@ -347,7 +347,7 @@ fn a_reset() {
     }
 }
 
-/// The port in the words of a reset.
+/// The port in a reset's description.
 fn port(seen: &Value) -> u16 {
     let words = seen["what"].as_str().unwrap_or_default();
     words
@@ -360,7 +360,7 @@ fn port(seen: &Value) -> u16 {
 /// The canary: a partition of hosts that can't reach each other anyway is not proven, nor is a reset if no matching
 /// connection sends anything; the run is invalid.
 #[test]
-fn partitions_and_resets_that_do_not_happen() {
+fn partitions_and_resets_without_effect_invalidate_the_run() {
     let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
     for (link, fault, said) in [
         (
@@ -387,9 +387,9 @@ fn partitions_and_resets_that_do_not_happen() {
     }
 }
 
-/// The canary: an invisible change of a link makes the experiment fail.
+/// The canary: a link change without effect makes the experiment fail.
 #[test]
-fn a_fault_of_a_link_that_does_not_happen() {
+fn a_link_change_without_effect_fails_the_experiment() {
     for (set, said) in [
         ("loss = 0.0000001", "had no visible effect"),
         ("rate = \"500Gb/s\"", "had no visible effect"),
@@ -419,9 +419,9 @@ fn a_fault_of_a_link_that_does_not_happen() {
     }
 }
 
-/// A shortened version of the four-sites example measures storage next door and behind a gateway 10 ms away.
+/// A shortened version of the four-sites example measures storage on the same site and behind a gateway 10 ms away.
 #[test]
-fn four_sites() {
+fn the_four_sites_example_measures_near_and_far_storage() {
     let _alone = alone(); // Compares latencies.
     let example = std::fs::read_to_string(support::root().join("examples/four-sites.toml"))
         .expect("the example");

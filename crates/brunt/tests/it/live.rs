@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use crate::support::{alone, need, root, skip};
 use serde_json::Value;
 
-/// Runs a script in a new user and network namespace, where `BRUNT` is the program and `v0`, `v1` are the ends of a
-/// wire. `None` if this machine can't create one.
+/// Runs a script in a new user and network namespace, in which `BRUNT` is the program and `v0`, `v1` are the ends of a
+/// link. `None` if this machine can't create one.
 fn namespace(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
@@ -72,10 +72,10 @@ const CAPTURE: &str = r#"
     }
 "#;
 
-/// A capture replayed over a wire gives the file's operations, with one parser and with three, with one ring and with
+/// A capture replayed over a link gives the file's operations, with one parser and with three, with one ring and with
 /// two on the same interface; nothing is dropped, and everything is accounted for.
 #[test]
-fn the_wire_says_what_the_file_says() {
+fn a_live_capture_matches_the_replayed_file() {
     for (file, options) in [
         ("nfs3-small.pcap.zst", ""),
         ("nfs4-small.pcap.zst", "--workers 3"),
@@ -119,8 +119,8 @@ fn the_wire_says_what_the_file_says() {
     }
 }
 
-/// Packets of one ring wait until those of the others are known to be younger. No ring is too small for that, even if a
-/// connection leaves one of two rings empty, or one of two interfaces is silent.
+/// Packets of one ring wait until those of the others are known to be younger. No ring is too small for that, even if
+/// one of two rings gets no packets of a connection, or one of two interfaces is silent.
 #[test]
 fn small_rings_have_room_for_packets_that_wait() {
     if need("python3", "python3").is_none() {
@@ -163,10 +163,10 @@ END
     }
 }
 
-/// Tables and packets that several parsers keep of live traffic match the wire. A snap length truncates the packets in
-/// the file, but keeps their lengths on the wire.
+/// The tables and packets that several parsers save from live traffic match the traffic. A snap length truncates the
+/// packets in the file, but keeps their original lengths.
 #[test]
-fn kept_by_several_parsers() {
+fn tables_and_packets_of_several_parsers_match_the_traffic() {
     let script = format!(
         r#"{CAPTURE}
         kept=$(mktemp -d); trap "rm -rf $kept" EXIT
@@ -217,7 +217,7 @@ fn kept_by_several_parsers() {
 
 /// Two interfaces with simultaneous traffic make one capture.
 #[test]
-fn two_interfaces() {
+fn two_interfaces_make_one_capture() {
     let script = format!(
         "ip link add w0 mtu 9000 type veth peer name w1 mtu 9000
         ip link set w0 arp off up; ip link set w1 arp off up
@@ -246,9 +246,9 @@ fn two_interfaces() {
     }
 }
 
-/// On the loopback interface, where each packet leaves and arrives, it is captured once.
+/// On the loopback interface, where each packet both leaves and arrives, it is captured once.
 #[test]
-fn the_loopback_is_seen_once() {
+fn a_loopback_packet_is_captured_once() {
     let script = format!("{CAPTURE} PEER=lo live lo $DATA/nfs3-small.pcap.zst; cat /tmp/sent.$$");
     let Some(text) = namespace(&script) else {
         return;
@@ -264,10 +264,10 @@ fn the_loopback_is_seen_once() {
     assert_eq!(count(&report, "packets"), sent);
 }
 
-/// With a ring of two blocks and a stopped parser, packets are lost, and captured plus dropped packets add
-/// up to all that were sent.
+/// With a ring of two blocks and a stopped parser, packets are lost, and captured plus dropped packets add up to all
+/// that were sent.
 #[test]
-fn what_has_no_room_is_counted() {
+fn packets_that_overflow_the_ring_are_counted() {
     let script = r#"
         "$BRUNT" --json capture -i v1 --plain --ring 2MiB >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
@@ -342,7 +342,7 @@ fn namespace_of_root(script: &str) -> Option<String> {
 /// Over AF_XDP the capture yields the file's contents, including packets of several frames, with one parser and with
 /// two. The XDP program is attached during the capture and gone afterwards, even if the capture was killed.
 #[test]
-fn diverted_packets_are_the_file_s() {
+fn packets_over_af_xdp_match_the_file() {
     let file = root().join("testdata/nfs4-small.pcap.zst");
     let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
         .args(["--json", "analyze"])
@@ -392,7 +392,7 @@ fn diverted_packets_are_the_file_s() {
     }
 }
 
-/// The packets of a pcap file in this machine's byte order: length on the wire, bytes.
+/// The packets of a pcap file in this machine's byte order: original length, bytes.
 fn packets_of(file: &[u8]) -> Vec<(u32, &[u8])> {
     let (mut rest, mut packets) = (&file[24..], Vec::new());
     while !rest.is_empty() {
@@ -406,14 +406,14 @@ fn packets_of(file: &[u8]) -> Vec<(u32, &[u8])> {
 
 /// A packet that spans several frames is reassembled to the last byte.
 #[test]
-fn diverted_packets_of_several_frames() {
+fn a_packet_of_several_af_xdp_frames_is_complete() {
     let folder = support::TempDir::new("jumbo");
     let mut file = Vec::new();
     for word in [0xa1b2_3c4d_u32, 2 | 4 << 16, 0, 0, 262_144, 1] {
         file.extend_from_slice(&word.to_ne_bytes());
     }
     for index in 0..500usize {
-        // Lengths around one frame, two frames, and the longest that this wire carries.
+        // Lengths around one frame, two frames, and the longest that this link carries.
         let len = [60, 3800, 4000, 4096, 4097, 7600, 8192, 8193, 9014][index % 9];
         for word in [index as u32, 0, len as u32, len as u32] {
             file.extend_from_slice(&word.to_ne_bytes());
@@ -444,10 +444,10 @@ fn diverted_packets_of_several_frames() {
     );
 }
 
-/// AF_XDP also counts packets that found no frame. Frames are returned when the parsers are done, so that a
-/// capture can outlast them.
+/// AF_XDP also counts packets that found no free frame. Frames are returned when the parsers are done with them, so a
+/// capture can use more packets than there are frames.
 #[test]
-fn diverted_packets_without_room_are_counted() {
+fn packets_without_an_af_xdp_frame_are_counted() {
     // 256 frames; each round of the file has eight times as many packets. A busy machine may not keep up, so rounds
     // continue until it has processed twice as many packets as there are frames.
     let script = r#"
@@ -527,7 +527,7 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
 /// The live view shows rates, the hottest files and clients and the ledger of the traffic. `q` or Ctrl-C ends the
 /// capture in order, its report follows, and the terminal is restored.
 #[test]
-fn the_live_view() {
+fn the_live_view_shows_traffic_and_restores_the_terminal() {
     let packets = {
         let path = root().join("testdata/nfs4-small.pcap.zst");
         let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
@@ -611,7 +611,7 @@ fn the_live_view() {
 
 /// Metrics are in Prometheus's format, checked with its own tool, and count the traffic.
 #[test]
-fn metrics_are_prometheus() {
+fn metrics_are_in_prometheus_format() {
     if need("promtool", "prometheus").is_none() {
         return;
     }
@@ -656,7 +656,7 @@ fn metrics_are_prometheus() {
 
 /// Without the privilege to capture, the error says how to get it.
 #[test]
-fn without_the_right_the_error_says_how() {
+fn without_the_privilege_the_error_says_how_to_get_it() {
     // No user namespace maps root here, so the capabilities are those of the user who runs the tests.
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
     let capabilities = status

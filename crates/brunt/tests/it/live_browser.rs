@@ -85,7 +85,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let pid =
             rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process's number");
-        // SIGINT, so that a run in progress ends, too.
+        // SIGINT, so that a run in progress also ends.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         let _ = self.child.wait();
     }
@@ -173,13 +173,13 @@ fn watch(browser: &mut Browser) {
     browser.text_with(" of 4: disk mixed");
     browser.text_with("slow disk at");
     browser.text_with("in effect");
-    // A whole run's figures, the end of its fault, and the end of the experiment.
+    // The whole run's figures, the end of its fault, and the end of the experiment.
     browser.text_with("The figures of the whole run, as in its report");
     browser.text_with("The experiment is over.");
     browser.text_with("Run 4 of 4");
 }
 
-/// The figures of each run on the page are those of its result, to the last digit.
+/// Each run's figures on the page are those of its result, to the last digit.
 fn figures_agree(browser: &mut Browser, summary: &Value) {
     let shown = browser.evaluate(
         "[...document.querySelectorAll('tr[data-order]')].map((row) => [Number(row.dataset.order), Object.fromEntries( \
@@ -215,7 +215,7 @@ fn figures_agree(browser: &mut Browser, summary: &Value) {
     assert_eq!(large["measured_s"].as_f64(), last["measured_s"].as_f64());
 }
 
-/// The page in the frame, as it was served.
+/// The page in the frame, as served.
 fn framed(browser: &mut Browser) -> String {
     until(browser, "document.querySelector('iframe') !== null");
     let page = browser
@@ -428,8 +428,8 @@ fn the_form_adds_renames_and_removes() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// Without its token the page asks for it. With the token, a run is started, and stopped early
-/// with its partial results.
+/// Without its token, the page asks for it. With the token, a run is started, and stopped early with its partial
+/// results.
 #[test]
 fn the_token_is_asked_for_and_a_run_is_stopped() {
     let Some((_folder, mut browser)) = browser() else {
@@ -485,7 +485,7 @@ fn every_view_is_accessible_and_fits_a_phone() {
                     take_example(&mut browser, "two seconds far away");
                     browser.text_with("In words");
                 }
-                // This result doesn't exist, which the page reports.
+                // This result doesn't exist; the page says so.
                 "#/compare/a/b" => until(
                     &mut browser,
                     "document.querySelector('[role=alert]') !== null",

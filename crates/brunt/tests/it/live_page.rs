@@ -17,7 +17,7 @@ struct Served {
 }
 
 impl Served {
-    /// Starts it and reads the address from its first line; returns its output if that line is different.
+    /// Starts it and reads the address from its first line; returns its output if the first line is different.
     fn start(command: &mut Command) -> Result<Served, String> {
         command
             .args(["--serve", "127.0.0.1:0"])
@@ -174,9 +174,9 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
     );
 }
 
-/// A late viewer gets the history, and Ctrl-C ends the run and tells viewers the reason.
+/// A late viewer gets the history, and Ctrl-C ends the run and sends viewers the reason.
 #[test]
-fn an_interrupted_run_says_so() {
+fn an_interrupted_run_tells_its_viewers_why() {
     let folder = TempDir::new("live-page");
     let text = "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\narrival = { kind = \"open\", rate = 100 }\n\
                 interval = \"250ms\"\nstop = { time = \"600s\" }\n";
@@ -208,7 +208,7 @@ fn an_interrupted_run_says_so() {
 
 /// A replay has a page like an experiment.
 #[test]
-fn a_replay_is_watched() {
+fn a_replay_has_a_live_page() {
     let mut command = support::brunt();
     let trace = support::root().join("testdata/mysql-minutes.load.gz");
     command
@@ -287,7 +287,7 @@ fn the_cost_of_viewers_is_measured() {
     );
 }
 
-/// An address in use and an invalid address are plain errors before anything is opened.
+/// An address in use and an invalid address are ordinary errors, reported before anything is opened.
 #[test]
 fn bad_addresses_are_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -54,7 +54,7 @@ impl Watched {
         scrape(&self.address)
     }
 
-    /// Scrapes until the page is as it should be.
+    /// Scrapes until the page satisfies `right`.
     fn page_with(&self, what: &str, right: impl Fn(&str) -> bool) -> String {
         let mut page = String::new();
         eventually(what, 30, || {
@@ -131,7 +131,7 @@ fn lint(page: &str) {
     assert!(output.status.success() && said.is_empty(), "{said}\n{page}");
 }
 
-/// From a lab, whose network has no way out: requests of both kinds, and a fault while it is in effect and after.
+/// From a lab whose network is isolated: requests of both kinds, and a fault while it is active and after.
 #[test]
 fn a_run_in_a_lab_is_watched_from_outside() {
     let folder = TempDir::new("metrics");
@@ -194,7 +194,7 @@ fn a_run_in_a_lab_is_watched_from_outside() {
 
 /// A replay is a run, too; a request for another page is redirected to the right one.
 #[test]
-fn a_replay_is_watched() {
+fn a_replay_exports_metrics() {
     let mut command = brunt();
     command
         .arg("replay")
@@ -214,7 +214,7 @@ fn a_replay_is_watched() {
     watched.end();
 }
 
-/// An address in use is a plain error before anything is opened.
+/// An address in use is an ordinary error, reported before anything is opened.
 #[test]
 fn a_taken_address_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -235,9 +235,9 @@ fn a_taken_address_is_refused() {
     assert!(!folder.join("results/summary.json").exists());
 }
 
-/// Prometheus understands each query of the dashboard.
+/// Prometheus can parse each query of the dashboard.
 #[test]
-fn the_dashboard_asks_in_promql() {
+fn the_dashboards_queries_are_valid_promql() {
     let Some(promtool) = need("promtool", "prometheus") else {
         return;
     };
@@ -277,7 +277,7 @@ fn the_dashboard_asks_in_promql() {
 
 /// A target's work for each initiator, its LUNs, and how they can be reached.
 #[test]
-fn a_target_is_watched() {
+fn a_target_exports_metrics() {
     let luns = ["--lun", "memory:1MiB", "--lun", "null:1GiB,block=4096"];
     let portal = [
         "--portal",
@@ -306,7 +306,7 @@ fn a_target_is_watched() {
     });
     let page = scrape(address);
     lint(&page);
-    // The metrics that the dashboard queries of a target are on the page.
+    // The page has the target metrics that the dashboard queries.
     let dashboard =
         std::fs::read_to_string(root().join("docs/grafana.json")).expect("the dashboard");
     let names = dashboard.match_indices("brunt_target_").map(|(at, _)| {

@@ -1,5 +1,5 @@
-//! Error messages for users: exit status 2 for a mistake on the command line or in a file, 1 for an attempt that
-//! failed, and a message that says where.
+//! Error messages for users: exit status 2 for a mistake on the command line or in a file, 1 for a failed attempt, and
+//! a message that says where.
 
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,7 @@ fn brunt(arguments: &[&str]) -> std::process::Output {
 
 /// Scripts can distinguish a mistake from a failure, and users see which mistake it is.
 #[test]
-fn mistakes_have_their_exit_status() {
+fn mistakes_exit_with_2_and_failures_with_1() {
     let check = |arguments: &[&str], status: i32, says: &str| {
         let output = brunt(arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -80,7 +80,7 @@ fn mistakes_have_their_exit_status() {
         2,
         "sessions=0",
     );
-    // Nothing listens on port 1: the target does not answer, which is no mistake on the command line.
+    // Nothing listens on port 1: the target doesn't answer, which isn't a mistake on the command line.
     check(
         &[
             "io",
@@ -138,7 +138,7 @@ fn mistakes_have_their_exit_status() {
 
 /// With `--json` a failure is also one object on standard output, whichever part detects it.
 #[test]
-fn failures_are_objects_with_json() {
+fn a_failure_with_json_is_one_object() {
     for (arguments, says) in [
         (&["io", "read", "null:1M", "--zork", "--json"][..], "--zork"),
         (
@@ -215,9 +215,9 @@ fn mistakes_in_faults_are_marked_at_their_keys() {
     check("at = \"1ms\"\nreset = \"x\"", "reset", "fault 1: ");
 }
 
-/// Input that does not fit is reported as cut, unless that was requested.
+/// Input that doesn't fit is reported as cut, unless that was requested.
 #[test]
-fn input_longer_than_the_device() {
+fn input_longer_than_the_device_is_reported_as_cut() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("input");
     let check = |bytes: usize, more: &[&str], status: i32| {
@@ -245,7 +245,7 @@ fn input_longer_than_the_device() {
 
 /// The advice about a missing device file isn't given for a missing certificate.
 #[test]
-fn a_missing_certificate_is_said_with_its_folder() {
+fn a_missing_certificate_is_reported_with_its_folder() {
     let output = brunt(&[
         "io",
         "info",
@@ -260,9 +260,9 @@ fn a_missing_certificate_is_said_with_its_folder() {
     assert!(!text.contains("create=yes"), "{text}");
 }
 
-/// Exceeding the file size limit (`ulimit -f`) is a regular error, when writing and when creating a file.
+/// Exceeding the file size limit (`ulimit -f`) is an ordinary error, when writing and when creating a file.
 #[test]
-fn a_limit_of_the_size_of_files_is_reported() {
+fn exceeding_the_file_size_limit_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("disk.img"), vec![0; 1 << 20]).unwrap();
     for url in ["disk.img", "new.img?size=1MiB&create=yes"] {

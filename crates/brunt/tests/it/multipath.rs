@@ -1,6 +1,6 @@
 //! Asymmetric access (ALUA), checked with independent programs: sg3-utils decodes what a target reports about its
-//! ports, and Linux's dm-multipath with its ALUA device handler moves a verified load from one path to the other
-//! when the ports change state.
+//! ports, and Linux's dm-multipath with its ALUA device handler moves a verified load from one path to the other when
+//! the ports change state.
 
 use crate::support::controlled::ControlledTarget;
 use crate::support::guest::{Guest, ready};
@@ -78,7 +78,7 @@ echo "verified $(blocks)"
 dmsetup remove --noudevsync mp
 "#;
 
-/// A target with a port group for each of two portals, and a guest with a load on both that has reached its first
+/// A target with one port group for each of two portals, and a guest with a load on both that has reached its first
 /// phase; `None` if that isn't possible here.
 fn start(
     folder: &TempDir,
@@ -186,10 +186,10 @@ fn linux_fails_over_and_back() {
     finish(guest);
 }
 
-/// If initiators may change states, Linux activates the standby port (SET TARGET PORT GROUPS) when
-/// the other one is unusable.
+/// If initiators may change states, Linux activates the standby port (SET TARGET PORT GROUPS) when the other one is
+/// unusable.
 #[test]
-fn linux_activates_a_port_that_stands_by() {
+fn linux_activates_a_standby_port() {
     let _alone = alone(); // An emulated guest keeps a core busy.
     let folder = TempDir::new("multipath");
     let Some((mut target, mut guest)) = start(&folder, "both", "standby", AWAY) else {

@@ -1,5 +1,5 @@
-//! Devices whose paths contain bytes that are not UTF-8, or what has a meaning in URLs: usable as bare paths and as `file:`
-//! URLs, by every command that takes a device, and shown in a form that names the same file again.
+//! Devices whose paths contain non-UTF-8 bytes, or characters with a meaning in URLs: usable as bare paths and as
+//! `file:` URLs, by every command that takes a device, and shown in a form that names the same file again.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -44,7 +44,7 @@ fn with(prefix: &str, name: &[u8], suffix: &str) -> OsString {
     OsString::from_vec([prefix.as_bytes(), name, suffix.as_bytes()].concat())
 }
 
-/// The words for a file in the working directory.
+/// The arguments that name a file in the working directory.
 fn words_for(name: &[u8]) -> [OsString; 3] {
     let encoded = device_path::encode(Path::new(OsStr::from_bytes(name)));
     [
@@ -161,7 +161,7 @@ fn targets_serve_any_path() {
     }
 }
 
-/// A `file:` URL that was meant literally names no other file, and says what to write.
+/// A literally meant `%` in a `file:` URL doesn't name another file; the message says what to write.
 #[test]
 fn a_literal_percent_sign_is_not_taken_for_another_file() {
     let folder = TempDir::new("names-literal");

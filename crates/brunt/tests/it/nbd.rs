@@ -44,7 +44,7 @@ fn disk(folder: &TempDir, bytes: u64) -> PathBuf {
 }
 
 impl Server {
-    /// `SOCKET` and `DISK` stand for paths in the folder.
+    /// `SOCKET` and `DISK` are replaced by paths in the folder.
     fn start(folder: TempDir, words: &[&str]) -> Server {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let word = |word: &&str| {
@@ -76,7 +76,7 @@ impl Server {
     }
 
     fn wait(&mut self) {
-        // The path exists before the server listens, and some servers serve one connection only: ask the kernel.
+        // The path exists before the server listens, and some servers serve only one connection: ask the kernel.
         let line_end = format!(" {}", self.folder.path().join("socket").display());
         let listens =
             |line: &str| line.ends_with(&line_end) && line.split(' ').nth(3) == Some("00010000");
@@ -244,7 +244,7 @@ impl Hand {
 }
 
 /// Written data is in the server's file, and data there is read correctly, by another tool's checksums, with every
-/// server and every header style that it knows.
+/// server and every header style that it supports.
 #[test]
 fn data_is_right_on_both_sides() {
     let check = |server: Server| {
@@ -304,9 +304,9 @@ fn data_is_right_on_both_sides() {
     }
 }
 
-/// The device's properties are those that the server reports for the export.
+/// The device's properties match what the server reports for the export.
 #[test]
-fn info_is_what_the_server_says() {
+fn info_matches_what_the_server_reports() {
     let policy = [
         "--filter=blocksize-policy",
         "memory",
@@ -364,9 +364,9 @@ fn info_is_what_the_server_says() {
     assert_eq!(hand.one(Op::Read, 0, 4096).result, Ok(()));
 }
 
-/// Old servers are understood: without each handshake flag, without structured replies, oldstyle.
+/// Old servers work: without each handshake flag, without structured replies, oldstyle.
 #[test]
-fn old_handshakes() {
+fn old_handshakes_work() {
     let options: [(&[&str], &str); 5] = [
         (&["--mask-handshake=0"], "NBD: simple replies"),
         (&["--mask-handshake=1"], "NBD: structured replies"),
@@ -402,7 +402,7 @@ fn old_handshakes() {
 
 /// Flush, FUA, trim and zeroes arrive as intended; nbdkit's log shows its requests.
 #[test]
-fn commands_arrive() {
+fn commands_arrive_as_intended() {
     let folder = folder();
     let log = folder.path().join("log");
     let logfile = format!("logfile={}", log.display());
@@ -434,7 +434,7 @@ fn commands_arrive() {
 
 /// A server's errors are passed on with their number, and don't affect the next request.
 #[test]
-fn errors_are_the_servers() {
+fn a_servers_errors_are_passed_on() {
     for headers in ["structured", "simple"] {
         let words = [
             "--filter=error",
@@ -506,9 +506,9 @@ fn errors_are_the_servers() {
     );
 }
 
-/// A server is killed under load and comes back: every request completes, and all data is right in the end.
+/// A server is killed under load and restarted: every request completes, and all data is right in the end.
 #[test]
-fn a_server_that_dies_and_comes_back() {
+fn requests_complete_when_a_killed_server_comes_back() {
     let folder = folder();
     disk(&folder, 64 * MIB);
     let Some(mut server) = nbdkit(folder, &["file", "DISK"]) else {
@@ -544,7 +544,7 @@ fn a_server_that_dies_and_comes_back() {
         assert!(part.iter().all(|&byte| byte == tag as u8), "part {tag}");
     }
 
-    // A server that comes back smaller is a different export: nothing is written there.
+    // A server that comes back smaller has a different export: nothing is written to it.
     server.kill();
     fs::OpenOptions::new()
         .write(true)
@@ -565,7 +565,7 @@ fn a_server_that_dies_and_comes_back() {
 
 /// A server that doesn't answer costs only the timeout; the attempts are counted.
 #[test]
-fn a_server_that_does_not_answer() {
+fn a_silent_server_costs_only_the_timeout() {
     let Some(server) = nbdkit(folder(), &["--filter=delay", "memory", "1M", "rdelay=3600"]) else {
         return;
     };
@@ -585,8 +585,8 @@ fn a_server_that_does_not_answer() {
     );
 }
 
-/// The suite of all devices. With several threads, nbdkit 1.32 aborts when a client leaves before its replies were sent
-/// (connections.c: "sock >= 0"), as a part of the suite does.
+/// The conformance suite for all devices. With several threads, nbdkit 1.32 aborts when a client leaves before its
+/// replies were sent (connections.c: "sock >= 0"), as a part of the suite does.
 #[test]
 fn the_device_conforms() {
     let Some(server) = nbdkit(folder(), &["--threads=1", "memory", "8M"]) else {
@@ -605,7 +605,7 @@ fn the_device_conforms() {
 
 /// Several connections are used only if the server says that they see the same data.
 #[test]
-fn several_connections() {
+fn several_connections_are_used_only_with_consistent_data() {
     let Some(server) = nbdkit(folder(), &["memory", "16M"]) else {
         return;
     };
@@ -652,7 +652,7 @@ fn several_connections() {
 
 /// Block status distinguishes holes from data; exports are listed; an error names a missing export.
 #[test]
-fn lists_and_block_status() {
+fn exports_are_listed_and_holes_reported() {
     let folder = folder();
     let path = disk(&folder, 16 * MIB);
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -694,7 +694,7 @@ fn lists_and_block_status() {
 
 /// Whatever a server sends, every request completes once, and nothing panics or waits forever.
 #[test]
-fn hostile_servers() {
+fn every_request_completes_once_with_a_hostile_server() {
     const GO: &[u8] = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07";
     let export = [
         GO,

@@ -29,7 +29,7 @@ impl Served {
         )
     }
 
-    /// Starts with an existing folder and further flags.
+    /// Starts with an existing folder and additional flags.
     fn start_in(folder: TempDir, luns: &[&str], more: &[&str]) -> Served {
         let nbd = format!("unix:{}", folder.path().join("socket").display());
         let mut args = vec!["--nbd", &nbd];
@@ -73,7 +73,7 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
 
 /// libnbd sees the exports, and copies data in and out.
 #[test]
-fn libnbd_copies_and_asks() {
+fn libnbd_lists_exports_and_copies_data() {
     if need("nbdcopy", "libnbd-bin").is_none() {
         return;
     }
@@ -197,7 +197,7 @@ fn qemu_reads_and_writes() {
 
 /// Our client and server negotiate extended headers, also over TCP; data matches its seed.
 #[test]
-fn our_client_on_our_server() {
+fn our_client_and_server_negotiate_extended_headers() {
     let served = Served::start(&["memory:64MiB"]);
     for (options, bs, depth) in [
         ("", "4k", "64"),
@@ -239,7 +239,7 @@ fn papers() -> (TempDir, String) {
 /// TLS with libnbd and QEMU: encrypted data is right, clients without TLS or without a certificate are refused by name,
 /// and our own client negotiates extended headers inside it.
 #[test]
-fn tls_with_certificates_on_both_sides() {
+fn tls_refuses_clients_without_a_certificate() {
     let programs = [
         ("openssl", "openssl"),
         ("nbdcopy", "libnbd-bin"),
@@ -288,7 +288,7 @@ fn tls_with_certificates_on_both_sides() {
         ),
         (Some(true), Some(2))
     );
-    // QEMU's client, by name and by the socket.
+    // QEMU's client, by host name and by socket.
     let credentials = format!("tls-creds-x509,id=tls0,endpoint=client,dir={pki}");
     let socket = served.folder.path().join("socket").display().to_string();
     let image = format!(
@@ -305,8 +305,8 @@ fn tls_with_certificates_on_both_sides() {
     ];
     assert!(succeed(Command::new("qemu-img").args(compare), 60).contains("identical"));
 
-    // Without TLS, without a certificate, and with an unknown one. libnbd 1.14 has one message for this
-    // reply and for unknown options.
+    // Without TLS, without a certificate, and with an unknown one. libnbd 1.14 has one message for this reply and for
+    // unknown options.
     fails(
         Command::new("nbdinfo").arg(served.url("0")),
         "not supported",
@@ -365,9 +365,9 @@ fn tls_with_certificates_on_both_sides() {
     );
 }
 
-/// With `on`, clients with and without TLS are served; without `--nbd-tls-verify-peer` no client needs a certificate.
+/// With `on`, clients with and without TLS are served; without `--nbd-tls-verify-peer`, no client needs a certificate.
 #[test]
-fn tls_for_those_who_want_it() {
+fn optional_tls_serves_clients_with_and_without_it() {
     if need("openssl", "openssl").is_none() || need("nbdinfo", "libnbd-bin").is_none() {
         return;
     }
@@ -390,7 +390,7 @@ fn tls_for_those_who_want_it() {
         assert_eq!(info["TLS"], protected, "{info}");
         succeed(brunt().args(["io", "write", url, "--seed", "1"]), 30);
     }
-    // Plain text after STARTTLS is not an option, and costs only its own connection.
+    // Plain text after STARTTLS isn't an option, and costs only its own connection.
     let mut socket = UnixStream::connect(served.folder.path().join("socket")).unwrap();
     let start = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
     let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
@@ -410,7 +410,7 @@ fn tls_for_those_who_want_it() {
 
 /// A machine boots from the target: the first sector prints to the serial line and ends the machine.
 #[test]
-fn a_machine_boots() {
+fn a_machine_boots_from_the_target() {
     if need("qemu-system-x86_64", "qemu-system-x86").is_none() {
         return;
     }
@@ -462,9 +462,9 @@ fn a_machine_boots() {
     );
 }
 
-/// Clients that break the protocol lose their connection, without effect on others.
+/// Clients that break the protocol lose their connection, without affecting others.
 #[test]
-fn hostile_clients() {
+fn hostile_clients_lose_only_their_own_connection() {
     let mut served = Served::start(&["memory:1MiB"]);
     let path = served.folder.path().join("socket");
     let go = b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
@@ -533,7 +533,7 @@ fn hostile_clients() {
 
 /// A client that aborts the handshake gets its reply and breaks nothing; the target doesn't wait for it to disconnect.
 #[test]
-fn a_client_takes_its_leave() {
+fn an_aborted_handshake_gets_its_reply() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let nbd = format!("unix:{}", path.display());
@@ -658,7 +658,7 @@ fn mistakes_are_reported_before_anything_is_served() {
     check(&taken.local_addr().unwrap().to_string(), "cannot listen on");
 }
 
-/// Runs an experiment with a target for each of two URLs, which writes to one and reads the other at the same time.
+/// Runs an experiment with a target for each of two URLs that writes to one and reads the other at the same time.
 /// Returns its exit status and its messages.
 fn run_on_both(one: &str, other: &str) -> (Option<i32>, String) {
     let text = format!(
@@ -686,10 +686,10 @@ fn check_is_one_storage(one: &str, other: &str) {
     );
 }
 
-/// A LUN or an export behind two targets is noticed if its server's address, its socket or its name is written in two
-/// ways.
+/// A LUN or an export behind two targets is noticed even if its server's address, its socket or its name is written in
+/// two ways.
 #[test]
-fn one_export_by_two_names_is_one_storage() {
+fn one_export_under_two_names_is_one_storage() {
     let served = Served::start(&["memory:1MiB"]);
     let link = served.folder.path().join("link");
     std::os::unix::fs::symlink(served.folder.path().join("socket"), &link).unwrap();
@@ -707,7 +707,7 @@ fn one_export_by_two_names_is_one_storage() {
 }
 
 /// A LUN behind two targets is noticed if each reaches it through another portal. Two LUNs of a target, and LUNs with
-/// the same number of two targets with the same name, are different storage.
+/// the same number on two targets of the same name, are different storage.
 #[test]
 fn one_lun_through_two_portals_is_one_storage() {
     let folder = tempfile::tempdir().unwrap();

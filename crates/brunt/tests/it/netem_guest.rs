@@ -16,10 +16,10 @@ use serde_json::Value;
 const DELAY_MS: f64 = 200.0;
 /// Share of packets lost, in each direction.
 const LOSS: f64 = 0.3;
-/// Longer than an emulated guest on a busy machine takes.
+/// Longer than an emulated guest takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Pings all the time; an agent is killed in the second period of slow pings.
+/// Pings continuously; an agent is killed in the second period of slow pings.
 const SCRIPT: &str = r#"
 export LD_LIBRARY_PATH=/:/lib/x86_64-linux-gnu
 for module in /[0-9]*.ko*; do insmod "$module" || exit 1; done
@@ -56,8 +56,8 @@ impl GuestLines {
         while self.next() != word {}
     }
 
-    /// Counts the pings between the first and the last lost one until a program ends, and how many of them were lost.
-    /// The count doesn't depend on when exactly the fault begins and ends.
+    /// Counts the pings from the first lost one to the last until a program ends, and how many of them were lost. The
+    /// count doesn't depend on when exactly the fault begins and ends.
     fn count_while(&self, program: &mut Child) -> (u64, u64) {
         let (mut count, mut lost, mut kept) = (0, 0, (0u64, 0u64));
         while program.try_wait().expect("a child").is_none() {
@@ -137,7 +137,7 @@ fn files(folder: &TempDir, identity: &Path) -> Option<Vec<PathBuf>> {
     Some(files)
 }
 
-/// A port on which nothing listens now.
+/// A port on which nothing is listening.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|socket| socket.local_addr())
@@ -198,8 +198,8 @@ fn start(file: &Path, out: &Path) -> Child {
     run.spawn().expect("it starts")
 }
 
-/// Whether `some` of `all` fits this probability: within four standard deviations, which chance
-/// exceeds once in 16 000 times.
+/// Whether `some` of `all` fits this probability: within four standard deviations, which chance exceeds once in 16 000
+/// times.
 fn is_share(some: u64, all: u64, probability: f64) -> bool {
     let mean = all as f64 * probability;
     (some as f64 - mean).abs() <= 4.0 * (mean * (1.0 - probability)).sqrt()
@@ -236,8 +236,8 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// The configured share of packets is lost, for a ping's request and its reply, which both leave
-/// by the loopback interface.
+/// The configured share of packets is lost, both for a ping's request and for its reply, which leave by the loopback
+/// interface.
 fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u16) {
     let fault = format!(
         "[[fault]]\nhost = \"guest\"\nnetem = {{ loss = {LOSS} }}\ninterface = \"lo\"\nat = \"500ms\"\nfor = \"80s\"\n"
@@ -266,8 +266,8 @@ fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u1
     std::fs::remove_dir_all(&out).expect("results");
 }
 
-/// Pings in the guest are lost, and later delayed, only while the fault is in effect; the kernel's counters prove it,
-/// and it ends when the agent is killed.
+/// Pings in the guest are lost, and later delayed, only while the fault is active; the kernel's counters prove it, and
+/// it ends when the agent is killed.
 #[test]
 fn netem_loses_and_delays_what_leaves_a_guest() {
     let _alone = alone(); // An emulated guest keeps a core busy, and times are compared.

@@ -1,7 +1,7 @@
-//! Cases that upstream's newest conformance suite has beyond the releases that Debian ships: CHAP's encodings (its
-//! tests Base64, Base64Oversize, HexName, Base64Name, EncodedI), REPORT LUNS, and COMPARE AND WRITE from two sessions
-//! with aborts in between. Also cases that the shipped suites test only in part: DataSN misuse that the connection must
-//! survive, sense formats, mismatched lengths.
+//! Cases of upstream's newest conformance suite that the releases in Debian lack: CHAP's encodings (its tests Base64,
+//! Base64Oversize, HexName, Base64Name, EncodedI), REPORT LUNS, and COMPARE AND WRITE from two sessions with aborts in
+//! between. Also cases that the shipped suites test only in part: DataSN misuse that the connection must survive, sense
+//! formats, mismatched lengths.
 //!
 //! `libiscsi.rs` runs the shipped suites; SANITIZE, WRITE ATOMIC and CmdSN are in them, and
 //! `hostile.rs` has more of CmdSN.
@@ -127,7 +127,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// A response in base64 is as good as one in hexadecimal; an oversized or invalid one fails only that login.
+/// A response in base64 is accepted like one in hexadecimal; an oversized or invalid one fails only that login.
 #[test]
 fn chap_response_in_base64() {
     let target = Target::start(&[
@@ -195,7 +195,8 @@ fn chap_names_are_text() {
     check("0x6272756e74", "brunt", failed);
 }
 
-/// The identifier of the initiator's own challenge may be hexadecimal; a value above a byte, or no number, is refused.
+/// The identifier of the initiator's own challenge may be hexadecimal; a value above a byte, or not a number, is
+/// refused.
 #[test]
 fn chap_identifier_in_hexadecimal() {
     let target = Target::start(&[
@@ -276,9 +277,9 @@ fn code_of(ended: &Ended) -> (ScsiStatus, Option<(u8, u8, u8)>) {
     )
 }
 
-/// Two sessions pass a block to and fro by COMPARE AND WRITE, and one command in five is aborted right after it is
-/// sent. Each command either ends, once, or is aborted and gets no response; reported writes are on the medium,
-/// and none is there in part.
+/// Two sessions pass a block back and forth by COMPARE AND WRITE, and one command in five is aborted right after it is
+/// sent. Each command either ends once, or is aborted and gets no response; reported writes are on the medium, and none
+/// is there in part.
 #[test]
 fn compare_and_write_from_two_sessions_with_aborts() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -307,8 +308,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             holds = holds.wrapping_add(1);
             continue;
         }
-        // With immediate data, so that the target has all of it when the abort comes; every other time without, so
-        // that it cannot have begun.
+        // With immediate data, so that the target has all of it when the abort arrives; every other time without, so
+        // that it can't have begun.
         let immediate: &[u8] = if i % 2 == 0 { &data } else { &[] };
         raw.send(&command.into(), immediate);
         let mut pdu = raw.manage(0, code::task_management::ABORT_TASK, tag, cmd_sn);
@@ -344,8 +345,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         }
         aborted += 1;
         if !immediate.is_empty() {
-            // The abort may come while the block is being written: then it is written whole, and not reported (SAM-5
-            // leaves that open; the response to the abort has waited for it).
+            // The abort may arrive while the block is being written: it is then written completely, and not reported
+            // (SAM-5 leaves that open; the response to the abort has waited for it).
             let read = raw.read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
             let now = read.data[0];
             assert!(
@@ -356,7 +357,7 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         }
     }
     assert_eq!(wrote + aborted, 200);
-    // A command without data cannot have ended: these were certainly aborted.
+    // A command without data can't have ended: these were certainly aborted.
     assert!(aborted >= 20, "{aborted} aborted");
     let read = sessions[0].read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
     assert_eq!(
@@ -373,8 +374,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     assert_eq!(ended.sense.expect("sense").information, Some(0));
 }
 
-/// Data-Out whose length differs from COMPARE AND WRITE's is refused, with both ways to send it, and
-/// nothing is compared or written.
+/// Data-Out whose length differs from COMPARE AND WRITE's is refused, with both ways of sending it, and nothing is
+/// compared or written.
 #[test]
 fn compare_and_write_of_another_length() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -410,9 +411,9 @@ fn compare_and_write_of_another_length() {
 }
 
 /// Wrong DataSNs in the answer to an R2T end that write with CHECK CONDITION once its sequence is over; the connection
-/// continues, and right ones are written.
+/// continues, and correct ones are written.
 #[test]
-fn data_sn() {
+fn wrong_data_sns_fail_only_that_write() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let mut raw = login(&target, "datasn");
     let data = [[0xa1; BLOCK], [0xa2; BLOCK], [0xa3; BLOCK]].concat();
@@ -461,7 +462,7 @@ fn data_sn() {
 
 /// D_SENSE determines the format of sense data on every nexus of the unit, at once, and a reset reverts it.
 #[test]
-fn sense_formats() {
+fn d_sense_selects_the_format_of_sense_data() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let (mut a, mut b) = (login(&target, "a"), login(&target, "b"));
     // READ (16) far beyond the end; returns the first byte of its sense data.
@@ -515,7 +516,7 @@ fn sense_formats() {
 /// RESERVE (6) locks out the other initiator until the holder, and only the holder, releases it: by RELEASE, by logging
 /// out, or by losing its connection.
 #[test]
-fn reservation_of_two_initiators() {
+fn only_its_holder_can_release_a_reservation() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let (reserve, release) = ([0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]);
     let mut b = login(&target, "b");
@@ -552,9 +553,9 @@ fn reservation_of_two_initiators() {
     }
 }
 
-/// A normal session may use SendTargets; an invalid question gets a Reject, and the session continues.
+/// A normal session may use SendTargets; an invalid request gets a Reject, and the session continues.
 #[test]
-fn send_targets() {
+fn send_targets_works_in_a_normal_session() {
     let target = Target::start(&[
         "--lun",
         "memory:16MiB",
@@ -639,9 +640,9 @@ fn report_luns() {
 }
 
 /// A CmdSN below or above the window is ignored even for a write with immediate data: nothing is written, and the same
-/// number, used correctly, is.
+/// number, used correctly, works.
 #[test]
-fn cmd_sn_outside_the_window_with_data() {
+fn a_write_with_a_cmd_sn_outside_the_window_writes_nothing() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
     let mut raw = login(&target, "cmdsn");
     raw.ping(b"window");

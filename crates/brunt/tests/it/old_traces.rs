@@ -1,5 +1,5 @@
-//! Sample traces of each format version, as they were written: the tests record what this program does with them and
-//! hold it to that. The expected figures come from DuckDB and pyarrow, not from the program under test.
+//! Sample traces of each format version, as they were written: the tests record how this program handles them and
+//! ensure that this doesn't change. The expected figures come from DuckDB and pyarrow, not from the program under test.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +16,7 @@ enum Fate {
     Refused,
 }
 
-/// Every version that ever existed. A new one comes with a sample, and a decision about those before it.
+/// Every version that ever existed. A new version comes with a sample, and a decision about those before it.
 const VERSIONS: [(i64, Fate); 4] = [
     (1, Fate::Refused),
     (2, Fate::Refused),
@@ -24,7 +24,7 @@ const VERSIONS: [(i64, Fate); 4] = [
     (4, Fate::Read),
 ];
 
-/// Tables that were added to a version after its sample was written: the sample is read as having no rows in them.
+/// Tables added to a version after its sample was written: the sample is read as if they were empty.
 const LATER: [(i64, &str); 1] = [(4, "sketches")];
 
 fn sample(version: i64) -> PathBuf {
@@ -32,7 +32,7 @@ fn sample(version: i64) -> PathBuf {
 }
 
 #[test]
-fn every_version_has_its_fate() {
+fn every_version_is_read_or_refused_by_name() {
     let known: Vec<_> = VERSIONS.iter().map(|(version, _)| *version).collect();
     let all: Vec<_> = (1..=tables::VERSION).collect();
     assert_eq!(
@@ -79,7 +79,8 @@ fn a_sample_of_version_4_is_analyzed() {
     ] {
         assert_eq!(report.pointer(path), Some(&Value::from(expected)), "{path}");
     }
-    // Four READs begin where the previously sent one ended; replies overtook each other, so three look otherwise.
+    // Four READs begin where the previously sent one ended; replies overtook each other, so three don't look
+    // sequential.
     for (way, operations, bytes, sequential) in
         [("read", 39, 126_440, 4.0), ("write", 29, 69_659, 0.0)]
     {
@@ -99,7 +100,7 @@ fn a_sample_of_version_4_is_analyzed() {
 }
 
 #[test]
-fn a_sample_of_version_4_is_asked_in_sql() {
+fn a_sample_of_version_4_is_queried_with_sql() {
     let script = root().join("tools/duckdb.sh");
     if !Command::new(&script)
         .arg("--ready")

@@ -1,4 +1,4 @@
-//! Inputs that other programs made (testdata/outside), whose formats are rare or whose contents mislead.
+//! Inputs made by other programs (testdata/outside), in rare formats or with misleading contents.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -10,7 +10,7 @@ fn outside(name: &str) -> PathBuf {
     root().join("testdata/outside").join(name)
 }
 
-/// What `brunt trace info` says of a file with these rows.
+/// The output of `brunt trace info` for a file with these rows.
 fn info_of(rows: &str, options: &[&str]) -> Output {
     let folder = TempDir::new("outside");
     let file = folder.join("rows");
@@ -42,7 +42,7 @@ fn rare_framings_lose_no_calls() {
 
 /// Rows of a cache trace fit SPC's columns, but run backwards in time.
 #[test]
-fn a_format_that_fits_badly_is_doubted() {
+fn a_format_that_fits_badly_is_reported_as_doubtful() {
     let file = outside("cydonia-cp_cache-100.csv");
     let output = run_within(brunt().args(["trace", "info"]).arg(file), 60);
     let text = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
 //! Files that are pipes: their contents are read, and one Ctrl-C ends the wait for them, even before there is a writer.
-//! The same for pipes that are written to and full.
+//! The same for full pipes as output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{TempDir, eventually, root};
 
-/// Commands that read a file named by the user; `@` stands for it.
+/// Commands that read a file named by the user; `@` is replaced by its name.
 const READERS: &[&str] = &[
     "trace info @",
     "trace convert @ --to spc --out x.spc",
@@ -64,7 +64,7 @@ fn has_open(process: &Child, file: &Path) -> bool {
         .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == file))
 }
 
-/// Sends one SIGINT once the pipe is open; the process must then end, but not with success.
+/// Sends one SIGINT once the pipe is open; the process must then end, and not successfully.
 fn assert_ends(mut process: Child, words: &str, fifo: &Path) {
     // A process that waits within open(2) has no descriptor.
     eventually(&format!("{words} opens its file"), 60, || {
@@ -101,7 +101,7 @@ fn one_interrupt_ends_a_wait_for_a_pipe() {
     }
 }
 
-/// Opening a pipe before its writer doesn't look like the end of the file.
+/// Opening a pipe before its writer isn't taken for the end of the file.
 #[test]
 fn a_pipe_is_read_to_its_end() {
     let folder = TempDir::new("pipes-read");
@@ -125,7 +125,7 @@ fn a_pipe_is_read_to_its_end() {
     assert_eq!(piped.stdout, plain.stdout);
 }
 
-/// Commands that print, and the file that `@` stands for.
+/// Commands that print, and the file that replaces `@`.
 const PRINTERS: &[(&str, &str)] = &[
     ("help run", ""),
     ("--help", ""),
@@ -147,7 +147,7 @@ const PRINTERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A pipe without any room: the end that nobody reads, and its writer.
+/// A full pipe: the end that nothing reads, and its writer.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let flags = rustix::fs::fcntl_getfl(&writer).expect("it is open");
@@ -158,7 +158,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     (reader, writer)
 }
 
-/// Whether all threads of a process sleep: the state in proc_pid_stat(5) of each, at several looks.
+/// Whether all threads of a process sleep: the state of each in proc_pid_stat(5), checked several times.
 fn sleeps(process: &Child) -> bool {
     (0..5).all(|_| {
         std::thread::sleep(Duration::from_millis(40));

@@ -1,5 +1,5 @@
-//! Probes through the whole program: the effects of a lab on packets, and the costs of a target, are in the figures of
-//! the right host and process.
+//! Probes through the whole program: a lab's effects on packets, and a target's costs, are in the figures of the right
+//! host and process.
 
 use std::process::{Command, Output};
 
@@ -23,8 +23,8 @@ fn probes(output: &Output) -> Value {
     summary["points"][0]["runs"][0]["probes"].clone()
 }
 
-/// A link that loses one packet in twenty in the direction of the data makes the sender, and only the sender, send at
-/// least about as many again; each host of the lab reports only its own network.
+/// A link that loses one packet in twenty in the direction of the data makes the sender, and only the sender,
+/// retransmit at least about as many; each host of the lab reports only its own network.
 #[test]
 fn loss_shows_as_retransmissions() {
     let _alone = alone(); // Compares rates.
@@ -69,7 +69,7 @@ fn loss_shows_as_retransmissions() {
 
 /// Probes can be turned off, or selected.
 #[test]
-fn probes_are_chosen() {
+fn probes_can_be_turned_off_or_selected() {
     let experiment = |probes: &str| {
         format!(
             "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\n\
@@ -96,8 +96,8 @@ fn probes_are_chosen() {
     );
 }
 
-/// Statistics of a device's parts are recorded like any probe, also for a served target, and also if its process is
-/// killed meanwhile: its counters restart, and that interval has no rate.
+/// Statistics of a device's parts are recorded like any probe, also for a served target, even if its process is killed
+/// meanwhile: its counters restart, and that interval has no rate.
 #[test]
 fn parts_of_served_devices_are_recorded() {
     let output = run(

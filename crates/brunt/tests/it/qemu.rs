@@ -1,5 +1,4 @@
-//! QEMU's own initiator (libiscsi's session layer) against our target: `qemu-img` and `qemu-io`
-//! with `iscsi://` URLs.
+//! QEMU's own initiator (libiscsi's session layer) against our target: `qemu-img` and `qemu-io` with `iscsi://` URLs.
 
 use crate::support;
 use std::process::Command;
@@ -37,7 +36,7 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
 /// QEMU reads back what it wrote, in sizes from a block to several bursts, with discards and write-zeroes in between;
 /// it sees our size and provisioning.
 #[test]
-fn patterns_come_back() {
+fn qemu_reads_back_what_it_wrote() {
     if !qemu() {
         return;
     }
@@ -71,7 +70,7 @@ fn patterns_come_back() {
 
 /// 64 requests at once, over CHAP.
 #[test]
-fn deep_queue_with_chap() {
+fn qemu_completes_64_requests_at_once_with_chap() {
     if !qemu() {
         return;
     }

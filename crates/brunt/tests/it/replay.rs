@@ -17,7 +17,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// A replay that is interrupted says so with its exit status, even if it was flawless, or empty, until then.
+/// An interrupted replay says so with its exit status, even if it was flawless, or empty, until then.
 #[test]
 fn an_interrupted_replay_does_not_succeed() {
     let mut child = brunt()
@@ -37,7 +37,7 @@ fn an_interrupted_replay_does_not_succeed() {
     assert_eq!(output.status.code(), Some(1), "{said:?}");
     let found = json(&String::from_utf8_lossy(&output.stdout));
     assert_eq!(found["run"]["stopped"], "interrupted");
-    // A busy machine may be late, and it is no replay then.
+    // A busy machine may be late, and then it isn't a replay.
     let verdict = found["verdict"].as_str().expect("a verdict");
     let reason = match verdict {
         "degraded" => format!("interrupted after {} of 4031 requests", found["requests"]),
@@ -76,7 +76,7 @@ fn a_real_trace_is_replayed() {
             .arg(&trace)
             .args(["null:64GiB", "--workers", "2"])
             .args(timing);
-        // A busy machine may be late, and the verdict with it: then the exit status is 1.
+        // A busy machine may be late, which affects the verdict: the exit status is then 1.
         let answer = command.output().expect("the program runs");
         let found = json(&String::from_utf8_lossy(&answer.stdout));
         let fidelity = &found["fidelity"];
@@ -169,7 +169,7 @@ fn mistakes_are_named_with_their_option() {
 
 /// Options for what a format leaves open work alike in `trace info`, in a replay and in an experiment.
 #[test]
-fn what_a_format_leaves_open_is_stated() {
+fn options_settle_what_a_format_leaves_open() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("requests.csv");
     let rows: String = (0..50)
@@ -276,7 +276,7 @@ fn experiment(folder: &Path, keys: &str) -> PathBuf {
 
 /// An experiment with a replay records each run's fidelity in `summary.json`, in the table and on the page.
 #[test]
-fn an_experiment_keeps_its_fidelity() {
+fn an_experiment_records_the_fidelity_of_each_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, out) = (experiment(folder.path(), ""), folder.path().join("out"));
     succeed(
@@ -304,10 +304,10 @@ fn an_experiment_keeps_its_fidelity() {
     assert!(page.contains("Replay fidelity") && page.contains("Verdicts"));
 }
 
-/// The same 500 requests as a table, as SPC and in each form that SPC is converted to: the requests read are the
-/// requests sent, and all forms agree. (Times are in microseconds, which all of them have.)
+/// The same 500 requests as a table, as SPC and in each format to which SPC can be converted: the requests read are the
+/// requests sent, and all formats agree. (Times are in microseconds, which all of them support.)
 #[test]
-fn one_trace_in_every_form_is_one_replay() {
+fn one_trace_in_every_format_is_the_same_replay() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| {
         folder
@@ -390,7 +390,7 @@ fn one_trace_in_every_form_is_one_replay() {
     }
 }
 
-/// A trace with three devices in turn: 60 requests each.
+/// A trace of three devices in turn: 60 requests each.
 fn three_devices(folder: &Path) -> String {
     let path = folder.join("server.iolog");
     let mut text = String::from("fio version 3 iolog\n");
@@ -621,7 +621,7 @@ fn a_target_that_is_only_read_is_opened_read_only() {
     assert!(said.contains("allow_overwrite"), "{said}");
 }
 
-/// A trace that doesn't fit is refused alike by the check and by the run, which leaves no folder behind.
+/// The check and the run refuse a trace that doesn't fit in the same way, and the run leaves no folder behind.
 #[test]
 fn a_run_refuses_what_its_check_refuses() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -665,7 +665,7 @@ fn a_run_refuses_what_its_check_refuses() {
 
 /// `--check` reads the trace and compares it with the targets.
 #[test]
-fn a_check_reads_the_trace() {
+fn a_check_compares_the_trace_with_the_targets() {
     let folder = tempfile::tempdir().expect("a folder");
     let good = experiment(folder.path(), "");
     succeed(brunt().args(["--json", "run", "--check"]).arg(&good), 20);

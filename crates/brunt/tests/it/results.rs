@@ -1,4 +1,4 @@
-//! The tables that `brunt run` leaves, as their readers see them: every query of docs/results.md in the real DuckDB,
+//! The tables that `brunt run` writes, as their readers see them: every query of docs/results.md in the real DuckDB,
 //! also after a SIGKILL and on a full disk.
 
 use std::io::Write;
@@ -134,7 +134,7 @@ fn queries_agree_with_the_summary() {
         write(&folder, &text.replace("REQUESTS", &requests.to_string()))
     };
     let mut out = folder.join("out");
-    // On a busy machine the fault may come too late in a short run, which is invalid then.
+    // On a busy machine, the fault may come too late in a short run, which is then invalid.
     for requests in [1500, 6000, 24_000] {
         out = folder.join(&format!("out-{requests}"));
         let run = run_within(
@@ -196,7 +196,7 @@ fn queries_agree_with_the_summary() {
         assert_eq!((&row["label"], &row["runs"]), (&point["label"], &3.into()));
         close(number(row, "mean"), number(estimate, "mean"), 1e-9);
         let half_width = number(estimate, "high") - number(estimate, "mean");
-        // As if the runs were independent; the summary's is as wide, or wider if neighbours are alike.
+        // As if the runs were independent; the summary's interval is as wide, or wider if neighbouring runs are alike.
         assert!(
             number(row, "half_width") <= half_width * 1.001,
             "{row} {half_width}"
@@ -258,7 +258,7 @@ fn queries_agree_with_the_summary() {
         .map(|row| row["max_us"].as_f64().unwrap_or(0.0))
         .fold(0.0, f64::max);
     close(longest, number(&first["response"], "max_us"), 1e-9);
-    // 750 ms at least, of which a delayed worker may miss some intervals.
+    // At least 750 ms; a delayed worker may miss some intervals.
     assert!(line.len() >= 4, "{}", line.len());
 
     let cdf = answer("Latency CDF");
@@ -276,7 +276,7 @@ fn queries_agree_with_the_summary() {
         .fold(0.0, f64::max);
     close(number(&slowest[0], "response_us"), longest, 1e-9);
 
-    // Requests are lost only on the fault's target and only while it is in effect.
+    // Requests are lost only on the fault's target and only while it is active.
     let lost = answer("What was lost");
     let told: f64 = points
         .iter()
@@ -393,8 +393,8 @@ fn readable(folder: &Path) {
     }
 }
 
-/// A SIGKILL during a run leaves readable tables, with every row except those of the open parts, and a
-/// summary marked as incomplete.
+/// A SIGKILL during a run leaves readable tables, with every row except those in open parts, and a summary marked as
+/// incomplete.
 #[test]
 fn a_kill_leaves_readable_tables() {
     let _alone = alone(); // Keeps both cores busy.
@@ -443,7 +443,7 @@ fn a_kill_leaves_readable_tables() {
     );
 }
 
-/// A run that is killed after its first intervals has them on disk, from the first one on, and they are readable.
+/// A run killed after its first intervals has them on disk, from the first one on, and they are readable.
 #[test]
 fn a_short_run_that_is_killed_has_its_intervals() {
     let _alone = alone(); // Keeps both cores busy.
@@ -605,7 +605,7 @@ fn a_full_disk_keeps_what_was_measured() {
         "{requests} {completed}"
     );
     assert_eq!(completed, counted);
-    // The observer receives requests every 4096, and intervals every 10 ms: the two differ by that.
+    // The observer receives requests in batches of 4096, and intervals every 10 ms: the two differ by that.
     let longest: i64 = column(&kept, &intervals::TABLE, "completed")
         .into_iter()
         .max()
@@ -628,7 +628,7 @@ fn a_full_disk_keeps_what_was_measured() {
 
 /// Memory does not grow with the number of recorded requests. A million of them in memory would add 88 MB.
 #[test]
-fn memory_stays_flat() {
+fn memory_does_not_grow_with_recorded_requests() {
     let _alone = alone(); // Keeps both cores busy.
     let folder = TempDir::new("results-memory");
     let experiment = write(
@@ -657,7 +657,7 @@ fn memory_stays_flat() {
     let mut peak_kib = 0;
     eventually("the end of the run", 240, || {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
-        // Pages of the program itself, which are as many as it has code, don't count.
+        // The program's own pages, which depend on its code size, don't count.
         let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
         peak_kib = peak_kib.max(kib.unwrap_or(0));

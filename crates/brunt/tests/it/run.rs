@@ -26,7 +26,7 @@ fn json(output: &Output) -> serde_json::Value {
 
 /// `--check` touches nothing, a run leaves its summary, and a second run doesn't overwrite it.
 #[test]
-fn run_leaves_a_summary() {
+fn a_run_leaves_its_summary_and_overwrites_none() {
     let scratch = tempfile::tempdir().expect("a folder");
     let folder = scratch.path();
     let file = experiment(folder, "memory:16MiB", "[sweep]\nworkers = [1, 2]");
@@ -88,7 +88,7 @@ fn run_leaves_a_summary() {
 /// `--check` refuses what doesn't fit a target whose size is known without opening it, and creates nothing;
 /// `--check=open` opens the others.
 #[test]
-fn check_looks_at_regions() {
+fn a_check_refuses_regions_that_do_not_fit() {
     let scratch = tempfile::tempdir().expect("a folder");
     let folder = scratch.path();
     let check = |url: &str, more: &str, how: &str| {
@@ -143,8 +143,8 @@ fn check_looks_at_regions() {
     assert!(!folder.join("experiment.results").exists());
 }
 
-/// Trims, zeroes and flushes are made in their shares, counted separately with the bytes that they name, and refused if
-/// the target doesn't support them.
+/// Trims, zeroes and flushes are made in their configured shares, counted separately with the bytes that they cover,
+/// and refused if the target doesn't support them.
 #[test]
 fn other_kinds_of_requests_are_made_and_counted() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -220,7 +220,7 @@ fn other_kinds_of_requests_are_made_and_counted() {
 
 /// A mistake is reported with file, line and a correction, and exit status 2.
 #[test]
-fn mistakes_are_answered() {
+fn a_mistake_is_reported_with_its_line_and_a_correction() {
     let scratch = tempfile::tempdir().expect("a folder");
     let folder = scratch.path();
     let file = experiment(folder, "memory:16MiB", "[sweep]\nqueue_dept = [1]");
@@ -233,7 +233,7 @@ fn mistakes_are_answered() {
     );
 }
 
-/// Lost acknowledged writes are found, and writes that are there aren't reported.
+/// Lost acknowledged writes are found, and intact writes aren't reported.
 #[test]
 fn verify_finds_lost_writes() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -247,7 +247,7 @@ fn verify_finds_lost_writes() {
     // The second run overwrote the first one's blocks, so its journal is the one that counts.
     let journal = journals.join("run-1");
     let device = format!("file:{}", disk.display());
-    // Passing the folder of all runs is a likely mistake: the advice names the folder of one.
+    // Passing the folder of all runs is a likely mistake: the advice names the folder of one run.
     let folder = journal.parent().expect("a folder");
     let told = brunt(&["verify", folder.to_str().expect("a plain path"), &device]);
     assert_eq!(told.status.code(), Some(2));
@@ -285,9 +285,9 @@ fn verify_finds_lost_writes() {
     );
 }
 
-/// Unflushed writes that a write-back cache lost are reported, and are no failure; flushed ones are.
+/// Unflushed writes lost by a write-back cache are reported, but aren't a failure; lost flushed writes are.
 #[test]
-fn verify_tells_flushed_from_unflushed_writes() {
+fn verify_distinguishes_flushed_from_unflushed_writes() {
     let scratch = tempfile::tempdir().expect("a folder");
     for (flush_every, code) in [(0, 0), (50, 1)] {
         let folder = scratch.path().join(flush_every.to_string());
@@ -328,10 +328,10 @@ fn verify_tells_flushed_from_unflushed_writes() {
     }
 }
 
-/// Rings work as the file says, which shows in the number of system calls per request. If the file leaves it open, the
-/// choice and its reason are recorded.
+/// Rings work as the file says, which shows in the number of system calls per request. If the file leaves the mode
+/// open, the choice and its reason are recorded.
 #[test]
-fn rings_work_as_stated() {
+fn rings_work_as_configured() {
     let scratch = tempfile::tempdir().expect("a folder");
     let folder = scratch.path();
     let disk = folder.join("disk.img");
@@ -423,7 +423,7 @@ fn two_targets_with_one_storage_are_refused_if_one_is_written_at_the_same_time()
     assert_eq!(code, Some(0), "{turns}");
 }
 
-/// Exports with a small maximum request size are checked in pieces, and written.
+/// Exports with a small maximum request size are checked in pieces, and can be written.
 #[test]
 fn a_device_with_short_requests_is_checked_and_written() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -146,7 +146,7 @@ fn messages_about_wrong_files_hold_no_secret() {
         let url = format!("iscsi://tester%{secret}@h/iqn/0?target_password={secret}");
         let good = experiment(&url);
         for (from, to) in [
-            // Invalid TOML, in the line of the secret and elsewhere.
+            // Invalid TOML, in the secret's line and elsewhere.
             ("url = \"", "url = "),
             ("[workloads.w]", "[workloads.w"),
             // A wrong key next to the secret, wrong types, and the key `password`.
@@ -174,7 +174,7 @@ fn the_token_of_a_detached_runs_page_is_its_owners_alone() {
     let folder = tempfile::tempdir().unwrap();
     let text = "name = \"d\"\nrepetitions = 1\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\nstop = { time = \"100ms\" }\n";
     std::fs::write(folder.path().join("e.toml"), text).unwrap();
-    // A results folder that the user created, with a mode of their own.
+    // A results folder created by the user, with its own mode.
     std::fs::create_dir(folder.path().join("results")).unwrap();
     std::fs::write(folder.path().join("results/progress.txt"), "old").unwrap();
     let arguments = [

@@ -1,4 +1,4 @@
-//! Targets that an experiment serves itself: network, diskless and full target in one experiment without any set-up,
+//! Targets that an experiment serves itself: network, diskless and full target in one experiment without any setup,
 //! roles that end with it whatever happens, and a role that dies.
 
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ fn children(parent: u32) -> Vec<u32> {
     let read = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // The name is in parentheses and may hold anything; state and parent follow.
+    // The name is in parentheses and may contain anything; state and parent follow.
     let parent_of = |pid: u32| {
         read(pid)?
             .rsplit_once(')')?
@@ -40,7 +40,7 @@ fn is_there(number: u32) -> bool {
 
 /// One file compares the network, a local device, a diskless target and a full one.
 #[test]
-fn four_layers_in_one_experiment() {
+fn one_experiment_compares_four_layers() {
     let folder = TempDir::new("serve");
     let disk = folder.join("disk.img");
     let disk = disk.to_str().expect("a plain path");
@@ -78,7 +78,7 @@ fn four_layers_in_one_experiment() {
 
 /// An error about a LUN that can't be served has the target's message.
 #[test]
-fn a_wrong_lun_is_answered() {
+fn an_error_about_a_lun_has_the_targets_message() {
     let folder = TempDir::new("serve");
     let text = "name = \"x\"\n[targets.san]\nserve = \"memory:1GiB,fast\"\n[workloads.w]\nstop = { requests = 1 }\n";
     let output = run_within(&mut experiment(&folder, text), 30);
@@ -93,7 +93,7 @@ fn a_wrong_lun_is_answered() {
 
 /// A role that dies during a run invalidates it, and the message says so.
 #[test]
-fn a_death_voids_the_run() {
+fn a_role_that_dies_invalidates_the_run() {
     let folder = TempDir::new("serve");
     let text = "name = \"x\"\n[targets.san]\nserve = \"memory:1MiB\"\noptions = \"reconnect=0\"\n\
                 [workloads.w]\nstop = { time = \"30s\" }\ndrain = \"100ms\"\n";
@@ -169,10 +169,10 @@ impl Launcher for Tested {
     }
 }
 
-/// A role can be frozen, thawed, killed and restarted on its address, from any thread; only an
-/// unrequested death counts as one.
+/// A role can be frozen, thawed, killed and restarted on its address, from any thread; only an unrequested death counts
+/// as one.
 #[test]
-fn faults_of_a_role() {
+fn only_an_unrequested_death_of_a_role_counts_as_one() {
     let serve = Serve::One("memory:1MiB".into());
     let target = Target {
         serve: Some(serve.clone()),
@@ -203,7 +203,7 @@ fn faults_of_a_role() {
     open(&format!("{url}?timeout=300ms"))
         .err()
         .expect("nobody is there");
-    // Restarts from a thread that ends: the role must not end with it.
+    // Restart it from a thread that ends: the role must not end with it.
     let again = Arc::clone(&role);
     std::thread::spawn(move || again.restart())
         .join()

@@ -1,5 +1,5 @@
 //! `brunt serve` as its page uses it: an experiment is checked, run, watched, stopped, kept and compared over HTTP;
-//! strangers can start and read nothing; and no process outlives its server.
+//! unauthorized clients can start and read nothing; and no process outlives its server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -85,7 +85,7 @@ impl Server {
         )
         .expect("it reads");
         let mut answer = Vec::new();
-        // A request that is refused early may find its connection reset.
+        // The connection of a request refused early may be reset.
         let _ = socket.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let status = answer
@@ -290,7 +290,7 @@ fn experiments_are_composed_run_watched_and_compared() {
             .1,
         json!([])
     );
-    // The text as it was written, and the report from the end of the run.
+    // The text as written, and the report from the end of the run.
     assert_eq!(
         server.ask("GET", "/api/results/first/experiment", None).1,
         short("first")
@@ -405,10 +405,10 @@ fn no_run_outlives_its_server() {
     }
 }
 
-/// A mistake is reported with its place, and a target that can't be opened with the reason;
-/// neither leaves a result behind.
+/// A mistake is reported with its place, and a target that can't be opened with the reason; neither leaves a result
+/// behind.
 #[test]
-fn what_cannot_run_says_why() {
+fn an_experiment_that_cannot_run_says_why() {
     let server = Server::start(&[]);
     let (status, answer) = server.json(
         "POST",
@@ -440,7 +440,7 @@ fn what_cannot_run_says_why() {
         "{end}"
     );
     server.wait_for_end();
-    // Secrets in a text aren't kept, not even in the file that hands it over.
+    // Secrets in a text aren't kept, not even in the file used to pass it on.
     let results = server.folder.join("results");
     let files = |folder: &Path| {
         std::fs::read_dir(folder)
@@ -465,10 +465,10 @@ fn what_cannot_run_says_why() {
     assert!(!found.to_string().contains("geheimnis"), "{found}");
 }
 
-/// Without the token, under another host name, from another page, or with another site's form, nothing is
-/// started and nothing is read.
+/// Without the token, under another host name, from another page, or with another site's form, nothing is started and
+/// nothing is read.
 #[test]
-fn strangers_start_nothing_and_read_nothing() {
+fn unauthorized_clients_start_nothing_and_read_nothing() {
     let server = Server::start(&[]);
     server.begin(&short("mine"));
     server.wait_for_end();
@@ -505,7 +505,7 @@ fn strangers_start_nothing_and_read_nothing() {
         ] {
             check(what, &format!("{headers}{kind}{length}"), &own, &body, 401);
         }
-        // With the token, but under another name: a host name that was pointed here, another page, a frame of one.
+        // With the token, but under another name: a host name pointed at this machine, another page, a frame of one.
         check(
             what,
             &format!("{bearer}{kind}{length}"),
@@ -539,7 +539,7 @@ fn strangers_start_nothing_and_read_nothing() {
             415,
         );
     }
-    // Paths that leave the folder of results.
+    // Paths that leave the results folder.
     std::fs::create_dir(server.folder.join("outside")).expect("a folder");
     std::fs::copy(
         server.folder.join("results/mine/summary.json"),
@@ -571,7 +571,7 @@ fn strangers_start_nothing_and_read_nothing() {
             "{name}"
         );
     }
-    // An overlong body is refused before it arrives, and an announced body is not waited for.
+    // An overlong body is refused before it arrives, and the announced body isn't waited for.
     let long = format!("{bearer}{kind}Content-Length: {}\r\n", 8 << 20);
     check("POST /api/runs", &long, &own, "{", 413);
     check(
@@ -608,7 +608,7 @@ fn strangers_start_nothing_and_read_nothing() {
 
 /// A view-only server starts nothing, with or without the token.
 #[test]
-fn a_server_that_starts_nothing_starts_nothing() {
+fn a_view_only_server_starts_nothing() {
     let server = Server::start(&["--no-start"]);
     assert_eq!(server.json("GET", "/api/about", None).1["can_start"], false);
     let (status, answer) = server.json("POST", "/api/runs", Some(&json!({ "text": short("x") })));

@@ -15,8 +15,8 @@ use crate::support::{Running, eventually, need, processes_with, run_within, skip
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A service waits for another, with its preparation, its environment, and its log among the results; the
-/// measurement goes through it.
+/// A service waits for another, with its preparation, its environment, and its log among the results; the measurement
+/// goes through it.
 #[test]
 fn services_run_in_their_order() {
     let marked = Marked::new("order");
@@ -46,7 +46,7 @@ fn services_run_in_their_order() {
 
 /// Services that don't become ready, in each possible way.
 #[test]
-fn a_service_that_never_becomes_ready() {
+fn a_service_that_never_becomes_ready_is_refused() {
     let marked = Marked::new("never");
     never_ready("", &|services, words| marked.refused(services, words));
     let not = "service slow: it did not start: it was not ready within 500ms: ";
@@ -74,7 +74,7 @@ fn a_service_that_never_becomes_ready() {
 
 /// A service that exits makes the run invalid; the message has its last output.
 #[test]
-fn a_service_that_dies_by_itself() {
+fn a_service_that_exits_invalidates_the_run() {
     let marked = Marked::new("dies");
     let services = "[services.weak]\ncommand = \"sleep 0.1; echo out of luck; exit 7\"\n";
     // Each run checks the services before and after.
@@ -101,7 +101,7 @@ fn a_service_that_dies_by_itself() {
 
 /// A service that exceeds its log limit is ended, and the log is no longer than that.
 #[test]
-fn a_service_that_floods_its_log() {
+fn a_service_that_floods_its_log_is_ended() {
     let marked = Marked::new("floods");
     marked.refused(
         "[services.loud]\ncommand = [\"yes\", \"well\"]\nlimits = { log = \"64KiB\" }\nready = { port = 0 }\n",
@@ -112,7 +112,7 @@ fn a_service_that_floods_its_log() {
 
 /// A service that exceeds its memory limit is ended.
 #[test]
-fn a_service_that_takes_too_much_memory() {
+fn a_service_that_exceeds_its_memory_is_ended() {
     let marked = Marked::new("memory");
     marked.refused(
         // tail buffers all of it, and its output is never read.
@@ -127,7 +127,7 @@ fn a_service_that_takes_too_much_memory() {
 
 /// A service's limit of open files is enforced by the kernel.
 #[test]
-fn a_service_has_its_limit_of_files() {
+fn the_open_file_limit_of_a_service_is_enforced() {
     let marked = Marked::new("files");
     let services = "[services.few]\nready = { line = \"files\" }\nlimits = { files = 100 }\n\
          command = \"echo $(ulimit -n) files; exec sleep 1000\"\n";
@@ -138,7 +138,7 @@ fn a_service_has_its_limit_of_files() {
 
 /// A service that daemonizes must declare it; the background process then counts as the service, and ends with it.
 #[test]
-fn a_service_that_forks_away() {
+fn a_service_that_daemonizes_must_declare_it() {
     let marked = Marked::new("forks");
     let away = "command = \"setsid sleep 1000 & setsid setsid sleep 1001 &\"\n";
     marked.refused(
@@ -158,7 +158,7 @@ fn a_service_that_forks_away() {
 
 /// A service that doesn't end on request is killed.
 #[test]
-fn a_service_that_does_not_end() {
+fn a_service_that_does_not_end_is_killed() {
     let marked = Marked::new("stays");
     let services = "[services.stays]\nstop_within = \"200ms\"\nready = { line = \"ready\" }\n\
          command = \"trap '' TERM; echo ready; while :; do sleep 1; done\"\n";
@@ -168,7 +168,7 @@ fn a_service_that_does_not_end() {
 
 /// One fault kills a service and restarts it, another one freezes it, under a load that verifies its data.
 #[test]
-fn faults_break_a_service() {
+fn faults_kill_and_freeze_a_service_under_load() {
     let marked = Marked::new("breaks");
     let faults = "[[fault]]\nservice = \"store\"\nkill = true\nat = \"500ms\"\nfor = \"300ms\"\n\
          [[fault]]\nservice = \"store\"\nfreeze = true\nat = \"1500ms\"\nfor = \"300ms\"\n";
@@ -200,7 +200,7 @@ fn faults_break_a_service() {
     );
 }
 
-/// SIGKILL of the experiment's process also ends its services, wherever they went, and removes their folder.
+/// SIGKILL of the experiment's process also ends its services, wherever they moved to, and removes their folder.
 #[test]
 fn a_killed_experiment_leaves_nothing() {
     let marked = Marked::new("killed");
@@ -225,13 +225,13 @@ fn an_interrupted_experiment_leaves_nothing() {
 
 /// After Ctrl-C, the experiment doesn't wait for a service.
 #[test]
-fn an_interruption_while_a_service_starts() {
+fn an_interrupt_does_not_wait_for_a_starting_service() {
     let marked = Marked::new("starting");
     let hour = slow("ready = { line = \"never\" }").replace("500ms", "1h");
     marked.interrupted_at_start(&format!("{LOAD}{SHORT}{TARGET}{hour}"));
 }
 
-/// SIGKILL of a service's keeper makes the run invalid, and ends what had moved to the background.
+/// SIGKILL of a service's keeper makes the run invalid, and ends processes that had moved to the background.
 #[test]
 fn a_killed_keeper_leaves_nothing() {
     let marked = Marked::new("keeper");
@@ -259,7 +259,7 @@ fn a_killed_keeper_leaves_nothing() {
 
 /// On hosts of a lab: reached over its links, and gone with it.
 #[test]
-fn services_on_hosts_of_a_lab() {
+fn services_run_on_hosts_of_a_lab_and_end_with_it() {
     let lab = "[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wire]\nbetween = [\"client\", \"server\"]\ndelay = \"1ms\"\n";
     let on_server = |services: &str| services.replace("command =", "host = \"server\"\ncommand =");
     let marked = Marked::new("lab");
@@ -283,8 +283,8 @@ fn services_on_hosts_of_a_lab() {
     marked.ends();
 }
 
-/// A service's mounts are visible to the workers on its host, whichever process they are threads of, and nowhere else.
-/// They are gone with the lab, and so is the folder that holds them.
+/// A service's mounts are visible to the workers on its host, whichever process their threads belong to, and nowhere
+/// else. They are gone with the lab, and so is the folder that holds them.
 #[test]
 fn mounts_of_services_belong_to_their_host() {
     let lab = "[lab]\nhosts = [\"client\", \"near\", \"far\"]\n[lab.links.wire]\nbetween = [\"client\", \"near\"]\n\
@@ -327,7 +327,7 @@ fn mounts_of_services_belong_to_their_host() {
 /// A service has private folders at its programs' fixed paths: empty at first, kept over a restart by a fault, visible
 /// to other processes on its host, but not on other hosts or outside.
 #[test]
-fn services_have_folders_for_themselves() {
+fn services_have_private_folders() {
     let marked = Marked::new("private");
     let place = marked.folder.join("place");
     fs::create_dir(&place).unwrap();
@@ -385,7 +385,7 @@ fn services_have_folders_for_themselves() {
 
 /// A service that needs root is refused before any service is started if root is missing, or only a lab's.
 #[test]
-fn a_service_that_needs_root() {
+fn a_service_that_needs_root_is_refused_without_it() {
     let marked = Marked::new("root");
     let services = "[services.first]\ncommand = [\"sleep\", \"1000\"]\n\
          [services.second]\nafter = [\"first\"]\nneeds_root = true\ncommand = [\"sleep\", \"1000\"]\n";
@@ -430,7 +430,7 @@ fn a_service_that_needs_root() {
 
 /// The recipe for nbdkit, in an experiment that includes it: it crashes and hangs, and no acknowledged write is lost.
 #[test]
-fn nbdkit_by_its_recipe() {
+fn nbdkit_by_its_recipe_loses_no_acknowledged_write() {
     if need("nbdkit", "nbdkit").is_none() {
         return;
     }

@@ -57,7 +57,7 @@ fn said(output: &Output) -> String {
 }
 
 /// The lines for a host `a` whose agent runs in its own mount namespace, after `setup`; `None`, with a message, if this
-/// machine allows no mounts.
+/// machine doesn't allow mounts.
 fn host_with_mounts(folder: &Path, setup: &str) -> Option<String> {
     let tried = Command::new("unshare")
         .args(["-rm", "sh", "-c", setup])
@@ -187,10 +187,10 @@ fn requests_do_not_depend_on_where_workers_are() {
     assert_eq!(here, there);
 }
 
-/// A target that a host may not open, or that holds data, is refused before the first run, with a
-/// message that says what to do.
+/// A target that a host may not open, or that holds data, is refused before the first run, with a message that says
+/// what to do.
 #[test]
-fn what_is_not_allowed_is_refused() {
+fn a_forbidden_target_is_refused_before_the_first_run() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let disk = disk(folder.path());
@@ -294,8 +294,8 @@ fn killer(folder: &Path, signal: &'static str) -> std::thread::JoinHandle<i32> {
     })
 }
 
-/// If a host's agent dies or freezes during a run, the experiment notices within seconds, ends and names the
-/// host, and no agent is left.
+/// If a host's agent dies or freezes during a run, the experiment notices within seconds, ends and names the host, and
+/// no agent is left.
 #[test]
 fn a_lost_host_ends_the_experiment() {
     for (signal, silence, expected) in [
@@ -337,9 +337,9 @@ fn a_lost_host_ends_the_experiment() {
     }
 }
 
-/// The example works as described, with the addresses of agents and of a target that this test starts.
+/// The example works as described, with the addresses of agents and a target started by this test.
 #[test]
-fn the_example_runs() {
+fn the_example_of_several_hosts_runs() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let agents = [(); 2].map(|()| Listening::start(&identity, &["--allow", "iscsi:"]));
@@ -453,10 +453,10 @@ fn a_lost_host_is_marked() {
     }
 }
 
-/// The spread of the hosts' starts is measured on one time line, whatever their clocks say, and
-/// reported with its uncertainty.
+/// The spread of the hosts' start times is measured on one timeline, whatever their clocks say, and reported with its
+/// uncertainty.
 #[test]
-fn the_start_spread_is_told() {
+fn the_spread_of_start_times_is_reported() {
     let folder = TempDir::new().unwrap();
     let hosts = host_by_ssh(folder.path(), "a", 0)
         + &host_by_ssh(folder.path(), "b", -400_000_000)
@@ -472,7 +472,7 @@ fn the_start_spread_is_told() {
     let summary = summary(&results);
     for host in summary["points"][0]["runs"][0]["hosts"].as_array().unwrap() {
         let [began, error] = ["began_us", "clock_error_us"].map(|key| host[key].as_f64().unwrap());
-        // Clocks are at least 400 ms apart; all hosts begin at the start as it was estimated when it was sent to them.
+        // Clocks are at least 400 ms apart; all hosts begin at the start as estimated when it was sent to them.
         assert!((-100_000.0..300_000.0).contains(&began), "{host:#}");
         assert!(
             error < 100_000.0 && host["received_bytes"].as_u64().unwrap() > 0,
@@ -513,8 +513,8 @@ fn host_with_a_full_folder(folder: &Path, name: &str, program: &str) -> Option<S
     ))
 }
 
-/// A host whose storage fills up during a run is named with what failed there, and the
-/// measurements of the others are kept.
+/// If a host's storage fills up during a run, the host and the failure are reported, and the measurements of the others
+/// are kept.
 #[test]
 fn a_host_whose_disk_is_full_is_named() {
     let folder = TempDir::new().unwrap();

@@ -3,7 +3,7 @@
 //! data is checked by `dog`, through a different sheep.
 //!
 //! Without `SHEEP` these tests are skipped, even where everything else is required: there is no package to install.
-//! Tests against recorded replies of a sheep: crates/brunt-store/tests/it/sheepdog_recorded.rs.
+//! Tests against a sheep's recorded replies: crates/brunt-store/tests/it/sheepdog_recorded.rs.
 
 use std::collections::VecDeque;
 use std::net::TcpListener;
@@ -205,7 +205,7 @@ impl Hand {
         done
     }
 
-    /// Runs one request, and applies it to the test's model of the disk.
+    /// Executes one request, and applies it to the test's model of the disk.
     fn one(&mut self, model: &mut [u8], op: Op, offset: u64, len: u64, byte: u8) {
         let request = self.request(0, op, offset, len, byte);
         let done = self.run(vec![request]).pop().unwrap();
@@ -221,7 +221,7 @@ impl Hand {
 /// `dog` reads what was written, across the edges of objects; a snapshot taken in between keeps the old data, and a
 /// clone starts with it; holes, zeroes and dropped objects are as expected.
 #[test]
-fn data_snapshots_and_clones() {
+fn snapshots_keep_old_data_and_clones_start_with_it() {
     let Some(cluster) = Cluster::start(3, &["-c", "2"]) else {
         return;
     };
@@ -280,9 +280,9 @@ fn data_snapshots_and_clones() {
     assert!(error.to_string().contains("SD_RES_NO_VDI"), "{error}");
 }
 
-/// Threads and connections that create the same objects at once do not lose each other's blocks.
+/// Threads and connections that create the same objects at once don't lose each other's blocks.
 #[test]
-fn many_threads_make_the_same_objects() {
+fn threads_that_create_the_same_objects_lose_no_blocks() {
     let Some(cluster) = Cluster::start(2, &["-c", "2"]) else {
         return;
     };
@@ -338,8 +338,8 @@ fn a_locked_vdi_is_refused_to_a_second_client() {
     assert!(second().is_ok());
 }
 
-/// Sheep are killed and restarted under load, another one and then ours: the remaining ones have
-/// everything that was acknowledged.
+/// Sheep are killed and restarted under load, another one and then ours: the remaining ones have everything that was
+/// acknowledged.
 #[test]
 fn nothing_acknowledged_is_lost_when_sheep_die() {
     let Some(mut cluster) = Cluster::start(3, &["-c", "3"]) else {
@@ -355,7 +355,7 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
             5 => {
                 cluster.start_sheep(2);
                 cluster.wait_for_nodes(0, 3);
-                // Three copies of everything again.
+                // All three copies exist again.
                 eventually("the recovery", 60, || {
                     !String::from_utf8_lossy(&cluster.run(0, &["node", "recovery"]).stdout)
                         .contains("127.0.0.1:")
@@ -392,8 +392,8 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
             &format!("by dog through sheep {sheep}"),
         );
     }
-    // Copies that a returning sheep makes may lack what was written meanwhile (docs/stores.md):
-    // Brunt reads what is there.
+    // Copies that a returning sheep makes may lack what was written meanwhile (docs/stores.md): Brunt reads what is
+    // there.
     let through_ours = cluster.dog(0, &["vdi", "read", "disk"]);
     if through_ours != model {
         let lost = differences(&through_ours, &model);

@@ -1,7 +1,7 @@
 //! An acknowledged write survives, whatever happens to the target afterwards.
 //!
 //! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, with reads in between that
-//! must see what was acknowledged, kills the target with SIGKILL at a random moment, restarts it, and reads back.
+//! must see acknowledged data, kills the target with SIGKILL at a random moment, restarts it, and reads back.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -15,7 +15,7 @@ use brunt_core::random::Random;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 8192;
 const DEPTH: u32 = 32;
-/// The longest that a turn of the ring waits for a completion.
+/// Maximum wait for a completion in one turn of the ring.
 const TURN: Duration = Duration::from_millis(1);
 
 /// Content that identifies the block and how often it was written.
@@ -32,7 +32,7 @@ struct Versions {
     sent: u64,
 }
 
-/// The share of requests that read.
+/// Share of requests that read.
 const READS: f64 = 0.25;
 /// Marks a read in its tag, whose other bits are the block.
 const READ_TAG: u64 = 1 << 63;
@@ -51,7 +51,7 @@ fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) 
 
 /// Writes and reads until the target is gone; `blocks` then has the versions of each block.
 fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<u64, Versions>) {
-    // No reconnects: this initiator does not come back, so acknowledged means acknowledged before the kill.
+    // No reconnects: this initiator doesn't come back, so acknowledged means acknowledged before the kill.
     let url = format!("{}?reconnect=0", target.url(0));
     let backend =
         open_url_with(&url, brunt_iscsi::BACKENDS, false).expect("the target serves LUN 0");
@@ -69,7 +69,7 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     let mut over = false;
     while !over {
         while let Some(mut buf) = pool.pop() {
-            // One write to a block at a time: two at once may land in either order.
+            // One write to a block at a time: two concurrent writes may land in either order.
             let block = random.below(BLOCKS);
             if busy.contains_key(&block) {
                 pool.push(buf);
@@ -106,8 +106,8 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
                 blocks.get_mut(&block).expect("known").acknowledged = version;
                 acknowledged += 1;
             } else {
-                // Nothing else was outstanding for the block: it holds what was acknowledged
-                // last, or what a restart left.
+                // Nothing else was outstanding for the block: it holds what was acknowledged last, or what a restart
+                // left.
                 check_content(block, version, &completion.buf[..BLOCK], &mut expected);
                 seen += 1;
             }
@@ -127,7 +127,7 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     println!("{acknowledged} writes were acknowledged, {seen} reads saw them");
 }
 
-/// Asserts that every block holds an allowed version; the outcome of requests in flight is now known.
+/// Asserts that every block holds an allowed version, which settles the outcome of requests that were in flight.
 fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
     let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
     let backend = open_url_with(&target.url(0), brunt_iscsi::BACKENDS, false).expect("restarted");
@@ -213,8 +213,8 @@ fn a_target_by_threads_loses_nothing() {
     survive_with(rounds(1, 15), &["--engine", "threads"], |_| String::new());
 }
 
-/// Write-back may lose data to a power cut, but not to a SIGKILL: data that the target has written to the
-/// file belongs to the kernel.
+/// Write-back may lose data in a power cut, but not after a SIGKILL: data that the target has written to the file
+/// belongs to the kernel.
 #[test]
 fn write_back_loses_nothing_to_a_kill() {
     let _alone = alone(); // Keeps both cores busy.

@@ -15,7 +15,7 @@ const TEXT: &str = "name = \"slow disk\"\nrepetitions = 1\n[targets.here]\nurl =
      command = \"for i in $(seq 1 1000000); do dd if=/dev/zero of=data bs=4k count=1 oflag=direct conv=notrunc 2>/dev/null; echo $i; done\"\n\
      [[fault]]\nservice = \"store\"\ndisk = { requests = 2 }\nat = \"500ms\"\nfor = \"2s\"\n";
 
-/// Services have their folders below `place`.
+/// The folders of services are below `place`.
 fn command(folder: &TempDir, text: &str, place: &Path) -> Command {
     let mut command = experiment(folder, text);
     command.env("TMPDIR", place);
@@ -53,7 +53,7 @@ fn on_disk() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_slow_disk_is_proven_and_gone() {
+fn a_slow_disk_is_proven_and_removed() {
     let _alone = alone(); // Proves a fault by times.
     let (folder, place) = (TempDir::new("slow-disk"), on_disk());
     let output = run_within(&mut command(&folder, TEXT, place.path()), 120);
@@ -88,7 +88,7 @@ fn a_slow_disk_is_proven_and_gone() {
 
 /// SIGKILL of the experiment while the disk is slow also removes the control group.
 #[test]
-fn a_killed_experiment_leaves_no_group() {
+fn a_killed_experiment_leaves_no_control_group() {
     let (folder, place) = (TempDir::new("slow-disk-killed"), on_disk());
     let text = TEXT
         .replace("6s", "1000s")

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Processor time of a process, in the kernel's ticks of 10 ms.
 fn processor_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
-    // The name is in parentheses and may hold anything.
+    // The name is in parentheses and may contain anything.
     let fields = stat
         .rsplit_once(')')
         .expect("a name")
@@ -23,9 +23,9 @@ fn processor_ticks(pid: u32) -> u64 {
         .sum()
 }
 
-/// In a closed loop, fio meets the stall of our target once and does not show it in its p99.9.
+/// In a closed loop, fio meets the stall of our target once and doesn't show it in its p99.9.
 #[test]
-fn fio_does_not_show_it() {
+fn a_stall_does_not_show_in_fios_closed_loop() {
     let _alone = alone(); // Compares latencies.
     let Some(fio) = need("fio", "fio") else {
         return;
@@ -49,8 +49,8 @@ fn fio_does_not_show_it() {
             .expect("qemu-nbd starts"),
     );
     eventually("qemu-nbd listens", 20, || socket.exists());
-    // A number of requests, not a time: of fewer than a thousand, a single one would be the p99.9. If a busy machine
-    // makes more than one late, the stall is longer, to stand out, and there are more requests, so that it meets one.
+    // A number of requests, not a time: with fewer than a thousand, a single request would be the p99.9. If a busy
+    // machine makes more than one late, use a longer stall, to stand out, and more requests, so that it meets one.
     let mut seen = String::new();
     for (seconds, megabytes) in [(1, 16), (4, 32), (16, 64)] {
         let mut command = Command::new(&fio);
@@ -71,7 +71,7 @@ fn fio_does_not_show_it() {
         let pid = Pid::from_raw(id as i32).expect("a process's number");
         let idle = processor_ticks(id);
         let stalling = std::thread::spawn(move || {
-            // Once fio is at work, which takes it a while.
+            // Once fio is working, which takes a while.
             eventually("fio's requests reach the target", 30, || {
                 processor_ticks(id) >= idle + 3
             });
@@ -111,7 +111,7 @@ fn fio_does_not_show_it() {
 
 /// With the example, our closed loop doesn't show the stall either, but the open loop does.
 #[test]
-fn our_open_loop_shows_it() {
+fn a_stall_shows_in_our_open_loop() {
     let _alone = alone(); // Compares latencies.
     let example = std::fs::read_to_string(root().join("examples/stall.toml")).expect("the example");
     // As many requests as the machine can make: one of them is late in the closed loop.

@@ -1,5 +1,5 @@
-//! A cache in front of a network that is cut for a while: the load continues while the log has room, waits when it has
-//! none, and nothing acknowledged is lost. The cache's activity is recorded like any probe.
+//! A cache in front of a network that is cut for a while: the load continues while the log has room and waits when it
+//! has none, and nothing acknowledged is lost. The cache's activity is recorded like any probe.
 
 use crate::support;
 use crate::support::{TempDir, brunt, run_within};
@@ -16,7 +16,7 @@ fn target(folder: &TempDir, name: &str, size: &str) -> String {
     )
 }
 
-/// Every acknowledged write of a run is in the log or in the server's file, stable or not.
+/// Asserts that every acknowledged write of a run is in the log or in the server's file, stable or not.
 fn audit(folder: &TempDir, name: &str, run: u32) {
     let path = |what: &str| folder.join(&format!("{name}.{what}")).display().to_string();
     let device = format!(
@@ -44,7 +44,7 @@ fn audit(folder: &TempDir, name: &str, run: u32) {
 }
 
 #[test]
-fn a_network_that_is_cut_loses_nothing() {
+fn a_cut_network_loses_no_acknowledged_write() {
     let folder = TempDir::new("stics-cut");
     // The second log fills up long before the network is back: a record takes at least 8 KiB. Both logs hold all 16
     // blocks, however often they are written, so that no read waits for the network.
@@ -71,7 +71,7 @@ fn a_network_that_is_cut_loses_nothing() {
     for (index, name) in ["roomy", "tight"].into_iter().enumerate() {
         let figures = &run(index)["probes"]["hosts"]["local"];
         let figure = |metric: &str| figures[format!("device.{name}/stics.{metric}")].as_f64();
-        // Nothing could be destaged for two of four seconds: that alone is a mean of half a second.
+        // Nothing could be destaged for two of four seconds: that alone gives a mean of half a second.
         assert!(
             figure("destage_lag_ms") > Some(200.0),
             "{name}: {figures:#}"

@@ -11,10 +11,10 @@ use crate::support::{TempDir, brunt, need, run_within, succeed, write_secret};
 const RED: &str = "iqn.2026-11.io.brunt:red";
 const BLUE: &str = "iqn.2026-11.io.brunt:blue";
 
-/// Each target has its own LUNs and secret; discovery lists all of them, at their advertised
-/// addresses, to known initiators.
+/// Each target has its own LUNs and secret; discovery lists all of them, at their advertised addresses, to known
+/// initiators.
 #[test]
-fn several_targets_from_a_file() {
+fn a_file_defines_targets_with_their_own_luns_and_secrets() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {
         return;
     }
@@ -91,7 +91,7 @@ fn several_targets_from_a_file() {
 
 /// The same from flags, with one target.
 #[test]
-fn discovery_and_advertising_by_flags() {
+fn flags_configure_discovery_and_advertised_addresses() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {
         return;
     }
@@ -129,7 +129,7 @@ fn discovery_and_advertising_by_flags() {
 
 /// A mistake in a file or a flag is reported with its line or its name, before anything is served.
 #[test]
-fn mistakes_have_a_place() {
+fn a_mistake_is_reported_with_its_line_or_flag() {
     let folder = TempDir::new("targets");
     let file = folder.join("t.toml");
     let check = |text: &str, line: usize, said: &str| {
@@ -234,7 +234,7 @@ fn capacity(url: &str) -> Option<String> {
 
 /// LUNs are added, grown, and removed by commands; an invalid command changes nothing.
 #[test]
-fn luns_by_command() {
+fn commands_add_grow_and_remove_luns() {
     if need("iscsi-readcapacity16", "libiscsi-bin").is_none() {
         return;
     }
@@ -308,10 +308,10 @@ fn luns_by_command() {
     assert_eq!(size(3), None);
 }
 
-/// SIGHUP rereads the file: targets and LUNs are added, removed and resized, and sessions of the remaining ones
+/// SIGHUP reloads the file: targets and LUNs are added, removed and resized, and sessions of the remaining ones
 /// continue; a file with a mistake changes nothing.
 #[test]
-fn reloading() {
+fn a_reload_changes_targets_and_keeps_sessions() {
     if need("iscsi-readcapacity16", "libiscsi-bin").is_none() {
         return;
     }
@@ -392,8 +392,8 @@ fn reloading() {
     );
 }
 
-/// SIGHUP and `reload` open and close portals and change what is advertised; a change that isn't possible is refused by
-/// name, along with everything else in the file.
+/// SIGHUP and `reload` open and close portals and change what is advertised; an impossible change is refused by name,
+/// along with everything else in the file.
 #[test]
 fn portals_are_reloaded() {
     if need("iscsi-ls", "libiscsi-bin").is_none() {

@@ -1,5 +1,5 @@
-//! The output of `brunt run` on a real terminal: a pseudo-terminal of `script` (util-linux), whose output goes
-//! to an emulated terminal.
+//! The output of `brunt run` on a real terminal: a pseudo-terminal of `script` (util-linux), whose output goes to an
+//! emulated terminal.
 
 use crate::support;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 const COLUMNS: usize = 48;
 
 /// Runs an experiment of two runs of `time` on a terminal of `COLUMNS` columns; `meanwhile` is shell code appended to
-/// its command. Returns all that the terminal received.
+/// its command. Returns everything that the terminal received.
 fn on_a_terminal(
     name: &str,
     environment: &[(&str, &str)],
@@ -60,7 +60,7 @@ fn on_a_terminal(
     Some(bytes[begin..end].to_vec())
 }
 
-/// The lines of a terminal, starting with those that scrolled off its top.
+/// The lines of a terminal, starting with those that scrolled off the top.
 fn with_what_scrolled_off(terminal: &mut vt100::Parser) -> String {
     let screen = terminal.screen_mut();
     screen.set_scrollback(usize::MAX);
@@ -74,10 +74,10 @@ fn with_what_scrolled_off(terminal: &mut vt100::Parser) -> String {
     lines + &screen.contents()
 }
 
-/// During the run a view is shown that fits. Afterwards nothing of it is left: only the line of each run, once, and the
-/// table. The terminal's modes are never changed.
+/// During the run, a view that fits the terminal is shown. Afterwards nothing of it is left: only the line of each run,
+/// once, and the table. The terminal's modes are never changed.
 #[test]
-fn a_view_that_goes_away() {
+fn the_progress_view_fits_and_leaves_nothing() {
     let Some(bytes) = on_a_terminal("plain", &[], "1500ms", "") else {
         return;
     };
@@ -116,7 +116,7 @@ fn a_view_that_goes_away() {
 /// `--dashboard` shows the contents of the live page, in as many lines as the terminal has, and removes all of it. The
 /// terminal's modes are never changed, so there is nothing to restore, however the program ends or is stopped.
 #[test]
-fn a_dashboard_as_high_as_the_terminal() {
+fn a_dashboard_fills_the_terminal_and_is_removed() {
     let Some(bytes) = on_a_terminal("high", &[], "1500ms", " --dashboard") else {
         return;
     };
@@ -177,9 +177,9 @@ fn a_dashboard_as_high_as_the_terminal() {
     );
 }
 
-/// With output to a pipe there is nothing to draw, so no frames are made: only a page that is also served makes frames.
+/// With output to a pipe there is nothing to draw, so no frames are made unless a page is also served.
 #[test]
-fn a_dashboard_that_nobody_sees_costs_nothing() {
+fn a_dashboard_on_a_pipe_makes_no_frames() {
     let text = "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
                 arrival = { kind = \"open\", rate = 100 }\nstop = { time = \"600s\" }\n";
     for (options, makes_frames) in [
@@ -213,7 +213,7 @@ fn a_dashboard_that_nobody_sees_costs_nothing() {
 
 /// `NO_COLOR` turns colours off, and without UTF-8 the output is ASCII.
 #[test]
-fn no_colours_and_ascii() {
+fn no_color_and_a_plain_locale_are_respected() {
     let environment = [("NO_COLOR", "1"), ("LC_ALL", "C")];
     let Some(bytes) = on_a_terminal("bare", &environment, "700ms", "") else {
         return;
@@ -227,7 +227,7 @@ fn no_colours_and_ascii() {
 
 /// A terminal that cannot move its cursor gets plain lines.
 #[test]
-fn a_dumb_terminal() {
+fn a_dumb_terminal_gets_plain_lines() {
     let Some(bytes) = on_a_terminal("dumb", &[("TERM", "dumb")], "700ms", "") else {
         return;
     };
@@ -238,7 +238,7 @@ fn a_dumb_terminal() {
 
 /// If the window becomes narrower, the view is drawn at the new width.
 #[test]
-fn a_window_is_resized() {
+fn the_view_adapts_to_a_resized_window() {
     // Once a view was drawn, and long before the end.
     let narrow = " & for i in $(seq 1200); do grep -aq 'Ctrl-C end[s]' \"$TYPESCRIPT\" && break; sleep .05; done; \
                   stty cols 24; wait $!";

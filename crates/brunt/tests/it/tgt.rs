@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 const TARGET: &str = "iqn.2026-11.io.brunt:tgt";
-/// A tgtd that has not started by then never will.
+/// A tgtd that hasn't started by then never will.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A tgtd in the foreground with one target and one LUN of 64 MiB.
@@ -113,7 +113,7 @@ impl Tgt {
     /// Processor time of the daemon, in the kernel's ticks of 10 ms.
     fn processor_ticks(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.id())).unwrap();
-        // The name is in parentheses and may hold anything.
+        // The name is in parentheses and may contain anything.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11);
         fields
             .take(2)
@@ -184,7 +184,7 @@ fn succeed(arguments: &[&str]) -> Value {
     object(&output)
 }
 
-/// Runs a command that must fail, and returns its message.
+/// Runs a command that must fail; returns its message.
 fn fail(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let output = brunt(arguments)
         .envs(environment.iter().copied())
@@ -251,9 +251,9 @@ fn data_is_right_on_both_sides() {
     assert_eq!(verified["first_wrong"]["offset"], 7 * MIB);
 }
 
-/// Discovery and capacity match tgt's configuration, and a clear message names what it lacks.
+/// Discovery and capacity match tgt's configuration; a clear message names anything missing there.
 #[test]
-fn discovery_and_capacity() {
+fn discovery_and_capacity_match_the_configuration() {
     let Some(tgt) = Tgt::start() else { return };
     let found = succeed(&["targets", &format!("iscsi://127.0.0.1:{}", tgt.port)]);
     assert_eq!(found["targets"][0]["name"], TARGET);
@@ -278,7 +278,7 @@ fn discovery_and_capacity() {
 
 /// CHAP, one-way and mutual, admits only initiators with the secrets, and no message contains a secret.
 #[test]
-fn chap() {
+fn chap_admits_only_initiators_with_the_secrets() {
     let Some(tgt) = Tgt::start() else { return };
     tgt.admin("--op new --mode account --user alice --password alices-s3cret");
     tgt.admin("--op bind --mode account --tid 1 --user alice");
@@ -328,7 +328,7 @@ fn chap() {
 
 /// With CRC32C digests of the header, of the data and of both, data of every length and direction arrives.
 #[test]
-fn digests() {
+fn data_of_every_length_arrives_with_digests() {
     let Some(tgt) = Tgt::start() else { return };
     for (header, data) in [("CRC32C", "None"), ("None", "CRC32C"), ("CRC32C", "CRC32C")] {
         tgt.admin(&format!(
@@ -357,10 +357,10 @@ fn digests() {
     }
 }
 
-/// Unmapped and zeroed blocks are zeroes in tgt's file and their neighbours are unchanged; a request
-/// outside the LUN fails as such.
+/// Unmapped and zeroed blocks are zeroes in tgt's file and their neighbours are unchanged; a request outside the LUN
+/// fails as such.
 #[test]
-fn unmap_and_write_zeroes() {
+fn unmapped_and_zeroed_blocks_are_zeroes() {
     let Some(tgt) = Tgt::start() else { return };
     tgt.admin("--op update --mode logicalunit --tid 1 --lun 1 --params thin_provisioning=1");
     succeed(&["write", &tgt.url(), "--bs", "1M", "--pattern", "ones"]);
@@ -405,10 +405,10 @@ fn run(backend: &dyn Backend, request: Request) -> Result<(), DeviceError> {
     done[0].result
 }
 
-/// tgtd dies in the middle of a write and comes back: so does the session, all unanswered requests are sent again, and
-/// the data in tgt's file is right.
+/// tgtd dies in the middle of a write and is restarted: the session recovers, all unanswered requests are sent again,
+/// and the data in tgt's file is right.
 #[test]
-fn killed_and_restarted_in_the_middle() {
+fn a_session_recovers_when_tgtd_restarts_in_a_write() {
     let Some(mut tgt) = Tgt::start() else { return };
     let url = tgt.url();
     // Writes wrap around the LUN, so that they don't finish before the kill.
@@ -440,7 +440,7 @@ fn killed_and_restarted_in_the_middle() {
         succeed(&["verify", &url, "--bs", "256k", "--seed", "9"])["wrong_blocks"],
         0
     );
-    // The same content another way: a file written from the same seed, without iSCSI.
+    // The same content made another way: a file written from the same seed, without iSCSI.
     let twin = tgt.folder.path().join("twin");
     fs::File::create(&twin).unwrap().set_len(64 * MIB).unwrap();
     succeed(&["write", twin.to_str().unwrap(), "--bs", "1M", "--seed", "9"]);
@@ -449,7 +449,7 @@ fn killed_and_restarted_in_the_middle() {
 
 /// If the target never comes back, every request ends with an error, and the command says why.
 #[test]
-fn killed_for_good() {
+fn every_request_fails_when_the_target_never_comes_back() {
     let Some(mut tgt) = Tgt::start() else { return };
     for policy in ["0", "1s"] {
         let url = format!("{}?reconnect={policy}", tgt.url());
@@ -468,7 +468,7 @@ fn killed_for_good() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // More processor time than a login takes: it reads.
+        // More processor time than a login takes: it is reading.
         let deadline = Instant::now() + PATIENCE;
         while tgt.processor_ticks() < idle + 10 {
             assert!(Instant::now() < deadline, "nothing is being read");
@@ -497,7 +497,7 @@ fn killed_for_good() {
     }
 }
 
-/// Waits until there are bytes other than zero at an offset of the file.
+/// Waits until the file has bytes other than zero at an offset.
 fn wait_for_data(path: &Path, offset: u64) {
     let file = fs::File::open(path).unwrap();
     let deadline = Instant::now() + PATIENCE;

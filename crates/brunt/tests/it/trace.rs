@@ -1,4 +1,4 @@
-//! The trace that `brunt capture --out` leaves, as its readers see it: through `brunt analyze`, through the real
+//! The trace that `brunt capture --out` writes, as its readers see it: through `brunt analyze`, through the real
 //! DuckDB, after a SIGKILL and on a full disk.
 
 use std::io::Write;
@@ -36,7 +36,7 @@ fn analyze(what: &Path) -> Value {
 
 /// The report on a trace equals the one on its packets, and `--pcap` keeps the packets unchanged.
 #[test]
-fn a_trace_says_what_the_packets_say() {
+fn the_report_on_a_trace_equals_the_one_on_its_packets() {
     let folder = TempDir::new("trace-same");
     let (trace, packets) = (folder.join("trace"), folder.join("packets.pcap"));
     let mut recorded = record(&trace, &["--pcap", packets.to_str().expect("a plain path")]);
@@ -242,7 +242,7 @@ fn queries_agree_with_the_report() {
     ] {
         assert_eq!(ledger[0][column], report["ledger"][column], "{column}");
     }
-    // Each file once, as it was known at the requested time.
+    // Each file once, as known at the requested time.
     let mut of: Vec<_> = known
         .iter()
         .map(|row| row["file"].as_i64().expect("a file"))
@@ -272,7 +272,7 @@ fn queries_agree_with_the_report() {
 
 /// The page's query of NFSv4 attributes finds the created files, with their owner.
 #[test]
-fn attributes_of_compounds() {
+fn the_attribute_query_finds_created_files_with_their_owner() {
     let folder = TempDir::new("trace-compounds");
     let trace = folder.join("trace");
     record_of(
@@ -298,7 +298,7 @@ fn attributes_of_compounds() {
 
 /// After a SIGKILL in the middle of a capture, every part is readable by us and by DuckDB.
 #[test]
-fn readable_after_a_sigkill() {
+fn every_part_is_readable_after_a_sigkill() {
     let folder = TempDir::new("trace-kill");
     let trace = folder.join("trace");
     let mut running = brunt()
@@ -409,7 +409,7 @@ fn a_full_disk_stops_the_capture() {
 
 /// With `--on-full wait` it waits for room, says so, continues, and loses nothing.
 #[test]
-fn a_full_disk_is_waited_for() {
+fn a_capture_can_wait_for_room_on_a_full_disk() {
     let folder = TempDir::new("trace-wait");
     let Some(run) = on_a_full_disk(&folder, "wait", true) else {
         return;
@@ -423,7 +423,7 @@ fn a_full_disk_is_waited_for() {
     assert_eq!(analyze(&folder.join("kept")), analyze(&capture()));
 }
 
-/// A trace whose only part of operations is damaged does not look like one of a quiet server.
+/// A trace whose only part of operations is damaged doesn't look like one of an idle server.
 #[test]
 fn a_trace_without_a_readable_operation_is_a_failure() {
     let folder = TempDir::new("trace-damaged");

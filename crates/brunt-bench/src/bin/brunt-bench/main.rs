@@ -1,5 +1,5 @@
-//! Benchmarks Brunt against comparable tools: parses each subject's arguments, and the library measures it. Each
-//! subject is one file and one line of the table.
+//! Benchmarks Brunt against comparable tools: this program parses each subject's arguments, and the library measures
+//! the subject. Each subject is one file and one line of the table.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout)] // `Terminal` survives a closed pipe; `println!` panics.
 
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     let matches = definition().get_matches();
     let output = Terminal::new(matches.get_flag("json"), interrupted.clone());
     let (name, arguments) = matches.subcommand().expect("clap requires a subject");
-    // Inside a stage, threads may start only once it is entered.
+    // Inside a stage, no threads may start before it is entered.
     if !brunt_lab::stage::is_inside() {
         output.end_if_interrupted();
     }
@@ -103,8 +103,8 @@ fn main() -> ExitCode {
     ExitCode::from(output.report(name, &error))
 }
 
-/// The cause to report for an error after an interruption: Ctrl-C also ends the programs under test, and their
-/// resulting errors are not the cause.
+/// The cause to report for an error after an interruption: Ctrl-C also ends the programs under test, and the resulting
+/// errors are not the cause.
 fn cause(error: BenchError, is_interrupted: bool) -> BenchError {
     if is_interrupted && error.kind != BenchErrorKind::Interrupted {
         return interruption();
@@ -115,7 +115,7 @@ fn cause(error: BenchError, is_interrupted: bool) -> BenchError {
 /// Sets the flag on Ctrl-C, SIGTERM and hang-up; a second Ctrl-C or SIGTERM ends the program.
 fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
     for signal in [SIGINT, SIGTERM] {
-        // This order matters: the second signal finds the flag set and ends the program.
+        // The order matters: the second signal finds the flag set and ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_after_an_interruption_was_interrupted() {
+    fn errors_after_an_interruption_count_as_interrupted() {
         let kind = |error: BenchError, is_interrupted| cause(error, is_interrupted).kind;
         let failed = || BenchError::failed("fio did nothing");
         assert_eq!(kind(failed(), false), BenchErrorKind::Failed);
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Just enough shell parsing for the examples: text in single quotes is one word.
+    /// Just enough shell parsing for the examples: text in single quotes is a single word.
     fn words(line: &str) -> Vec<String> {
         let parts = line.split('\'').enumerate();
         parts

@@ -1,6 +1,6 @@
-//! Where a benchmark prints: lines for people, or one JSON object.
+//! Where a benchmark prints: lines for people, or a JSON object.
 //!
-//! The rule: a closed pipe ends the program quietly instead of with a panic.
+//! The rule: a closed pipe ends the program quietly rather than with a panic.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Prints one object with `json`, and lines without; `interrupted` is set by signals.
+    /// Prints a single object with `json`, and lines otherwise; `interrupted` is set by signals.
     pub fn new(json: bool, interrupted: Arc<AtomicBool>) -> Terminal {
         Terminal {
             json,
@@ -28,7 +28,7 @@ impl Terminal {
         }
     }
 
-    /// Ends the program a while after an interruption, if it doesn't end by itself.
+    /// Ends the program some time after an interruption, if it doesn't end by itself.
     pub fn end_if_interrupted(&self) {
         let output = self.clone();
         let end = move || std::process::exit(output.report("", &interruption()).into());
@@ -56,14 +56,14 @@ impl Terminal {
         }
     }
 
-    /// One line for people; dropped with `--json`.
+    /// A line for people; dropped with `--json`.
     pub fn line(&self, text: impl Display) {
         if !self.json {
             write(format_args!("{text}\n"));
         }
     }
 
-    /// The one object of `--json`. Dropped without `--json`, or if an object was already printed.
+    /// The object printed with `--json`. Dropped without `--json`, or if an object was already printed.
     pub fn object(&self, value: &Value) {
         if self.json && !self.answered.swap(true, Ordering::Relaxed) {
             write(format_args!("{value:#}\n"));
@@ -71,7 +71,7 @@ impl Terminal {
     }
 }
 
-/// Written in one piece: a line-buffered stream would make a system call per line.
+/// Written in one piece, because a line-buffered stream would make a system call per line.
 fn write(text: std::fmt::Arguments<'_>) {
     let mut stdout = io::stdout();
     let text = text.to_string();

@@ -1,4 +1,4 @@
-//! A subject's interface: its arguments, which know how to measure it.
+//! The interface of a subject: its arguments, which know how to measure it.
 
 use brunt_bench::BenchResult;
 use clap::{ArgMatches, Args};
@@ -9,13 +9,13 @@ use super::output::Terminal;
 pub trait SubjectArgs: Args {
     /// Its name on the command line.
     const NAME: &'static str;
-    /// Example command lines, each with its purpose; the help ends with them. A test parses each.
+    /// Example command lines with their purposes, shown at the end of the help. A test parses each.
     const EXAMPLES: &'static [(&'static str, &'static str)];
     /// Measures the subject. Prints only through `output`.
     fn run(self, output: &Terminal) -> BenchResult;
 }
 
-/// One line of the table, made by [`entry`].
+/// A line of the table, created by [`entry`].
 pub struct SubjectEntry {
     pub name: &'static str,
     #[cfg(test)]

@@ -1,9 +1,8 @@
-//! One thread's access to an array: splits requests into parts within one stripe and takes each part through its steps:
-//! read from members, combine, write to members.
+//! One thread's access to an array: splits requests into parts that each lie within one stripe, and takes each part
+//! through its steps: read from members, combine, write to members.
 //!
-//! The rule: a part that writes, or reads more than was requested, holds its stripe's lock from its first
-//! check of the array's state to its last write. No thread waits for a lock: a part that cannot get one
-//! tries again at the next poll.
+//! The rule: a part that writes, or reads more than was requested, holds its stripe's lock from its first check of the
+//! array's state to its last write. No thread waits for a lock: a part that cannot get it tries again at the next poll.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ const LOCK_LOOK: Duration = Duration::from_micros(50);
 const WINDOW: u32 = 16;
 /// How long a dropped device waits for its writes to complete.
 const DROP_MAX: Duration = Duration::from_secs(1);
-/// A tag consists of a part's number and a slot.
+/// A tag consists of a part number and a slot.
 const SLOT_BITS: u32 = 6;
 
 /// A caller's request.
@@ -42,7 +41,7 @@ struct Task {
     force_unit_access: bool,
     /// Bytes (from `offset`) already split into parts.
     cursor: u64,
-    /// A flush has one part and no bytes; set once that part is made.
+    /// A flush has a single part without data; set once that part has been created.
     flushed: bool,
     active: u32,
     queued: bool,
@@ -60,20 +59,20 @@ impl Task {
     }
 }
 
-/// What a part does next, once everything it waits for is there.
+/// What a part does next, once everything it waits for has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     #[default]
     Idle,
     /// Waits for its lock.
     Blocked,
-    /// A read from one slot is the result.
+    /// Returns the data read from a single slot.
     Read,
-    /// Reads from all other slots are combined by XOR.
+    /// Combines reads from all other slots by XOR.
     Reconstruct,
     /// Reads old data and old parity, then writes the new ones.
     Modify,
-    /// Reads the other data of the stripe, then writes parity, and the data if its slot is filled.
+    /// Reads the other data of the stripe, then writes parity, and the data if its slot has a member.
     Replace,
     /// Waits for its writes.
     Write,
@@ -95,7 +94,7 @@ struct Part {
     at: u64,
     /// Covers all data of a stripe (RAID 5).
     full: bool,
-    /// The caller's own buffer is passed to the member.
+    /// The caller's buffer is passed to the member directly.
     direct: bool,
     /// Whether the held lock is exclusive; `None` if none is held.
     lock: Option<bool>,
@@ -106,7 +105,7 @@ struct Part {
     bufs: Vec<(usize, Buf)>,
     /// The first error in the current step.
     error: Option<DeviceError>,
-    /// An error of an earlier step.
+    /// An error of an earlier step that was worked around.
     overcome: Option<DeviceError>,
 }
 
@@ -123,12 +122,12 @@ pub(super) struct ArrayDevice {
     free_tasks: Vec<u32>,
     parts: Vec<Part>,
     free_parts: Vec<u32>,
-    /// Tasks with parts still to be made.
+    /// Tasks with parts that have not been created yet.
     pending: VecDeque<u32>,
     blocked: Vec<u32>,
     done: Vec<Completion>,
     above: Vec<Completion>,
-    /// The member to read next (RAID 1).
+    /// The member to read from next (RAID 1).
     turn: usize,
 }
 
@@ -285,7 +284,7 @@ impl Device for ArrayDevice {
 }
 
 impl ArrayDevice {
-    /// Makes parts, submits their requests, and handles completions.
+    /// Creates parts, submits their requests, and handles completions.
     fn exchange(&mut self) {
         self.pump();
         if !self.blocked.is_empty() {
@@ -339,7 +338,7 @@ impl ArrayDevice {
         }
     }
 
-    /// Makes the next part of a task.
+    /// Creates the next part of a task.
     fn cut(&mut self, index: u32, number: u32) {
         let task = &mut self.tasks[index as usize];
         let part = &mut self.parts[number as usize];
@@ -380,7 +379,7 @@ impl ArrayDevice {
         task.cursor += taken;
     }
 
-    /// The member that holds a slot's part of a stripe, according to the newest state.
+    /// The member that holds a slot's chunk of a stripe, according to the current state.
     fn holder(&mut self, slot: usize, stripe: u64) -> Option<usize> {
         loop {
             let generation = self.control.generation();
@@ -395,7 +394,7 @@ impl ArrayDevice {
         }
     }
 
-    /// The member from which a part can read a slot, if any.
+    /// The member from which a part can read a slot's data, if any.
     fn readable(&mut self, number: u32, slot: usize) -> Option<usize> {
         let part = &self.parts[number as usize];
         let (stripe, avoided) = (part.stripe, part.avoid >> slot & 1 != 0);
@@ -406,7 +405,7 @@ impl ArrayDevice {
         }
     }
 
-    /// Takes a part's lock, or queues the part to try again.
+    /// Takes the stripe's lock for a part, or queues the part to try again.
     fn lock(&mut self, number: u32, exclusive: bool) -> bool {
         let part = &mut self.parts[number as usize];
         if part.lock.is_some() {
@@ -485,7 +484,7 @@ impl ArrayDevice {
         if !self.lock(number, false) {
             return;
         }
-        // The state may have changed before the lock was taken.
+        // The state may have changed before the lock was acquired.
         if let Some(device) = self.readable(number, slot) {
             return self.read_one(number, slot, device);
         }
@@ -530,7 +529,7 @@ impl ArrayDevice {
 
     fn start_flush(&mut self, number: u32) {
         let slots = self.layout.slots;
-        // The device being rebuilt is flushed too: its content so far must be stable.
+        // The device being rebuilt is flushed too: the data written to it so far must be stable.
         let holders: Vec<_> = (0..slots)
             .filter_map(|slot| Some((slot, self.holder(slot, 0)?)))
             .collect();
@@ -564,7 +563,7 @@ impl ArrayDevice {
         self.chunk_of(part, 0)
     }
 
-    /// The data chunk `index` of a full stripe, or the data of a part.
+    /// Data chunk `index` of a full stripe, or the data of a part.
     fn chunk_of(&self, part: &Part, index: u64) -> Buf {
         let mut buf = self.ring.pool().take(part.len as usize);
         if part.op == Some(Op::Write) {
@@ -726,7 +725,7 @@ impl ArrayDevice {
             return self.wrote(number);
         }
         if let Some(error) = part.error.take() {
-            // A read failed: try another way, unless the request was cancelled or there is no other.
+            // A read failed: try another source, unless the request was cancelled or none is left.
             part.bufs.clear();
             if task.cancelled || self.layout.level == Level::Raid0 {
                 task.error = Some(error);
@@ -781,7 +780,7 @@ impl ArrayDevice {
         if to_data.is_none() && to_parity.is_none() {
             return self.fail_part(number);
         }
-        // A member may have failed since the reads, so the data or the parity may have no place to go.
+        // A member may have failed since the reads, so there may be no member for the data or the parity.
         self.parts[number as usize].step = Step::Write;
         if let Some(device) = to_data {
             self.send(number, slot, device, Op::Write, data);
@@ -814,7 +813,7 @@ impl ArrayDevice {
         self.end(number);
     }
 
-    /// Fails a part that cannot be done: too many members are gone.
+    /// Fails a part that cannot be completed because too many members are missing.
     fn fail_part(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
         // A member's own error is more specific.
@@ -867,8 +866,8 @@ impl ArrayDevice {
 }
 
 impl Drop for ArrayDevice {
-    /// Waits for outstanding writes, so that data and parity agree; a member that doesn't complete its own is no
-    /// longer consistent and fails.
+    /// Waits for outstanding writes, so that data and parity stay consistent. A member that doesn't complete its writes
+    /// is no longer consistent and is failed.
     fn drop(&mut self) {
         for task in &mut self.tasks {
             task.cursor = task.len;

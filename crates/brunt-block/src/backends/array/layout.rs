@@ -1,14 +1,14 @@
-//! Maps an array's bytes to its members: pure arithmetic. A *stripe* is one chunk of every slot; slots are the
-//! places that members fill.
+//! Maps an array's bytes to its members: pure arithmetic. A *stripe* consists of one chunk per slot; slots are
+//! positions that members fill.
 
-/// The levels (SNIA DDF 2.0, 4.2).
+/// RAID levels (SNIA DDF 2.0, 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// Striping: no redundancy.
     Raid0,
-    /// Mirroring: every slot holds everything.
+    /// Mirroring: every slot holds all data.
     Raid1,
-    /// Striping with rotating parity, left-symmetric (what Linux's md uses by default).
+    /// Striping with rotating parity, left-symmetric (the default of Linux md).
     Raid5,
 }
 
@@ -87,7 +87,7 @@ impl Layout {
         self.stripes * self.stripe_bytes()
     }
 
-    /// The slot that holds a stripe's parity (RAID 5).
+    /// The slot that holds the parity of a stripe (RAID 5).
     pub fn parity_slot(&self, stripe: u64) -> usize {
         self.slots - 1 - (stripe % self.slots as u64) as usize
     }
@@ -100,7 +100,7 @@ impl Layout {
         }
     }
 
-    /// The first part of the `len` bytes at `offset`.
+    /// The first part of the `len` bytes at `offset`, up to the end of its chunk.
     pub fn place(&self, offset: u64, len: u64) -> ChunkExtent {
         let chunk = offset / self.chunk_bytes;
         let within = offset % self.chunk_bytes;
@@ -121,9 +121,9 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Every byte has a unique place, never on the parity, and the parity rotates.
+    /// Every byte has a unique location, never on the parity, and the parity rotates.
     #[test]
-    fn places_are_apart() {
+    fn every_byte_has_a_unique_location() {
         for (level, slots) in [(Level::Raid0, 3), (Level::Raid5, 3), (Level::Raid5, 5)] {
             let layout = Layout {
                 level,

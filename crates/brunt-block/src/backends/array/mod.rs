@@ -1,24 +1,24 @@
-//! `array:…`: several devices combined with redundancy: RAID 0, 1 and 5 with hot spares. A member fails because of its
-//! own errors (perhaps from a fault layer) or by command; the array continues degraded and rebuilds onto a spare while
-//! requests continue (papers/spek.md, 3.3.3, Figure 13).
+//! `array:…`: several devices combined with redundancy: RAID 0, 1 and 5 with hot spares. A member fails because of I/O
+//! errors (perhaps from a fault layer) or by command; the array continues degraded and rebuilds onto a spare while
+//! serving requests (papers/spek.md, 3.3.3, Figure 13).
 //!
 //! ```text
 //! array:raid5,chunk=64k,[memory:1GiB],[memory:1GiB],[memory:1GiB],spare=[memory:1GiB]
 //! array:raid1,rebuild_rate=50MB,rebuild_depth=16,[disk0.img?fault=off;name=d0],[disk1.img?fault=off;name=d1]
 //! ```
 //!
-//! Members are device URLs in brackets, so that they can nest. How member errors are handled:
+//! Members are device URLs in brackets, so they can nest. How member errors are handled:
 //! - A failed read is served from the other members and counted; after 16 of them, the next one fails the member.
 //! - A failed write fails the member at once, since it is no longer consistent.
 //! - If a request is cancelled while it writes, a member that did not complete it fails.
 //!
-//! If another member fails while one is missing: RAID 0 has already failed with the first one. RAID 1 continues as long
-//! as one member is left, and rebuilds from it. RAID 5 has failed; it serves only requests for which the remaining
-//! members are enough, and a rebuild stops. A mirror whose last complete member fails during a rebuild serves what was
-//! rebuilt until then. A spare that fails is removed, and the rebuild restarts on the next one.
+//! If another member fails while one is missing: RAID 0 has already failed with the first failure. RAID 1 continues as
+//! long as one member is left, and rebuilds from it. RAID 5 fails; it serves only requests for which the remaining
+//! members suffice, and a rebuild stops. A mirror whose last complete member fails during a rebuild serves only the
+//! data rebuilt by then. A failed spare is removed, and the rebuild restarts on the next one.
 //!
 //! The rule: parity and data change under their stripe's lock, so there is no write hole within a run. Members store no
-//! metadata of the array: a new process starts with all of them considered consistent.
+//! array metadata: a new process considers all of them consistent.
 
 mod device;
 mod drive;
@@ -49,7 +49,7 @@ const FORMS: &str = "write array:raid5,chunk=64k,[MEMBER],[MEMBER],[MEMBER],spar
      auto=no, name=NAME";
 const CHUNK_BYTES: u64 = 64 << 10;
 const CHUNK_BYTES_MAX: u64 = 4 << 20;
-/// The default of Linux's md (dev.raid.speed_limit_max).
+/// The default of Linux md (dev.raid.speed_limit_max).
 const REBUILD_BYTES_PER_SECOND: u64 = 200_000_000;
 
 /// The table entry.
@@ -74,8 +74,8 @@ pub struct ArrayShape {
     pub members: usize,
 }
 
-/// The arrays in a device's URL, under the names that [`Backend::handles`] gives them, without opening anything: for
-/// early checks of what can be done to an array. Invalid words are skipped; opening reports them.
+/// Lists the arrays in a device URL under the names that [`Backend::handles`] gives them, without opening anything.
+/// Used for early checks of array commands. Invalid words are skipped; opening reports them.
 pub fn named_in(url: &str) -> Vec<(String, ArrayShape)> {
     let mut found = Vec::new();
     find_named(url, "", NESTING_MAX - 1, &mut found);
@@ -182,7 +182,7 @@ pub(super) fn split(text: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(words)
 }
 
-/// The properties of an array of these members and spares.
+/// The properties of an array with these members and spares.
 fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
     let (level, slots) = (layout.level, layout.slots);
     let mut notes = Vec::new();
@@ -240,7 +240,8 @@ impl ArrayBackend {
     /// second (0: no limit); `automatic` starts a rebuild as soon as a member fails.
     ///
     /// # Errors
-    /// There are too few members, they do not fit together, or the chunk is not a power of two from a block to 4 MiB.
+    /// There are too few members, they are incompatible, or the chunk size is not a power of two between one block and
+    /// 4 MiB.
     pub fn new(
         level: Level,
         chunk_bytes: u64,

@@ -1,10 +1,10 @@
-//! The thread that rebuilds a spare while requests continue: several stripes at a time, each under its stripe's lock,
-//! at a limited rate. One per array; it sleeps while there is nothing to do.
+//! The thread that rebuilds a spare while the array serves requests: several stripes at a time, each under its stripe's
+//! lock, at a limited rate. Each array has one such thread; it sleeps while idle.
 //!
 //! It has its own loop instead of [`crate::turn`]'s, because one wait covers all members, which share a ring.
 //!
-//! The rule: stripes count as rebuilt in order. A stripe that is finished before an earlier one keeps its lock until
-//! that one is finished too, because a write to it would otherwise miss the spare.
+//! The rule: stripes count as rebuilt in order. A stripe that finishes before an earlier one keeps its lock until the
+//! earlier one finishes too; otherwise a write to it would miss the spare.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,14 +20,14 @@ use crate::{
     Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig,
 };
 
-/// How often to check whether the rebuild is still wanted. Also limits how much time behind the
-/// configured rate is made up for.
+/// How often to check whether the rebuild is still wanted. Also bounds the backlog that may be made up for when the
+/// rebuild falls behind the configured rate.
 const LOOK: Duration = Duration::from_millis(20);
 /// Retry interval for a stripe's lock.
 const LOCK_LOOK: Duration = Duration::from_micros(50);
-/// Tries of a stripe, for each source that could be used, before the rebuild gives up.
+/// Attempts per stripe and possible source before the rebuild gives up.
 const READ_TRIES: u32 = 3;
-/// How long outstanding requests have to complete at the end; then they are cancelled and have as long again.
+/// Time for outstanding requests to complete at the end; after that they are cancelled and get the same time again.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why a rebuild stopped.
@@ -51,8 +51,8 @@ pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dy
     }
 }
 
-/// Returns `Err` if the rebuild can't start, and `Ok` once it is over: finished, superseded, its spare failed, or stopped,
-/// which is reported to `control` here.
+/// Returns `Err` if the rebuild can't start, and `Ok` once it is over: finished, superseded, failed because of its
+/// spare, or stopped, which is reported to `control` here.
 fn rebuild(
     control: &ArrayControl,
     layout: Layout,
@@ -61,7 +61,7 @@ fn rebuild(
 ) -> Result<(), RebuildError> {
     // More lanes than stripes would be useless.
     let depth = control.rebuild_depth().min(layout.stripes as u32).max(1);
-    // The chunk of every source stays in memory until they are combined.
+    // The chunks of all sources stay in memory until they are combined.
     let arena_bytes = layout.chunk_bytes as usize * layout.slots * depth as usize;
     let config = RingConfig {
         arena_bytes: arena_bytes.min(ARENA_BYTES_MAX),
@@ -89,7 +89,7 @@ fn rebuild(
     };
     let result = rebuild.all();
     if let Err(why) = &result {
-        // Before the locks are released, so that the stripes rebuilt so far are not taken for all of them.
+        // Must precede the release of the locks, so that the stripes rebuilt so far aren't mistaken for all stripes.
         control.rebuild_stopped(work, &why.to_string());
     }
     rebuild.end();
@@ -108,9 +108,9 @@ struct Rebuild<'a> {
     ring: Ring,
     /// Stripes in progress, each at its number modulo the number of lanes.
     lanes: Vec<Lane>,
-    /// The first stripe that is not rebuilt.
+    /// The first stripe that has not been rebuilt.
     first: u64,
-    /// The first stripe that was not started. Stripes from `first` up to this one are locked.
+    /// The first stripe that has not been started. Stripes from `first` up to this one are locked.
     next: u64,
     /// When the next stripe may start.
     due: Nanos,
@@ -124,7 +124,7 @@ struct Lane {
     waits: u32,
     /// The XOR of the data read so far.
     sum: Option<Buf>,
-    /// The spare has the stripe's chunk.
+    /// The stripe's chunk has been written to the spare.
     done: bool,
     /// Members whose reads failed, as a bit mask.
     avoid: u32,
@@ -153,7 +153,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// Starts the stripes that may start now; returns when to check again.
+    /// Starts all stripes that may start now; returns when to check again.
     fn begin(&mut self) -> Result<Nanos, RebuildError> {
         let now = Clock::Monotonic.now();
         while self.next < self.layout.stripes && self.next - self.first < self.lanes.len() as u64 {
@@ -170,7 +170,7 @@ impl Rebuild<'_> {
             if let Some(nanos) =
                 (self.layout.chunk_bytes * 1_000_000_000).checked_div(self.control.rate())
             {
-                // Limits the burst that makes up for missed time.
+                // Limits the catch-up burst.
                 let due = self.due.0.max(now.0.saturating_sub(LOOK.as_nanos() as u64));
                 self.due = Nanos(due).after(Duration::from_nanos(nanos));
             }
@@ -198,7 +198,7 @@ impl Rebuild<'_> {
             return Err(RebuildError::TooFewMembers);
         }
         let avoid = self.lane(stripe).avoid;
-        // Of mirrors, prefer one without read errors on this stripe.
+        // Among mirrors, prefer one without read errors on this stripe.
         sources.sort_by_key(|device| avoid >> device & 1);
         sources.truncate(needed);
         self.lane(stripe).waits = needed as u32;
@@ -257,7 +257,7 @@ impl Rebuild<'_> {
         if device == spare {
             match result {
                 Ok(()) => self.lane(stripe).done = true,
-                // Fails the spare, so this rebuild is no longer current.
+                // Fails the spare, so this rebuild is superseded.
                 Err(error) => self.control.blame(spare, error, true),
             }
             return Ok(());
@@ -283,7 +283,7 @@ impl Rebuild<'_> {
         }
     }
 
-    /// A source could not be read: tries another one if this is a mirror, or the same one again.
+    /// A source could not be read: tries another one if this is a mirror, otherwise the same one again.
     fn try_again(
         &mut self,
         stripe: u64,
@@ -309,7 +309,7 @@ impl Rebuild<'_> {
             let member = self.devices[device].info().name.clone();
             return Err(RebuildError::Unreadable { member, error });
         }
-        // The last member that has the data is not failed for its errors.
+        // Don't fail the last member that has the data because of its errors.
         if others {
             self.control.blame(device, error, false);
         }

@@ -1,8 +1,8 @@
 //! State of an array's members, shared by its devices (one per thread), the rebuild and the controller. Members can
-//! change slots; stripe locks keep such a change from falling between the steps of a write.
+//! change slots; stripe locks prevent such a change between the steps of a write.
 //!
-//! The rule: the decision where to read or write a stripe is made while holding the stripe's lock, from a state fetched
-//! then. A rebuilt stripe is marked as such before its lock is released.
+//! The rule: the decision where to read or write a stripe is made under the stripe's lock, based on state fetched under
+//! that lock. A rebuilt stripe is marked as rebuilt before its lock is released.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub enum ArraySlot {
     Rebuilding(usize),
 }
 
-/// A rebuild: its slot, its target device, and its number.
+/// A rebuild: its slot, its target device, and its serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     pub slot: usize,
@@ -59,11 +59,11 @@ pub struct ArrayView {
 pub enum ArrayState {
     /// Every slot has a good member.
     Optimal,
-    /// Members are missing; the others make up for them.
+    /// Members are missing; the remaining ones compensate for them.
     Degraded,
-    /// Like [`ArrayState::Degraded`], while a spare is being filled.
+    /// Like [`ArrayState::Degraded`], but a spare is being filled.
     Rebuilding,
-    /// More members are missing than the others can make up for.
+    /// More members are missing than the level tolerates.
     Failed,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for ArrayState {
 pub enum MemberState {
     /// Consistent.
     Good,
-    /// Out of the array.
+    /// Removed from the array.
     Failed,
     /// A spare being filled.
     Rebuilding,
@@ -107,19 +107,19 @@ pub struct ArrayStatus {
     pub level: &'static str,
     /// The health of the array.
     pub state: ArrayState,
-    /// By slot: the device's name (empty if there is none) and state.
+    /// For each slot, the device's name (empty if there is no device) and state.
     pub slots: Vec<(String, MemberState)>,
     /// Names of the remaining spares.
     pub spares: Vec<String>,
-    /// Bytes of a member rebuilt so far, and in total; only during a rebuild.
+    /// Bytes rebuilt so far on the member being filled, and in total; only during a rebuild.
     pub rebuilt_bytes: Option<(u64, u64)>,
     /// Rebuilds completed.
     pub rebuilds: u64,
-    /// Bytes of a member written by the last completed rebuild, and its duration.
+    /// Bytes that the last completed rebuild wrote to the member, and its duration.
     pub last_rebuild: Option<(u64, Duration)>,
     /// Requests (or parts of them) served without the member that holds their data.
     pub degraded_requests: u64,
-    /// Members' read errors that the other members made up for.
+    /// Read errors of members that other members compensated for.
     pub read_errors: u64,
     /// The last error, as text.
     pub trouble: Option<String>,
@@ -183,7 +183,7 @@ pub struct ArrayControl {
 struct State {
     slots: Vec<ArraySlot>,
     spares: Vec<usize>,
-    /// Errors of each device, by its index.
+    /// Error counts by device index.
     errors: Vec<u32>,
     /// Start a rebuild as soon as a member fails.
     automatic: bool,
@@ -191,9 +191,9 @@ struct State {
     last_rebuild: Option<(u64, Duration)>,
     /// When the current rebuild started.
     began: Nanos,
-    /// Counts started rebuilds, so that a superseded one cannot change the state of the next.
+    /// Number of rebuilds started, so that a superseded one cannot change the state of the next.
     epoch: u64,
-    /// A rebuild that the rebuilder has not picked up.
+    /// A rebuild that the rebuilder has not picked up yet.
     wanted: bool,
     /// The array is being dropped.
     closing: bool,
@@ -236,7 +236,7 @@ impl ArrayControl {
         })
     }
 
-    /// Fails a member: from now on nothing is read from it or written to it. If there is a spare and the array rebuilds
+    /// Fails a member: from now on it is neither read nor written. If a spare is available and the array rebuilds
     /// automatically, the rebuild starts.
     ///
     /// # Errors
@@ -259,13 +259,13 @@ impl ArrayControl {
     /// Starts a rebuild of a failed slot onto a spare.
     ///
     /// # Errors
-    /// Nothing has failed, there is no spare, a rebuild is already running, or there is nothing to rebuild from.
+    /// Nothing has failed, no spare is available, a rebuild is already running, or no source for a rebuild is left.
     pub fn rebuild(&self) -> Result<(), ArrayError> {
         let mut state = self.lock();
         self.begin_rebuild(&mut state)
     }
 
-    /// Returns devices that fill no slot to the spares, as if each failed disk had been replaced. Returns how many.
+    /// Returns devices that fill no slot to the spares, as if each failed disk had been replaced. Returns their number.
     pub fn replace(&self) -> usize {
         let mut state = self.lock();
         let used = |state: &State, device: usize| {
@@ -285,12 +285,12 @@ impl ArrayControl {
         free.len()
     }
 
-    /// Sets the rebuild rate, in bytes per second of the rebuilt member; 0 is unlimited.
+    /// Sets the rebuild rate, in bytes per second written to the member; 0 is unlimited.
     pub fn set_rate(&self, bytes_per_second: u64) {
         self.rate.store(bytes_per_second, Ordering::Relaxed);
     }
 
-    /// The value of [`ArrayControl::set_rate`].
+    /// The rate set with [`ArrayControl::set_rate`].
     pub fn rate(&self) -> u64 {
         self.rate.load(Ordering::Relaxed)
     }
@@ -301,7 +301,7 @@ impl ArrayControl {
             .store(stripes.clamp(1, REBUILD_DEPTH_MAX), Ordering::Relaxed);
     }
 
-    /// The value of [`ArrayControl::set_rebuild_depth`].
+    /// The depth set with [`ArrayControl::set_rebuild_depth`].
     pub fn rebuild_depth(&self) -> u32 {
         self.depth.load(Ordering::Relaxed)
     }
@@ -372,7 +372,7 @@ impl ArrayControl {
     pub(super) fn unlock(&self, stripe: u64, exclusive: bool) {
         let lock = &self.locks[(stripe % LOCKS) as usize];
         if exclusive {
-            // Not a store: another thread may be undoing its attempt at a shared lock.
+            // Not a store: another thread may be undoing its own attempt at a shared lock.
             lock.fetch_sub(EXCLUSIVE, Ordering::AcqRel);
         } else {
             lock.fetch_sub(1, Ordering::AcqRel);
@@ -391,7 +391,7 @@ impl ArrayControl {
         }
     }
 
-    /// The device that holds a slot's part of a stripe consistently, if any.
+    /// The device that holds a slot's chunk of a stripe consistently, if any.
     #[inline]
     pub(super) fn holder(&self, view: &ArrayView, slot: usize, stripe: u64) -> Option<usize> {
         match view.slots[slot] {
@@ -403,7 +403,7 @@ impl ArrayControl {
         }
     }
 
-    /// Records a device's failed write, or failed read that other members will serve.
+    /// Records that a device failed a write, or a read that other members will serve.
     pub(super) fn blame(&self, device: usize, error: DeviceError, writing: bool) {
         let mut state = self.lock();
         state.errors[device] += 1;
@@ -463,7 +463,7 @@ impl ArrayControl {
             return Err(ArrayError::NoSpare);
         }
         let spare = state.spares.remove(0);
-        // Before other threads can see the slot as rebuilding.
+        // Must precede the change that lets other threads see the slot as rebuilding.
         self.watermark.store(0, Ordering::Release);
         state.slots[slot] = ArraySlot::Rebuilding(spare);
         state.wanted = true;
@@ -474,7 +474,7 @@ impl ArrayControl {
         Ok(())
     }
 
-    /// Waits for a rebuild to do; `None` when the array is dropped.
+    /// Waits for a rebuild; `None` when the array is dropped.
     pub(super) fn wait_for_work(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
@@ -513,7 +513,7 @@ impl ArrayControl {
         self.news.notify_all();
     }
 
-    /// Whether a rebuild is still the array's current one.
+    /// Whether this rebuild is still the current one.
     pub(super) fn is_current(&self, work: Work) -> bool {
         let state = self.lock();
         !state.closing
@@ -521,7 +521,7 @@ impl ArrayControl {
             && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
     }
 
-    /// Marks a stripe as consistent on the device being rebuilt. Call it while the stripe is locked.
+    /// Marks a stripe as consistent on the device being rebuilt. Must be called while the stripe is locked.
     pub(super) fn rebuilt(&self, work: Work, stripe: u64) {
         let state = self.lock();
         if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)

@@ -1,4 +1,4 @@
-//! Compares arrays with a plain model of the medium, while members fail, are replaced and are rebuilt.
+//! Compares arrays with a simple model of the medium while members fail, are replaced and are rebuilt.
 
 use super::*;
 use crate::control::find;
@@ -20,7 +20,7 @@ struct Bench {
     random: Random,
     medium: Vec<u8>,
     name: String,
-    /// Sends only reads, because failed writes would leave unknown data.
+    /// Sends only reads, because failed writes would leave undefined data.
     reads_only: bool,
 }
 
@@ -85,7 +85,7 @@ impl Bench {
         }
     }
 
-    /// Random requests that do not overlap, checked against the medium. Returns how many failed.
+    /// Random requests that do not overlap, checked against the model of the medium. Returns the number of failures.
     fn work(&mut self, rounds: usize) -> usize {
         let mut failed = 0;
         for _ in 0..rounds {
@@ -189,10 +189,10 @@ fn url(level: &str, members: usize, spares: usize, options: &str) -> String {
     url
 }
 
-/// One member after another fails and is rebuilt onto the spare during writes, until none of the original members is
+/// Members fail one after another during writes and are rebuilt onto the spare, until none of the original members is
 /// left; every byte is right at every stage.
 #[test]
-fn fail_and_rebuild() {
+fn every_byte_survives_failures_and_rebuilds() {
     for (level, members) in [("raid1", 2), ("raid5", 3), ("raid5", 5)] {
         let mut bench = Bench::new(&url(level, members, 1, ",rebuild=20MB"), 7);
         assert_eq!(bench.work(50), 0);
@@ -219,10 +219,10 @@ fn fail_and_rebuild() {
     }
 }
 
-/// Without a spare the array stays degraded and serves all requests until a second failure; RAID 0
-/// fails with the first one.
+/// Without a spare, the array stays degraded and serves all requests until a second failure; RAID 0 fails with the
+/// first one.
 #[test]
-fn too_many_failures() {
+fn a_degraded_array_serves_requests_until_one_failure_too_many() {
     for (level, members) in [("raid1", 2), ("raid5", 4)] {
         let mut bench = Bench::new(&url(level, members, 0, ""), 3);
         assert_eq!(bench.work(30), 0);
@@ -254,9 +254,9 @@ fn too_many_failures() {
 }
 
 /// Read errors are served from the other members until there are too many; a failed write fails a member at once.
-/// Either way no request fails and no byte is wrong.
+/// Either way, no request fails and no byte is wrong.
 #[test]
-fn members_with_errors() {
+fn member_errors_fail_no_request() {
     for level in ["raid1", "raid5"] {
         let mut bench = Bench::new(&url(level, 3, 0, ""), 11);
         assert_eq!(bench.work(20), 0);
@@ -286,9 +286,9 @@ fn members_with_errors() {
     }
 }
 
-/// Whatever fails in one member at a time, in whatever order, reads return the data written.
+/// Whatever fails in one member at a time, in any order, reads return the data written.
 #[test]
-fn random_trouble() {
+fn reads_return_written_data_despite_random_failures() {
     for seed in 0..12 {
         let (level, members) =
             [("raid1", 2), ("raid1", 3), ("raid5", 3), ("raid5", 4)][seed as usize % 4];
@@ -314,7 +314,7 @@ fn random_trouble() {
                 bench.control.fail(victim).unwrap();
             }
             assert_eq!(bench.work(8), 0, "{}", bench.name);
-            // A spare that was the victim itself has failed as well.
+            // If the victim was a spare itself, it has failed as well.
             bench.control.replace();
             if bench.control.status().state == ArrayState::Degraded {
                 bench.control.rebuild().unwrap();
@@ -326,8 +326,9 @@ fn random_trouble() {
     }
 }
 
-/// Rebuilds many stripes at a time, on members slow enough for requests to arrive in between, with requests before, in
-/// and after the stripes being rebuilt, and with further failures. Returns how many requests met a rebuild.
+/// Rebuilds many stripes at a time, on members slow enough for requests to arrive during the rebuild, with requests
+/// before, in and after the stripes being rebuilt, and with further failures. Returns the number of requests that met a
+/// rebuild.
 fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32 {
     let mut url = format!("array:{level},chunk={CHUNK},rebuild_rate=0,rebuild_depth={depth}");
     for index in 0..members + 2 {
@@ -344,8 +345,8 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
     assert_eq!(bench.work(10), 0);
     let mut seen = 0;
     for round in 0..3 {
-        // The spare that will be rebuilt (the first one is a member by now) fails a write, so the rebuild
-        // restarts on the next one.
+        // The spare to be rebuilt (the first one is a member by now) fails a write, so the rebuild restarts on the next
+        // one.
         if round == 1 {
             let switch = bench.faults(&format!("d{}", members + 1));
             switch
@@ -353,7 +354,7 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
                 .unwrap();
         }
         let victim = bench.random.below(members as u64) as usize;
-        // Reads of a source fail for a while; the rebuild and the requests use another one.
+        // Reads from a source fail for a while; the rebuild and the requests use another source.
         if level == "raid1" && members > 2 {
             let other = (victim + 1) % members;
             let switch = bench.faults(&format!("d{other}"));
@@ -381,7 +382,7 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
         assert!(bytes == 256 << 10 && !took.is_zero());
         bench.control.replace();
     }
-    // The rebuilt members are consistent with the parity, too.
+    // The rebuilt members are also consistent with the parity.
     if level == "raid5" {
         for slot in 0..members {
             bench.control.fail(slot).unwrap();
@@ -397,7 +398,7 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
 /// While many stripes are rebuilt at once, reads always return the latest write, whatever fails, and at the end
 /// the members are consistent.
 #[test]
-fn rebuilds_of_many_stripes() {
+fn parallel_rebuilds_never_return_stale_data() {
     let mut seen = 0;
     for (seed, depth) in [1, 2, 5, 16, 256].into_iter().enumerate() {
         for (level, members) in [("raid1", 2), ("raid1", 3), ("raid5", 3), ("raid5", 5)] {
@@ -407,9 +408,9 @@ fn rebuilds_of_many_stripes() {
     assert!(seen > 0, "no request met a rebuild");
 }
 
-/// A greater rebuild depth shortens the rebuild if the members' latency dominates.
+/// A greater rebuild depth shortens the rebuild if member latency dominates.
 #[test]
-fn depth_is_used() {
+fn a_greater_depth_shortens_the_rebuild() {
     let took = |depth: u32| {
         let member = "[memory:256KiB?delay=const:2ms]";
         let url = format!(
@@ -424,8 +425,8 @@ fn depth_is_used() {
         }
         bench.control.status().last_rebuild.unwrap().1
     };
-    // 64 stripes of at least 4 ms each, one at a time or sixteen at a time. On a busy machine a run may be
-    // late, but not fifty of them.
+    // 64 stripes of at least 4 ms each, one or sixteen at a time. On a busy machine some stripes may be late, but not
+    // fifty of them.
     let one = took(1);
     assert!(one >= Duration::from_millis(256), "{one:?}");
     let quick = (0..50)
@@ -437,11 +438,11 @@ fn depth_is_used() {
     );
 }
 
-/// Another failure during a rebuild has the effect that the level implies: a three-way mirror continues with its last
-/// member; a two-way mirror and RAID 5 fail, still serve what they can, and never return wrong data. The rebuild is
-/// over, and its spare is available again.
+/// The effect of another failure during a rebuild depends on the level: a three-way mirror continues with its last
+/// member; a two-way mirror and RAID 5 fail, still serve what they can, and never return wrong data. The rebuild ends,
+/// and its spare becomes available again.
 #[test]
-fn second_failures() {
+fn a_failure_during_a_rebuild_has_the_effect_of_the_level() {
     let slow = |level: &str, members: usize| {
         let mut bench = Bench::new(
             &url(level, members, 1, ",rebuild_rate=100kB,rebuild_depth=8"),
@@ -494,10 +495,10 @@ fn second_failures() {
     }
 }
 
-/// With two threads, a failing member and a rebuild at once, every byte is right, and so is the parity,
-/// as a second failure shows.
+/// With two threads, a failing member and a rebuild at the same time, every byte is right, and so is the parity, as a
+/// second failure shows.
 #[test]
-fn two_threads_and_a_rebuild() {
+fn two_threads_keep_data_and_parity_right_during_a_rebuild() {
     for level in ["raid1", "raid5"] {
         let backend = open_url(&url(level, 3, 1, ",rebuild=5MB")).unwrap();
         let control = find(&backend.handles(), "array")
@@ -573,7 +574,6 @@ fn two_threads_and_a_rebuild() {
     }
 }
 
-/// An invalid array is rejected with what would be right.
 #[test]
 fn an_invalid_array_is_rejected_with_what_would_be_right() {
     let check = |text: &str, said: &str| {
@@ -639,9 +639,9 @@ fn an_invalid_array_is_rejected_with_what_would_be_right() {
     );
 }
 
-/// The arrays found in a URL match those of the opened device, by the same names.
+/// The arrays found in a URL match those of the opened device, with the same names.
 #[test]
-fn named_in_a_url() {
+fn arrays_in_a_url_match_the_opened_device() {
     let of_array = |(name, part): (String, Arc<dyn Controllable>)| {
         let status = part.downcast_ref::<ArrayControl>()?.status();
         Some((name, status.level, status.slots.len()))
@@ -679,7 +679,7 @@ fn named_in_a_url() {
             ("2/array", Level::Raid0, 2),
         ],
     );
-    // With options of a LUN after it, which belong to no device.
+    // Followed by LUN options, which belong to no device.
     check(
         &format!("array:raid1,{m},{m},thin,block=512"),
         &[("array", Level::Raid1, 2)],

@@ -1,6 +1,7 @@
-//! Parity computation for an array's devices and rebuilds.
+//! XOR parity for an array's devices and rebuilds.
 
-/// `sum ^= other`, up to the shorter length. Eight bytes at a time; the compiler makes it sixteen or more.
+/// `sum ^= other`, up to the shorter length. Processes eight bytes at a time; the compiler widens this to sixteen or
+/// more.
 pub(super) fn xor(sum: &mut [u8], other: &[u8]) {
     let mut left = sum.chunks_exact_mut(8);
     let mut right = other.chunks_exact(8);

@@ -1,7 +1,7 @@
-//! Opens a connection to a sink: connects, sends a greeting, and reads the sink's. Blocking, with a deadline for all of
-//! it; called when a device is opened.
+//! Opens a connection to a sink: connects, sends a greeting, and reads the sink's greeting. Blocking, with a deadline
+//! for the whole procedure; called when a device is opened.
 //!
-//! The one rule: losses in the network are retried ([`crate::attempts`]); answers of the sink are final.
+//! The one rule: packet loss is retried ([`crate::attempts`]); answers of the sink are final.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -47,7 +47,7 @@ impl ConnectError {
     /// Whether another attempt may succeed.
     fn is_transient(&self) -> bool {
         match self {
-            // Refused or unreachable is an answer from the network. Only a missing answer is transient.
+            // "Refused" and "unreachable" are answers from the network. Only a missing answer is transient.
             ConnectError::Connect(error) => {
                 matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
             }
@@ -60,16 +60,16 @@ impl ConnectError {
     }
 }
 
-/// A connection to a sink that has sent its greeting; blocking.
+/// A blocking connection to a sink whose greeting has arrived.
 pub(super) struct Connected {
     pub(super) socket: TcpStream,
-    /// Attempts that failed before.
+    /// Number of failed attempts before.
     pub(super) retries: u32,
     /// Why the last failed attempt failed.
     pub(super) trouble: Option<ConnectError>,
 }
 
-/// Connects within the configuration's timeout, in as many attempts as fit.
+/// Connects within the configured timeout, in as many attempts as fit.
 pub(super) fn connect(config: &TcpConfig) -> Result<Connected, ConnectError> {
     let deadline = Instant::now() + config.timeout;
     let addresses =
@@ -121,7 +121,7 @@ fn attempt(
     let mut bytes = [0; HEADER_BYTES];
     let mut at = 0;
     while at < bytes.len() {
-        // Set again for each read, so that a peer that sends single bytes gets no extra time.
+        // Set again before each read, so that a peer that sends single bytes gets no extra time.
         socket
             .set_read_timeout(Some(left()))
             .map_err(ConnectError::Socket)?;

@@ -1,18 +1,18 @@
 //! The frames of raw network requests: a storage protocol without commands, sessions or digests. The `tcp` device and
-//! its sink use it to measure the network alone, with transfers the size of block requests (netperf's role in
+//! its sink use it to measure the network alone, with transfers the size of block requests (the role of netperf in
 //! papers/iscsi-performance-analysis, 2.1).
 //!
-//! Each message is a [`Header`] of 16 bytes, sometimes followed by a payload of arbitrary content:
+//! Each message is a 16-byte [`Header`], optionally followed by a payload of arbitrary content:
 //!
 //! ```text
-//! hello              each way once, first; a number that strangers do not send, a version, a limit
+//! hello              first message in each direction: a magic number, a version, a limit
 //! read, N bytes      header →            ← header and N bytes
 //! write, N bytes     header and N bytes →            ← header
 //! touch              header →            ← header     (a flush, an unmap: requests without data)
 //! ```
 //!
-//! Answers come in the order of their requests and carry their tags. The one rule: a length over [`TRANSFER_BYTES_MAX`]
-//! is malformed, whichever side sends it.
+//! Answers arrive in the order of their requests and carry their tags. The one rule: a length over
+//! [`TRANSFER_BYTES_MAX`] is malformed, regardless of the side that sends it.
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
@@ -26,7 +26,7 @@ pub const VERSION: u16 = 1;
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// The first message in each direction; `len` is the longest payload that its sender accepts.
+    /// The first message in each direction; `len` is the largest payload that its sender accepts.
     Hello,
     /// Requests `len` bytes.
     Read,
@@ -61,10 +61,10 @@ impl FrameKind {
 /// Why bytes are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// There are fewer than [`HEADER_BYTES`].
+    /// Fewer than [`HEADER_BYTES`] bytes are available.
     #[error("a header has {HEADER_BYTES} bytes")]
     Incomplete,
-    /// This version doesn't allow them.
+    /// The bytes are invalid in this version.
     #[error("malformed at byte {offset}: not {wanted}")]
     Malformed {
         /// Offset in the header, in bytes.
@@ -86,7 +86,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The first message of each side.
+    /// The first message that each side sends.
     pub fn hello() -> Header {
         Header {
             kind: FrameKind::Hello,
@@ -98,7 +98,7 @@ impl Header {
     /// Parses the header at the start of `bytes`.
     ///
     /// # Errors
-    /// There are fewer than 16 bytes, or this version doesn't allow them.
+    /// Fewer than 16 bytes are available, or they are invalid in this version.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
@@ -186,7 +186,7 @@ mod tests {
 
     /// An encoded header parses back to itself, and no prefix of it parses.
     #[test]
-    fn round_trips() {
+    fn encoded_headers_parse_back() {
         for header in all() {
             let bytes = header.encode();
             assert_eq!(Header::parse(&bytes), Ok(header));
@@ -196,7 +196,6 @@ mod tests {
         }
     }
 
-    /// The wire format doesn't change.
     #[test]
     fn the_wire_format_does_not_change() {
         let write = Header {
@@ -210,7 +209,6 @@ mod tests {
         );
     }
 
-    /// Bytes that this version doesn't allow are rejected with their offset.
     #[test]
     fn invalid_bytes_are_rejected_with_their_offset() {
         let check = |header: Header, at: usize, byte: u8, offset: usize| {
@@ -240,7 +238,6 @@ mod tests {
         );
     }
 
-    /// Every request has an answer, and no answer has one.
     #[test]
     fn every_request_has_an_answer_and_no_answer_has_one() {
         for header in all() {

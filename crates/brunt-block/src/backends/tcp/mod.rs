@@ -1,11 +1,11 @@
 //! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, for comparison with a disk, a
-//! diskless and a full target; netperf's role in papers/iscsi-performance-analysis, Figures 4 to 7. A read is a header
-//! answered by a header and N bytes, a write a header and N bytes answered by a header, with up to the queue depth in
-//! flight; [`frame`] defines the frames, 16 bytes each way. The other end is a [`TcpSink`], which stores nothing: reads
-//! are zeros, and offsets have no meaning.
+//! diskless target and a full target; the role of netperf in papers/iscsi-performance-analysis, Figures 4 to 7. A read
+//! is a header answered by a header and N bytes; a write is a header and N bytes answered by a header. Up to the queue
+//! depth are in flight. [`frame`] defines the frames, whose headers have 16 bytes. The peer is a [`TcpSink`], which
+//! stores nothing: reads return zeros, and offsets are ignored.
 //!
-//! The one rule: a lost connection is not re-established. The device measures one network path as it is; after a loss
-//! every request fails with [`DeviceError::Gone`].
+//! The one rule: a lost connection is not re-established. The device measures one network path as it is; after a loss,
+//! all requests fail with [`DeviceError::Gone`].
 
 mod connect;
 pub mod frame;
@@ -32,12 +32,12 @@ use crate::{
 
 /// A sink's default port.
 pub const PORT: u16 = 5260;
-/// Receive buffer for data that isn't placed, at both ends: holds many answers of 4 KiB at once
-/// and fits into the L2 cache.
+/// Receive buffer for data without a destination buffer, at both ends: holds many 4 KiB answers at once and fits into
+/// the L2 cache.
 const RX_BYTES: usize = 256 << 10;
-/// Default time limit of connecting (all attempts together), and of each request.
+/// Default time limit for connecting (all attempts together), and for each request.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum connections of one thread's device.
+/// Maximum connections per thread's device.
 const CONNECTIONS_MAX: u32 = 16;
 
 /// The table entry.
@@ -92,7 +92,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     },
 };
 
-/// The configuration given by a URL.
+/// The configuration in a URL.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
     /// Name or address of the sink's host.
@@ -103,9 +103,9 @@ pub struct TcpConfig {
     pub size_bytes: u64,
     /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// Connections of each thread's device.
+    /// Connections per thread's device.
     pub connections: u32,
-    /// Time limit of connecting, and of each request.
+    /// Time limit for connecting, and for each request.
     pub timeout: Duration,
     /// Options of every socket.
     pub sockets: SocketOptions,
@@ -149,11 +149,11 @@ impl TcpConfig {
     }
 }
 
-/// A sink that has answered a first connection.
+/// A sink that has answered an initial connection.
 pub struct TcpBackend {
     config: TcpConfig,
     info: DeviceInfo,
-    /// That first connection, for use by the first device.
+    /// That initial connection, for use by the first device.
     spare: Mutex<Option<Connected>>,
 }
 
@@ -161,7 +161,7 @@ impl TcpBackend {
     /// Connects to check the sink.
     ///
     /// # Errors
-    /// The host doesn't answer, or is not a sink.
+    /// The host doesn't answer, or isn't a sink.
     pub fn open(config: TcpConfig) -> Result<TcpBackend, OpenError> {
         let name = config.name();
         let connected = connect::connect(&config).map_err(|error| {
@@ -258,9 +258,9 @@ struct TcpDevice {
 struct Link {
     /// `None` after it was lost.
     stream: Option<Stream>,
-    /// In the order of sending, which is also the order of the answers.
+    /// In send order, which is also the order of the answers.
     tasks: VecDeque<Task>,
-    /// Number of answered tasks at the front that are not completed yet.
+    /// Number of answered tasks at the front that have not completed yet.
     answered: usize,
     next_tag: u64,
     /// The payload of the first unanswered task is being received into its buffer.
@@ -272,7 +272,7 @@ struct Task {
     tag: u64,
     answer: Header,
     buf: Buf,
-    /// A write's buffer while the stream has it.
+    /// A write's buffer while the stream holds it.
     lent: Option<Lent>,
     due: Nanos,
 }
@@ -385,7 +385,7 @@ enum LinkEnd {
     Silent,
 }
 
-/// An answer of the sink that breaks the protocol.
+/// An answer from the sink that violates the protocol.
 #[derive(Debug, thiserror::Error)]
 enum AnswerError {
     #[error("{wanted}")]
@@ -434,7 +434,7 @@ impl Link {
         }
     }
 
-    /// Processes every answer received so far.
+    /// Processes all answers received so far.
     fn receive(&mut self) -> Result<(), AnswerError> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
@@ -479,7 +479,7 @@ impl Link {
         }
     }
 
-    /// Completes answered tasks whose buffers are back.
+    /// Completes answered tasks whose buffers have been returned.
     fn complete(&mut self, done: &mut Vec<Completion>) {
         let Some(stream) = &mut self.stream else {
             return;
@@ -487,7 +487,7 @@ impl Link {
         while self.answered > 0 {
             let front = self.tasks.front_mut().expect("answered tasks are tasks");
             if let Some(lent) = front.lent {
-                // Answered, but the end of its send is not reported yet: try again at the next poll.
+                // Answered, but the completion of its send hasn't been reported yet: try again at the next poll.
                 let Some(buf) = stream.reclaim(lent) else {
                     return;
                 };
@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(config("//host:9/").name(), "tcp://host:9");
     }
 
-    /// A server that sends `script` whatever it receives, then nothing more, and reads until the end.
+    /// A server that sends `script` regardless of what it receives, then sends nothing more and reads until the end.
     fn impostor(script: Vec<u8>) -> (String, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}?timeout=5s", listener.local_addr().unwrap());
@@ -593,7 +593,7 @@ mod tests {
 
     /// Whatever a sink sends, every request completes once, and nothing panics or hangs.
     #[test]
-    fn hostile_sinks() {
+    fn requests_complete_once_whatever_a_sink_sends() {
         let hello = Header::hello().encode().to_vec();
         let answer = |kind, len, tag| Header { kind, len, tag }.encode().to_vec();
         let mut wrong_version = answer(FrameKind::Data, 4096, 0);
@@ -631,7 +631,7 @@ mod tests {
                 trouble.contains(words),
                 "'{trouble}' does not say '{words}'"
             );
-            // A device that lost its connection fails requests at once.
+            // A device that has lost its connection fails requests immediately.
             batch.push_back(request(2));
             device.submit(&mut batch);
             device.poll(&mut done);
@@ -655,7 +655,7 @@ mod tests {
         ]
         .concat();
         check(cut[..cut.len() - 8].to_vec(), "the connection was lost");
-        // A payload that ends in the middle is detected too, both a short one and one long enough to be placed.
+        // A payload cut off in the middle is detected too, whether it is short or long enough to be received in place.
         check(
             cut[..HEADER_BYTES + 100].to_vec(),
             "the connection was lost",
@@ -663,9 +663,9 @@ mod tests {
     }
 
     /// A connection that breaks before its greeting, as under packet loss, is retried and counted; if retries don't
-    /// help, the error contains their cause.
+    /// help, the error contains the cause.
     #[test]
-    fn opening_outlives_a_broken_connection() {
+    fn a_connection_that_breaks_while_opening_is_retried() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}", listener.local_addr().unwrap());
         let greet = |listener: &TcpListener, answer: bool| {
@@ -709,7 +709,6 @@ mod tests {
         drop((first, second, thread.join().unwrap()));
     }
 
-    /// A server that isn't a sink is distinguished from a slow one.
     #[test]
     fn a_server_that_is_no_sink_is_distinguished_from_a_slow_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

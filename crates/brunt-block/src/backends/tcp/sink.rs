@@ -1,8 +1,8 @@
 //! The other end of the `tcp` device: discards writes and answers reads with zeros. Started by `brunt sink`,
 //! by experiments that measure the network, and by tests.
 //!
-//! One thread and one ring per connection; all answers of a batch go out in one vectored call. The one rule: a peer can
-//! use only a bounded amount of memory and break only its own connection.
+//! One thread and one ring per connection; all answers of a batch are sent in one vectored call. The one rule: a peer
+//! can use only a bounded amount of memory and break only its own connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ use crate::reception::{Reception, ReceptionCounts, ReceptionDoor, ReceptionListe
 use crate::socket::{Socket, SocketOptions};
 use crate::{PayloadPlace, Ring, RingConfig, Stream};
 
-/// A connection without a greeting after this time is closed. Longer than a client waits by default: after a lost SYN
-/// and a lost hello, TCP itself takes 6 s and more.
+/// A connection without a greeting is closed after this time. Longer than the client's default timeout: after a lost
+/// SYN and a lost hello, TCP itself needs 6 s and more.
 const HELLO_TIME: Duration = Duration::from_secs(60);
 const _: () = assert!(
     HELLO_TIME.as_secs() > TIMEOUT.as_secs(),
     "who loses packets is not hung up on"
 );
-/// Maximum answers queued, in bytes; beyond that, no further request is processed.
+/// Maximum bytes of queued answers; beyond that, no further request is processed.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
 
 /// Configuration of a sink.
@@ -57,9 +57,9 @@ impl Default for SinkConfig {
 pub struct SinkStats {
     /// Connections accepted.
     pub connections: u64,
-    /// Connections closed because of the limit.
+    /// Connections rejected because of the limit.
     pub refused: u64,
-    /// Connections that ended because of the peer's data, or an error of our own.
+    /// Connections that ended because of invalid data or a local error.
     pub broken: u64,
     /// Requests answered.
     pub requests: u64,
@@ -121,12 +121,12 @@ impl TcpSink {
         })
     }
 
-    /// The listening address.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The counters so far; live connections update them once per batch.
+    /// The counters so far; open connections update them once per batch.
     pub fn stats(&self) -> SinkStats {
         let state = &self.state;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl TcpSink {
     }
 }
 
-/// Why a connection ended, other than by the peer closing it.
+/// Why a connection ended, unless the peer closed it.
 #[derive(Debug, thiserror::Error)]
 enum SinkConnectionError {
     #[error("the connection's ring: {0}")]
@@ -166,7 +166,7 @@ enum SinkConnectionError {
     Unexpected(FrameKind),
 }
 
-/// A connection's counters since they were last added to the sink's.
+/// A connection's counts since they were last added to the sink's.
 #[derive(Default)]
 struct Batch {
     requests: u64,
@@ -219,7 +219,7 @@ fn serve(socket: Socket, state: &State) -> Result<(), SinkConnectionError> {
             hello_until
         };
         ring.enter(until)?;
-        // The peer is gone, so the answers to its last requests have no reader.
+        // The peer has closed the connection, so the answers to its last requests have no reader.
         if connection.stream.poll().ended {
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl Connection {
         self.stream.queued_bytes() > ANSWERS_BYTES_MAX
     }
 
-    /// Processes every request received so far.
+    /// Processes all requests received so far.
     fn read(&mut self) -> Result<(), SinkConnectionError> {
         loop {
             if let Some(answer) = self.swallowing {
@@ -337,7 +337,6 @@ mod tests {
         (socket, got)
     }
 
-    /// Requests split at every byte are answered once and in order.
     #[test]
     fn requests_split_at_every_byte_are_answered_once_and_in_order() {
         let sink = start(8);
@@ -397,7 +396,7 @@ mod tests {
 
     /// A connection above the limit is closed, and a freed slot is reused.
     #[test]
-    fn full_house() {
+    fn a_connection_above_the_limit_is_closed() {
         let sink = start(1);
         let hello = Header::hello().encode().to_vec();
         let (first, got) = talk(&sink, &hello, HEADER_BYTES);

@@ -1,14 +1,13 @@
-//! Sets of logical blocks: those that a fault applies to, as listed by the user, and those cured
-//! by writes as requests run.
+//! Sets of logical blocks: those that a fault applies to, as listed by the user, and those cured by writes at run time.
 //!
-//! The rule: looking up a block takes no lock, and a block is counted as cured once, however many threads write it.
+//! The rule: looking up a block takes no lock, and a block counts as cured once, however many threads write it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Maximum ranges in a list.
+/// Maximum number of ranges in a list.
 const RANGES_MAX: usize = 1024;
 
 /// A list of blocks, such as `5+9+100-199`: one or more ranges in ascending order, neither overlapping nor adjacent.
@@ -40,7 +39,7 @@ impl BlockRanges {
         Some(BlockRanges(merged))
     }
 
-    /// The first listed block from `first` to `last`, both included.
+    /// The first listed block from `first` to `last`, inclusive.
     pub fn first_in(&self, first: u64, last: u64) -> Option<u64> {
         let index = self.0.partition_point(|range| *range.end() < first);
         let range = self.0.get(index)?;
@@ -64,7 +63,7 @@ impl fmt::Display for BlockRanges {
 /// Blocks per chunk: 4 KiB of bits.
 const CHUNK_BLOCKS: u64 = 32 << 10;
 
-/// A set to which threads add blocks: one bit per block, in chunks that are allocated on first use.
+/// A set that threads add blocks to: one bit per block, in chunks allocated on first use.
 pub(super) struct BlockSet {
     chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_read_in_any_order_and_written_in_theirs() {
+    fn lists_are_parsed_in_any_order_and_printed_in_ascending_order() {
         let check = |text: &str, expected: &str| {
             assert_eq!(BlockRanges::parse(text).unwrap().to_string(), expected)
         };

@@ -1,4 +1,4 @@
-//! Names of errnos, as users write them.
+//! Errno names, as users write them.
 
 /// The errnos that storage is known to return.
 const NAMES: &[(&str, i32)] = &[
@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Option<i32> {
     })
 }
 
-/// An errno's name, or its number if it has none here.
+/// The name of an errno, or its number if it isn't listed here.
 pub(super) fn name(number: i32) -> String {
     let named = NAMES.iter().find(|(_, known)| *known == number);
     named.map_or_else(|| number.to_string(), |(name, _)| name.to_string())
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers() {
+    fn errnos_are_parsed_by_name_and_number() {
         assert!(
             NAMES
                 .iter()

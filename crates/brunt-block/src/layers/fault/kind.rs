@@ -1,4 +1,4 @@
-//! The effects of faults, and their syntax. [`super::spec`] adds which requests a fault applies to.
+//! The effects of faults, and their syntax. [`super::spec`] adds the selection of requests.
 
 use std::time::Duration;
 
@@ -19,62 +19,62 @@ const FACTOR_MAX: f64 = 1e6;
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FaultEffect {
-    /// Unrecovered read or write error. Nothing is done.
+    /// Unrecovered read or write error. The request is not executed.
     MediumError,
-    /// Internal failure of the device. Nothing is done.
+    /// Internal failure of the device. The request is not executed.
     HardwareError,
     /// Recovered error: the request succeeds and its data is valid.
     RecoveredError,
-    /// Aborted command: the data was not transferred completely. Nothing is done.
+    /// Aborted command: the data was not transferred completely. The request is not executed.
     AbortedCommand,
-    /// Busy. Nothing is done.
+    /// Busy. The request is not executed.
     Busy,
-    /// Another initiator's reservation conflicts. Nothing is done.
+    /// Another initiator's reservation conflicts. The request is not executed.
     ReservationConflict,
-    /// Not ready. Nothing is done.
+    /// Not ready. The request is not executed.
     NotReady,
-    /// Unit attention, as after a reset, on the first request of each open device (of each session, at a
-    /// target). Nothing is done.
+    /// Unit attention, as after a reset, on the first request of each open device (of each session, at a target). The
+    /// request is not executed.
     UnitAttention,
-    /// The queue is full. Nothing is done.
+    /// The queue is full. The request is not executed.
     TaskSetFull,
-    /// This sense key, additional sense code and qualifier. Nothing is done, unless the key is
-    /// that of a recovered error.
+    /// This sense key, additional sense code and qualifier. The request is not executed, unless the key is that of a
+    /// recovered error.
     Sense([u8; 3]),
-    /// This errno. Nothing is done.
+    /// This errno. The request is not executed.
     Errno(i32),
-    /// The request reaches the device with this delay.
+    /// The request reaches the device after this delay.
     Slow(Duration),
     /// The request takes this many times as long.
     SlowBy(f64),
-    /// The request hangs. It reaches the device when the fault is removed, unless it was cancelled before.
+    /// The request hangs. It reaches the device when the fault is removed, unless it was cancelled by then.
     Hang,
-    /// A write is acknowledged but never done.
+    /// A write is acknowledged but never executed.
     Drop,
-    /// Only the first blocks of a write are written, but all of it is acknowledged. Writes of at most this
-    /// many blocks are not affected.
+    /// Only the first blocks of a write are written, but all of it is acknowledged. Writes of at most this many blocks
+    /// are not affected.
     Torn {
         /// Number of blocks written.
         blocks: u32,
     },
     /// One random bit is flipped: in the data that a read returns, or in the data that a write stores.
     Corrupt,
-    /// A write is acknowledged but lands in another place: `blocks` blocks further on, wrapping around at the end, or
-    /// at a random place. The intended place keeps its old data.
+    /// A write is acknowledged but lands elsewhere: `blocks` blocks further on, wrapping around at the end, or at a
+    /// random location. The intended location keeps its old data.
     Misdirect {
         /// Distance in blocks; `None`: random.
         blocks: Option<u64>,
     },
     /// Reads that touch a bad block fail with medium errors until the block is written (like dm-dust).
     BadBlocks {
-        /// Percentage of bad blocks, chosen by the seed; among those that `lba` lists, if given.
+        /// Percentage of bad blocks, chosen by the seed, among the blocks listed by `lba` if given.
         percent: f64,
     },
     /// Alternately up and down, starting with the first request (like dm-flakey).
     Flaky {
         /// How long requests are served.
         up: Duration,
-        /// How long they are not.
+        /// How long they are not served.
         down: Duration,
         /// While down, writes are acknowledged and lost, and reads are served; otherwise all requests fail with EIO.
         drops_writes: bool,
@@ -169,7 +169,7 @@ fn sense(text: &str) -> Option<[u8; 3]> {
 }
 
 impl FaultEffect {
-    /// Whether the effect itself skips some of the requests that the fault applies to.
+    /// Whether the effect itself exempts some of the requests that the fault applies to.
     pub(super) fn leaves_some_alone(self) -> bool {
         matches!(
             self,

@@ -1,9 +1,9 @@
 //! `fault=…`: injects faults requested by a URL, a fault schedule or a control channel ([`spec`] defines the syntax,
-//! [`switch`] the controls). Works anywhere in a stack: below `delay` an error takes as long as a request, above it no
-//! time; below `retry` the controller tries to recover from it.
+//! [`switch`] the controls). Works anywhere in a stack: below `delay`, an error takes as long as a request; above it,
+//! an error takes no time; below `retry`, the controller tries to recover from it.
 //!
-//! The rule: while no fault is armed, requests pass at the cost of reading one number per batch; a batch that no
-//! fault affects is scanned and passes unchanged. Affected requests are identified by their tags, so the tags of
+//! The rule: while no fault is armed, requests pass at the cost of reading one number per batch; a batch that no fault
+//! affects is scanned and passed on unchanged. Affected requests are identified by their tags, so the tags of
 //! outstanding requests must be unique.
 
 pub mod blocks;
@@ -34,7 +34,7 @@ use crate::{
     Request, Ring,
 };
 
-/// Maximum time until a hanging request is released after its fault is removed.
+/// Maximum delay until a hanging request is released after its fault has been removed.
 const HANG_LOOK: Duration = Duration::from_millis(5);
 
 /// The table entry.
@@ -76,7 +76,7 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError>
     Ok(FaultBackend::new(inner, switch, Clock::Monotonic))
 }
 
-/// A backend whose requests are subject to the armed faults.
+/// A backend with faults applied to its requests.
 pub struct FaultBackend {
     inner: Arc<dyn Backend>,
     info: DeviceInfo,
@@ -155,11 +155,11 @@ impl Backend for FaultBackend {
     }
 }
 
-/// An armed fault and its state in this device.
+/// An armed fault and its per-device state.
 struct Active {
     armed: Arc<Armed>,
     random: Random,
-    /// This device has reported its unit attention.
+    /// This device has already reported its unit attention.
     told: bool,
 }
 
@@ -201,13 +201,13 @@ impl Active {
     }
 }
 
-/// Number of places where a request of this length fits on the device; `None` if only its own does.
+/// Number of locations on the device where a request of this length fits; `None` if its own is the only one.
 fn places(request: &Request, info: &DeviceInfo) -> Option<u64> {
     let all = info.size_bytes.checked_sub(request.len)? / u64::from(info.block_bytes) + 1;
     (all > 1).then_some(all)
 }
 
-/// A request held back before it goes down.
+/// A request held back before it is passed on.
 struct Held {
     request: Request,
     until: Until,
@@ -230,7 +230,7 @@ enum Effect {
     Report(DeviceError),
     /// Delay the completion until the request took `factor` times as long.
     Stretch { start: Nanos, factor: f64 },
-    /// If the request succeeded, mark the bad blocks from `first` to `last` as good.
+    /// If the request succeeded, mark bad blocks from `first` to `last` as good.
     Cure {
         armed: Arc<Armed>,
         first: u64,
@@ -244,7 +244,7 @@ struct FaultDevice {
     inner: Box<dyn Device>,
     info: DeviceInfo,
     switch: Arc<FaultSwitch>,
-    /// This device's number among those of its backend.
+    /// This device's number among the devices of its backend.
     part: u64,
     clock: Clock,
     depth: usize,
@@ -270,7 +270,7 @@ impl Device for FaultDevice {
         if self.active.is_empty() && self.kept() == 0 {
             return self.inner.submit(batch);
         }
-        // A batch without hits goes down unchanged; otherwise the requests before the hit go first.
+        // A batch without hits is passed on unchanged; otherwise, the requests before the hit go first.
         let room = self.depth.saturating_sub(self.outstanding() as usize);
         let few = batch.len() <= room;
         let mut missed = 0;
@@ -459,7 +459,7 @@ impl FaultDevice {
         self.below.push_back(request);
     }
 
-    /// Releases requests whose time has come, then submits them.
+    /// Releases requests that are due, then submits them.
     fn pass_down(&mut self) {
         if !self.held.is_empty() {
             let now = self.clock.now();
@@ -506,7 +506,7 @@ impl FaultDevice {
                 Effect::Cure { .. } => {}
                 Effect::Stretch { start, factor } => {
                     let took = self.clock.now().since(start);
-                    // A float that is too large saturates at the largest time.
+                    // Casting an excessive float saturates at the maximum time.
                     let due = start
                         .0
                         .saturating_add((took.as_nanos() as f64 * factor) as u64);

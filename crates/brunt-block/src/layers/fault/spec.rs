@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! medium-error                              every request fails
-//! aborted-command,p=0.5,seed=7              every other one, by a seeded coin
+//! aborted-command,p=0.5,seed=7              half of the requests, by a seeded random choice
 //! medium-error,op=read,lba=1000-1999+5000   reads that touch these blocks
 //! hardware-error,every=100,times=3          the 100th, the 200th and the 300th request
-//! sense:3/11/01    errno:ENOSPC             the answer of your choice
+//! sense:3/11/01    errno:ENOSPC             an error of your choice
 //! slow:10ms    slow:x3    hang              late, three times as late, never
 //! drop    torn:1    corrupt,op=read         acknowledged and lost, cut off, a bit flipped
-//! misdirect,p=0.01                          written to another place than meant
+//! misdirect,p=0.01                          written to the wrong location
 //! bad-blocks:1%,seed=3                      unreadable until they are written
-//! flaky:5s/2s    flaky:5s/2s/drop           up for 5 s, down for 2 s, again and again
+//! flaky:5s/2s    flaky:5s/2s/drop           up for 5 s, down for 2 s, repeatedly
 //! ```
 
 use brunt_core::Nanos;
@@ -58,8 +58,8 @@ pub struct DeviceFault {
     pub kind: FaultEffect,
     /// Probability of a hit for each request that the fault applies to, drawn with the seed.
     pub probability: f64,
-    /// Which operations. `torn` and `misdirect` affect only writes, `drop` also unmapping and zeroing,
-    /// `corrupt` reads and writes.
+    /// The operations affected. `torn` and `misdirect` affect only writes, `drop` also unmapping and zeroing, `corrupt`
+    /// reads and writes.
     pub ops: Ops,
     /// Only requests that touch one of these logical blocks. A flush of the whole device touches all.
     pub blocks: Option<BlockRanges>,
@@ -67,12 +67,12 @@ pub struct DeviceFault {
     pub every: u64,
     /// Maximum number of hits, counted over all threads.
     pub times: Option<u64>,
-    /// Seed of the probability and of the flipped bit. Each open device has its own sequence.
+    /// Seed for the probability and the flipped bit. Each open device has its own sequence.
     pub seed: u64,
 }
 
 impl DeviceFault {
-    /// A fault that hits every request it can hit.
+    /// A fault that hits every request that it can apply to.
     pub fn of(kind: FaultEffect) -> DeviceFault {
         DeviceFault {
             kind,
@@ -88,7 +88,7 @@ impl DeviceFault {
     /// Parses one fault.
     ///
     /// # Errors
-    /// The text is not a valid fault; the error says what would be.
+    /// The text is not a valid fault; the error states the valid forms.
     pub fn parse(text: &str) -> Result<DeviceFault, OpenError> {
         let wrong = |wanted: &str| bad_value("fault", text, wanted);
         let mut words = text.trim().split(',');
@@ -154,11 +154,11 @@ impl DeviceFault {
         Ok(fault)
     }
 
-    /// Whether this fault hits every request that `other` could hit. Compares operations only: a fault limited to
-    /// certain blocks never does.
+    /// Whether this fault hits every request that `other` could hit. Compares operations only: the result is false for
+    /// faults limited to certain blocks.
     pub fn leaves_nothing_to(&self, other: &DeviceFault) -> bool {
         let certain = self.probability >= 1.0 && self.every == 1 && self.times.is_none();
-        // Some effects skip requests; `torn`, for example, skips short writes.
+        // Some effects exempt requests; `torn`, for example, exempts short writes.
         let whole = self.blocks.is_none() && !self.kind.leaves_some_alone();
         certain && whole && other.ops.0 & !self.ops.0 == 0
     }
@@ -281,7 +281,7 @@ impl DeviceFault {
     }
 }
 
-/// The kind of refusal that a sense key stands for (SPC-4, table 54).
+/// The kind of refusal for a sense key (SPC-4, table 54).
 fn kind_of(key: u8) -> RefusalKind {
     match key {
         0x1 => RefusalKind::Recovered,
@@ -297,7 +297,7 @@ fn kind_of(key: u8) -> RefusalKind {
     }
 }
 
-/// The first and the last block that a request touches; its length must not be zero.
+/// The first and last block that a request touches; its length must not be zero.
 pub(super) fn touched(request: &Request, block_bytes: u32) -> (u64, u64) {
     let block = u64::from(block_bytes);
     (
@@ -339,9 +339,9 @@ impl std::fmt::Display for DeviceFault {
 mod tests {
     use super::*;
 
-    /// A fault written as text parses back to the same fault.
+    /// A fault formatted as text parses back to the same fault.
     #[test]
-    fn words_and_back() {
+    fn formatted_faults_parse_back() {
         for text in [
             "medium-error",
             "aborted-command,p=0.5,seed=7",
@@ -382,7 +382,6 @@ mod tests {
         );
     }
 
-    /// Invalid values are rejected.
     #[test]
     fn invalid_values_are_rejected() {
         for text in [

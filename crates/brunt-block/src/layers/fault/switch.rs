@@ -1,5 +1,5 @@
-//! Arms and disarms the faults of a layer while requests run, and counts their effects. Shared by the layer's
-//! devices (one per thread) and the fault schedule.
+//! Arms and disarms a layer's faults while requests run, and counts their effects. Shared by the layer's devices (one
+//! per thread) and the fault schedule.
 //!
 //! The rule: a device reads one number per batch and takes the lock only if the number changed.
 
@@ -30,11 +30,11 @@ pub struct Armed {
     pub(super) seen: AtomicU64,
     /// Requests that the fault hit.
     pub(super) injected: AtomicU64,
-    /// Bad blocks that were written.
+    /// Number of bad blocks that were written.
     cured: AtomicU64,
     /// The blocks that were written.
     written: OnceLock<BlockSet>,
-    /// When a device first checked for it.
+    /// When a device first checked for this fault.
     since: OnceLock<Nanos>,
 }
 
@@ -84,7 +84,7 @@ impl Armed {
         if !matches!(self.fault.kind, FaultEffect::BadBlocks { .. }) || request.op != Op::Read {
             return self.fault.error(request, info.block_bytes);
         }
-        // If another thread has cured the block in the meantime, this request fails all the same.
+        // This request fails even if another thread has cured the block in the meantime.
         let block = self.first_bad(request, info);
         let said = block.map_or(Said::Nothing, Said::Block);
         Some(DeviceError::Refused {
@@ -134,7 +134,7 @@ struct Table {
 }
 
 impl FaultSwitch {
-    /// Creates a switch with nothing armed. Its name distinguishes it from others of the same device.
+    /// Creates a switch with no faults armed. Its name distinguishes it from others on the same device.
     pub fn new(name: &str) -> Arc<FaultSwitch> {
         Arc::new(FaultSwitch {
             name: name.to_string(),
@@ -148,7 +148,7 @@ impl FaultSwitch {
         &self.name
     }
 
-    /// Arms a fault, which hits requests from now on; `None` if [`ARMED_MAX`] are armed.
+    /// Arms a fault, which applies to requests from now on; `None` if [`ARMED_MAX`] faults are armed.
     pub fn arm(&self, fault: DeviceFault) -> Option<Arc<Armed>> {
         let mut table = self.lock();
         if table.armed.len() >= ARMED_MAX {
@@ -185,7 +185,7 @@ impl FaultSwitch {
         true
     }
 
-    /// Disarms all faults; returns how many there were.
+    /// Disarms all faults; returns their number.
     pub fn clear(&self) -> usize {
         let mut table = self.lock();
         let gone = std::mem::take(&mut table.armed);
@@ -195,7 +195,7 @@ impl FaultSwitch {
         gone.len()
     }
 
-    /// The armed faults, oldest first: of two faults that apply to a request, the older one hits it.
+    /// The armed faults, oldest first: if two faults apply to a request, the older one hits it.
     pub fn armed(&self) -> Vec<Arc<Armed>> {
         self.lock().armed.clone()
     }

@@ -75,9 +75,9 @@ impl Bench {
     }
 }
 
-/// An error has its kind, names the block if it knows one, and leaves the medium unchanged.
+/// An error has the right kind, names the block if it knows the block, and leaves the medium unchanged.
 #[test]
-fn errors_say_kind_and_place() {
+fn errors_have_their_kind_and_location() {
     let check = |fault: &str, op: Op, kind: RefusalKind, said: Said| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
@@ -135,9 +135,8 @@ fn errors_say_kind_and_place() {
     );
 }
 
-/// A recovered error is reported, and the request is done.
 #[test]
-fn recovered_is_done() {
+fn a_recovered_error_is_reported_and_its_request_executed() {
     let mut bench = Bench::new(&["recovered-error"]);
     let write = bench.one(Op::Write, 0, 8, 0x33);
     assert!(write.result.unwrap_err().is_recovered());
@@ -146,9 +145,8 @@ fn recovered_is_done() {
     assert!(read.buf.iter().all(|byte| *byte == 0x33));
 }
 
-/// Hits follow the conditions: by place, by operation, by count.
 #[test]
-fn hits_follow_place_operation_and_count() {
+fn hits_follow_location_operation_and_count() {
     let check = |fault: &str, op: Op, lba: u64, blocks: u64, hit: bool| {
         let result = Bench::new(&[fault]).one(op, lba, blocks, 0).result;
         assert_eq!(result.is_err(), hit, "{fault}: {op:?} of {blocks} at {lba}");
@@ -164,7 +162,7 @@ fn hits_follow_place_operation_and_count() {
     check("busy,p=0", Op::Read, 0, 1, false);
     assert_eq!(Bench::new(&["busy,every=30,times=2"]).failures(), [29, 59]);
     assert_eq!(Bench::new(&["busy,times=3"]).failures(), [0, 1, 2]);
-    // The older fault first, then the other for the remaining requests.
+    // The older fault applies first, then the other one to the remaining requests.
     assert_eq!(
         Bench::new(&["busy,times=1", "medium-error,times=1"]).failures(),
         [0, 1]
@@ -191,7 +189,7 @@ fn slow_requests_take_the_specified_time() {
     bench.one(Op::Read, 0, 1, 0).result.unwrap();
     assert_eq!(bench.clock.now(), Nanos(10_000_000));
     bench.switch.arm(DeviceFault::parse("slow:x3").unwrap());
-    // The lower device takes no time on this clock, so only the time that passes meanwhile is stretched.
+    // The lower device takes no time on this clock, so only the time that passes in between is stretched.
     bench.submit(1, Op::Read, 0, 1, 0);
     bench.clock.advance(Duration::from_millis(2));
     assert!(bench.poll().is_empty());
@@ -200,9 +198,9 @@ fn slow_requests_take_the_specified_time() {
     assert_eq!((bench.poll().len(), bench.device.outstanding()), (1, 0));
 }
 
-/// A hanging request stays until its fault is removed and is then done; if cancelled, it is aborted.
+/// A hanging request stays until its fault is removed and is then executed; if cancelled, it is aborted.
 #[test]
-fn hang_and_release() {
+fn a_hanging_request_waits_until_its_fault_is_removed() {
     let mut bench = Bench::new(&["hang,op=write"]);
     bench.submit(1, Op::Write, 0, 8, 0x44);
     bench.submit(2, Op::Write, 8, 8, 0x55);
@@ -238,7 +236,7 @@ fn hang_and_release() {
     assert!(read.buf[4096..].iter().all(|byte| *byte == 0));
 }
 
-/// Silent faults: the request is acknowledged but not done, partly done, or done wrongly; the caller's
+/// Silent faults: the request is acknowledged but not executed, partly executed, or executed wrongly; the caller's
 /// buffer is returned unchanged.
 #[test]
 fn silent_faults_acknowledge_what_was_not_done() {
@@ -278,9 +276,9 @@ fn silent_faults_acknowledge_what_was_not_done() {
     assert_eq!(wrong_bits(&bench.one(Op::Read, 0, 8, 0).buf), 0);
 }
 
-/// Errors with which a controller reports that it is busy, has no medium, or has a condition to report.
+/// Errors that a controller reports when it is busy, has no medium, or has a condition to report.
 #[test]
-fn answers_of_a_users_choice() {
+fn errors_of_a_users_choice_are_returned() {
     let check = |fault: &str, expected: DeviceError| {
         let mut bench = Bench::new(&[fault]);
         assert_eq!(
@@ -326,7 +324,7 @@ fn answers_of_a_users_choice() {
             said: said([9, 0x80, 0]),
         },
     );
-    // The request of a recovered error is done, however the error is written.
+    // The request of a recovered error is executed, regardless of the syntax of the error.
     let mut bench = Bench::new(&["sense:1/17/06"]);
     assert!(
         bench
@@ -360,7 +358,7 @@ fn a_unit_attention_comes_once() {
     assert_eq!(bench.failures(), [0], "armed again it comes again");
 }
 
-/// A bad block is bad until it is written, and that is counted; unlisted blocks are good.
+/// A bad block is bad until it is written, and the cure is counted; unlisted blocks are good.
 #[test]
 fn writes_cure_bad_blocks() {
     let mut bench = Bench::new(&["bad-blocks,lba=4+10-11"]);
@@ -387,9 +385,9 @@ fn writes_cure_bad_blocks() {
     assert_eq!(bench.switch.cured(), 3);
 }
 
-/// A percentage of blocks is bad, the same ones for each seed.
+/// A percentage of blocks is bad, and a seed always selects the same ones.
 #[test]
-fn a_share_of_blocks_is_bad() {
+fn a_seed_determines_which_blocks_are_bad() {
     let bad = |fault: &str| {
         let mut bench = Bench::new(&[fault]);
         (0..2048)
@@ -407,9 +405,9 @@ fn a_share_of_blocks_is_bad() {
     );
 }
 
-/// A flaky device goes up and down by the clock; while down, it fails all requests, or silently loses writes.
+/// A flaky device goes up and down by the clock; while down, it fails all requests or silently loses writes.
 #[test]
-fn flaky_by_the_clock() {
+fn a_flaky_device_goes_up_and_down_by_the_clock() {
     let mut bench = Bench::new(&["flaky:5s/2s"]);
     let mut ups = Vec::new();
     for _ in 0..16 {
@@ -446,7 +444,7 @@ fn flaky_by_the_clock() {
     );
 }
 
-/// A misdirected write lands in one other place, complete, and the intended place keeps its old data.
+/// A misdirected write lands completely in one other location, and the intended location keeps its old data.
 #[test]
 fn misdirected_writes_land_elsewhere() {
     let check = |fault: &str, lands: Option<u64>| {
@@ -475,13 +473,13 @@ fn misdirected_writes_land_elsewhere() {
         check("misdirect,seed=5", None),
         check("misdirect,seed=5", None)
     );
-    // Without another place the write is not affected.
+    // If no other location exists, the write is not affected.
     let mut bench = Bench::new(&["misdirect"]);
     bench.one(Op::Write, 0, 2048, 0x77).result.unwrap();
     assert_eq!(bench.switch.injected(), 0);
 }
 
-/// Bad requests get their usual error, and a device never takes more than its depth.
+/// Invalid requests get their usual error, and a device never takes more than its depth.
 #[test]
 fn a_device_never_takes_more_than_its_depth() {
     let mut bench = Bench::new(&["hang"]);

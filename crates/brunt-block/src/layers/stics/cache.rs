@@ -1,9 +1,9 @@
-//! The cache's contents: which blocks the log holds and where, which of them are in memory, and which have
-//! reached the device. A state machine without I/O; the threads around it write the log ([`super::writer`]) and
-//! destage ([`super::destage`]).
+//! The cache's contents: which blocks the log holds and where, which of them are in memory, and which have reached the
+//! device. A state machine without I/O; the surrounding threads write the log ([`super::writer`]) and destage
+//! ([`super::destage`]).
 //!
 //! Positions in the log only grow. Modulo the log's capacity, a position is an offset in the file; modulo the memory's
-//! size, it is an offset in memory. So memory holds the newest part of the log, and nothing has to be evicted:
+//! size, it is an offset in memory. Memory therefore holds the newest part of the log, and nothing has to be evicted:
 //!
 //! ```text
 //!   oldest      tail             batch        written      head
@@ -22,7 +22,7 @@ use brunt_core::Nanos;
 use super::format::{BLOCK, ENTRIES_MAX, EntryKind, LogEntry, LogPlace, RecordHeader};
 use super::index::Index;
 
-/// A record with data accepts no more entries once it has this many bytes.
+/// A record with data accepts no more entries once it reaches this size.
 const RECORD_BYTES: u64 = 1 << 20;
 
 /// When to destage.
@@ -30,11 +30,11 @@ const RECORD_BYTES: u64 = 1 << 20;
 pub(super) struct Policy {
     /// As soon as there is a backlog.
     pub always: bool,
-    /// After this long without a write.
+    /// After this time without a write.
     pub idle: Duration,
-    /// From this many bytes of log on, whether idle or not …
+    /// From this many bytes of log on, even if not idle …
     pub high_bytes: u64,
-    /// … until no more than this many are left.
+    /// … until at most this many are left.
     pub low_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Due {
     Never,
 }
 
-/// There is no room for a write until more is destaged or written to the log's file.
+/// A write has no room until more is destaged or written to the log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoRoom;
 
@@ -57,13 +57,13 @@ pub(super) enum Source {
     Far,
     /// The range is zeros.
     Zeroes,
-    /// In memory, from this position on.
+    /// In memory, starting at this position.
     Memory(u64),
-    /// In the log's file, from this position on.
+    /// In the log file, starting at this position.
     Log(u64),
 }
 
-/// A part of an entry that still has to reach the device.
+/// A part of an entry that has yet to reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub offset: u64,
@@ -85,7 +85,7 @@ struct Record {
     end: u64,
     first_entry: u64,
     entries: usize,
-    /// Whether it accepts more entries.
+    /// Whether the record accepts more entries.
     open: bool,
     since: Nanos,
 }
@@ -93,7 +93,7 @@ struct Record {
 /// A record to be written to the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// Its header, without the data's checksum.
+    /// Its header, without the data checksum.
     pub header: RecordHeader,
     /// Position of its end.
     pub end: u64,
@@ -116,7 +116,7 @@ pub(super) struct Cache {
     epoch: u64,
     policy: Policy,
     draining: bool,
-    /// A write found the log full: destage regardless of marks and idleness.
+    /// A write found the log full: destage regardless of thresholds and idleness.
     room_wanted: bool,
     last_write: Nanos,
     dirty_bytes: u64,
@@ -124,7 +124,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Creates an empty cache whose next record is `head`.
+    /// Creates an empty cache whose next record is at `head`.
     pub(super) fn new(
         memory_bytes: u64,
         capacity: u64,
@@ -155,7 +155,7 @@ impl Cache {
         }
     }
 
-    /// Adds a record found in the log when it was opened. Call this in record order, before any write.
+    /// Adds a record found in the log on opening. Must be called in record order, before any write.
     pub(super) fn replay(&mut self, header: &RecordHeader, now: Nanos) {
         assert!(
             header.place == self.head && self.written == self.head,
@@ -174,7 +174,8 @@ impl Cache {
         self.written = self.head;
     }
 
-    /// Adds a write and returns its record's number. `data` must have the length that `entry` says, if it has data.
+    /// Adds a write and returns its record's number. `data`, if the entry has data, must have the length that `entry`
+    /// specifies.
     pub(super) fn append(
         &mut self,
         entry: LogEntry,
@@ -268,7 +269,7 @@ impl Cache {
         record.end = self.head.at.next_multiple_of(BLOCK);
     }
 
-    /// Closes the last record to more entries.
+    /// Closes the last record to further entries.
     fn seal(&mut self) {
         if let Some(last) = self.records.back_mut()
             && last.open
@@ -278,7 +279,7 @@ impl Cache {
         }
     }
 
-    /// Drops the records whose space is needed to write up to `end`.
+    /// Drops the records whose space is needed for writing up to `end`.
     fn drop_overwritten(&mut self, end: u64) {
         let oldest = end.saturating_sub(self.capacity);
         while let Some(record) = self.records.front()
@@ -318,13 +319,13 @@ impl Cache {
         out[first..].copy_from_slice(&self.memory[..left]);
     }
 
-    /// Whether a position, and everything after it in its record, is in memory.
+    /// Whether a position, and everything after it in the same record, is in memory.
     pub(super) fn is_in_memory(&self, at: u64) -> bool {
         at >= self.memory_begin
             && at + self.memory.len() as u64 >= self.head.at.next_multiple_of(BLOCK)
     }
 
-    /// Whether the file still holds the data of this position.
+    /// Whether the file still holds the data at this position.
     pub(super) fn is_in_log(&self, at: u64) -> bool {
         at + self.capacity >= self.head.at.next_multiple_of(BLOCK)
     }
@@ -357,7 +358,7 @@ impl Cache {
             .filter(|index| *index < self.records.len())
     }
 
-    /// The next record for the file; it accepts no more entries.
+    /// The next record to write to the file; it is closed to further entries.
     pub(super) fn next_job(&mut self) -> Option<Job> {
         let index = self.record(self.written.sequence)?;
         if index + 1 == self.records.len() {
@@ -382,7 +383,7 @@ impl Cache {
         })
     }
 
-    /// Copies a job's data, which stays in memory until it is in the file.
+    /// Copies a job's data, which stays in memory until it has been written to the file.
     pub(super) fn copy_data(&self, job: &Job, out: &mut [u8]) {
         self.get(job.header.place.at + BLOCK, out);
     }
@@ -417,8 +418,9 @@ impl Cache {
         }
     }
 
-    /// Collects the next batch to destage: the still valid parts of the oldest records, about `bytes` in all. Returns
-    /// the batch's end, or `None` if no record is ready. With `unwritten`, includes records that are not in the file.
+    /// Collects the next batch to destage: the parts of the oldest records that are still valid, about `bytes` in
+    /// total. Returns the batch's end, or `None` if no record is ready. With `unwritten`, includes records that are not
+    /// in the file.
     pub(super) fn batch(
         &mut self,
         bytes: u64,
@@ -486,7 +488,7 @@ impl Cache {
         }
     }
 
-    /// Frees the log space before `end`, after the superblock says that everything there has reached the device.
+    /// Frees the log space before `end`, after the superblock records that everything there has reached the device.
     pub(super) fn release(&mut self, end: LogPlace) {
         assert!(
             self.tail.at <= end.at && end.at <= self.head.at,
@@ -495,7 +497,7 @@ impl Cache {
         self.tail = end;
     }
 
-    /// Empties the cache: the log is retired, and all of it has reached the device.
+    /// Empties the cache after the log was retired and all of its content has reached the device.
     pub(super) fn clear(&mut self) {
         assert_eq!(self.dirty_bytes, 0, "what is dirty is not forgotten");
         self.seal();
@@ -529,7 +531,7 @@ impl Cache {
         self.head.at.next_multiple_of(BLOCK) - self.tail.at
     }
 
-    /// Bytes that differ from the device's. Zeroed and unmapped blocks don't count.
+    /// Bytes that differ from the device's content. Zeroed and unmapped blocks don't count.
     pub(super) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes
     }
@@ -566,7 +568,7 @@ mod tests {
     };
     const SECTOR: u64 = 512;
 
-    /// A log file and a device as plain bytes, driven step by step.
+    /// A log file and a device as plain byte arrays, driven step by step.
     struct Model {
         cache: Cache,
         log: Vec<u8>,
@@ -657,7 +659,7 @@ mod tests {
                 self.device[piece.offset as usize..(piece.offset + piece.len) as usize]
                     .copy_from_slice(&data);
             }
-            // Sometimes a write happens in between.
+            // Sometimes a write occurs in between.
             if self.random.chance(0.3) {
                 self.write();
             }
@@ -698,10 +700,10 @@ mod tests {
         }
     }
 
-    /// In any order of writes, log writes and destages, a read returns the latest write, and after destaging
-    /// everything the device matches.
+    /// For any order of writes, log writes and destages, a read returns the latest write, and the device matches after
+    /// everything is destaged.
     #[test]
-    fn a_plain_copy_says_the_same() {
+    fn the_cache_matches_a_plain_copy() {
         for seed in 0..60 {
             let mut model = Model::new(seed);
             for _ in 0..150 {
@@ -762,9 +764,9 @@ mod tests {
         assert_eq!(write(&mut cache, 18), Ok(2));
     }
 
-    /// Destaging starts after a time without writes, or at the high mark, and then continues to the low mark.
+    /// Destaging starts after a time without writes, or at the high threshold, and then continues to the low one.
     #[test]
-    fn marks_and_idleness() {
+    fn destaging_starts_when_idle_or_at_the_high_threshold() {
         let policy = Policy {
             always: false,
             idle: Duration::from_secs(1),

@@ -1,8 +1,8 @@
-//! The thread that destages the log to the device: batches of the oldest records, without data overwritten since, and
+//! The thread that destages the log to the device: batches of the oldest records, omitting data overwritten since, with
 //! adjacent pieces merged into one request. A failed batch is retried until it succeeds.
 //!
-//! The rule: log space is freed only when its record has reached the device, then the device has flushed its cache if
-//! it has one, and then the log's superblock says so, in this order.
+//! The rule: log space is freed only after its record has reached the device, the device has then flushed its volatile
+//! cache (if any), and the log's superblock has then been updated, in this order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,22 +19,22 @@ use crate::{Backend, Device, DeviceError, Op, OpenError, RefusalKind, Request, R
 
 /// How often a thread waiting for the device checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// Initial and maximum pause between tries.
+/// Initial and maximum pause between attempts.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Maximum length of a request without data.
 const ZEROES_BYTES_MAX: u64 = 1 << 30;
 
-/// Options for batches.
+/// Batch options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BatchOptions {
-    /// Approximate bytes of log per batch.
+    /// Approximate number of log bytes per batch.
     pub bytes: u64,
     /// Concurrent requests.
     pub depth: u32,
     /// Maximum length of a merged request.
     pub merge_bytes: u64,
-    /// Order by offset instead of log order.
+    /// Sort by offset instead of log order.
     pub by_offset: bool,
     /// Flush the device even if it has no volatile cache.
     pub flush: bool,
@@ -60,7 +60,7 @@ enum DestageError {
 }
 
 struct Far {
-    // Dropped before its ring.
+    // Must be dropped before its ring.
     device: Box<dyn Device>,
     ring: Ring,
 }
@@ -74,7 +74,7 @@ pub(super) struct Destager {
     pieces: Vec<Piece>,
     /// The next piece, and how much of it has already been sent.
     cursor: (usize, u64),
-    /// Requests sent and not yet completed, by tag.
+    /// Requests sent but not yet completed, by tag.
     sent: Vec<Option<(Op, u64, u64)>>,
     /// The device doesn't support zeroing.
     zeroes_are_written: bool,
@@ -162,7 +162,7 @@ impl Destager {
                     .batch(self.options.bytes, failing, &mut self.pieces)
                 {
                     Some(end) => return Some(end),
-                    // The writer notifies this thread when there is one.
+                    // The writer notifies this thread when a batch is available.
                     None => Duration::MAX,
                 },
                 Due::At(at) => at.since(now),
@@ -187,7 +187,7 @@ impl Destager {
         let outcome = self.shared.log.retire(head);
         let mut state = self.shared.lock();
         match outcome {
-            // Nothing is added meanwhile: writes wait.
+            // Nothing is added in the meantime: writes wait.
             Ok(()) => {
                 state.cache.clear();
                 state.mode = Mode::Bypass;

@@ -1,5 +1,5 @@
 //! A per-thread handle to a cached device: adds writes to the cache, serves reads from memory, the log or the lower
-//! device, in parts if necessary, and completes writes once the log's writer has made them as durable as they need.
+//! device, in parts if necessary, and completes writes once the log writer has made them as durable as required.
 //!
 //! The rule: a write is acknowledged only when it is in the log or on the device. A part read from the log is valid
 //! only if its log space was not reused in the meantime.
@@ -19,7 +19,7 @@ use crate::{
     Bell, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
 };
 
-/// What a write or a flush has to wait for.
+/// What a write or flush has to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Written,
@@ -27,7 +27,7 @@ enum Need {
     Far,
 }
 
-/// A request that was taken.
+/// A request taken from the caller.
 struct Slot {
     tag: u64,
     op: Op,
@@ -48,7 +48,7 @@ struct Part {
     /// Offset on the device.
     offset: u64,
     len: u64,
-    /// Its position in the log, if it is read from there.
+    /// Its position in the log, if it is read from the log.
     log_at: Option<u64>,
     /// It uses the request's own buffer.
     whole: bool,
@@ -56,7 +56,7 @@ struct Part {
 
 /// A thread's device; see the module.
 pub(super) struct CachedDevice {
-    // Devices are dropped before their ring.
+    // Devices must be dropped before their ring.
     inner: Box<dyn Device>,
     log: Box<dyn Device>,
     bell: Bell,
@@ -71,7 +71,8 @@ pub(super) struct CachedDevice {
     free_parts: Vec<u32>,
     to_inner: VecDeque<Request>,
     to_log: VecDeque<Request>,
-    /// Writes and flushes waiting for the log: slot, the record number that must be passed, and how durably.
+    /// Writes and flushes waiting for the log: slot, the record number that must be passed, and the required
+    /// durability.
     pending: Vec<(u32, u64, Need)>,
     /// Writes that found no room, in order.
     stalled: VecDeque<u32>,
@@ -193,7 +194,7 @@ impl CachedDevice {
         }
     }
 
-    /// Sends a write where the mode directs it; returns whether there was room.
+    /// Sends a write where the mode directs it; returns whether it found room.
     fn write(&mut self, slot: u32, state: &mut State) -> bool {
         let Slot {
             op,
@@ -224,7 +225,7 @@ impl CachedDevice {
         let entry = LogEntry { offset, len, kind };
         let data = &buf[..entry.data_bytes() as usize];
         let Ok(sequence) = state.cache.append(entry, data, self.shared.clock.now()) else {
-            // Data that is only in memory is written to the file first, then to the device.
+            // Data that exists only in memory is written to the file first, then to the device.
             self.shared.destage_work.notify_one();
             return false;
         };
@@ -247,7 +248,7 @@ impl CachedDevice {
         state.wait(self.client);
     }
 
-    /// Fills a range of a read, or requests it.
+    /// Fills a range of a read, or sends a request for it.
     fn read(&mut self, slot: u32, offset: u64, len: u64, state: &mut State) {
         let CachedDevice {
             slots,
@@ -347,7 +348,7 @@ impl CachedDevice {
         });
     }
 
-    /// Handles a completed part.
+    /// Handles the completion of a part.
     fn arrived(&mut self, mut one: Completion) {
         let part = self.parts[one.tag as usize];
         self.free_parts.push(one.tag as u32);
@@ -357,7 +358,7 @@ impl CachedDevice {
             let shared = Arc::clone(&self.shared);
             let mut state = shared.lock();
             if !state.cache.is_in_log(at) {
-                // Its log space was reused: the data has reached the device or was overwritten since.
+                // Its log space was reused: the data has reached the device or has been overwritten since.
                 self.read(part.slot, part.offset, part.len, &mut state);
                 one.buf = Buf::empty();
             }
@@ -382,7 +383,7 @@ impl CachedDevice {
         }
     }
 
-    /// Completes writes that are durable enough, and retries those that wait for room.
+    /// Completes writes that are sufficiently durable, and retries those that wait for room.
     fn go_on(&mut self) {
         self.progress = self.shared.progress();
         let shared = Arc::clone(&self.shared);
@@ -438,7 +439,7 @@ fn add_part(parts: &mut Vec<Part>, free: &mut Vec<u32>, part: Part) -> u64 {
             parts[index as usize] = part;
             u64::from(index)
         }
-        // Only reads of data written in many pieces need more parts than there are requests.
+        // Only reads of data written in many pieces need more parts than the number of requests.
         None => {
             parts.push(part);
             parts.len() as u64 - 1
@@ -511,7 +512,7 @@ impl Device for CachedDevice {
             self.go_on();
         }
         self.send();
-        // Re-arm the bell; `progress` shows what it rang for.
+        // Re-arm the bell; `progress` shows what rang it.
         self.bell.take();
         done.append(&mut self.ready);
     }
@@ -522,7 +523,7 @@ impl Device for CachedDevice {
 
     fn deadline(&self) -> Nanos {
         let waits = !self.pending.is_empty() || !self.stalled.is_empty();
-        // Progress between a submit and the wait: either the bell has rung, or this check catches it.
+        // Progress between a submit and the wait: either the bell has rung, or this check catches the change.
         if !self.ready.is_empty() || (waits && self.progress != self.shared.progress()) {
             return Nanos(0);
         }

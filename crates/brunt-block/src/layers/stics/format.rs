@@ -1,27 +1,27 @@
-//! The on-disk format of a log: two superblocks, then records in a circle. Used by [`super::log`]; fuzzed.
+//! The on-disk format of a log: two superblocks, then a ring of records. Used by [`super::log`]; fuzzed.
 //!
 //! ```text
-//! 0      superblock       4 KiB   the newer of the two that is whole counts
+//! 0      superblock       4 KiB   the newer valid one of the two counts
 //! 4096   superblock       4 KiB
-//! 8192   records                  a header of 4 KiB, then what its entries write, filled up to 4 KiB
+//! 8192   records                  a 4 KiB header, then the data of its entries, padded to 4 KiB
 //! ```
 //!
-//! All numbers are little-endian. A block ends with the CRC32C of the rest of it; a header also has the
-//! CRC32C of its data. Record numbers have no gaps, and record positions only grow: a position modulo the
-//! capacity is the record's offset.
+//! All numbers are little-endian. A block ends with the CRC32C of its other bytes; a header also contains the CRC32C of
+//! its data. Record numbers have no gaps, and record positions only grow: a position modulo the capacity is the
+//! record's offset.
 //!
-//! The rule: nothing here is trusted until its checksum is verified, and no length until it is checked
-//! against the log and the device.
+//! The rule: nothing is trusted until its checksum has been verified, and no length until it has been checked against
+//! the log and the device.
 
 /// Alignment of everything in the log, in bytes.
 pub(super) const BLOCK: u64 = 4096;
 /// Start of the records, in bytes.
 pub(super) const DATA_BEGIN: u64 = 2 * BLOCK;
-/// Maximum entries per record.
+/// Maximum number of entries per record.
 pub(super) const ENTRIES_MAX: usize = 160;
 /// The format version that this program reads and writes.
 pub(super) const VERSION: u32 = 1;
-/// Maximum length of a device's name, in bytes.
+/// Maximum length of a device name in bytes.
 pub(super) const IDENTITY_BYTES_MAX: usize = 1024;
 
 const SUPER_MAGIC: [u8; 8] = *b"BRUNTSTI";
@@ -38,7 +38,7 @@ pub(super) type LogBlock = [u8; BLOCK as usize];
 pub(super) struct LogPlace {
     /// Position in bytes; only grows.
     pub at: u64,
-    /// Number of the record at this position, now or in future.
+    /// Number of the record that is, or will be, at this position.
     pub sequence: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Superblock {
     pub generation: u64,
     /// The log's random ID, chosen at its creation.
     pub id: [u8; 16],
-    /// Bytes for records; a multiple of [`BLOCK`].
+    /// Space for records in bytes; a multiple of [`BLOCK`].
     pub capacity: u64,
     /// Size of the log's device.
     pub device_bytes: u64,
@@ -59,7 +59,7 @@ pub(super) struct Superblock {
     pub identity: String,
     /// Number of times the log was opened.
     pub epoch: u64,
-    /// The first record of this epoch; records of earlier epochs from here on are leftovers.
+    /// The first record of this epoch; records of earlier epochs from this one on are leftovers.
     pub epoch_begin: u64,
     /// The oldest record that may not have reached the device.
     pub tail: LogPlace,
@@ -71,10 +71,10 @@ pub enum SuperblockFault {
     /// It is not a log.
     #[error("no log of this program begins here")]
     Foreign,
-    /// It is another version's.
+    /// It has another format version.
     #[error("it has version {0}")]
     Version(u32),
-    /// Its checksum or its content is wrong.
+    /// Its checksum or content is wrong.
     #[error("its superblock is damaged")]
     Damaged,
 }
@@ -101,7 +101,7 @@ pub(super) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Bytes of data that it has in the log.
+    /// Number of data bytes stored in the log.
     pub(super) fn data_bytes(&self) -> u64 {
         if self.kind == EntryKind::Data {
             self.len
@@ -116,18 +116,18 @@ impl LogEntry {
 pub(super) struct RecordHeader {
     pub place: LogPlace,
     pub epoch: u64,
-    /// CRC32C of its data.
+    /// CRC32C of the record's data.
     pub data_crc: u32,
     pub entries: Vec<LogEntry>,
 }
 
 impl RecordHeader {
-    /// Bytes of data after it.
+    /// Number of data bytes after the header.
     pub(super) fn data_bytes(&self) -> u64 {
         self.entries.iter().map(LogEntry::data_bytes).sum()
     }
 
-    /// Bytes of the whole record in the log.
+    /// Size of the whole record in the log, in bytes.
     pub(super) fn record_bytes(&self) -> u64 {
         BLOCK + self.data_bytes().next_multiple_of(BLOCK)
     }
@@ -136,9 +136,9 @@ impl RecordHeader {
 /// Why a block is not a header of this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderFault {
-    /// It is something else, such as old content.
+    /// Something else, such as old content.
     Foreign,
-    /// It starts like a header of this log, but the rest is wrong.
+    /// The beginning matches a header of this log, but the rest is wrong.
     Damaged,
 }
 
@@ -297,7 +297,7 @@ impl RecordHeader {
         block
     }
 
-    /// Parses a header of the log that `log` describes.
+    /// Parses a header of the log described by `log`.
     pub(super) fn parse(block: &LogBlock, log: &Superblock) -> Result<RecordHeader, HeaderFault> {
         let mut from = Reader { block, at: 0 };
         if from.take() != RECORD_MAGIC || from.take() != log.id {
@@ -366,7 +366,7 @@ pub fn fuzz(bytes: &[u8]) {
         epoch_begin: 0,
         tail: LogPlace::default(),
     };
-    // First as is, then with the fields that every block of this log has, to reach the fields after them.
+    // First unchanged, then with the fields common to all blocks of this log, to reach the fields after them.
     let _ = (Superblock::parse(&block), RecordHeader::parse(&block, &log));
     block[..8].copy_from_slice(&SUPER_MAGIC);
     block[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -431,15 +431,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn encoded_blocks_parse_back() {
         assert_eq!(Superblock::parse(&superblock().encode()), Ok(superblock()));
         let block = header().encode(&superblock().id);
         assert_eq!(RecordHeader::parse(&block, &superblock()), Ok(header()));
     }
 
-    /// A change of any byte is detected.
     #[test]
-    fn every_byte_counts() {
+    fn a_change_to_any_byte_is_detected() {
         let block = header().encode(&superblock().id);
         for at in 0..block.len() {
             let mut changed = block;
@@ -455,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_apart() {
+    fn foreign_blocks_are_distinguished_from_damaged_ones() {
         let mut other = superblock().encode();
         other[8] = 9;
         assert_eq!(Superblock::parse(&other), Err(SuperblockFault::Version(9)));
@@ -480,9 +479,8 @@ mod tests {
         );
     }
 
-    /// Arbitrary bytes are either parsed or rejected.
     #[test]
-    fn any_bytes() {
+    fn arbitrary_bytes_are_parsed_or_rejected() {
         let mut random = Random::new(1);
         let mut bytes = vec![0; BLOCK as usize];
         for _ in 0..300 {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// A range of the device that the log holds.
+/// A range of the device that is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     /// Its end, in bytes.
@@ -15,14 +15,14 @@ pub(super) struct Extent {
     pub dirty: bool,
 }
 
-/// Extents by start offset.
+/// Extents, keyed by start offset.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     extents: BTreeMap<u64, Extent>,
 }
 
 impl Index {
-    /// Inserts a dirty entry; `removed` gets the length of each piece that it replaces.
+    /// Inserts a dirty entry; `removed` is called with the length of each piece that it replaces.
     pub(super) fn insert(
         &mut self,
         start: u64,
@@ -58,7 +58,7 @@ impl Index {
         );
     }
 
-    /// Visits a range in order: the extents that the log holds, and `None` for the gaps.
+    /// Visits a range in order: extents in the log, and `None` for gaps.
     pub(super) fn visit(&self, start: u64, end: u64, mut f: impl FnMut(u64, u64, Option<Extent>)) {
         let before = self
             .extents
@@ -79,7 +79,8 @@ impl Index {
         }
     }
 
-    /// Marks what is left of an entry as having reached the device; returns how many of its bytes were dirty.
+    /// Marks the remaining extents of an entry as having reached the device; returns how many of their bytes were
+    /// dirty.
     pub(super) fn clean(&mut self, start: u64, end: u64, entry: u64) -> u64 {
         let mut bytes = 0;
         for (from, extent) in self.extents.range_mut(start..end) {
@@ -91,7 +92,7 @@ impl Index {
         bytes
     }
 
-    /// Removes what is left of an entry, because it is no longer in the log.
+    /// Removes the remaining extents of an entry that is no longer in the log.
     pub(super) fn forget(&mut self, start: u64, end: u64, entry: u64) {
         let mut at = start;
         while at < end
@@ -121,9 +122,9 @@ mod tests {
     use super::*;
     use brunt_core::random::Random;
 
-    /// The index matches a plain array with an entry for each byte.
+    /// The index matches a plain array with one element per byte.
     #[test]
-    fn a_plain_map_says_the_same() {
+    fn the_index_matches_a_plain_array() {
         const BYTES: u64 = 200;
         for seed in 0..200 {
             let mut random = Random::new(seed);

@@ -1,8 +1,8 @@
-//! The log's file: creates, opens, reads and writes it. It knows where records are;
-//! [`super::cache`] knows what they mean.
+//! The log file: creates, opens, reads and writes it. This module knows where records are; [`super::cache`] knows their
+//! meaning.
 //!
-//! Records are written through the page cache, so they survive a crash of the process as soon as a write returns, and a
-//! crash of the machine once they are synced.
+//! Records are written through the page cache, so they survive a crash of the process once a write returns, and a crash
+//! of the machine once they are synced.
 //!
 //! The rule: nothing is dropped silently. A torn end is reported; a gap before valid records, another device's log and
 //! another version are rejected.
@@ -25,7 +25,7 @@ use super::format::{
 use crate::DeviceInfo;
 use crate::backends::holder::Attempts;
 
-/// Bytes per read when searching for records.
+/// Bytes per read when scanning for records.
 const SCAN_BYTES: u64 = 1 << 20;
 
 /// Why a log cannot be used.
@@ -47,7 +47,7 @@ pub enum LogError {
         /// The log's path.
         path: PathBuf,
     },
-    /// Another process or device has it open.
+    /// Another process or device has the log open.
     #[error("the log {} is in use: only one process, and one device of that process, can use it at a time", path.display())]
     InUse {
         /// The log's path.
@@ -58,10 +58,10 @@ pub enum LogError {
     Superblock {
         /// The log's path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         fault: SuperblockFault,
     },
-    /// It has writes for another device.
+    /// The log contains writes for another device.
     #[error(
         "the log {} has writes for '{theirs}', {}, and not for '{ours}', {}; name another file, destage it to its own device, \
          or say identity={theirs} if it is that one",
@@ -79,15 +79,15 @@ pub enum LogError {
         /// The size of the device being opened.
         our_bytes: u64,
     },
-    /// Its size differs from the requested one.
+    /// Its size differs from the requested size.
     #[error("the log {} holds {}, not {}; leave size= out, or destage it and remove it", path.display(),
         format_size(*found), format_size(*wanted))]
     Size {
         /// The log's path.
         path: PathBuf,
-        /// Bytes that it holds.
+        /// Capacity of the log in bytes.
         found: u64,
-        /// Bytes requested.
+        /// Requested capacity in bytes.
         wanted: u64,
     },
     /// A record is damaged, but later records are valid: acknowledged writes are lost.
@@ -119,10 +119,10 @@ pub(super) struct Replay {
 #[derive(Clone, Debug)]
 pub(super) struct LogOptions {
     pub path: PathBuf,
-    /// Bytes for records, if a new log is created.
+    /// Space for records in bytes, if a new log is created.
     pub capacity: Option<u64>,
     pub identity: String,
-    /// Continue without the first damaged record and all after it.
+    /// Continue without the first damaged record and everything after it.
     pub drop_damaged: bool,
     /// Create a new file, named `path` with a random suffix. The caller must remove it once it is open.
     pub temporary: bool,
@@ -133,7 +133,7 @@ pub(super) struct Log {
     file: FileLock,
     path: PathBuf,
     superblock: Mutex<Superblock>,
-    /// Its writes fail from now on, by command.
+    /// Set by a command: all further writes fail.
     broken: AtomicBool,
 }
 
@@ -197,7 +197,7 @@ impl Log {
         let same = (theirs.device_bytes, theirs.block_bytes, &theirs.identity)
             == (ours.device_bytes, ours.block_bytes, &ours.identity);
         if !same && replay.records.is_empty() {
-            // It holds no writes that any device still needs.
+            // It holds no writes that a device still needs.
             log.begin(Superblock {
                 capacity: theirs.capacity,
                 ..ours
@@ -228,7 +228,7 @@ impl Log {
         Ok((log, replay))
     }
 
-    /// Removes the name of a temporary log; the file is deleted when its last handle is closed.
+    /// Unlinks a temporary log; the file is deleted when its last handle is closed.
     pub(super) fn remove(&self) -> Result<(), LogError> {
         let failed = |source| LogError::Io {
             what: "cannot remove",
@@ -256,7 +256,7 @@ impl Log {
         self.lock().clone()
     }
 
-    /// Bytes for records.
+    /// Space for records in bytes.
     pub(super) fn capacity(&self) -> u64 {
         self.lock().capacity
     }
@@ -266,12 +266,12 @@ impl Log {
         &self.path
     }
 
-    /// Makes its writes fail from now on.
+    /// Makes all further writes fail.
     pub(super) fn break_it(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Records that everything before `tail` has reached the device; stable when this returns.
+    /// Records that everything before `tail` has reached the device; stable on return.
     pub(super) fn move_tail(&self, tail: LogPlace) -> io::Result<()> {
         self.check()?;
         let superblock = Superblock {
@@ -281,7 +281,7 @@ impl Log {
         self.write_superblock(superblock)
     }
 
-    /// Retires the log so that its content is not replayed. Tries to work even if records cannot be written.
+    /// Retires the log so that its content is not replayed. Attempts to work even if records cannot be written.
     pub(super) fn retire(&self, tail: LogPlace) -> io::Result<()> {
         match self.move_tail(tail) {
             Ok(()) => Ok(()),
@@ -382,7 +382,7 @@ impl Log {
         }
     }
 
-    /// Finds the records from the tail on.
+    /// Finds the records starting at the tail.
     fn replay(&self, drop_damaged: bool) -> Result<Replay, LogError> {
         let failed = |source| LogError::Io {
             what: "cannot read",
@@ -408,7 +408,7 @@ impl Log {
                     torn = Some(place.sequence);
                     break;
                 }
-                // Data from before the log wrapped around, or from before the log was created.
+                // Data from before the log wrapped around, or from before it was created.
                 Ok(_) | Err(HeaderFault::Foreign) => break,
             };
             if place.at + header.record_bytes() > end {
@@ -438,7 +438,7 @@ impl Log {
         Ok(Replay { records, torn })
     }
 
-    /// The number of a valid record after the end of the chain.
+    /// The number of a valid record after the end of the chain, if any.
     fn later_record(&self, from: LogPlace, end: u64, log: &Superblock) -> io::Result<Option<u64>> {
         let mut chunk = vec![0; SCAN_BYTES as usize];
         let mut at = from.at;
@@ -500,12 +500,12 @@ fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
     }
 }
 
-/// Whether the record is valid in its epoch, rather than a leftover that an earlier opening dropped.
+/// Whether the record is valid in its epoch, rather than a leftover dropped by an earlier opening.
 fn is_of_its_epoch(header: &RecordHeader, log: &Superblock) -> bool {
     header.place.sequence < log.epoch_begin || header.epoch == log.epoch
 }
 
-/// Sixteen random bytes that no other log has, from the seeds of the standard library's hash tables.
+/// Sixteen random bytes, unique to this log, from the seeds of the standard library's hash tables.
 fn fresh_id() -> [u8; 16] {
     let number = || RandomState::new().build_hasher().finish().to_le_bytes();
     let mut id = [0; 16];
@@ -528,7 +528,7 @@ mod tests {
     use crate::Backend;
     use crate::backends::memory::MemoryBackend;
 
-    /// A duplicate of the open file, as a child process has before it runs its program, doesn't keep the lock.
+    /// A duplicate of the open file, such as a child process holds until exec, doesn't keep the lock.
     #[test]
     fn a_lock_ends_with_its_holder() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,22 +1,22 @@
 //! `stics=LOG`: a cache in front of a device across a network (SPEK's second system; papers/spek.md, Figures 14 and
-//! 15). Writes are collected in memory, written sequentially to a log file, acknowledged, and destaged to the device
-//! later; reads of cached data are served here.
+//! 15). Writes are collected in memory, written sequentially to a log file, acknowledged, and later destaged to the
+//! device; reads of cached data are served from the cache.
 //!
 //! ```text
 //! iscsi://far/iqn.2026-11.io.example:t0/0?stics=/var/tmp/stics.log,size=1GiB,memory=64MiB,high=75,low=50
 //! ```
 //!
-//! | part | what it is |
+//! | module | purpose |
 //! |---|---|
 //! | `format` | the log's on-disk format |
-//! | `log` | the file: creating, opening, reading, writing |
-//! | `index`, `cache` | which blocks are where; free space; what to destage when. No I/O |
+//! | `log` | the log file: creating, opening, reading, writing |
+//! | `index`, `cache` | which blocks are where; free space; when to destage what. No I/O |
 //! | `writer`, `destage` | the two threads |
-//! | `shared` | state shared by them and the devices; metrics and commands |
+//! | `shared` | state shared by these threads and the devices; metrics and commands |
 //! | `device` | a per-thread handle |
 //!
-//! The rule: an acknowledged write is in the log's file or on the device. It survives a crash of the process at once,
-//! and a crash of the machine once it was flushed.
+//! The rule: an acknowledged write is in the log's file or on the device. It survives a crash of the process
+//! immediately, and a crash of the machine once it has been flushed.
 
 mod cache;
 mod destage;
@@ -151,7 +151,7 @@ impl SticsOptions {
         if right { Ok(options) } else { Err(wrong()) }
     }
 
-    /// Sets an option; `false` if the key is unknown, or the value not valid for it.
+    /// Sets an option; `false` if the key is unknown or the value invalid.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, OpenError> {
         let number = value.parse::<u64>().ok();
         match (key, value) {
@@ -184,7 +184,7 @@ impl SticsOptions {
 pub struct SticsBackend {
     inner: Arc<dyn Backend>,
     info: DeviceInfo,
-    /// Devices read the log through it.
+    /// Used by devices to read the log.
     log_file: FileBackend,
     shared: Arc<Shared>,
     flush_far: bool,
@@ -229,8 +229,8 @@ impl SticsBackend {
         for record in &replay.records {
             cache.replay(record, now);
         }
-        // A request and its record's header fit in half of the memory, so that one can be written
-        // while the next one arrives.
+        // A request and its record header fit in half of the memory, so that one can be written while the next one
+        // arrives.
         info.transfer_bytes_max = info.transfer_bytes_max.min((memory / 4) as u32);
         info.volatile_cache = !options.sync_always;
         info.physical_block_bytes = info.block_bytes.max(info.physical_block_bytes);
@@ -291,7 +291,7 @@ impl SticsBackend {
     }
 }
 
-/// Notes about the log for the user.
+/// User-visible notes about the log.
 fn notes(path: &Path, replay: &Replay, cache: &Cache, capacity: u64) -> Vec<String> {
     let size = format_size(capacity);
     let mut notes = vec![format!(
@@ -360,11 +360,11 @@ impl Backend for SticsBackend {
 }
 
 impl Drop for SticsBackend {
-    /// Stops the threads; data not yet destaged stays in the log.
+    /// Stops the threads; data that has not been destaged stays in the log.
     fn drop(&mut self) {
         self.shared.stop();
         for thread in self.threads.drain(..) {
-            // A panicked thread has already reported it.
+            // A panicked thread has already reported its panic.
             let _ = thread.join();
         }
     }

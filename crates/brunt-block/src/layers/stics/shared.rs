@@ -1,5 +1,5 @@
-//! State shared by the devices of all threads, the log's writer and the destager: the cache under one lock, which is
-//! taken once per batch of requests.
+//! State shared by the devices of all threads, the log writer and the destager: the cache under a single lock, taken
+//! once per batch of requests.
 //!
 //! The rule: no thread waits for a disk or the network while holding the lock.
 
@@ -55,13 +55,13 @@ pub(super) struct Counts {
     pub destaged_bytes: u64,
     pub destage_requests: u64,
     pub destage_retries: u64,
-    /// Writes that found no room.
+    /// Number of writes that found no room.
     pub waits: u64,
-    /// Total time that writes waited for room, not counting those still waiting.
+    /// Total time that writes waited for room, excluding those still waiting.
     pub waited: Duration,
-    /// Writes waiting for room now.
+    /// Number of writes currently waiting for room.
     pub waiting: u64,
-    /// Requests that bypassed the failed log.
+    /// Number of requests that bypassed the failed log.
     pub bypassed: u64,
     pub replayed_records: u64,
 }
@@ -95,7 +95,7 @@ pub(super) struct Shared {
     pub write_work: Condvar,
     /// Signals work to the destager.
     pub destage_work: Condvar,
-    /// Increases when writes make progress; devices check it before they take the lock.
+    /// Incremented when writes make progress; devices check it before they take the lock.
     progress: AtomicU64,
     stopping: AtomicBool,
     pub log: Log,
@@ -118,7 +118,7 @@ impl Shared {
                 replayed_records,
                 ..Counts::default()
             },
-            // Records found after a restart may be only in the page cache.
+            // Records found after a restart may exist only in the page cache.
             synced_before: 0,
             sync_wanted: 0,
             far_wanted: 0,
@@ -143,14 +143,14 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked has ended; the assertions of the others check the state it left.
+        // A thread that panicked has ended; assertions in the other threads check the state that it left.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops both threads; the writer writes everything first.
+    /// Stops both threads; the writer first writes everything.
     pub(super) fn stop(&self) {
         let state = self.lock();
-        // Under the lock, so that no thread is between checking this flag and going to sleep.
+        // Under the lock, so that no thread is between checking this flag and sleeping.
         self.stopping.store(true, Ordering::Relaxed);
         drop(state);
         self.write_work.notify_all();
@@ -161,7 +161,7 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// A counter of progress; a device that last saw another value checks its writes again.
+    /// A progress counter; a device that last saw another value checks its writes again.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
     }
@@ -176,7 +176,7 @@ impl Shared {
         }
     }
 
-    /// The log cannot be written: its content is destaged, then writes go to the device.
+    /// The log cannot be written: its content is destaged, then writes go to the device directly.
     pub(super) fn log_failed(&self, what: &str, error: &std::io::Error) {
         let mut state = self.lock();
         if state.mode == Mode::Logging {

@@ -19,9 +19,9 @@ const BLOCK: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
     Open,
-    /// Requests are taken but not completed.
+    /// Requests are accepted but not completed.
     Silent,
-    /// Requests fail, and so does opening.
+    /// Requests and opening fail.
     Gone,
 }
 
@@ -129,7 +129,7 @@ fn open(far: &Arc<Gate>, log: &Path, more: &str) -> Result<SticsBackend, OpenErr
     SticsBackend::open(Arc::<Gate>::clone(far), &options)
 }
 
-/// Waits for a condition; the limit is generous because tests share a machine with others.
+/// Waits for a condition; the time limit is generous because tests share the machine.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -190,7 +190,7 @@ impl Bench {
         done.buf[..len as usize].to_vec()
     }
 
-    /// Runs the device until a condition on its status holds.
+    /// Runs the device until its status meets a condition.
     fn turn_until(
         &mut self,
         done: &mut Vec<Completion>,
@@ -238,17 +238,17 @@ impl Bench {
     }
 }
 
-/// Compares the far device's content, read directly.
+/// Checks the far device's content, read directly.
 fn assert_far(far: &Gate, truth: &[u8]) {
     let content = far.read(0, BYTES);
     let differs = content.iter().zip(truth).position(|(a, b)| a != b);
     assert_eq!(differs, None, "the device differs from what was written");
 }
 
-/// Writes, zeroing, unmaps, reads and flushes in any order, several at once, with restarts that destage nothing: reads
+/// With any order of writes, zeroing, unmaps, reads and flushes, several at once, and restarts without destaging, reads
 /// return the acknowledged data, and so does the device itself once everything is destaged.
 #[test]
-fn any_order_with_restarts() {
+fn reads_return_acknowledged_data_across_restarts() {
     let stacks = [
         ",size=1MiB,memory=1MiB,destage=always,order=log,merge=8KiB,depth=2",
         ",size=2MiB,memory=1MiB,idle=1h,high=60,low=20,batch=128KiB",
@@ -285,7 +285,7 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
     let mut batch = VecDeque::new();
     for tag in 0..count {
         let sectors = stretch / 512;
-        // Mostly near the start of the range, so that they hit previously written data.
+        // Mostly near the start of the range, so that they hit earlier writes.
         let reach = if random.chance(0.7) { 64 } else { sectors };
         let within = random.below(reach);
         let len = 512 * (1 + random.below((sectors - within).min(128)));
@@ -338,7 +338,7 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
 
 /// Data that doesn't fit in memory is read from the log, even where it wraps around, and never from the device.
 #[test]
-fn reads_come_from_the_log() {
+fn data_beyond_the_memory_is_read_from_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let (far, log) = (Gate::new(), folder.path().join("log"));
     let mut bench = Bench::new(&far, &log, ",size=3MiB,memory=1MiB,idle=1h,high=100,low=99");
@@ -354,7 +354,7 @@ fn reads_come_from_the_log() {
             );
         }
         bench.destage();
-        // Destaged data is still here.
+        // Destaged data is still cached.
         assert!(
             bench
                 .read(5 * (256 << 10), 4096)
@@ -366,9 +366,9 @@ fn reads_come_from_the_log() {
 }
 
 /// If the far side is silent or gone, writes are acknowledged while there is room, then wait, which the status shows;
-/// when it returns, all of them reach it.
+/// when it returns, it receives all of them.
 #[test]
-fn the_far_side_goes_and_comes_back() {
+fn acknowledged_writes_reach_a_far_side_that_returns() {
     for stand in [Stand::Silent, Stand::Gone] {
         let folder = tempfile::tempdir().unwrap();
         let (far, log) = (Gate::new(), folder.path().join("log"));
@@ -410,9 +410,9 @@ fn the_far_side_goes_and_comes_back() {
     }
 }
 
-/// A full log makes room, whatever its marks and idle time.
+/// A full log makes room, regardless of its thresholds and idle time.
 #[test]
-fn a_full_log_makes_room() {
+fn a_full_log_destages_regardless_of_thresholds() {
     let folder = tempfile::tempdir().unwrap();
     let (far, log) = (Gate::new(), folder.path().join("log"));
     let mut bench = Bench::new(&far, &log, ",size=1MiB,memory=1MiB,idle=1h,high=100,low=99");
@@ -449,10 +449,10 @@ fn a_waiting_write_is_cancelled() {
     });
 }
 
-/// If the log fails, all its content is destaged, then writes go to the device; when it works again after a
-/// restart, nothing old is replayed.
+/// If the log fails, all of its content is destaged, then writes go to the device directly; when the log works again
+/// after a restart, nothing old is replayed.
 #[test]
-fn a_broken_log_is_bypassed() {
+fn a_broken_log_is_destaged_and_bypassed() {
     let folder = tempfile::tempdir().unwrap();
     let (far, log) = (Gate::new(), folder.path().join("log"));
     let mut bench = Bench::new(&far, &log, ",size=1MiB,memory=1MiB,idle=1h");
@@ -485,9 +485,8 @@ fn a_broken_log_is_bypassed() {
     assert_eq!(bench.mode(), Value::Text("logging".into()));
 }
 
-/// A flush reaches the far side if configured to.
 #[test]
-fn a_flush_reaches_the_far_side_when_asked() {
+fn a_flush_reaches_the_far_side_if_configured() {
     for (more, fill) in [("flush=log", 0), ("flush=far", 7)] {
         let folder = tempfile::tempdir().unwrap();
         let (far, log) = (Gate::new(), folder.path().join("log"));
@@ -500,9 +499,8 @@ fn a_flush_reaches_the_far_side_when_asked() {
     }
 }
 
-/// Data written by one thread is read by another.
 #[test]
-fn threads_share_the_cache() {
+fn data_written_by_one_thread_is_read_by_another() {
     let folder = tempfile::tempdir().unwrap();
     let (far, log) = (Gate::new(), folder.path().join("log"));
     let mut bench = Bench::new(&far, &log, ",size=1MiB,memory=1MiB,destage=always");
@@ -570,17 +568,17 @@ fn record_at(index: u64) -> u64 {
     format::DATA_BEGIN + index * 2 * BLOCK
 }
 
-/// A torn end is dropped and reported, wherever it is torn; earlier data remains, and later
-/// writes survive the next start.
+/// A torn end is dropped and reported, wherever it is torn; earlier data remains, and later writes survive the next
+/// start.
 #[test]
-fn a_torn_end_is_said() {
+fn a_torn_end_is_dropped_and_reported() {
     for at in [0, 100, BLOCK - 1, BLOCK, 2 * BLOCK - 1] {
         let folder = tempfile::tempdir().unwrap();
         let (far, log) = (Gate::new(), folder.path().join("log"));
         three_records(&far, &log);
         change(&log, record_at(2) + at);
         let mut bench = Bench::new(&far, &log, ",idle=1h");
-        // A record without its first byte isn't recognized as one.
+        // A record without its first byte isn't recognized as a record.
         let said = bench
             .device
             .info()
@@ -603,9 +601,9 @@ fn a_torn_end_is_said() {
     }
 }
 
-/// Damage before valid records is not ignored silently; `damaged=drop` accepts the loss for good.
+/// Damage before valid records is never ignored silently; `damaged=drop` accepts the loss permanently.
 #[test]
-fn damage_in_the_middle_is_refused() {
+fn damage_before_valid_records_is_rejected() {
     for at in [0, 30, BLOCK + 5] {
         let folder = tempfile::tempdir().unwrap();
         let (far, log) = (Gate::new(), folder.path().join("log"));
@@ -638,9 +636,9 @@ fn damage_in_the_middle_is_refused() {
     }
 }
 
-/// A temporary log leaves nothing behind, and several can share one name.
+/// A temporary log leaves nothing behind, and several can use the same name.
 #[test]
-fn a_temporary_log_leaves_nothing() {
+fn a_temporary_log_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let (far, log) = (Gate::new(), folder.path().join("log"));
     let more = ",size=2MiB,memory=1MiB,idle=1h,temporary=yes";
@@ -661,9 +659,9 @@ fn a_temporary_log_leaves_nothing() {
     assert_eq!(Bench::new(&far, &log, more).count("replayed_records"), 0);
 }
 
-/// Any other log is rejected by name and left unchanged.
+/// Any other log is rejected with its name and left unchanged.
 #[test]
-fn other_logs_are_refused() {
+fn other_logs_are_rejected_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let (far, log) = (Gate::new(), folder.path().join("log"));
     three_records(&far, &log);
@@ -716,7 +714,7 @@ fn other_logs_are_refused() {
 }
 
 #[test]
-fn mistakes() {
+fn invalid_options_are_rejected() {
     for text in [
         "",
         "size=1MiB",

@@ -1,7 +1,7 @@
-//! The thread that writes the log: one record at a time, each with all writes that arrived while the
-//! previous one was written.
+//! The thread that writes the log: one record at a time, each with all writes that arrived while the previous one was
+//! being written.
 //!
-//! The rule: a record counts as written only when all of it, and of the record before it, is in the file.
+//! The rule: a record counts as written only when it and all records before it are completely in the file.
 
 use super::cache::Job;
 use super::format::BLOCK;
@@ -46,7 +46,7 @@ pub(super) fn run(shared: &Shared, always: bool) {
         }
         let mut state = shared.lock();
         match work {
-            // After a failure elsewhere the destager has taken over, and this record may have reached the device.
+            // After a failure elsewhere, the destager has taken over, and this record may have reached the device.
             _ if state.mode != Mode::Logging => continue,
             Work::Record(job) => {
                 state.cache.wrote(&job);
@@ -67,7 +67,7 @@ pub(super) fn run(shared: &Shared, always: bool) {
     }
 }
 
-/// Waits for work; for a record, `bytes` then holds its content except the header.
+/// Waits for work; for a record, `bytes` then contains its data but not the header.
 fn next(shared: &Shared, bytes: &mut Vec<u8>) -> Option<Work> {
     let mut state = shared.lock();
     loop {

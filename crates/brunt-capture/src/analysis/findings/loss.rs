@@ -1,5 +1,5 @@
-//! Reports losses of the capture and their cause, however few operations remain. Operations cut off at the
-//! start and end of the capture do not count as losses.
+//! Reports losses of the capture and their cause, even if few operations remain. Operations cut off at the start and
+//! end of the capture do not count as losses.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     let holes = format_size(ledger.hole_bytes);
     // A snap length cuts most packets that carry data; a tap loses some packets entirely.
     let cut = percent(ledger.packets_cut, ledger.packets) >= 1.0;
-    // One or two of a handful were just cut by the capture's start and end.
+    // In a small capture, one or two may merely be cut off at its start or end.
     let counts = lost >= 10 || operations >= 100;
     // Complete messages without any call mean that the other direction is missing; `one_sided` reports that.
     let counts = counts && (ledger.calls > 0 || ledger.records_lost >= 10);

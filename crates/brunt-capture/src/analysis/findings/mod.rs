@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[
     commits::RULE,
 ];
 
-/// A handful of operations proves nothing.
+/// Fewer operations prove nothing.
 const OPERATIONS_MIN: u64 = 100;
 
 /// All findings.
@@ -58,7 +58,7 @@ mod tests {
 
     /// A capture of other traffic is distinguished from an idle one; a little ARP is not reported.
     #[test]
-    fn something_else() {
+    fn a_capture_of_other_traffic_is_reported() {
         let mut analysis = Analysis::new();
         (0..12).for_each(|_| analysis.on_not_understood(NextHeader::EtherType(0x88b5), 64));
         let found = |packets| {
@@ -85,10 +85,10 @@ mod tests {
         assert!(found(1000).is_empty());
     }
 
-    /// Missing data is reported with its cause however few operations remain; operations cut by the capture's
-    /// start and end are not.
+    /// Missing data is reported with its cause even if few operations remain; operations cut by the capture's start and
+    /// end are not.
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_data_is_reported_with_its_cause() {
         let check = |ledger: Ledger, expected: Option<(&str, &str)>| {
             let found = find(&Analysis::new(), &ledger);
             let found = found

@@ -1,5 +1,5 @@
-//! Detects captures of one direction only; reported however few operations there are, since replies alone
-//! yield none.
+//! Detects captures of one direction only. Reported regardless of the number of operations, since replies alone yield
+//! none.
 
 use brunt_result::capture::Finding;
 

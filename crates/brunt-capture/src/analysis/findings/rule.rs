@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 /// A rule that may report findings.
 pub(super) struct Rule {
     pub find: fn(&Analysis, &Ledger, &mut Vec<Finding>),
-    /// Whether it needs more than a handful of operations.
+    /// Whether it needs at least `OPERATIONS_MIN` operations.
     pub needs_operations: bool,
 }
 

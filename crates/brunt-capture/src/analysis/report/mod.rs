@@ -82,9 +82,9 @@ fn rank<T: Copy + Ord>(
     }
 }
 
-/// Indexes of the `RANKED` entries with the largest `key`, largest first. Ties are broken by the entry's
-/// identity, so that the order doesn't depend on which was seen first. One pass: most entries are smaller than
-/// the last of these.
+/// Indexes of the `RANKED` entries with the largest `key`, largest first. Ties are broken by the entry's identity, so
+/// that the order doesn't depend on which was seen first. Takes one pass, since most entries are smaller than the last
+/// of these.
 fn first_by<T: Copy + Ord>(
     all: &[(T, HotLoad, Option<&Latency>)],
     key: impl Fn(&HotLoad) -> u64,

@@ -1,5 +1,5 @@
-//! SCSI commands: the fields of their CDBs that determine kinds and blocks, and the names of statuses. The one rule:
-//! an unknown command is still an operation: its place is that of "SCSI OTHER".
+//! SCSI commands: the fields of their CDBs that determine kinds and blocks, and the names of statuses. The one rule: an
+//! unknown command is still an operation, with the index of "SCSI OTHER".
 
 use brunt_wire::scsi::cdb::{Cdb, Transfer, op};
 use brunt_wire::scsi::sense::ScsiStatus;
@@ -58,7 +58,7 @@ pub fn is_write_same(cdb: &Cdb) -> bool {
     place(cdb) == 4
 }
 
-/// The logical unit's block size, where `data` is a target's response to READ CAPACITY (SBC-4, 5.15 and 5.16).
+/// The logical unit's block size, if `data` is a target's response to READ CAPACITY (SBC-4, 5.15 and 5.16).
 pub fn capacity_block_bytes(cdb: &Cdb, data: &[u8]) -> Option<u32> {
     let at = match (place(cdb), cdb[0]) {
         (9, op::READ_CAPACITY_10) => 4,

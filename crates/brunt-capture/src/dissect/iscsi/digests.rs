@@ -29,7 +29,7 @@ impl Digests {
         self.header.is_some() && self.data.is_some()
     }
 
-    /// There was no header where these digests led to.
+    /// The digests led to a position without a header: forgets them unless they were agreed on.
     pub fn led_astray(&mut self) {
         if !self.agreed {
             *self = Digests::default();
@@ -80,8 +80,8 @@ impl OpenDigest {
         }
     }
 
-    /// Takes the digest from the start of `rest` and so settles that digests are in use; `false` if it is not
-    /// there. Too few bytes decide nothing. A digest that can't be computed is taken if others are in use.
+    /// Takes the digest from the start of `rest`, which settles that digests are in use; `false` if it is not there.
+    /// Too few bytes settle nothing. A digest that can't be verified is taken if digests are known to be in use.
     pub fn take(&mut self, rest: &mut &[u8], digests: &mut Digests) -> bool {
         let Some((found, behind)) = rest.split_first_chunk::<DIGEST_BYTES>() else {
             return false;

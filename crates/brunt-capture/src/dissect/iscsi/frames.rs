@@ -14,7 +14,8 @@ use super::headers::{
 
 /// Bytes searched before other dissectors may claim the connection.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of one search after which the PDU alignment is dropped: what it was derived from was apparently not a PDU.
+/// Bytes of one search after which the PDU alignment is dropped: it was apparently derived from something other than a
+/// PDU.
 const ALIGNED_SEARCH_BYTES_MAX: u64 = 256 << 10;
 /// All parts of a PDU are whole words (RFC 7143, 11.2), so every PDU begins at the same offset within a word of
 /// its stream.
@@ -551,10 +552,10 @@ mod tests {
         }
     }
 
-    /// Wherever a capture begins and however its segments are cut, even after each header, both digests are
-    /// inferred and nothing wrong is accepted on the way.
+    /// Wherever a capture begins and however its segments are cut, even after each header, both digests are inferred,
+    /// and nothing false is accepted meanwhile.
     #[test]
-    fn digests_are_found_out() {
+    fn digests_are_inferred_wherever_a_capture_begins() {
         let mut random = Random::new(21);
         for round in 0..400 {
             let truth = ALL[round % 4];
@@ -591,7 +592,7 @@ mod tests {
     /// If a logical unit contains bytes that look like PDUs, and a capture begins among them, digests inferred
     /// from them are forgotten when they lead to no header.
     #[test]
-    fn what_led_astray_is_forgotten() {
+    fn wrongly_inferred_digests_are_forgotten() {
         let mut random = Random::new(22);
         for round in 0..64 {
             let truth = ALL[1 + round % 3];
@@ -615,7 +616,7 @@ mod tests {
 
     /// Digests agreed in a login stay in effect, even if no header follows.
     #[test]
-    fn agreed_digests_hold() {
+    fn digests_agreed_in_a_login_stay_in_effect() {
         let mut digests = Digests {
             header: Some(true),
             data: Some(false),

@@ -164,8 +164,8 @@ pub fn may_begin(bytes: &[u8]) -> bool {
     flags && bytes.get(4).is_none_or(|words| *words == 0)
 }
 
-/// The first offset in `bytes` where a header may begin, of the multiples of `step`, which is 4 or 1; if there
-/// is none, the first multiple after `bytes`.
+/// The first multiple of `step`, which is 4 or 1, at which a header may begin in `bytes`; without one, the first
+/// multiple after `bytes`.
 pub fn find(bytes: &[u8], step: usize) -> usize {
     assert!(
         matches!(step, 1 | 4),
@@ -232,9 +232,9 @@ mod tests {
         ]
     }
 
-    /// A header is found wherever it lies, and only possible headers before it.
+    /// A header is found at any offset, and only possible headers are found before it.
     #[test]
-    fn no_credible_header_is_passed_over() {
+    fn every_credible_header_is_found() {
         let mut random = Random::new(7);
         for bhs in credible() {
             let header = Bhs::peek(&bhs).unwrap();
@@ -269,7 +269,7 @@ mod tests {
 
     /// Skipping by blocks finds the same offsets as checking each offset.
     #[test]
-    fn blocks_and_places_agree() {
+    fn skipping_by_blocks_finds_the_same_offsets() {
         let mut random = Random::new(8);
         for round in 0..2000 {
             let mut bytes = vec![0; random.below(300) as usize];

@@ -1,4 +1,4 @@
-//! The id of the iSCSI dissector, and what is numbered within it: its protocol and counters.
+//! The id of the iSCSI dissector, and the indexes of its protocol and counters.
 
 use super::task::Scsi;
 use crate::dissect::DissectorId;

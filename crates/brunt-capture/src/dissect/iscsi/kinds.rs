@@ -79,7 +79,7 @@ pub const SCSI_WRITE: OperationKind = OperationKind::of::<IscsiId>(1);
 /// Makes written data durable.
 pub const SCSI_SYNCHRONIZE_CACHE: OperationKind = OperationKind::of::<IscsiId>(2);
 
-/// The kind of a command; `None` stands for task management.
+/// The kind of a command; `None` means task management.
 pub fn kind(cdb: Option<&Cdb>) -> OperationKind {
     OperationKind::of::<IscsiId>(cdb.map_or(TASK_MANAGEMENT, place))
 }

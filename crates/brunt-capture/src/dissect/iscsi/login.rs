@@ -91,7 +91,7 @@ mod tests {
 
     /// The target's choice takes effect, and only from the end of the login on.
     #[test]
-    fn digests_are_agreed_on() {
+    fn the_digests_chosen_by_the_target_take_effect_after_the_login() {
         let check = |offers: &str, chosen: &str, expected: Digests| {
             let mut login = CapturedLogin::default();
             login.on_text(0, b"InitiatorName=iqn.a\0TargetName=iqn.b\0");

@@ -450,7 +450,7 @@ impl Iscsi {
         }
         if ended {
             out.ledger.records_damaged += 1;
-            // The header alone has meaning, for example a status that came with data.
+            // Even the header alone is meaningful, for example a status that was sent with data.
             self.on_pdu_end(connection, flow, None, out);
         }
     }
@@ -500,8 +500,8 @@ impl Dissector for Iscsi {
         }
     }
 
-    /// A login is certain, and so is a credible header on iSCSI's port; other bytes there may begin in the
-    /// middle of a PDU.
+    /// A login is conclusive, and so is a credible header on iSCSI's port; other bytes there may begin in the middle of
+    /// a PDU.
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
         let bhs = pdu::Bhs::peek(bytes).filter(|bhs| headers::is_credible(bhs));
         let is_login =

@@ -137,7 +137,7 @@ pub struct ScsiSession<'a> {
     pub target: Option<&'a str>,
 }
 
-/// The file handle that stands for a logical unit.
+/// The file handle that represents a logical unit.
 pub fn handle_of(lun: [u8; 8], target: Option<&str>) -> Vec<u8> {
     let mut handle = target.unwrap_or_default().as_bytes().to_vec();
     handle.extend(lun);

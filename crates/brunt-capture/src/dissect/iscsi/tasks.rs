@@ -123,7 +123,7 @@ impl ScsiTasks {
         self.waiting.len()
     }
 
-    /// Starts a task. A waiting one with the same tag has lost its response.
+    /// Starts a task. If a task with the same tag is still waiting, its response was lost.
     pub fn begin<S: Sink>(
         &mut self,
         connection: u32,
@@ -135,7 +135,7 @@ impl ScsiTasks {
         out.ledger.calls_open += 1;
         self.looks_left = self.looks_left.saturating_add(LOOKS_EACH);
         if self.waiting.len() >= self.max {
-            // An arbitrary one: finding the oldest would cost more than it is worth.
+            // Evicts an arbitrary one: finding the oldest would cost more than it is worth.
             let any = self.waiting.keys().next().copied();
             if let Some(task) = any.and_then(|key| self.waiting.remove(&key)) {
                 out.ledger.calls_evicted += 1;
@@ -298,7 +298,7 @@ fn hand_on<S: Sink>(
     let summary = OperationSummary {
         kind: kinds::kind(cdb),
         protocol: SCSI,
-        // A response code other than "completed" is a failure, whatever the status is.
+        // A response code other than "completed" is a failure, regardless of the status.
         status: answer.and_then(|answer| match (answer.response, answer.status) {
             (0, status) => status.map(u32::from),
             (response, _) => Some(0x100 | u32::from(response)),

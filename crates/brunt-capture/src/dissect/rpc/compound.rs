@@ -119,8 +119,8 @@ pub struct Gist<'a> {
     pub bytes: u32,
 }
 
-/// How much an operation shows of the client's intent: nearly every compound also moves handles
-/// and requests attributes.
+/// How much an operation reveals about the client's intent: nearly every compound also moves handles and requests
+/// attributes.
 fn importance(op: v4::Op) -> u8 {
     use v4::Op::*;
     match op {
@@ -154,7 +154,7 @@ pub fn gist<'a>(call: &v4::CompoundArgs<'a>, reply: Option<&v4::CompoundResults<
             _ => 0,
         };
         gist.bytes = gist.bytes.saturating_add(moved);
-        // The first of its kind; but of consecutive LOOKUPs the last, which names the file.
+        // Of equally important operations, the first counts; of LOOKUPs, the last, which names the file.
         let importance = importance(op);
         if importance < best || (importance == best && op != v4::Op::Lookup) {
             continue;
@@ -185,7 +185,7 @@ mod tests {
 
     /// A compound is counted as its main operation.
     #[test]
-    fn gists() {
+    fn a_compound_counts_as_its_main_operation() {
         let sequence = [53, 1, 2, 3, 4, 5, 0, 7, 0];
         let putfh = [22, 4, 0x6162_6364];
         let getattr = [9, 1, 0x18];

@@ -10,7 +10,7 @@ use crate::dissect::Out;
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, FileKey, Peers, Sink};
 
-/// The operation that passing data belongs to.
+/// The operation that arriving data belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct DataTarget {
     pub(super) record_id: u64,
@@ -49,7 +49,7 @@ impl DataTarget {
     }
 }
 
-/// Sums data that is present as a whole.
+/// Computes checksums of data that arrived as a whole.
 pub fn sum_whole<S: Sink>(
     sums: &mut BlockSums,
     target: &DataTarget,

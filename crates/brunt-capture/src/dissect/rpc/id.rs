@@ -1,4 +1,4 @@
-//! The id of the RPC dissector, and what is numbered within it: protocols and counters.
+//! The id of the RPC dissector, and the indexes of its protocols and counters.
 
 use brunt_wire::nfs::{v3, v4};
 

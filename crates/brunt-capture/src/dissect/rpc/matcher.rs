@@ -191,7 +191,7 @@ impl Matcher {
         };
         match header {
             rpc::RpcMessage::Call(call) => {
-                // Registered early: its last packets may be lost, and its reply arrive anyway.
+                // Registered early: its last packets may be lost although its reply arrives.
                 let mut register = |elided_at, end: usize| {
                     let bytes = &prefix[..end];
                     match token {

@@ -17,8 +17,8 @@ use crate::operation::{MessagePlace, Sink};
 
 /// The longest plausible fragment: 16 MiB of data and its head.
 const FRAGMENT_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
-/// Maximum bytes buffered for a message that spans segments; a READDIRPLUS reply has at most 1 MiB on every
-/// server known.
+/// Maximum bytes buffered for a message that spans segments; a READDIRPLUS reply has at most 1 MiB on all known
+/// servers.
 const HEAD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// A connection with this many bytes without an RPC header carries something else.
 const SEARCH_BYTES_MAX: u64 = 256 << 10;
@@ -128,7 +128,7 @@ impl Records {
         self.tail.clear();
     }
 
-    /// Whether record marks currently lead from header to header.
+    /// The state; framed while record marks lead from header to header.
     #[inline]
     pub fn standing(&self) -> Standing {
         if self.found && matches!(self.state, State::Mark | State::Fragment) {

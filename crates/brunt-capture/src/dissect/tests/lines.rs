@@ -418,7 +418,7 @@ mod tests {
         packet
     }
 
-    /// Feeds segments one microsecond apart; `None` stands for one lost by the tap.
+    /// Feeds segments one microsecond apart; `None` is a segment lost by the tap.
     fn run(segments: &[Option<Vec<u8>>]) -> (Collect, Ledger) {
         let mut pipeline = Pipeline::new(Collect::default(), Limits::default());
         for (index, bytes) in segments.iter().enumerate() {
@@ -465,9 +465,10 @@ mod tests {
         );
     }
 
-    /// Its operations are listed with all others, its own part is in its table, and a reader finds both.
+    /// Its operations are listed with all others, its protocol-specific part is in its own table, and a reader finds
+    /// both.
     #[test]
-    fn a_second_protocol_has_tables_of_its_own() {
+    fn a_second_protocol_has_its_own_tables() {
         let folder = tempfile::tempdir().unwrap();
         let recorder = TraceRecorder::create(folder.path(), &TraceOptions::default()).unwrap();
         let mut pipeline = Pipeline::new(recorder, Limits::default());
@@ -509,7 +510,7 @@ mod tests {
         );
     }
 
-    /// Its bytes suffice on another port, and it claims nothing of RPC's.
+    /// It is recognised by its bytes on another port, and claims no RPC traffic.
     #[test]
     fn the_strongest_claim_wins() {
         let (found, ledger) = run(&[Some(segment(999, 2049, false, 1, b"get a\n"))]);
@@ -531,7 +532,7 @@ mod tests {
 
     /// A connection given up by its first dissector goes to the protocol that recognises the next bytes.
     #[test]
-    fn a_connection_changes_hands() {
+    fn a_connection_given_up_by_one_dissector_goes_to_another() {
         let mut noise = Random::new(3);
         let mut at = 1u32;
         let mut segments = Vec::new();
@@ -552,9 +553,9 @@ mod tests {
         assert!(ledger.bytes_unclaimed >= 256 << 10);
     }
 
-    /// With losses, everything found existed, and operations after the first line following a gap are found again.
+    /// Losses add no operations, and operations are found again from the second line after a gap on.
     #[test]
-    fn losses_invent_nothing() {
+    fn losses_add_no_operations() {
         let mut whole = Vec::new();
         let (mut asked, mut answered) = (1u32, 1u32);
         for number in 0..400 {

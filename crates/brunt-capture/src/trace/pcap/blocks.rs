@@ -82,7 +82,7 @@ fn words<const N: usize>(into: &mut Vec<u8>, words: [u32; N]) {
 mod tests {
     use super::*;
 
-    /// A block has its stated length, whatever the length of the packet.
+    /// A block has its stated length for any length of packet.
     #[test]
     fn a_block_has_its_stated_length() {
         for length in 0..9 {

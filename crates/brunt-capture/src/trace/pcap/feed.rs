@@ -135,7 +135,7 @@ mod tests {
 
     /// Many pauses while nothing is written leave room for later packets: half of all pieces.
     #[test]
-    fn pauses_use_up_no_room() {
+    fn pauses_leave_room_for_later_packets() {
         let (to, from) = std::sync::mpsc::sync_channel(PIECES);
         let tap = PacketTap {
             to,
@@ -162,10 +162,10 @@ mod tests {
         drop(from);
     }
 
-    /// Packets that come at a low rate, but without a pause of a second, are in the file soon all the same: a process
-    /// that is killed loses only those of the last second.
+    /// Packets that arrive at a low rate, but without a pause of a second, are still written promptly: a killed process
+    /// loses only those of the last second.
     #[test]
-    fn a_slow_stream_is_written_while_it_lasts() {
+    fn a_slow_stream_is_written_promptly() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slow.pcap");
         let (lane, mut feed) = PacketLane::with_feed(PcapOptions::new(path.clone())).unwrap();
@@ -180,9 +180,10 @@ mod tests {
         lane.finish(&mut Ledger::default());
     }
 
-    /// Packets added one by one are in the file, in order and complete, however they were split into pieces.
+    /// The file has all packets that were added one by one, in order and complete, regardless of their split into
+    /// pieces.
     #[test]
-    fn packets_arrive_in_the_file() {
+    fn packets_reach_the_file_in_order_and_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fed.pcap");
         let (lane, mut feed) = PacketLane::with_feed(PcapOptions::new(path.clone())).unwrap();
@@ -197,7 +198,7 @@ mod tests {
                 0,
                 &packet(number),
             );
-            // Far more often than there are pieces: the lane's thread may have to get a core first.
+            // Passed on far more often than there are pieces: the lane's thread may have to wait for a core.
             feed.pass_on();
             while feed.piece.as_ref().is_some_and(|(_, filled)| *filled > 0) {
                 std::thread::sleep(Duration::from_millis(1));

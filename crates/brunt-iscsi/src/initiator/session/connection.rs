@@ -1,6 +1,6 @@
-//! One connection of an initiator's session: its negotiated parameters, send queue and expected
-//! StatSN. Owned by the session, filled by `requests` and `receive`, emptied by `send`. The one
-//! rule: a PDU gets its ExpStatSN when it leaves the queue, not before.
+//! A connection of an initiator's session: its negotiated parameters, send queue and expected StatSN. Owned by the
+//! session, filled by `requests` and `receive`, emptied by `send`. The one rule: a PDU gets its ExpStatSN when it
+//! leaves the queue, not before.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub struct Outgoing {
 /// Part of a task's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRange {
-    /// The task.
+    /// Index of the task.
     pub task: u16,
     /// Start offset in bytes.
     pub start: usize,

@@ -1,13 +1,13 @@
-//! One session to one LUN, after login: sends commands, receives data and responses (RFC 7143, 4 and 11).
+//! A session with one LUN, after login: sends commands, receives data and responses (RFC 7143, 4 and 11).
 //!
 //! Its driver moves the bytes: it passes requests to [`InitiatorSession::submit`], sends the PDUs from
 //! [`InitiatorSession::pull`], asks [`InitiatorSession::on_header`] where a PDU's data goes, puts it there, reports the
-//! PDU with [`InitiatorSession::on_pdu`], and retires answered tasks. A blocking driver probes the LUN (`connect`), one
-//! on a ring serves requests (`device`). The session outlives its connections: after a loss its tasks wait for new ones
-//! ([`InitiatorSession::detach`], [`InitiatorSession::attach`]).
+//! PDU with [`InitiatorSession::on_pdu`], and retires answered tasks. A blocking driver probes the LUN (`connect`); a
+//! driver on a ring serves requests (`device`). The session outlives its connections: after a loss, its tasks wait for
+//! new ones ([`InitiatorSession::detach`], [`InitiatorSession::attach`]).
 //!
-//! After a loss, all unanswered requests are sent again. Every request of a block device may be repeated, and each is
-//! sent at most [`SessionConfig::tries`] times.
+//! After a loss, all unanswered requests are sent again. This is safe because every request of a block device may be
+//! repeated. Each request is sent at most [`SessionConfig::tries`] times.
 //!
 //! The one rule: a PDU that doesn't match what we requested (tag, sequence number, offset, length) is a [`Violation`],
 //! and the connection is dropped; nothing is written outside a task's buffer.
@@ -48,7 +48,7 @@ pub struct SessionConfig {
     pub depth: u32,
     /// Time limit for one attempt of a command, after which it is aborted.
     pub timeout: Duration,
-    /// A connection that was silent for this long is pinged; after twice this time it is considered dead.
+    /// A connection that has been silent for this long is pinged; after twice this time it is considered dead.
     pub keepalive: Duration,
     /// Maximum attempts per request (after losses and unit attentions).
     pub tries: u32,
@@ -89,7 +89,7 @@ pub struct SessionCounts {
     pub unit_attentions: u64,
     /// Requests sent again after BUSY or TASK SET FULL.
     pub busy: u64,
-    /// Requests that took longer than the time-out.
+    /// Requests that exceeded the timeout.
     pub timeouts: u64,
     /// LUN resets sent because an abort was not answered.
     pub resets: u64,
@@ -99,7 +99,7 @@ pub struct SessionCounts {
     pub last: Option<(ScsiStatus, Option<Sense>)>,
 }
 
-/// Why a session ended other than by a violation, and how long the target asks to wait before the next login.
+/// Why a session ended, other than by a violation, and how long the target asks to wait before the next login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLoss {
     /// The reason, for messages.
@@ -113,7 +113,7 @@ enum SessionPhase {
     /// No connections.
     Detached,
     Running,
-    /// The target requested a logout: no new commands; log out when the outstanding ones are done.
+    /// The target requested a logout: send no new commands, and log out once the outstanding ones are done.
     Draining {
         until: Nanos,
     },
@@ -135,7 +135,7 @@ pub struct Attachment {
     pub connections: Vec<(u16, Params, u32)>,
 }
 
-/// The session. See the module.
+/// The session; see the module.
 #[derive(Debug)]
 pub struct InitiatorSession {
     config: SessionConfig,
@@ -157,7 +157,7 @@ pub struct InitiatorSession {
     counts: SessionCounts,
 }
 
-/// A pool that isn't printed.
+/// A buffer pool that isn't printed.
 struct Pool(BufPool);
 
 impl std::fmt::Debug for Pool {
@@ -167,10 +167,10 @@ impl std::fmt::Debug for Pool {
 }
 
 impl InitiatorSession {
-    /// A session without connections. Memory for parameter lists comes from `pool`.
+    /// Creates a session without connections. Memory for parameter lists comes from `pool`.
     ///
     /// # Panics
-    /// If the depth is 0 or over [`DEPTH_MAX`].
+    /// If the depth is 0 or exceeds [`DEPTH_MAX`].
     pub fn new(config: SessionConfig, facts: Facts, pool: BufPool) -> InitiatorSession {
         assert!(
             (1..=DEPTH_MAX).contains(&config.depth),
@@ -204,7 +204,7 @@ impl InitiatorSession {
         self.free.len()
     }
 
-    /// Number of tasks submitted and not retired.
+    /// Number of tasks submitted but not retired.
     pub fn outstanding(&self) -> u32 {
         (self.tasks.len() - self.free.len()) as u32
     }
@@ -274,7 +274,7 @@ impl InitiatorSession {
     }
 
     /// Handles the loss of the connections: issued tasks will be sent again, in the order of submission. The driver
-    /// must have put all data back.
+    /// must have returned all data.
     pub fn detach(&mut self) {
         self.connections.clear();
         self.task_management = None;
@@ -297,7 +297,7 @@ impl InitiatorSession {
             .sort_by_key(|index| tasks[usize::from(*index)].sequence);
     }
 
-    /// Fails all tasks with this error, because there will be no new connections.
+    /// Fails all tasks with this error because there will be no new connections.
     pub fn fail_all(&mut self, error: DeviceError) {
         assert!(
             self.phase == SessionPhase::Detached,

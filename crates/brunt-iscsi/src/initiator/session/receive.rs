@@ -1,6 +1,6 @@
-//! Processes a session's received PDUs: data, status, R2Ts, messages. The driver calls it for each
-//! PDU, with the header and again when the data is in place. The one rule: a PDU that doesn't match
-//! what was requested is a [`Violation`], and nothing is written outside a task's buffer.
+//! Processes a session's received PDUs: data, status, R2Ts, messages. The driver calls it for each PDU with the header,
+//! and again once the data is in place. The one rule: a PDU that doesn't match what was requested is a [`Violation`],
+//! and nothing is written outside a task's buffer.
 
 use std::time::Duration;
 
@@ -18,11 +18,10 @@ use super::{DEPTH_MAX, InitiatorSession, SessionLoss, SessionPhase};
 use crate::device_errors;
 use crate::initiator::command::{CommandData, DataDirection};
 
-/// Limit for the data of PDUs other than Data-In: sense data has at most 2 + 65,535 bytes, pings
-/// and messages less.
+/// Limit on the data of PDUs other than Data-In: sense data has at most 2 + 65,535 bytes; pings and messages have less.
 pub const SHORT_DATA_BYTES_MAX: usize = 128 << 10;
 
-/// The target broke the protocol.
+/// The target violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the target broke the protocol: {0}")]
 pub struct Violation(pub &'static str);
@@ -77,8 +76,8 @@ impl InitiatorSession {
         }))
     }
 
-    /// Processes a PDU whose digests are right and whose data is in
-    /// place; `data` is the data for [`DataDestination::Short`].
+    /// Processes a PDU whose digests are right and whose data is in place; `data` is the data for
+    /// [`DataDestination::Short`].
     ///
     /// # Errors
     /// The connection must be dropped.
@@ -113,7 +112,7 @@ impl InitiatorSession {
         let task = &mut self.tasks[usize::from(index)];
         task.exp_data_sn = task.exp_data_sn.wrapping_add(1);
         task.received += pdu.data_segment_length.get();
-        // The driver called on_header first, which checks offset and length against the command.
+        // The driver has called on_header, which checks offset and length against the command.
         assert!(
             task.received <= task.command.data_len,
             "data came that on_header did not let through"
@@ -199,9 +198,8 @@ impl InitiatorSession {
         let is_request = matches!(task.work, TaskWork::Request { .. });
         let outcome = if is_good && short && is_request && task.command.data == CommandData::Caller
         {
-            // GOOD, but not all blocks were transferred: useless to the caller. (Only for the
-            // caller's data: targets such as tgt compute other residuals for parameter lists and
-            // WRITE SAME.)
+            // GOOD, but not all blocks were transferred: useless to the caller. (This applies only to the caller's
+            // data: targets such as tgt compute other residuals for parameter lists and WRITE SAME.)
             TaskOutcome::Failed(DeviceError::Os(EIO))
         } else {
             TaskOutcome::Scsi { status, sense }
@@ -255,7 +253,7 @@ impl InitiatorSession {
     fn on_nop_in(&mut self, number: usize, pdu: &NopIn) -> Result<(), Violation> {
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         if pdu.initiator_task_tag.get() != RESERVED_TAG {
-            // The response to our ping; its arrival is all that matters.
+            // The response to our ping; only its arrival matters.
             if pdu.initiator_task_tag.get() & 0xffff != INDEX_PING {
                 return Err(Violation("an answer to a ping that was not sent"));
             }
@@ -306,7 +304,7 @@ impl InitiatorSession {
                     wait,
                 });
             }
-            // SCSI events are repeated as unit attentions; the others don't matter here.
+            // SCSI events are repeated as unit attentions; other events don't matter here.
             _ => {}
         }
         Ok(())
@@ -350,7 +348,7 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// The task with a tag, if it is ours, on this connection, and unanswered.
+    /// The task with this tag, if it is ours, on this connection and unanswered.
     fn task_of(&self, number: usize, itt: u32) -> Result<u16, Violation> {
         let index = (itt & 0xffff) as u16;
         match self.tasks.get(usize::from(index)) {

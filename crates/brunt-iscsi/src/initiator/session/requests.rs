@@ -1,6 +1,6 @@
-//! Requests of a session, from submission to retirement: splits them into commands, retries them
-//! where that may help, retires each once. Called by the driver; `receive` and `timeouts` report
-//! tasks' outcomes to it. The one rule: every submitted request is retired exactly once.
+//! A session's requests from submission to retirement: splits them into commands, retries them where that may help,
+//! retires each once. Called by the driver; `receive` and `timeouts` report the tasks' outcomes. The one rule: every
+//! submitted request is retired exactly once.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::task::{AbortReason, TaskOutcome, TaskState, TaskWork};
 use crate::device_errors;
 use crate::initiator::command::{self, CommandData, DataDirection, PlannedCommand, Progress};
 
-/// How long to wait after BUSY or TASK SET FULL.
+/// Delay before a retry after BUSY or TASK SET FULL.
 pub(super) const BUSY_WAIT: Duration = Duration::from_millis(10);
 
 /// A retired request.
@@ -25,7 +25,7 @@ pub struct Retired {
     pub buf: Buf,
     /// Its outcome.
     pub result: Result<(), DeviceError>,
-    /// Number of data-in bytes received.
+    /// Number of Data-In bytes received.
     pub received: u32,
 }
 
@@ -33,7 +33,7 @@ impl InitiatorSession {
     /// Submits a request.
     ///
     /// # Errors
-    /// The request itself if there is no free task.
+    /// The request itself if no task is free.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
         let Request {
             tag,
@@ -69,10 +69,10 @@ impl InitiatorSession {
         Ok(())
     }
 
-    /// Submits a command of the prober. Its data-in goes to `buf`, truncated if necessary.
+    /// Submits a command from the prober. Its Data-In goes to `buf`, truncated if necessary.
     ///
     /// # Panics
-    /// If there is no free task.
+    /// If no task is free.
     pub fn submit_control(&mut self, cdb: [u8; 16], buf: Buf, now: Nanos) {
         let index = self
             .free
@@ -180,7 +180,7 @@ impl InitiatorSession {
         self.waiting.push_back(index);
     }
 
-    /// The data of a task's command, which the driver sends from or receives into.
+    /// The data of a task's command, for the driver to send from or receive into.
     pub fn data(&mut self, task: u16) -> &mut Buf {
         let task = &mut self.tasks[usize::from(task)];
         if task.command.data == CommandData::Caller {
@@ -190,7 +190,7 @@ impl InitiatorSession {
         }
     }
 
-    /// The next answered task; retire it once its data is back.
+    /// The next answered task, to be retired once its data has been returned.
     pub fn next_answered(&mut self) -> Option<u16> {
         self.answered.pop_front()
     }
@@ -200,7 +200,7 @@ impl InitiatorSession {
         !self.answered.is_empty()
     }
 
-    /// Retires an answered task, or continues it with its next command (then `None`).
+    /// Retires an answered task, or continues it with its next command and returns `None`.
     pub fn retire(&mut self, index: u16, now: Nanos) -> Option<Retired> {
         let task = &mut self.tasks[usize::from(index)];
         let TaskState::Answered(outcome) = task.state else {
@@ -230,7 +230,7 @@ impl InitiatorSession {
                     unreachable!("control commands were told apart above")
                 };
                 if task.tries > 0 {
-                    // A command was answered, as opposed to a request that was refused without one.
+                    // A command was answered, as opposed to a request that was refused without sending one.
                     progress.done += task.command.covers;
                     progress.flushed |= task.command.covers == 0;
                     if command::next(
@@ -267,7 +267,7 @@ impl InitiatorSession {
                 self.try_again(index, now);
                 return None;
             }
-            // Wait and retry until the timeout, with no limit on attempts.
+            // Wait and retry until the timeout; attempts are unlimited.
             TaskOutcome::Scsi {
                 status: status @ (ScsiStatus::Busy | ScsiStatus::TaskSetFull),
                 ..
@@ -346,7 +346,7 @@ impl InitiatorSession {
             .abort_reason
             .get_or_insert(AbortReason::Cancelled);
         if self.tasks[index].state == TaskState::Waiting {
-            // Not sent on these connections: no abort is needed.
+            // Not sent on the current connections: no abort is needed.
             self.waiting
                 .retain(|waiting| usize::from(*waiting) != index);
             self.answer(index as u16, TaskOutcome::Failed(abort_reason.error()));

@@ -1,6 +1,5 @@
-//! Sends a session's PDUs: waiting tasks within the command window, Data-Out that was requested.
-//! Called by the driver. The one rule: data is only sent if it was negotiated as unsolicited or
-//! requested by an R2T.
+//! Sends a session's PDUs: waiting tasks within the command window, and requested Data-Out. Called by the driver. The
+//! one rule: data is sent only if it was negotiated as unsolicited or requested by an R2T.
 
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::{
@@ -17,8 +16,7 @@ impl InitiatorSession {
         !serial_before(self.max_cmd_sn, self.cmd_sn)
     }
 
-    /// Issues waiting tasks on the connections, within the
-    /// command window. Call before [`InitiatorSession::pull`].
+    /// Issues waiting tasks on the connections, within the command window. Call before [`InitiatorSession::pull`].
     pub fn schedule(&mut self, now: Nanos) {
         if self.phase != SessionPhase::Running || now < self.hold_until {
             return;
@@ -74,7 +72,7 @@ impl InitiatorSession {
                     data_sn,
                 } => {
                     let task = &self.tasks[usize::from(index)];
-                    // The target may respond before it has all data: the rest is not sent.
+                    // The target may respond before it has all data; the rest is then not sent.
                     let wanted = matches!(task.state, TaskState::Issued { .. })
                         && itt_of(index, task.generation) == itt;
                     if !wanted {
@@ -132,7 +130,7 @@ pub(super) fn set_exp_stat_sn(bhs: &mut Bhs, exp_stat_sn: u32) {
     bhs.rest[8..12].copy_from_slice(&exp_stat_sn.to_be_bytes());
 }
 
-/// The PDU of a command, with as much immediate data as allowed. Queues its unsolicited Data-Out.
+/// Builds a command's PDU, with as much immediate data as allowed. Queues its unsolicited Data-Out.
 #[inline]
 fn command_pdu(
     config: &SessionConfig,

@@ -1,6 +1,6 @@
-//! State of one request in a session: its progress, and how much of its data was transferred. Used
-//! by the other files of `session`. The one rule: [`TaskState`] goes from free to waiting, issued,
-//! answered; it only returns to waiting to be sent again.
+//! State of a request in a session: its progress, and how much of its data has been transferred. Used by the other
+//! files of `session`. The one rule: [`TaskState`] goes from free to waiting, issued, answered; it returns to waiting
+//! only to be sent again.
 
 use brunt_block::{Buf, DeviceError, Op, RefusalKind};
 use brunt_core::Nanos;
@@ -22,7 +22,7 @@ pub(super) enum TaskWork {
         force_unit_access: bool,
         progress: Progress,
     },
-    /// A command of the prober: returned as answered, never sent again.
+    /// A command from the prober: returned as answered, never sent again.
     Control,
 }
 
@@ -116,8 +116,8 @@ impl InitiatorTask {
     }
 }
 
-/// An initiator task tag: the slot's generation above its index, so that responses to old tasks
-/// don't match new ones.
+/// Builds an initiator task tag: the slot's generation above its index, so that responses to old tasks don't match new
+/// ones.
 pub(super) fn itt_of(index: u16, generation: u16) -> u32 {
     u32::from(generation) << 16 | u32::from(index)
 }

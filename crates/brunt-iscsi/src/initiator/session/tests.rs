@@ -1,4 +1,4 @@
-//! Tests of a session on one connection: the input is PDUs as a target sends them.
+//! Tests a session with one connection; the input is PDUs as sent by a target.
 
 use brunt_block::{Buf, Op, RefusalKind, Request};
 use brunt_wire::iscsi::pdu::{
@@ -39,7 +39,7 @@ fn params() -> Params {
     }
 }
 
-/// A session on one connection with a window of 4 commands.
+/// A session with one connection and a window of 4 commands.
 fn session() -> InitiatorSession {
     let config = SessionConfig {
         lun: [0, 1, 0, 0, 0, 0, 0, 0],
@@ -94,7 +94,7 @@ fn tag_of(outgoing: &Outgoing) -> u32 {
     outgoing.bhs.initiator_task_tag.get()
 }
 
-/// Passes a PDU to the session as its driver would.
+/// Passes a PDU to the session, like its driver.
 fn hear(session: &mut InitiatorSession, bhs: impl Into<Bhs>, data: &[u8]) -> Result<(), Violation> {
     hear_at(session, bhs, data, NOW)
 }
@@ -171,7 +171,7 @@ fn sense(key: u8, asc: u8, ascq: u8) -> Vec<u8> {
     data
 }
 
-/// A read's data goes to the right places, over several PDUs, and the status comes with the last.
+/// A read's data goes to the right places, across several PDUs, and the status comes with the last PDU.
 #[test]
 fn a_reads_data_over_several_pdus_goes_to_the_right_places() {
     let mut session = session();
@@ -198,7 +198,7 @@ fn a_reads_data_over_several_pdus_goes_to_the_right_places() {
     assert_eq!((session.outstanding(), session.exp_stat_sn(0)), (0, 101));
 }
 
-/// A write is sent as immediate, unsolicited and solicited data, each within its limits.
+/// A write is sent as immediate, unsolicited and solicited data, each within its limit.
 #[test]
 fn a_write_is_sent_as_immediate_unsolicited_and_solicited_data() {
     let mut session = session();
@@ -243,9 +243,9 @@ fn a_write_is_sent_as_immediate_unsolicited_and_solicited_data() {
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
 }
 
-/// An early response stops data that was still to be sent.
+/// An early response stops the data that is still to be sent.
 #[test]
-fn early_answer_stops_the_data() {
+fn an_early_response_stops_the_data() {
     let mut session = session();
     let itt = tag_of(&issue(&mut session, Op::Write, 20_480)[0]);
     hear(&mut session, r2t(itt), &[]).unwrap();
@@ -264,10 +264,9 @@ fn early_answer_stops_the_data() {
     assert_eq!(retire(&mut session, NOW).unwrap().result, Err(expected));
 }
 
-/// The window limits the number of commands; responses of the target open it, and invalid values
-/// don't change it.
+/// The window limits the number of commands; the target's responses open it, and invalid values don't change it.
 #[test]
-fn command_window() {
+fn the_window_limits_the_number_of_commands() {
     let mut session = session();
     for tag in 0..8 {
         session.submit(request(tag, Op::Read, 512), NOW).unwrap();
@@ -291,10 +290,10 @@ fn command_window() {
     assert_eq!(outgoing(&mut session).len(), 2);
 }
 
-/// Whatever a hostile or broken target sends drops the connection; nothing panics or writes outside
-/// the task's buffer. (Long because it is a table: a line for each reply.)
+/// Invalid PDUs from a hostile or broken target end the connection; nothing panics or writes outside the task's buffer.
+/// (Long because it is a table: a line for each reply.)
 #[test]
-fn hostile_replies() {
+fn invalid_replies_end_the_connection() {
     fn check(op: Op, what: &str, reply: impl Fn(u32) -> Bhs, data: &[u8]) {
         let mut session = session();
         let itt = tag_of(&issue(&mut session, op, 20_480)[0]);
@@ -486,10 +485,9 @@ fn hostile_replies() {
     }
 }
 
-/// After a unit attention the request is sent again,
-/// a bounded number of times; after BUSY it waits.
+/// After a unit attention, the request is sent again, a bounded number of times; after BUSY, it waits.
 #[test]
-fn unit_attention_and_busy() {
+fn requests_are_sent_again_after_a_unit_attention_or_busy() {
     let mut session = session();
     let attention = sense(key::UNIT_ATTENTION, 0x29, 0);
     let mut sent = issue(&mut session, Op::Write, 512);
@@ -523,10 +521,10 @@ fn unit_attention_and_busy() {
     assert!(session.pull(0).is_some());
 }
 
-/// A command that takes too long is aborted; an unanswered abort leads to a reset, an unanswered
-/// reset to the loss of the session. Every request completes once.
+/// A command that takes too long is aborted; an unanswered abort leads to a reset, an unanswered reset to the loss of
+/// the session. Every request completes once.
 #[test]
-fn timeouts_escalate() {
+fn timeouts_escalate_from_abort_to_reset_to_loss() {
     let mut session = session();
     let sent = issue(&mut session, Op::Read, 512);
     session
@@ -559,7 +557,7 @@ fn timeouts_escalate() {
         Err(DeviceError::TimedOut)
     );
 
-    // The second request: the abort is refused, the reset not answered.
+    // The second request: the abort is refused, and the reset is not answered.
     let later = NOW.after(Duration::from_secs(40));
     session.on_time(later);
     let abort = outgoing(&mut session);
@@ -585,10 +583,10 @@ fn timeouts_escalate() {
     );
 }
 
-/// After a loss, unanswered requests are sent again in order, a bounded number of times, with tags
-/// that don't match responses to the old ones.
+/// After a loss, unanswered requests are sent again in order, a bounded number of times, with tags that don't match
+/// responses to the old ones.
 #[test]
-fn loss_and_return() {
+fn unanswered_requests_are_sent_again_after_a_loss() {
     let mut session = session();
     for tag in 0..6 {
         session
@@ -633,7 +631,7 @@ fn loss_and_return() {
 
 /// Pings are answered, a silent connection is pinged, and continued silence loses the session.
 #[test]
-fn pings() {
+fn pings_are_answered_and_silent_connections_are_pinged() {
     let mut session = session();
     let ping = NopIn {
         initiator_task_tag: RESERVED_TAG.into(),
@@ -669,10 +667,10 @@ fn pings() {
     assert!(session.lost().is_some());
 }
 
-/// If the target requests a logout, the session sends no new commands and logs out when the
-/// outstanding ones are done; a dropped session is lost at once.
+/// If the target requests a logout, the session sends no new commands and logs out once the outstanding ones are done;
+/// a dropped session is lost at once.
 #[test]
-fn asynchronous_messages() {
+fn a_requested_logout_waits_for_outstanding_commands() {
     let mut session = session();
     let itt = tag_of(&issue(&mut session, Op::Write, 512)[0]);
     let message = |event, stat_sn: u32| AsyncMessage {
@@ -716,10 +714,10 @@ fn asynchronous_messages() {
     assert_eq!(dropped.lost().unwrap().wait, Duration::from_secs(2));
 }
 
-/// Impossible requests are refused without the target; an unmap longer than the LUN's limit is one
+/// Impossible requests are refused without asking the target; an unmap that is longer than the LUN's limit is one
 /// request of several commands.
 #[test]
-fn refused_and_pieced_requests() {
+fn impossible_requests_are_refused_and_long_unmaps_are_split() {
     let mut session = session();
     let mut check = |op, offset, len, error| {
         let request = Request {
@@ -757,7 +755,7 @@ fn refused_and_pieced_requests() {
 
 /// A request can be cancelled both while it waits and after it was sent.
 #[test]
-fn cancel() {
+fn a_request_can_be_cancelled_before_and_after_it_is_sent() {
     let mut session = session();
     for tag in 0..5 {
         session.submit(request(tag, Op::Read, 512), NOW).unwrap();

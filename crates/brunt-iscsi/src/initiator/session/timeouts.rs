@@ -1,5 +1,5 @@
 //! Timeouts of a session: requests that take too long are aborted, then the LUN is reset, then the session is dropped;
-//! silent connections are pinged; a requested logout is sent when the outstanding commands are done. The one rule:
+//! silent connections are pinged; a requested logout is sent once the outstanding commands are done. The one rule:
 //! [`InitiatorSession::deadline`] is never later than the next action.
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl InitiatorSession {
         let held = self.hold_until > Nanos(0)
             && !self.waiting.is_empty()
             && self.phase == SessionPhase::Running;
-        // With a closed window, the end of a wait changes nothing: only the target can open the window.
+        // While the window is closed, the end of a delay changes nothing: only the target can open the window.
         if held && self.window_is_open() {
             self.next_check.min(self.hold_until)
         } else {
@@ -42,8 +42,8 @@ impl InitiatorSession {
         }
     }
 
-    /// Handles everything overdue: commands, task management,
-    /// silent connections, logouts. Returns quickly if nothing is.
+    /// Handles everything that is overdue: commands, task management, silent connections, logouts. Returns quickly if
+    /// nothing is.
     pub fn on_time(&mut self, now: Nanos) {
         if now < self.next_check
             || matches!(self.phase, SessionPhase::Detached | SessionPhase::Lost(_))
@@ -151,7 +151,7 @@ impl InitiatorSession {
         }
     }
 
-    /// A logout request that ends the session, for a driver that closes it.
+    /// Builds a logout request that ends the session, for a driver that closes it.
     pub fn logout_pdu(&self) -> Bhs {
         let mut logout = LogoutRequest {
             reason: pdu::FLAG_FINAL | code::logout::CLOSE_SESSION,
@@ -216,7 +216,7 @@ impl InitiatorSession {
         });
     }
 
-    /// The function was not answered in time, or failed: escalate to the next one.
+    /// The function failed or was not answered in time: escalate to the next one.
     pub(super) fn escalate(&mut self) {
         let Some(TaskManagement {
             function,

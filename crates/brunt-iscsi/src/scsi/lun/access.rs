@@ -1,6 +1,6 @@
 //! Asymmetric access (ALUA): the target port groups through which a unit can be reached, and their states. Changed by
 //! the operator, by faults and by SET TARGET PORT GROUPS; checked for each command through a port that isn't active.
-//! The one rule: initiators get a unit attention for a changed state before any other sign of it.
+//! The one rule: initiators get a unit attention about a changed state before any other sign of it.
 
 use std::sync::atomic::Ordering;
 
@@ -18,13 +18,13 @@ use crate::scsi::{DataIn, Nexus, replies};
 pub struct AccessReport {
     /// The groups in their current state.
     pub groups: Vec<PortGroup>,
-    /// Commands refused because of a state, since the unit was created.
+    /// Commands refused because of a state since the unit was created.
     pub refused: u64,
-    /// Unit attentions about changes that were reported to initiators, since then.
+    /// Unit attentions about changes reported to initiators since the unit was created.
     pub told: u64,
 }
 
-/// There is no such target port group.
+/// The target port group doesn't exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no target port group {0}")]
 pub struct NoSuchGroup(pub u16);
@@ -40,7 +40,7 @@ impl LogicalUnit {
     /// Sets the state of a target port group, on behalf of the target. Returns the previous state.
     ///
     /// # Errors
-    /// There is no such group.
+    /// The group doesn't exist.
     pub fn set_access(&self, group: u16, state: AccessState) -> Result<AccessState, NoSuchGroup> {
         let mut unit = self.state();
         let before = unit
@@ -53,11 +53,11 @@ impl LogicalUnit {
         Ok(before)
     }
 
-    /// Sets whether initiators should prefer a target port group. They are notified as for a new state: otherwise they
-    /// wouldn't query it.
+    /// Sets whether initiators should prefer a target port group. They are notified as for a new state, since they
+    /// wouldn't query the preference otherwise.
     ///
     /// # Errors
-    /// There is no such group.
+    /// The group doesn't exist.
     pub fn set_preferred(&self, group: u16, preferred: bool) -> Result<(), NoSuchGroup> {
         let mut unit = self.state();
         let found = unit
@@ -72,8 +72,8 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Replaces the target port groups. Existing groups keep their
-    /// state, except those in `renewed`, which are set as given.
+    /// Replaces the target port groups. Existing groups keep their state, except those in `renewed`, which are set as
+    /// given.
     pub fn renew_groups(&self, groups: &[PortGroup], renewed: &[u16]) {
         let mut unit = self.state();
         let next =
@@ -98,7 +98,7 @@ impl LogicalUnit {
         }
     }
 
-    /// The current states and the counters.
+    /// Current states and counters.
     pub fn access(&self) -> AccessReport {
         let groups = self.state().groups.clone();
         let refused = self.access_refused.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// Whether a command is allowed through this nexus's port.
+    /// Checks whether a command is allowed through this nexus's port.
     pub(super) fn reachable(&self, nexus: &Nexus, cdb: &Cdb) -> Result<(), Refused> {
         let state = self.state().access_of(nexus.target_port);
         match not_accessible(state).filter(|_| !allowed(state, cdb)) {
@@ -192,13 +192,13 @@ impl LogicalUnit {
         }
     }
 
-    /// What REQUEST SENSE reports for this nexus's port.
+    /// The sense data that REQUEST SENSE returns for this nexus's port.
     pub(super) fn access_sense(&self, nexus: &Nexus) -> Option<Sense> {
         not_accessible(self.state().access_of(nexus.target_port))
     }
 }
 
-/// LOGICAL UNIT NOT ACCESSIBLE, and the reason (SPC-4, 5.15.2.4).
+/// LOGICAL UNIT NOT ACCESSIBLE with the reason (SPC-4, 5.15.2.4).
 pub(super) fn not_accessible(state: AccessState) -> Option<Sense> {
     let qualifier = match state {
         AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => return None,
@@ -211,8 +211,8 @@ pub(super) fn not_accessible(state: AccessState) -> Option<Sense> {
     Some(Sense::new(key::NOT_READY, 0x04, qualifier))
 }
 
-/// Whether a command is allowed through a port that isn't active, besides those that are always answered (SPC-4,
-/// 5.15.2.4.4 to 5.15.2.4.6). READ CAPACITY is not on the standard's list for standby, but it isn't forbidden either,
+/// Whether a command is allowed through a port that isn't active, apart from commands that are always answered (SPC-4,
+/// 5.15.2.4.4 to 5.15.2.4.6). READ CAPACITY isn't on the standard's list for standby, but it isn't forbidden either,
 /// and Linux needs it to create a disk for such a path.
 fn allowed(state: AccessState, cdb: &Cdb) -> bool {
     let action = cdb[1] & 0x1f;

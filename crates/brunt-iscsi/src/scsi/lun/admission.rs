@@ -1,6 +1,6 @@
-//! Decides whether a command may proceed, regardless of its own fields: unit attentions,
-//! reservations, the medium's state, write protection. Called for each command if one of the
-//! atomics requires it. The one rule: a unit attention is reported before anything else.
+//! Decides whether a command may proceed, regardless of its own fields: unit attentions, reservations, the medium's
+//! state, write protection. Called for each command if one of the atomics requires it. The one rule: a unit attention
+//! is reported before anything else.
 
 use std::sync::atomic::Ordering;
 
@@ -89,7 +89,7 @@ impl LogicalUnit {
         attention
     }
 
-    /// What a copy by another unit may do with this one.
+    /// What another unit's copy may do with this unit.
     pub(in crate::scsi) fn allowed(&self, nexus: &Nexus) -> Allowed {
         let state = self.state();
         if state.reserved_by.is_some_and(|id| id != nexus.id) {
@@ -166,8 +166,7 @@ pub(in crate::scsi) fn needs_medium(opcode: u8) -> bool {
     )
 }
 
-/// Whether a command is allowed during SANITIZE (SBC-3,
-/// 4.11.2), apart from INQUIRY and similar ones.
+/// Whether a command is allowed during SANITIZE (SBC-3, 4.11.2), apart from INQUIRY and similar commands.
 fn allowed_in_sanitize(opcode: u8) -> bool {
     matches!(
         opcode,

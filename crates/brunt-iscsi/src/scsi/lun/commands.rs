@@ -1,5 +1,5 @@
 //! Commands that read or change a unit's state and need no medium. Called by the task set. The one rule: other nexuses
-//! get a unit attention for each change before any other sign of it.
+//! get a unit attention about each change before any other sign of it.
 
 use brunt_wire::scsi::cdb::{self, Cdb, op};
 use brunt_wire::scsi::{copy, mode};
@@ -10,7 +10,7 @@ use crate::scsi::command::Refused;
 use crate::scsi::{DataIn, Nexus, answers, replies};
 
 impl LogicalUnit {
-    /// Answers commands that need neither the medium nor data-out.
+    /// Answers commands that need neither the medium nor Data-Out.
     pub(in crate::scsi) fn answer(&self, nexus: &Nexus, cdb: &Cdb) -> Result<DataIn, Refused> {
         match cdb[0] {
             op::TEST_UNIT_READY => Ok(DataIn::None),
@@ -92,7 +92,7 @@ impl LogicalUnit {
             let mut state = self.state();
             let changes = state.medium_loaded != start;
             if (changes || !start) && state.nexuses.iter().any(|entry| entry.prevents_removal) {
-                // MEDIUM REMOVAL PREVENTED; a lock that was set while the medium was out also holds the tray.
+                // MEDIUM REMOVAL PREVENTED; a prevention that was set while the medium was out also holds the tray.
                 return Err(Refused::illegal(0x53, 0x02));
             }
             if changes {

@@ -1,7 +1,7 @@
-//! Handles changes of a unit's medium while it is in use: it grows, shrinks, is deleted, is full, fails. Polled by a
-//! thread of the target ([`LogicalUnit::look`]), and checked at once when a request fails. The one rule: initiators get
-//! a unit attention for a change before any other sign of it, and the operator gets at most one report per
-//! [`REPORT_EVERY`] for each kind of failure.
+//! Handles changes of a unit's medium while it is in use: it grows, shrinks, is deleted, fills up or fails. A thread of
+//! the target polls it ([`LogicalUnit::look`]), and it is checked at once when a request fails. The one rule:
+//! initiators get a unit attention about a change before any other sign of it, and the operator gets at most one report
+//! per [`REPORT_EVERY`] for each kind of failure.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -15,15 +15,15 @@ use brunt_core::units::format_size;
 use super::{LogicalUnit, UnitState};
 use crate::scsi::attention::Attention;
 
-/// A kind of failure is reported when it begins, and then with its count at this interval while it lasts.
+/// A kind of failure is reported when it begins, then with its count at this interval while it lasts.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Number of failure kinds kept apart; further ones are counted with the last.
+/// Number of failure kinds that are counted separately; further ones are counted with the last.
 const KINDS_MAX: usize = 16;
 
-/// A change of a medium that concerns an operator.
+/// A change of a medium that the operator should know about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskEvent {
-    /// The medium has a new size, and so has the LUN.
+    /// The size of the medium, and thus of the LUN, has changed.
     Resized {
         /// Name of the medium.
         medium: String,
@@ -32,7 +32,7 @@ pub enum DiskEvent {
         /// New size in bytes.
         now: u64,
     },
-    /// The medium was deleted, or became shorter than a block: the LUN is not ready.
+    /// The medium was deleted or became shorter than a block: the LUN is not ready.
     Lost {
         /// Name of the medium.
         medium: String,
@@ -46,13 +46,13 @@ pub enum DiskEvent {
     Failed {
         /// Name of the medium.
         medium: String,
-        /// Kind of request; `None` for flushes and commands of several requests.
+        /// Kind of request; `None` for flushes and for commands with several requests.
         op: Option<Op>,
-        /// Why.
+        /// The error.
         error: DeviceError,
         /// Number of failures since the last report.
         count: u64,
-        /// Offset of the first of them, in bytes.
+        /// Offset of the first of these failures, in bytes.
         offset: u64,
     },
 }
@@ -167,7 +167,7 @@ impl Pending {
                 });
             }
         }
-        // Forget a kind that had no failure for that long; the next one is reported at once.
+        // Drop a kind that hasn't failed for that long; its next failure is reported at once.
         self.failures.retain(|one| {
             one.count > 0 || one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY)
         });
@@ -176,7 +176,7 @@ impl Pending {
 }
 
 impl LogicalUnit {
-    /// Checks whether the medium changed, and returns the due reports. May block on the file system.
+    /// Checks whether the medium has changed, and returns the reports that are due. May block on the file system.
     pub fn look(&self) -> Vec<DiskEvent> {
         self.look_at_medium();
         let now = self.options.clock.now();
@@ -186,7 +186,7 @@ impl LogicalUnit {
     /// Records a failed request to the medium.
     #[cold]
     pub(in crate::scsi) fn disk_failed(&self, op: Option<Op>, offset: u64, error: &DeviceError) {
-        // Refusals by design (an injected fault, another target's LUN) are reported elsewhere.
+        // Intentional refusals (an injected fault, another target's LUN) are reported elsewhere.
         let is_trouble = match error {
             DeviceError::Os(code) => *code != libc::EOPNOTSUPP,
             DeviceError::TimedOut | DeviceError::Gone => true,
@@ -208,7 +208,7 @@ impl LogicalUnit {
         let lost = look.deleted || blocks == 0;
         let mut state = self.state();
         let before = self.blocks();
-        // An empty medium has no valid capacity: keep the last one.
+        // An empty medium has no valid capacity: keep the previous one.
         let blocks = if blocks == 0 { before } else { blocks };
         if (blocks, lost) != (before, state.medium_lost) {
             self.medium_changed(&mut state, before, blocks, lost);

@@ -2,9 +2,10 @@
 //! attentions, reservations, the medium's state. Connections call it from their own threads. The one rule: the request
 //! path reads the atomics here ([`LogicalUnit::gate`], the nexus's flags) and takes no lock unless one of them is set.
 //!
-//! [`options`] has a unit's options, [`uuid`] derives its UUID, [`disk`] handles changes of its medium, [`access`]
-//! its ports' states, [`admission`] decides whether a command may proceed, [`reservations`] has the reservation
-//! commands, and [`commands`] the others that read or change the state. This file has the state.
+//! [`options`] contains a unit's options, [`uuid`] derives its UUID, [`disk`] handles changes of its medium, [`access`]
+//! the states of its ports, [`admission`] decides whether a command may proceed, [`reservations`] implements the
+//! reservation commands, and [`commands`] the other commands that read or change the state. This file contains the
+//! state.
 
 mod access;
 mod admission;
@@ -45,43 +46,43 @@ use super::{LunMap, Nexus};
 /// Number of EXTENDED COPY results kept.
 const COPIES_MAX: usize = 16;
 
-/// Conditions that concern every command; the bits of [`LogicalUnit::gate`].
+/// Conditions that affect all commands; the bits of [`LogicalUnit::gate`].
 pub(super) mod gate {
     /// The medium is out.
     pub const NO_MEDIUM: u32 = 1;
     /// SANITIZE is running.
     pub const SANITIZING: u32 = 2;
-    /// SANITIZE failed, and the failure mode was not exited.
+    /// SANITIZE failed, and the failure mode hasn't been exited.
     pub const SANITIZE_FAILED: u32 = 4;
     /// Writes are refused.
     pub const PROTECTED: u32 = 8;
     /// WCE is zero: every write is forced.
     pub const FORCE: u32 = 16;
-    /// D_SENSE is one: sense data goes out in descriptor format.
+    /// D_SENSE is one: sense data is sent in descriptor format.
     pub const DESCRIPTOR_SENSE: u32 = 32;
-    /// The backing file was deleted, or is shorter than a block.
+    /// The backing file was deleted or is shorter than a block.
     pub const LOST: u32 = 64;
-    /// START STOP UNIT has stopped it.
+    /// START STOP UNIT has stopped the unit.
     pub const STOPPED: u32 = 128;
-    /// Concerns both READ and WRITE.
+    /// Conditions that affect both READ and WRITE.
     pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED | LOST | STOPPED;
 }
 
-/// Conditions that concern a nexus; the bits of [`NexusShared::flags`].
+/// Conditions that affect a nexus; the bits of [`NexusShared::flags`].
 pub(super) mod flag {
     /// A unit attention is pending.
     pub const ATTENTION: u32 = 1;
-    /// Another nexus's reservation refuses reads.
+    /// Another nexus's reservation denies reads.
     pub const DENY_READ: u32 = 2;
-    /// Another nexus's reservation refuses writes.
+    /// Another nexus's reservation denies writes.
     pub const DENY_WRITE: u32 = 4;
-    /// Another nexus's RESERVE refuses nearly everything.
+    /// Another nexus's RESERVE denies nearly everything.
     pub const DENY_ALL: u32 = 8;
     /// The nexus's port is not active.
     pub const UNREACHABLE: u32 = 16;
 }
 
-/// The part of a nexus that its connections check for each command.
+/// The part of a nexus's state that its connections check for each command.
 #[derive(Debug)]
 pub(super) struct NexusShared {
     pub nexus: Nexus,
@@ -125,7 +126,7 @@ struct UnitState {
     medium_loaded: bool,
     /// Stopped by START STOP UNIT.
     stopped: bool,
-    /// The backing file was deleted, or is shorter than a block.
+    /// The backing file was deleted or is shorter than a block.
     medium_lost: bool,
     sanitize_failed: bool,
     /// AUSE of the last SANITIZE.
@@ -136,13 +137,13 @@ struct UnitState {
     mailboxes: Vec<Weak<Mailbox>>,
 }
 
-/// A logical unit. See the module.
+/// A logical unit; see the module.
 pub struct LogicalUnit {
     backend: Arc<dyn Backend>,
     inline: Inline,
     options: LunOptions,
     shape: Shape,
-    /// Changes under the lock of `state`, with a unit attention for every nexus.
+    /// Changed only with `state` locked, with a unit attention for every nexus.
     blocks: AtomicU64,
     gate: AtomicU32,
     state: Mutex<UnitState>,
@@ -162,7 +163,7 @@ impl LogicalUnit {
     /// Creates a unit over `backend`; its saved reservations take effect at once.
     ///
     /// # Errors
-    /// The backend doesn't support what the options promise, or the reservation store fails.
+    /// The backend doesn't support what the options promise, or the reservation store failed.
     pub fn new(
         backend: Arc<dyn Backend>,
         options: LunOptions,
@@ -263,7 +264,7 @@ impl LogicalUnit {
         self.gate.load(Ordering::Acquire)
     }
 
-    /// Stores the map that the unit belongs to; returns false if it belongs to one already.
+    /// Stores the map that the unit belongs to; returns false if it already belongs to one.
     pub(super) fn join(&self, map: Weak<LunMap>) -> bool {
         self.map.set(map).is_ok()
     }
@@ -274,7 +275,7 @@ impl LogicalUnit {
 
     /// The locally assigned NAA identifier (SPC-4, 7.8.6.6.4): 3h and 60 bits of a hash of the names.
     pub(super) fn naa(&self) -> [u8; 8] {
-        // FNV-1a: any hash to 60 bits works, as long as it never changes.
+        // FNV-1a: any hash to 60 bits works as long as it never changes.
         let names = [
             self.options.vendor.as_str(),
             &self.options.target_name,
@@ -287,8 +288,8 @@ impl LogicalUnit {
         (hash >> 4 | 3 << 60).to_be_bytes()
     }
 
-    /// Whether a designation descriptor of page 83h (code set,
-    /// type, reserved, length, designator) identifies this unit.
+    /// Whether a designation descriptor of page 83h (code set, type, reserved, length, designator) identifies this
+    /// unit.
     pub(super) fn is_named(&self, designator: &[u8]) -> bool {
         let (Some(kind), Some(value)) = (designator.get(1), designator.get(4..)) else {
             return false;
@@ -299,7 +300,7 @@ impl LogicalUnit {
                 .options
                 .uuid
                 .is_some_and(|uuid| value == inquiry::uuid_designator(uuid)),
-            // A copy target descriptor has room for only 20 bytes of it.
+            // A copy target descriptor has room for only 20 bytes of the name.
             0x01 => {
                 let identity = DeviceIdentification {
                     vendor: &self.options.vendor,
@@ -401,7 +402,7 @@ impl LogicalUnit {
         shared
     }
 
-    /// Called when a connection logs out: releases what its nexus holds, if this is the nexus's last connection or the
+    /// Called when a connection logs out: releases what its nexus holds if this is the nexus's last connection or the
     /// whole session ends.
     pub(super) fn log_out(&self, nexus: u64, whole_session: bool) {
         let mut state = self.state();
@@ -465,7 +466,7 @@ impl LogicalUnit {
         });
     }
 
-    /// Marks SANITIZE as started; returns false if one is running.
+    /// Marks SANITIZE as started; returns false if it is already running.
     pub(super) fn sanitize_begins(&self, unrestricted: bool) -> bool {
         let mut state = self.state();
         if !self.sanitize.begin() {
@@ -547,7 +548,7 @@ impl LogicalUnit {
         }
     }
 
-    /// CLEAR TASK SET: notifies a nexus whose commands were cleared by another nexus.
+    /// CLEAR TASK SET: notifies a nexus whose commands another nexus has cleared.
     pub(super) fn commands_cleared(&self, by: u64, of: u64) {
         if by == of {
             return;
@@ -566,7 +567,7 @@ impl LogicalUnit {
     }
 
     /// Applies a reset to the shared state (SAM-5, 6.3.3): RESERVE and PREVENT end, a stopped unit starts, mode
-    /// parameters return to their defaults, copy results are dropped, every nexus gets a unit attention. Persistent
+    /// parameters return to their defaults, copy results are dropped, and every nexus gets a unit attention. Persistent
     /// reservations and SANITIZE are not affected.
     pub(super) fn reset(&self, attention: Attention) {
         let mut state = self.state();

@@ -1,5 +1,5 @@
-//! The options of a logical unit, and the limits that follow from its backend. Set when a unit is
-//! opened, read by every command. The one rule: all length limits of commands are defined here.
+//! The options of a logical unit, and the limits imposed by its backend. Set when a unit is opened, read by every
+//! command. The one rule: all length limits of commands are defined here.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::scsi::store::ReservationStore;
 
 /// Maximum number of UNMAP descriptors.
 pub(in crate::scsi) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// Longest WRITE SAME, in bytes: as long as a WRITE, because it may be carried out as one.
+/// Longest WRITE SAME, in bytes: the same as for a WRITE, because it may be executed as one.
 const WRITE_SAME_BYTES_MAX: u64 = TRANSFER_BYTES_MAX as u64;
 /// Longest WRITE ATOMIC, in bytes.
 const ATOMIC_BYTES_MAX: u32 = 1 << 20;
-/// Longest transfer, in bytes: the limit of one data-out buffer.
+/// Longest transfer, in bytes: the limit on a Data-Out buffer.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
 /// Who may change the states (TPGS of INQUIRY, SPC-4, table 165).
@@ -63,8 +63,7 @@ pub struct LunOptions {
     pub serial: String,
     /// UUID, see [`super::unit_uuid`]; `None`: omitted.
     pub uuid: Option<[u8; 16]>,
-    /// Thin provisioning: UNMAP works, unmapped blocks
-    /// read as zeros. The backend must support unmapping.
+    /// Thin provisioning: UNMAP works, and unmapped blocks read as zeros. The backend must support unmapping.
     pub thin: bool,
     /// Writes are refused.
     pub read_only: bool,
@@ -72,12 +71,12 @@ pub struct LunOptions {
     pub removable: bool,
     /// WCE after power on: writes are answered before they are on stable storage.
     pub write_cache: bool,
-    /// Reports a rotating disk.
+    /// Whether to report a rotating disk.
     pub rotational: bool,
     /// iSCSI name of the target, for the device identification page; empty: omitted.
     pub target_name: String,
-    /// The target's port groups, each with its initial state. There is one port per group, and the
-    /// portal group tag is both the relative target port identifier and the group's number.
+    /// The target's port groups, each with its initial state. Each group has one port, and the portal group tag is both
+    /// the relative target port identifier and the group's number.
     pub target_ports: Vec<PortGroup>,
     /// Who may change the groups' states.
     pub alua: Alua,
@@ -115,7 +114,7 @@ impl Default for LunOptions {
 /// Why a backend cannot be a logical unit.
 #[derive(Debug, thiserror::Error)]
 pub enum LunError {
-    /// Thin provisioning over a backend without it.
+    /// Thin provisioning on a backend that doesn't support it.
     #[error("{0} cannot unmap, so it cannot be a thin LUN; omit 'thin'")]
     NotThin(String),
     /// A size or block length that SCSI can't represent.
@@ -150,7 +149,7 @@ pub enum LunError {
     },
 }
 
-/// Sizes that follow from the backend.
+/// Sizes derived from the backend.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::scsi) struct Shape {
     pub block_bytes: u32,
@@ -195,7 +194,7 @@ impl Shape {
     }
 }
 
-/// Longest parameter list a command may send.
+/// Longest parameter list that a command may send.
 pub(in crate::scsi) fn parameter_bytes_max(opcode: u8) -> u32 {
     match opcode {
         op::PERSISTENT_RESERVE_OUT => OUT_LIST_BYTES_MAX,

@@ -1,6 +1,5 @@
-//! The commands for RESERVE, RELEASE and persistent reservations: they connect the unit's state
-//! with the rules in `reservation`. The one rule: a reservation that must be saved takes effect
-//! only once it is saved.
+//! The commands for RESERVE, RELEASE and persistent reservations, which apply the rules in `reservation` to the unit's
+//! state. The one rule: a reservation that must be saved takes effect only once it is saved.
 
 use brunt_wire::scsi::cdb::{self, Cdb};
 use brunt_wire::scsi::persistent;
@@ -86,7 +85,7 @@ impl LogicalUnit {
                 ReservationRefusal::Check(sense) => Refused::Check(sense),
             })?;
         if let Some(store) = self.options.store.as_ref().filter(|_| effects.save) {
-            // The change takes effect only if it was saved. INSUFFICIENT RESOURCES fits best.
+            // The change takes effect only if it was saved. INTERNAL TARGET FAILURE fits best.
             let failed = Refused::Check(Sense::new(key::HARDWARE_ERROR, 0x44, 0x00));
             store.save(&next.to_text()).map_err(|_| failed)?;
         }

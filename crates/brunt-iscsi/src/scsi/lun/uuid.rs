@@ -1,16 +1,16 @@
-//! The UUID of a logical unit, for its device identification page. Called once when a LUN is opened. Serial numbers
-//! and NAA identifiers are derived from the target's name, and targets on different machines may have the same name.
-//! The one rule: two units have the same UUID only if data written to one may be read from the other.
+//! The UUID of a logical unit, for its device identification page. Called once when a LUN is opened. Serial numbers and
+//! NAA identifiers are derived from the target's name, and targets on different machines may have the same name. The
+//! one rule: two units have the same UUID only if data written to one can be read from the other.
 
 use brunt_block::StorageId;
 use sha2::{Digest, Sha256};
 
 /// The UUID of a unit with its data in `storage`, on the machine with this boot ID: the same for every process that
-/// serves this storage, until the machine restarts. Random if no other process can reach the storage, or if the boot ID
-/// is unknown: device and inode numbers are unique only within one running kernel.
+/// serves this storage, until the machine restarts. Random if no other process can reach the storage or if the boot ID
+/// is unknown, because device and inode numbers are unique only within one running kernel.
 ///
 /// # Panics
-/// The kernel has no random numbers.
+/// The kernel failed to provide random numbers.
 pub fn unit_uuid(storage: &[StorageId], boot_id: Option<&str>) -> [u8; 16] {
     let mut uuid = [0; 16];
     let version = match boot_id {
@@ -23,7 +23,7 @@ pub fn unit_uuid(storage: &[StorageId], boot_id: Option<&str>) -> [u8; 16] {
             4 // random
         }
     };
-    // RFC 9562, 4.1 and 4.2: the variant, and the version.
+    // RFC 9562, 4.1 and 4.2: variant and version.
     uuid[8] = uuid[8] & 0x3f | 0x80;
     uuid[6] = uuid[6] & 0x0f | version << 4;
     uuid
@@ -56,7 +56,7 @@ fn hash(storage: &[StorageId], boot_id: &str) -> [u8; 32] {
                 field(b"remote");
                 field(name.as_bytes());
             }
-            // The server may restart, and other storage may look the same.
+            // The server may restart, and different storage may look the same.
             StorageId::Served { .. } | StorageId::Alike(_) => {}
         }
     }

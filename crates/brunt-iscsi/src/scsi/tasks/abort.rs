@@ -1,6 +1,6 @@
-//! Task management of a task set (SAM-5, 7): aborts one task, those of a nexus, or all, on every
-//! connection. Called by the transport, and by [`TaskSet::poll`] for requests of other connections.
-//! The one rule: a function is done when the last affected task is gone.
+//! Task management of a task set (SAM-5, 7): aborts one task, those of a nexus, or all of them, on every connection.
+//! Called by the transport, and by [`TaskSet::poll`] for requests from other connections. The one rule: a function is
+//! done once the last affected task is gone.
 
 use super::TaskSet;
 use super::task::TaskStage;
@@ -9,8 +9,8 @@ use crate::scsi::attention::Attention;
 use crate::scsi::management::{AbortRequest, AbortScope, Reset, Ticket};
 
 impl TaskSet {
-    /// ABORT TASK: returns false if there is no such task. The task ends with an outcome from
-    /// [`TaskSet::poll`], after which the function may be answered.
+    /// ABORT TASK: returns false if there is no such task. The task ends with an outcome from [`TaskSet::poll`], after
+    /// which the function may be answered.
     pub fn abort_task(&mut self, tag: u64) -> bool {
         let Some(&slot) = self.by_tag.get(&tag) else {
             return false;
@@ -90,13 +90,12 @@ impl TaskSet {
         }
     }
 
-    /// Marks a task aborted, and finishes it as soon as the device doesn't have it.
+    /// Marks a task as aborted, and finishes it as soon as the device has released it.
     fn abort(&mut self, slot: usize) {
         let task = self.tasks[slot].as_mut().expect("asked for a living task");
         task.aborted = true;
         match task.stage {
-            // The transport may still be collecting data: the outcome stops it, and later calls
-            // start nothing.
+            // The transport may still be collecting data: the outcome stops it, and later calls start nothing.
             TaskStage::Collecting | TaskStage::Parked => {
                 self.parked.retain(|parked| *parked != slot);
                 self.finish(slot, Ok(DataIn::None));

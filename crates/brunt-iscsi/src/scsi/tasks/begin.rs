@@ -1,6 +1,6 @@
-//! The first step of a command: all checks that its CDB allows, and the fast path for READ and
-//! WRITE. Called by the transport for each command. The one rule: nothing here waits, and READ and
-//! WRITE neither allocate nor lock unless a condition is pending.
+//! The first step of a command: all checks that are possible with its CDB, and the fast path for READ and WRITE. Called
+//! by the transport for each command. The one rule: nothing here waits, and READ and WRITE neither allocate nor lock
+//! unless a condition is pending.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::scsi::lun::{flag, gate};
 use crate::scsi::{Begin, CommandOutcome, DataIn, TaskAttribute, TransportCommand};
 
 impl TaskSet {
-    /// Begins a command. See [`Begin`].
+    /// Begins a command; see [`Begin`].
     pub fn begin(&mut self, command: &TransportCommand<'_>) -> Begin {
         let cdb = cdb::pad(command.cdb);
         match cdb[0] {
@@ -32,7 +32,7 @@ impl TaskSet {
         }
     }
 
-    /// READ and WRITE: nothing here allocates or locks unless a condition is pending.
+    /// READ and WRITE: neither allocates nor locks unless a condition is pending.
     fn begin_transfer(&mut self, command: &TransportCommand<'_>, cdb: &Cdb, write: bool) -> Begin {
         let gate = self.unit.gate();
         let flags = self.nexus.flags.load(Ordering::Acquire);

@@ -1,6 +1,6 @@
-//! Carries out commands whose data-out is complete. Called by the transport when it has collected
-//! the data that [`Begin::Wants`](crate::scsi::Begin::Wants) requested. The one rule: a list from
-//! an initiator is checked completely before any of it is carried out.
+//! Executes commands whose Data-Out is complete. Called by the transport once it has collected the data that
+//! [`Begin::Wants`](crate::scsi::Begin::Wants) requested. The one rule: a list from an initiator is checked completely
+//! before any of it is executed.
 
 use brunt_block::{Buf, Inline};
 use brunt_wire::scsi::cdb::{Cdb, Transfer, op};
@@ -16,11 +16,9 @@ use crate::scsi::lun::{self, gate};
 use crate::scsi::{CommandOutcome, DataIn, TaskAttribute, sanitize};
 
 impl TaskSet {
-    /// Runs a command with the data it wanted: `data[..got]`.
-    /// Returns the outcome if it is there already.
+    /// Runs a command with the data that it wanted, `data[..got]`. Returns the outcome if it is already available.
     ///
-    /// If the command was aborted meanwhile, nothing
-    /// happens: its outcome comes from [`TaskSet::poll`].
+    /// If the command was aborted in the meantime, nothing happens; its outcome comes from [`TaskSet::poll`].
     ///
     /// # Panics
     /// The command isn't waiting for data, or `got` exceeds what it wanted or the length of `data`.
@@ -37,8 +35,8 @@ impl TaskSet {
         let block_bytes = self.unit.block_bytes();
         match task.work {
             TaskWork::Write { .. } => {
-                // Fewer bytes than the CDB describes: whole blocks are written (and a residual is
-                // reported); a partial block is an error.
+                // Fewer bytes than the CDB describes: whole blocks are written (and a residual is reported); a partial
+                // block is an error.
                 if !got.is_multiple_of(block_bytes) {
                     return Some(self.finish_now(slot, Err(Refused::DATA_LENGTH)));
                 }
@@ -78,11 +76,11 @@ impl TaskSet {
         None
     }
 
-    /// Runs a [`Begin::Wants`](crate::scsi::Begin::Wants)
-    /// with `direct` whose data is in the medium.
+    /// Runs a [`Begin::Wants`](crate::scsi::Begin::Wants) command with `direct` set whose data is already in the
+    /// medium.
     ///
     /// # Panics
-    /// As [`TaskSet::start`].
+    /// As for [`TaskSet::start`].
     pub fn start_direct(&mut self, tag: u64, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
         let task = self.tasks[slot].as_ref().expect("tags name living tasks");
@@ -96,8 +94,8 @@ impl TaskSet {
         Some(self.finish_now(slot, Ok(DataIn::None)))
     }
 
-    /// What to do with the data that a command collected. (Long because it is a table: a few lines
-    /// for each command.)
+    /// Decides what to do with the data that a command collected. (Long because it is a table: a few lines for each
+    /// command.)
     fn job_for(&mut self, cdb: &Cdb, slot: usize, data: Buf) -> Result<CollectedPlan, Refused> {
         let task = self.tasks[slot].as_ref().expect("still there");
         let (range, lock) = (task.range, task.lock);
@@ -198,7 +196,7 @@ impl TaskSet {
             {
                 let zeros = data.iter().all(|byte| *byte == 0);
                 let how = match (zeros, cdb[1] & 0x08 != 0) {
-                    // Unmapped blocks read as zeros, so only zeros can be unmapped.
+                    // Unmapped blocks read as zeros, so only zeros can be written by unmapping.
                     (true, true) => How::Unmap,
                     (true, false) => How::Zeroes,
                     (false, _) => How::Write,
@@ -209,7 +207,7 @@ impl TaskSet {
         }
     }
 
-    /// The part of a range that the data covers; a partial block is an error.
+    /// The part of a range that is covered by the data; a partial block is an error.
     fn cut(&self, range: ByteRange, data: &[u8]) -> Result<ByteRange, Refused> {
         if !data.len().is_multiple_of(self.unit.block_bytes() as usize) {
             return Err(Refused::DATA_LENGTH);

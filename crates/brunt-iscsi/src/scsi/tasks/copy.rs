@@ -1,6 +1,5 @@
-//! EXTENDED COPY: resolves the units of this target, and the blocks,
-//! that its list names. Called when the list is complete. The one rule:
-//! a unit that the initiator may not read or write is not reachable.
+//! EXTENDED COPY: resolves the units of this target and the blocks that its list names. Called when the list is
+//! complete. The one rule: a unit that the initiator may not read or write is not reachable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,8 +26,7 @@ impl TaskSet {
         for target in &parsed.targets {
             let unit = self.find_unit(&target.designator).ok_or(UNREACHABLE)?;
             if target.block_bytes != 0 && target.block_bytes != unit.block_bytes() {
-                // INCORRECT COPY TARGET DEVICE TYPE is for device types; a wrong block length is an
-                // invalid field.
+                // INCORRECT COPY TARGET DEVICE TYPE is about device types; a wrong block length is an invalid field.
                 return Err(Refused::parameter(16));
             }
             units.push(unit);
@@ -109,7 +107,7 @@ impl TaskSet {
             let end = offset.checked_add(len)?;
             (end <= unit.blocks() * block).then_some(offset)
         };
-        // COPY TARGET DEVICE DATA OVERRUN would be for streams; these blocks don't exist.
+        // COPY TARGET DEVICE DATA OVERRUN is for streams; these blocks don't exist.
         let source_offset =
             place(segment.source_lba, from, source_extra, &source).ok_or(UNREACHABLE)?;
         let destination_offset =
@@ -135,7 +133,7 @@ impl TaskSet {
         })
     }
 
-    /// The unit of this target that a page 83h designator identifies.
+    /// Finds the unit of this target that a page 83h designator identifies.
     fn find_unit(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>> {
         let names = |unit: &LogicalUnit| unit.is_named(designator);
         if names(&self.unit) {
@@ -148,7 +146,7 @@ impl TaskSet {
             .find(|unit| names(unit))
     }
 
-    /// The unit's index for `DeviceIo::device`; its device is opened when first needed.
+    /// The unit's index for `DeviceIo::device`; its device is opened when it is first needed.
     fn device_of(&mut self, unit: &Arc<LogicalUnit>) -> Result<usize, OpenError> {
         if Arc::ptr_eq(unit, &self.unit) {
             return Ok(0);

@@ -1,14 +1,12 @@
-//! One connection's commands on one logical unit, from CDB to outcome, and task management (SAM-5,
-//! 7 and 8). Runs on the connection's thread and drives the connection's device.
+//! One connection's commands on one logical unit, from CDB to outcome, and task management (SAM-5, 7 and 8). Runs on
+//! the connection's thread and drives the connection's device.
 //!
-//! READ and WRITE have a fast path: a few atomic loads show that no condition
-//! is pending, and inline media are accessed without a request. Every other
-//! command is looked up in the command table and becomes an answer or a
-//! [`Job`]. The one rule: a command that was begun has exactly one outcome.
+//! READ and WRITE have a fast path: a few atomic loads show that no condition is pending, and inline media are accessed
+//! without a request. Every other command is looked up in the command table and becomes an answer or a [`Job`]. The one
+//! rule: a command that was begun has exactly one outcome.
 //!
-//! The files: [`begin`] begins commands; [`plan`] determines what commands other than READ and
-//! WRITE need; [`collected`] and [`copy`] process their data-out; [`abort`] manages tasks. This
-//! file runs the tasks.
+//! The files: [`begin`] begins commands; [`plan`] determines what commands other than READ and WRITE need;
+//! [`collected`] and [`copy`] process their Data-Out; [`abort`] implements task management. This file runs the tasks.
 
 mod abort;
 mod begin;
@@ -39,7 +37,7 @@ use crate::tag::TagHasher;
 /// Retry interval of a command that waits for another connection's command.
 const PARKED_LOOK: Duration = Duration::from_micros(100);
 
-/// A connection's tasks on a unit. See the module.
+/// A connection's tasks on a unit; see the module.
 pub struct TaskSet {
     unit: Arc<LogicalUnit>,
     ring: Ring,
@@ -69,7 +67,7 @@ impl TaskSet {
     /// Opens the unit for a connection of `nexus` on its thread's ring, for up to `depth` commands.
     ///
     /// # Errors
-    /// The backend doesn't open.
+    /// The backend can't be opened.
     pub fn open(
         unit: &Arc<LogicalUnit>,
         ring: &Ring,
@@ -107,7 +105,7 @@ impl TaskSet {
         &self.unit
     }
 
-    /// Number of commands begun and not yet answered.
+    /// Number of commands begun but not answered yet.
     pub fn outstanding(&self) -> u32 {
         self.by_tag.len() as u32
     }
@@ -117,8 +115,8 @@ impl TaskSet {
         self.by_tag.contains_key(&tag)
     }
 
-    /// Closes the devices of other units for copies if no command is outstanding: those units may
-    /// have left the target.
+    /// If no commands are outstanding, closes the devices of other units opened for copies: those units may have left
+    /// the target.
     pub fn forget_others(&mut self) {
         if self.by_tag.is_empty() {
             self.others.clear();
@@ -168,8 +166,7 @@ impl TaskSet {
         done.append(&mut self.finished);
     }
 
-    /// When [`TaskSet::poll`] must be called again even if
-    /// the ring reports nothing, like [`Device::deadline`].
+    /// When [`TaskSet::poll`] must be called again even if the ring reports nothing, like [`Device::deadline`].
     pub fn deadline(&self) -> Nanos {
         if !self.finished.is_empty() || !self.batch.is_empty() {
             return Nanos(0);
@@ -339,7 +336,7 @@ impl TaskSet {
         task.has_lock
     }
 
-    /// Runs a task as far as possible. If it can't run, it is parked.
+    /// Runs a task as far as possible, and parks it if it can't run.
     fn run(&mut self, slot: usize) {
         if !self.may_run(slot) || !self.lock(slot) {
             self.parked.push(slot);
@@ -463,8 +460,7 @@ impl TaskSet {
 }
 
 impl TaskSet {
-    /// Releases what this nexus has reserved, if this
-    /// is its last task set or the whole session ends.
+    /// Releases what this nexus has reserved if this is its last task set or the whole session ends.
     pub fn log_out(&self, whole_session: bool) {
         self.unit.log_out(self.nexus.nexus.id, whole_session);
     }

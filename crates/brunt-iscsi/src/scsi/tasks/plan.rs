@@ -1,4 +1,4 @@
-//! Determines what commands other than READ and WRITE need before they can be answered: nothing, data-out, or a job.
+//! Determines what commands other than READ and WRITE need before they can be answered: nothing, Data-Out, or a job.
 //! Called once for each admitted command. The one rule: a plan changes nothing that a refusal would have to undo.
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::scsi::lun::{self, gate};
 use crate::scsi::sanitize::{self, Method};
 
 impl TaskSet {
-    /// What a command needs before it can be answered. (Long because it is a table: a few lines for each command; more
-    /// complex ones have their own function.)
+    /// Determines what a command needs before it can be answered. (Long because it is a table: a few lines for each
+    /// command; more complex commands have their own functions.)
     pub(super) fn plan(&mut self, cdb: &Cdb, data_out_len: u32) -> Result<CommandPlan, Refused> {
         let nowhere = ByteRange { offset: 0, len: 0 };
         let parameters = |len: u32| {
@@ -31,7 +31,7 @@ impl TaskSet {
         };
         match cdb[0] {
             op::MODE_SELECT_6 | op::MODE_SELECT_10 => {
-                // PF must be set, and saving is not supported.
+                // PF must be set; saving is not supported.
                 if cdb[1] & 0x10 == 0 || cdb[1] & 0x01 != 0 {
                     return Err(Refused::field(1));
                 }
@@ -294,9 +294,9 @@ impl TaskSet {
     }
 }
 
-/// Requires that the initiator sends exactly what the CDB describes. READ and WRITE transfer what both sides have room
-/// for and report a residual. But where data is compared, combined, repeated or written atomically, a different length
-/// means that initiator and target disagree about the operation, and carrying out a part of it would be a guess:
+/// Requires that the initiator sends exactly what the CDB describes. READ and WRITE transfer as much as both sides have
+/// room for and report a residual. But where data is compared, combined, repeated or written atomically, a different
+/// length means that initiator and target disagree about the operation, and executing part of it would be a guess, so
 /// nothing is done.
 fn exactly(described: u32, data_out_len: u32) -> Result<(), Refused> {
     if described == data_out_len {

@@ -1,5 +1,5 @@
-//! The state of one command in a task set: its stage, its work, its lock. Used by the other files
-//! of `tasks`. The one rule: a task that the device has is released only by the device.
+//! The state of a command in a task set: its stage, work and lock. Used by the other files of `tasks`. The one rule:
+//! only the device releases a task that it has.
 
 use brunt_block::Buf;
 use brunt_core::Nanos;
@@ -9,16 +9,16 @@ use crate::scsi::jobs::{ByteRange, Job};
 use crate::scsi::locks::Hold;
 use crate::scsi::{DataIn, TaskAttribute};
 
-/// How far a task has progressed.
+/// A task's stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskStage {
-    /// Its data-out is not complete yet.
+    /// Its Data-Out is not complete yet.
     Collecting,
     /// It waits for older tasks or for other connections' range locks.
     Parked,
-    /// It waits until a time that its job set.
+    /// It waits until a time set by its job.
     Sleeping(Nanos),
-    /// The device has a request of it.
+    /// The device has a request from it.
     Running,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum TaskWork {
     Write {
         force: bool,
     },
-    /// Collects data-out; then the CDB decides.
+    /// Collects Data-Out; then the CDB decides.
     Collect(Cdb),
     Job(Box<dyn Job>),
 }
@@ -58,7 +58,7 @@ pub(super) struct ScsiTask {
     pub data: Buf,
 }
 
-/// What a command needs, judging only by its CDB.
+/// What a command needs, based only on its CDB.
 pub(super) enum CommandPlan {
     Answer(DataIn),
     Collect {

@@ -1,5 +1,4 @@
-//! Asymmetric access: which commands each port state
-//! allows, and which nexuses are notified of a change.
+//! Asymmetric access: which commands each port state allows, and which nexuses are notified of a change.
 
 use brunt_wire::scsi::alua::{AccessState, PortGroup};
 
@@ -32,9 +31,9 @@ fn report_groups() -> [u8; 12] {
     cdb12(op::MAINTENANCE_IN, op::SA_REPORT_TARGET_PORT_GROUPS, 0, 255)
 }
 
-/// INQUIRY, page 83h and REPORT TARGET PORT GROUPS of a unit with two groups describe them.
+/// INQUIRY, page 83h and REPORT TARGET PORT GROUPS describe the ports of a unit with two groups.
 #[test]
-fn ports_are_told() {
+fn a_unit_describes_its_port_groups() {
     for (alua, tpgs) in [
         (Alua::Off, 0),
         (Alua::Implicit, 1),
@@ -87,10 +86,9 @@ fn ports_are_told() {
     }
 }
 
-/// Each state allows what the standard says, at its own port only; every nexus is notified of a
-/// change once.
+/// Each state allows what the standard says, only at its own port; every nexus is notified of a change once.
 #[test]
-fn states() {
+fn each_state_allows_what_the_standard_says() {
     let unit = two_ports(Alua::Implicit);
     let mut here = Client::through(&unit, "a", 1);
     let mut there = Client::through(&unit, "a", 2);
@@ -146,16 +144,16 @@ fn states() {
         AccessState::Transitioning
     );
     assert_eq!((here.code(&read), here.code(&read)), (CHANGED, GOOD));
-    // Setting the current state notifies no one.
+    // Setting the current state again causes no notification.
     assert_eq!(there.code(&read), CHANGED);
     unit.set_access(1, AccessState::ActiveNonOptimized).unwrap();
     assert_eq!((here.code(&read), there.code(&read)), (GOOD, GOOD));
     assert!(unit.set_access(3, AccessState::Standby).is_err());
 }
 
-/// Groups are added and removed; those that stay keep their state, unless it is set.
+/// Groups are added and removed; those that stay keep their state unless it is set.
 #[test]
-fn groups_come_and_go() {
+fn groups_that_stay_keep_their_state() {
     let unit = two_ports(Alua::Implicit);
     let mut client = Client::through(&unit, "a", 1);
     unit.set_access(2, AccessState::Standby).unwrap();
@@ -183,10 +181,9 @@ fn groups_come_and_go() {
     );
 }
 
-/// An initiator changes states if allowed, with the
-/// whole list or not at all; other nexuses are notified.
+/// An initiator changes states if that is allowed, with the whole list or not at all; other nexuses are notified.
 #[test]
-fn set_by_initiators() {
+fn an_initiator_sets_all_listed_states_or_none() {
     let set = |len: u8| {
         cdb12(
             op::MAINTENANCE_OUT,
@@ -211,7 +208,7 @@ fn set_by_initiators() {
     );
     assert_eq!(there.code(&[0; 6]), GOOD);
     let groups = there.good(&report_groups(), &[]);
-    // State and status code: by SET TARGET PORT GROUPS.
+    // State and status code: set by SET TARGET PORT GROUPS.
     assert_eq!((groups[4], groups[9], groups[16], groups[21]), (2, 1, 0, 1));
     let parameter = (key::ILLEGAL_REQUEST, 0x26, 0);
     assert_eq!(
@@ -245,7 +242,7 @@ fn set_by_initiators() {
 
 /// Initiators are notified of a changed preference; a new state leaves the preference unchanged.
 #[test]
-fn preferred() {
+fn initiators_are_notified_of_a_changed_preference() {
     let unit = two_ports(Alua::Implicit);
     let mut client = Client::through(&unit, "a", 1);
     unit.set_preferred(2, true).unwrap();

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// ABORT TASK, ABORT and CLEAR TASK SET and resets end each task once, also on other connections,
-/// and notify the right nexuses.
+/// ABORT TASK, ABORT TASK SET, CLEAR TASK SET and resets end each task once, also on other connections, and notify the
+/// right nexuses.
 #[test]
-fn task_management() {
+fn task_management_ends_each_task_once_on_every_connection() {
     let unit = unit(false, LunOptions::default());
     let (mut a, mut b) = (Client::new(&unit, "a"), Client::new(&unit, "b"));
     let write = cdb10(op::WRITE_10, 0, 0, 1);
@@ -63,7 +63,7 @@ fn task_management() {
 
 /// An ORDERED command waits for older ones and delays younger ones.
 #[test]
-fn ordered() {
+fn an_ordered_command_waits_for_older_ones_and_delays_younger_ones() {
     for inline in [true, false] {
         let mut c = Client::new(&unit(inline, LunOptions::default()), "a");
         let (w1, _) = c.begin(&cdb10(op::WRITE_10, 0, 0, 1), BLOCK, TaskAttribute::Simple);
@@ -94,7 +94,7 @@ fn ordered() {
 
 /// A COMPARE AND WRITE waits for a write that is being received into the medium.
 #[test]
-fn locks_between_connections() {
+fn a_compare_and_write_waits_for_a_write_of_another_connection() {
     let unit = unit(true, LunOptions::default());
     let (mut a, mut b) = (Client::new(&unit, "a"), Client::new(&unit, "b"));
     let (tag, begun) = a.begin(&cdb10(op::WRITE_10, 0, 0, 1), BLOCK, TaskAttribute::Simple);
@@ -127,9 +127,9 @@ fn locks_between_connections() {
     assert_eq!(a.read(0, 1), [8; BLOCK]);
 }
 
-/// A full task set reports it, and accepts commands again afterwards.
+/// A full task set is reported, and accepts commands again afterwards.
 #[test]
-fn full() {
+fn a_full_task_set_is_reported_and_accepts_commands_later() {
     let mut c = Client::new(&unit(false, LunOptions::default()), "a");
     let write = cdb10(op::WRITE_10, 0, 0, 1);
     let tags: Vec<u64> = (0..64)
@@ -171,7 +171,7 @@ fn no_cdb_or_parameter_list_makes_a_unit_panic() {
             continue;
         }
         if round % 3 != 0 {
-            // Mostly small numbers, so that checks beyond the first are reached.
+            // Mostly small numbers, to get past the first checks.
             cdb[1] &= 0x1f;
             cdb[2..].iter_mut().for_each(|byte| *byte &= 0x13);
             cdb[2..8].fill(0);

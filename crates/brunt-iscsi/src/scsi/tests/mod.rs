@@ -1,5 +1,5 @@
-//! Tests commands on a logical unit over memory, through the calls that a transport makes: once
-//! with the inline fast path, once with every byte through device requests.
+//! Tests commands on an in-memory logical unit, using the calls that a transport makes: once with the inline fast path,
+//! once with all data passing through device requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use super::*;
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 8192;
 
-/// Memory that can only be accessed by requests.
+/// Memory that can be accessed only through requests.
 struct Requests(MemoryBackend);
 
 impl Backend for Requests {
@@ -75,7 +75,7 @@ impl Client {
         Client::through(unit, name, 1)
     }
 
-    /// A connection through this port of the target.
+    /// Creates a connection through this port of the target.
     fn through(unit: &Arc<LogicalUnit>, name: &str, target_port: u16) -> Client {
         let mut client = Client::attached(unit, name, target_port);
         // The unit attention that every nexus starts with.
@@ -238,7 +238,7 @@ const OPCODE: (u8, u8, u8) = (key::ILLEGAL_REQUEST, 0x20, 0x00);
 const LENGTH: (u8, u8, u8) = (key::ILLEGAL_REQUEST, 0x0e, 0x03);
 const NO_MEDIUM: (u8, u8, u8) = (key::NOT_READY, 0x3a, 0x00);
 
-/// Runs a test with both ways to access the medium.
+/// Runs a test with both ways of accessing the medium.
 fn both(options: &LunOptions, test: impl Fn(&mut Client)) {
     for inline in [true, false] {
         test(&mut Client::new(&unit(inline, options.clone()), "a"));

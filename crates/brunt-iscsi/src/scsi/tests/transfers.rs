@@ -4,7 +4,7 @@ use super::*;
 
 /// Written data reads back, with CDBs of every length.
 #[test]
-fn read_and_write() {
+fn written_data_reads_back_with_cdbs_of_every_length() {
     both(&LunOptions::default(), |c| {
         c.good(&[op::WRITE_6, 0, 0, 1, 2, 0], &bytes(2, 1));
         c.good(&cdb10(op::WRITE_10, 0x18, 3, 2), &bytes(2, 2));
@@ -19,10 +19,10 @@ fn read_and_write() {
     });
 }
 
-/// Where data is compared, combined, repeated or written atomically, data-out of another length
-/// than the CDB describes is refused, and the medium stays unchanged.
+/// Where data is compared, combined, repeated or written atomically, Data-Out with a length other than the CDB
+/// describes is refused, and the medium stays unchanged.
 #[test]
-fn lengths_that_disagree() {
+fn data_out_of_an_unexpected_length_is_refused() {
     both(&thin(), |c| {
         c.write(0, &bytes(8, 1));
         let mut compare_and_write = cdb16(op::COMPARE_AND_WRITE, 0, 0, 0);
@@ -62,7 +62,7 @@ fn lengths_that_disagree() {
 
 /// Bounds, protection fields and lengths are checked before anything happens.
 #[test]
-fn bounds() {
+fn bounds_and_lengths_are_checked_before_anything_happens() {
     both(&thin(), |c| {
         let last = BLOCKS as u32 - 1;
         for code in [
@@ -90,7 +90,7 @@ fn bounds() {
             assert_eq!(c.code(&cdb16(code, 0, BLOCKS, 1)), RANGE, "{code:#x}");
             assert_eq!(c.code(&cdb16(code, 0xe0, 0, 1)), FIELD, "{code:#x}");
         }
-        // NACA; a transfer beyond the maximum length is refused only after the range check.
+        // NACA; a transfer that exceeds the maximum length is refused only after the range check.
         assert_eq!(c.code(&[op::READ_10, 0, 0, 0, 0, 0, 0, 0, 1, 4]), FIELD);
         assert_eq!(c.code(&[op::TEST_UNIT_READY, 0, 0, 0, 0, 4]), FIELD);
         assert_eq!(c.code(&cdb12(op::READ_12, 0, 0, u32::MAX)), RANGE);
@@ -99,9 +99,9 @@ fn bounds() {
     });
 }
 
-/// A write with less data than its CDB describes writes whole blocks, or nothing.
+/// A write with less data than its CDB describes writes whole blocks or nothing.
 #[test]
-fn short_data() {
+fn a_write_with_too_little_data_writes_whole_blocks_or_nothing() {
     both(&LunOptions::default(), |c| {
         c.write(0, &bytes(2, 9));
         c.good(&cdb10(op::WRITE_10, 0, 0, 2), &bytes(1, 7));
@@ -124,9 +124,9 @@ fn short_data() {
     });
 }
 
-/// VERIFY compares with nothing, data, or one block, and reports where it differs.
+/// VERIFY compares with nothing, with data, or with one block, and reports where the first difference is.
 #[test]
-fn verify() {
+fn verify_reports_where_data_differs() {
     both(&LunOptions::default(), |c| {
         // Longer than one chunk of the job.
         let data = bytes(4000, 3);
@@ -166,10 +166,9 @@ fn verify() {
     });
 }
 
-/// COMPARE AND WRITE writes only if the data compares
-/// equal; ORWRITE ors; WRITE ATOMIC respects its limits.
+/// COMPARE AND WRITE writes only if the data compares equal; ORWRITE ORs; WRITE ATOMIC respects its limits.
 #[test]
-fn read_modify_write() {
+fn compare_and_write_writes_only_if_the_data_compares_equal() {
     both(&LunOptions::default(), |c| {
         let mut caw = cdb16(op::COMPARE_AND_WRITE, 0, 4, 0);
         caw[13] = 2;
@@ -210,9 +209,9 @@ fn read_modify_write() {
     });
 }
 
-/// All forms of WRITE SAME, thin and thick; UNMAP only thin; GET LBA STATUS reports the result.
+/// All forms of WRITE SAME, on thin and thick units; UNMAP only on thin ones; GET LBA STATUS reports the result.
 #[test]
-fn fill_and_unmap() {
+fn write_same_and_unmap_fill_and_unmap_their_ranges() {
     both(&thin(), |c| {
         c.write(0, &[1; 64 * BLOCK]);
         c.good(&cdb10(op::WRITE_SAME_10, 0, 8, 4), &bytes(1, 5));
@@ -297,9 +296,9 @@ fn fill_and_unmap() {
     });
 }
 
-/// EXTENDED COPY within a unit and between two; its results; each of its errors.
+/// EXTENDED COPY within a unit and between two units, its results, and each of its errors.
 #[test]
-fn extended_copy() {
+fn extended_copy_copies_within_and_between_units() {
     let named = |serial: &str| LunOptions {
         serial: serial.to_string(),
         uuid: Some([serial.as_bytes()[0]; 16]),
@@ -357,14 +356,14 @@ fn extended_copy() {
         (1, 2, 3010 * 512)
     );
     assert_eq!(c.code(&results(6)), FIELD);
-    // The destination by its UUID.
+    // The destination is identified by its UUID.
     let mut by_uuid = vec![0xe4, 0, 0, 0, 0x01, 0x0a, 0, 18, 0x10, 0];
     by_uuid.extend_from_slice(b"tttttttttttttttt");
     by_uuid.resize(32, 0);
     let by_uuid = list(&[target(0), by_uuid], &[segment(0, 1, 10, 10, 20)]);
     assert_eq!(send(&mut c, &by_uuid), GOOD);
     assert_eq!(other.read(20, 10), bytes(3000, 1)[10 * BLOCK..20 * BLOCK]);
-    // By bytes, with offsets.
+    // Length in bytes, with offsets.
     let mut by_bytes = vec![0x0a, 0, 0, 28, 0, 0, 0, 0, 0, 0, 4, 0];
     by_bytes.extend_from_slice(&[
         0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x1c, 0, 2, 0, 0, 0,

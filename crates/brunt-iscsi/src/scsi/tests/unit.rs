@@ -1,10 +1,10 @@
-//! What a unit reports about itself, and the states that it can be in.
+//! What a unit reports about itself, and its possible states.
 
 use super::*;
 
-/// INQUIRY, REPORT LUNS and similar commands, and the answers of a missing LUN.
+/// INQUIRY, REPORT LUNS and similar commands, and the answers for a LUN that doesn't exist.
 #[test]
-fn identity() {
+fn inquiries_are_answered_for_existing_and_missing_luns() {
     let units = vec![
         (1, unit(true, thin())),
         (0, unit(true, LunOptions::default())),
@@ -82,7 +82,7 @@ fn identity() {
 
 /// Open nexuses are notified once of added or removed LUNs, unless they request the list first.
 #[test]
-fn luns_come_and_go() {
+fn nexuses_are_notified_once_of_changed_luns() {
     let map = LunMap::new(vec![(0, unit(true, thin())), (1, unit(true, thin()))]);
     let mut first = Client::new(&map.get(0).unwrap(), "a");
     let mut other = Client::new(&map.get(0).unwrap(), "b");
@@ -100,10 +100,9 @@ fn luns_come_and_go() {
     assert!(!gone[0].1.is_open());
 }
 
-/// The report of supported commands is right: a listed command isn't "invalid operation code", any
-/// other is.
+/// The report of supported commands is right: listed commands never return "invalid operation code", all others do.
 #[test]
-fn supported_opcodes() {
+fn the_report_of_supported_commands_is_right() {
     for options in [
         thin(),
         LunOptions {
@@ -162,7 +161,7 @@ fn supported_opcodes() {
 
 /// Mode pages are sensed and selected; other nexuses are notified; write protection takes effect.
 #[test]
-fn mode_pages() {
+fn mode_pages_are_sensed_and_selected() {
     let unit = unit(true, LunOptions::default());
     let (mut a, mut b) = (Client::new(&unit, "a"), Client::new(&unit, "b"));
     let all = a.good(&[op::MODE_SENSE_6, 0x08, 0x3f, 0, 255, 0], &[]);
@@ -211,9 +210,9 @@ fn mode_pages() {
     assert_eq!(b.code(&[0; 6]), GOOD);
 }
 
-/// A read-only unit reads, and refuses every command that writes.
+/// A read-only unit allows reads, and refuses every command that writes.
 #[test]
-fn read_only() {
+fn a_read_only_unit_refuses_every_command_that_writes() {
     both(
         &LunOptions {
             read_only: true,
@@ -252,7 +251,7 @@ fn read_only() {
 
 /// Media are ejected, loaded and locked; commands that need a medium report its absence.
 #[test]
-fn removable() {
+fn media_are_ejected_loaded_and_locked() {
     let unit = unit(
         true,
         LunOptions {
@@ -275,7 +274,7 @@ fn removable() {
         a.code(&[op::PREVENT_ALLOW_MEDIUM_REMOVAL, 0, 0, 0, 0, 0]),
         GOOD
     );
-    // Power conditions and stopping eject nothing.
+    // Power conditions and stopping don't eject the medium.
     for byte in [0x00, 0x12, 0x32, 0xf2] {
         assert_eq!(a.code(&[op::START_STOP_UNIT, 0, 0, 0, byte, 0]), GOOD);
         assert_eq!(a.code(&[0; 6]), GOOD);
@@ -318,9 +317,9 @@ fn removable() {
     assert_eq!(fixed.code(&eject), FIELD);
 }
 
-/// RESERVE excludes others until it is released, reset or its nexus is lost.
+/// RESERVE excludes others until it is released or reset, or its nexus is lost.
 #[test]
-fn reserve_and_release() {
+fn reserve_excludes_others_until_it_ends() {
     let unit = unit(true, LunOptions::default());
     let (mut a, mut b) = (Client::new(&unit, "a"), Client::new(&unit, "b"));
     let (reserve, release) = (
@@ -353,7 +352,7 @@ fn reserve_and_release() {
     for reset in [Reset::LogicalUnit, Reset::Target] {
         assert_eq!(b.code(&[0; 6]), CONFLICT);
         let ticket = b.set.reset(reset);
-        // The function also waits for the other connection.
+        // The function waits for the other connection, too.
         assert!(!ticket.is_done());
         a.set.poll(&mut Vec::new());
         assert!(ticket.is_done());
@@ -389,7 +388,7 @@ fn pr_out(action: u8, kind: u8, own: u64, new: u64, flags: u8) -> ([u8; 10], Vec
 
 /// Persistent reservations through commands: who may do what, who is notified, what persists.
 #[test]
-fn persistent_reservations() {
+fn persistent_reservations_are_enforced_reported_and_persist() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("lun");
     let options = || LunOptions {
@@ -455,15 +454,14 @@ fn persistent_reservations() {
             .options()
             .thin
     );
-    // Without a store APTPL is refused.
+    // Without a store, APTPL is refused.
     let mut c = Client::new(&unit(true, LunOptions::default()), "c");
     assert_eq!(do_out(&mut c, 0, 0, 0, 1, 1), PARAMETER);
 }
 
-/// SANITIZE keeps the unit busy, outlives resets and
-/// connections, and leaves the requested contents.
+/// SANITIZE keeps the unit busy, outlives resets and connections, and leaves the requested contents.
 #[test]
-fn sanitize() {
+fn sanitize_outlives_resets_and_connections() {
     let slow = LunOptions {
         sanitize_bytes_per_second: Some(2 << 20),
         ..thin()
@@ -471,7 +469,7 @@ fn sanitize() {
     let unit = unit(false, slow);
     let mut c = Client::new(&unit, "a");
     c.write(0, &bytes(8, 1));
-    // 4 MiB at 2 MiB/s: two seconds, in which the connection closes and reopens.
+    // 4 MiB at 2 MiB/s: two seconds, during which the connection closes and reopens.
     let list = [1, 0, 0, 4, 0xaa, 0xbb, 0xcc, 0xdd];
     assert_eq!(
         c.code_with(&[op::SANITIZE, 0x81, 0, 0, 0, 0, 0, 0, 8, 0], &list),
@@ -495,7 +493,7 @@ fn sanitize() {
         c.read(BLOCKS - 1, 1),
         [0xaa, 0xbb, 0xcc, 0xdd].repeat(BLOCK / 4)
     );
-    // Without IMMED the answer comes at the end.
+    // Without IMMED, the answer comes at the end.
     assert_eq!(c.code(&[op::SANITIZE, 0x02, 0, 0, 0, 0, 0, 0, 0, 0]), GOOD);
     assert_eq!(c.read(0, 8), [0; 8 * BLOCK]);
     let mut status = cdb16(op::SERVICE_ACTION_IN_16, op::SA_GET_LBA_STATUS, 0, 256);
@@ -535,10 +533,9 @@ fn sanitize() {
     assert_eq!(c.code(&[op::SANITIZE, 0x02, 0, 1]), FIELD);
 }
 
-/// Truncating, extending or deleting a backing file changes the LUN, and every initiator is
-/// notified first.
+/// Truncating, extending or deleting a backing file changes the LUN, and every initiator is notified first.
 #[test]
-fn a_medium_that_changes_its_size_or_goes() {
+fn a_medium_that_is_resized_or_deleted_changes_the_lun() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("disk.img");
     let file = std::fs::File::create(&path).expect("a file");
@@ -555,8 +552,7 @@ fn a_medium_that_changes_its_size_or_goes() {
             0,
         )
     };
-    // A read beyond the new end detects the change; it
-    // was within the capacity that the initiator knew.
+    // A read beyond the new end detects the change; the read was within the capacity that the initiator knew.
     blocks(1024);
     assert_eq!(
         a.code(&cdb16(op::READ_16, 0, 4096, 8)),
@@ -576,7 +572,7 @@ fn a_medium_that_changes_its_size_or_goes() {
         )),
         "{said:?}"
     );
-    // Without any command, the polling detects the change.
+    // Without any commands, polling detects the change.
     blocks(16384);
     let said: Vec<String> = unit.look().iter().map(ToString::to_string).collect();
     assert_eq!(said, [format!("{path_text} grew from 512KiB to 8MiB")]);
@@ -606,8 +602,7 @@ fn a_medium_that_changes_its_size_or_goes() {
     assert!(unit.look().is_empty());
 }
 
-/// A stopped unit without a tray is not ready for any
-/// nexus until it is started; power on starts it.
+/// A stopped unit without a tray is not ready for any nexus until it is started; powering on starts it.
 #[test]
 fn a_stopped_unit_is_not_ready() {
     let stopped = (key::NOT_READY, 0x04, 0x02);
@@ -628,7 +623,7 @@ fn a_stopped_unit_is_not_ready() {
 
 /// An initiator with a short allocation length gets the beginning of the list (SPC-4, 6.33).
 #[test]
-fn a_list_of_units_is_cut_to_the_room_for_it() {
+fn a_list_of_units_is_truncated_to_the_allocation_length() {
     let mut a = Client::new(&unit(true, thin()), "a");
     let report = |room: u8| [op::REPORT_LUNS, 0, 0, 0, 0, 0, 0, 0, 0, room, 0, 0];
     let whole = a.good(&report(255), &[]);
@@ -640,7 +635,7 @@ fn a_list_of_units_is_cut_to_the_room_for_it() {
 
 /// A nexus's reservation is released as soon as it logs out, before its connection is closed.
 #[test]
-fn a_logout_gives_back_reservations() {
+fn a_logout_releases_reservations() {
     let disk = unit(true, thin());
     let (mut a, mut b) = (Client::new(&disk, "a"), Client::new(&disk, "b"));
     let _ = (a.code(&[0; 6]), b.code(&[0; 6]));

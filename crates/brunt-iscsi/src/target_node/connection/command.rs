@@ -1,7 +1,6 @@
-//! SCSI commands of a connection: numbers them, enters them in the task table, and hands them to
-//! their logical unit in CmdSN order. Called by [`TargetConnection::on_header`] and, for commands
-//! that arrived early, whenever the command window moves. The one rule: every delivered command is
-//! answered exactly once.
+//! SCSI commands of a connection: numbers them, enters them in the task table, and hands them to their logical unit in
+//! CmdSN order. Called by [`TargetConnection::on_header`] and, for commands that arrived early, whenever the command
+//! window moves. The one rule: every delivered command is answered exactly once.
 
 use brunt_wire::iscsi::ahs::Ahs;
 use brunt_wire::iscsi::pdu::{Bhs, RESERVED_TAG, ScsiCommand, code};
@@ -13,9 +12,9 @@ use super::{Current, Held, TargetConnection};
 use crate::scsi::TransportCommand;
 use crate::target_node::session::Turn;
 
-/// Maximum commands of one connection: a full session, plus some immediate commands.
+/// Maximum commands of a connection: a full session plus some immediate commands.
 const TASKS_MAX: usize = crate::target_node::session::SESSION_TASKS_MAX as usize + 64;
-/// Maximum data-out of one command; the block limits page promises less.
+/// Maximum Data-Out of a command; the block limits page promises less.
 const DATA_OUT_BYTES_MAX: u32 = 256 << 20;
 
 /// UNEXPECTED UNSOLICITED DATA.
@@ -127,8 +126,8 @@ impl TargetConnection {
         cx.window.delivered();
     }
 
-    /// Hands a command to its logical unit. Returns true if it is answered already, as are most
-    /// commands without data-out: they are never entered in the tables.
+    /// Hands a command to its logical unit. Returns true if it has already been answered, like most commands without
+    /// Data-Out, which are never entered in the tables.
     #[inline]
     fn hand_over(
         &mut self,
@@ -186,8 +185,8 @@ impl TargetConnection {
             CommandBegun::Wants { len, inline } => {
                 task.phase = TaskPhase::Collecting;
                 task.want = len.min(task.write_len);
-                // Data with a wrong digest must not reach the medium. It is buffered if there are
-                // data digests, if lengths differ, or if data arrived before the command's turn.
+                // Data with a wrong digest must not reach the medium. It is buffered if there are data digests, if
+                // lengths differ, or if data arrived before the command's turn.
                 let agree = task.want == len && task.want == task.write_len;
                 let direct = agree && !self.params.data_digest && task.buf_bytes == 0;
                 task.inline = inline.filter(|_| direct);

@@ -1,6 +1,5 @@
-//! The PDUs of a connection without SCSI data: NOPs, text requests and logout; and rejects. Task
-//! management is in `task_management`. The one rule: these are processed in CmdSN order like
-//! commands, unless they are marked immediate.
+//! PDUs of a connection without SCSI data: NOPs, text requests and logouts; and rejects. Task management is in
+//! `task_management`. The one rule: like commands, these are processed in CmdSN order unless they are marked immediate.
 
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, FLAG_FINAL, LogoutRequest, LogoutResponse, NopIn, NopOut, Opcode, RESERVED_TAG,
@@ -19,7 +18,7 @@ impl TargetConnection {
         bhs: &Bhs,
         cx: &mut ConnectionContext<'_, impl ConnectionIo>,
     ) -> Destination {
-        // CmdSN has the same offset in all four.
+        // CmdSN is at the same offset in all four.
         let pdu = NopOut::view(bhs);
         let mut turn = Turn::Now;
         if bhs.is_immediate() {
@@ -124,8 +123,8 @@ impl TargetConnection {
                     self.abort_task(slot, cx);
                 }
             }
-            // Release reservations before responding, so that an initiator with the response finds
-            // nothing left of the session.
+            // Release reservations before responding, so that an initiator with the response finds nothing left of the
+            // session.
             let whole_session =
                 pdu.reason & code::logout::REASON_MASK == code::logout::CLOSE_SESSION;
             cx.io.log_out(whole_session);

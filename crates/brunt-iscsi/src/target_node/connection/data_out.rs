@@ -1,7 +1,6 @@
-//! Data-Out of a connection's commands: where data goes, whether it was requested, and what to
-//! request next (R2T). Called by [`TargetConnection::on_header`] and [`TargetConnection::on_data`].
-//! The one rule: data stays within what its command announced and its burst allows; excess data is
-//! dropped, or fails the command.
+//! Data-Out of a connection's commands: where the data goes, whether it was requested, and what to request next (R2T).
+//! Called by [`TargetConnection::on_header`] and [`TargetConnection::on_data`]. The one rule: data stays within what
+//! its command announced and its burst allows; excess data is dropped or fails the command.
 
 use brunt_block::Buf;
 use brunt_wire::iscsi::pdu::{Bhs, DataOut as DataOutPdu, FLAG_FINAL, R2t, RESERVED_TAG, code};
@@ -39,8 +38,8 @@ impl TargetConnection {
         let len = pdu.data_segment_length.get();
         let offset = pdu.buffer_offset.get();
         let is_final = pdu.flags & FLAG_FINAL != 0;
-        // DataPDUInOrder and DataSequenceInOrder are always Yes here, and there is no recovery
-        // within a connection, so a gap fails the command (RFC 7143, 7.9).
+        // DataPDUInOrder and DataSequenceInOrder are always Yes here, and there is no recovery within a connection, so
+        // a gap fails the command (RFC 7143, 7.9).
         let in_order = pdu.data_sn.get() == burst.data_sn && offset == burst.at;
         burst.data_sn = burst.data_sn.wrapping_add(1);
         if !in_order {
@@ -84,7 +83,7 @@ impl TargetConnection {
         }
     }
 
-    /// The destination for `len` bytes at `offset` of a task's data-out.
+    /// The destination of `len` bytes at `offset` of a task's Data-Out.
     pub(super) fn destination(
         &mut self,
         slot: usize,
@@ -103,7 +102,8 @@ impl TargetConnection {
         } else {
             task.want
         };
-        // Drop data beyond the command's length. A PDU that spans the end goes to the buffer whole.
+        // Drop data beyond the command's length. A PDU that spans the end is buffered whole, or fails a command that
+        // receives directly into the medium.
         if offset >= limit {
             return Destination::Discard;
         }
@@ -119,8 +119,8 @@ impl TargetConnection {
         }
         let have = task.buf.as_ref().map_or(0, |buf| buf.len());
         if have < end as usize {
-            // Until the command gets its share of the byte budget, the buffer covers only the first
-            // burst. Data beyond that limit still needs space.
+            // Until the command gets its share of the byte budget, the buffer covers only the first burst. Data beyond
+            // that limit still needs space.
             let need = limit.min(self.params.first_burst_length.max(end)).max(end) as usize;
             self.tasks.replace_buf(slot, io.buffer(need));
         }

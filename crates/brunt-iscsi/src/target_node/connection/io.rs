@@ -1,6 +1,6 @@
-//! What the protocol rules of a connection need from their environment, and the types that they exchange with it.
-//! `driver` implements it with a socket and logical units, tests and the fuzzer with vectors. The one rule: nothing
-//! behind [`ConnectionIo`] waits for the peer.
+//! The environment that a connection's protocol rules need, and the types exchanged with it. `driver` implements it
+//! with a socket and logical units, tests and the fuzzer with vectors. The one rule: nothing behind [`ConnectionIo`]
+//! waits for the peer.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use brunt_wire::iscsi::pdu::Bhs;
 use crate::scsi::{CommandOutcome, DataIn, TransportCommand};
 use crate::target_node::session::{CommandWindow, Reach};
 
-/// What the rules can access while they handle one PDU, outcome or message.
+/// What the rules can access while they handle a PDU, outcome or message.
 pub struct ConnectionContext<'a, I> {
     /// The session's command window, locked for the batch.
     pub window: &'a mut CommandWindow,
@@ -20,35 +20,35 @@ pub struct ConnectionContext<'a, I> {
 
 /// The environment of the protocol rules: logical units, a socket and buffers.
 pub trait ConnectionIo {
-    /// Hands a command to its logical unit; that LUN may not exist.
+    /// Hands a command to its logical unit, which may not exist.
     fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun;
-    /// Runs a begun command with its data. The outcome may come later.
+    /// Runs a command that was begun with its data. The outcome may come later.
     fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome>;
-    /// Aborts a begun command. If it was started, its outcome still comes.
+    /// Aborts a command that was begun. If it was started, its outcome still comes.
     fn abort(&mut self, lun: Option<u16>, tag: u64);
-    /// Carries out a task management function on all tasks of a logical unit (of all units if `None`), from all
+    /// Performs a task management function on all tasks of a logical unit (of all units if `None`), from all
     /// initiators. Each of these tasks gets an outcome with
     /// [`ScsiStatus::TaskAborted`](brunt_wire::scsi::sense::ScsiStatus::TaskAborted). Returns closures that report
-    /// completion; this thread is woken then.
+    /// completion; this thread is woken when that happens.
     fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone>;
     /// Whether this logical unit exists.
     fn has_lun(&self, lun: u16) -> bool;
     /// Whether a logical unit returns sense data in descriptor format.
     fn wants_descriptor_sense(&self, lun: Option<u16>) -> bool;
-    /// Allocates a buffer for data-out.
+    /// Allocates a Data-Out buffer.
     fn buffer(&mut self, len: usize) -> Buf;
     /// Sends a PDU with little or no data.
     fn send(&mut self, bhs: &Bhs, data: &[u8]);
-    /// Sends the Data-In PDUs of one command: each has a header, and a start and length in `data`.
+    /// Sends a command's Data-In PDUs; each has a header, and a start and length in `data`.
     fn send_data_in(&mut self, lun: Option<u16>, data: DataIn, pdus: &[(Bhs, u32, u32)]);
-    /// Called when the connection logs out, alone or with its whole session: releases what its nexus has reserved,
+    /// Called when the connection logs out, alone or with its whole session: releases what its nexus has reserved
     /// unless other connections of the nexus remain.
     fn log_out(&mut self, whole_session: bool);
     /// Closes other connections.
     fn close_elsewhere(&mut self, reach: Reach);
-    /// Closes the connection of this session with this CID; returns whether it exists.
+    /// Closes this session's connection with this CID; returns whether it exists.
     fn close_cid(&mut self, cid: u16) -> bool;
-    /// The names and addresses for `SendTargets`. A normal session sees only its own target.
+    /// Names and addresses for `SendTargets`. A normal session sees only its own target.
     fn describe_targets(&self) -> Vec<(String, Vec<String>)>;
 }
 
@@ -60,10 +60,10 @@ pub type IsDone = Box<dyn Fn() -> bool>;
 pub enum CommandBegun {
     /// The command is finished.
     Done(CommandOutcome),
-    /// The command runs without data-out; the outcome comes later.
+    /// The command runs without Data-Out; the outcome comes later.
     Pending,
-    /// The command wants `len` bytes of data-out, perhaps zero. With `inline`, they may be received directly into the
-    /// medium at this place.
+    /// The command wants `len` bytes of Data-Out, possibly zero. With `inline`, they may be received directly into the
+    /// medium at this offset.
     Wants {
         /// In bytes.
         len: u32,
@@ -72,12 +72,12 @@ pub enum CommandBegun {
     },
 }
 
-/// The data of a command that is started.
+/// The data for starting a command.
 #[derive(Debug)]
 pub enum DataOut {
     /// This many bytes at the start of a buffer.
     Buf(Buf, u32),
-    /// This many bytes, received at the place that [`CommandBegun::Wants`] named.
+    /// This many bytes, received at the offset given by [`CommandBegun::Wants`].
     Inline(u32),
 }
 
@@ -103,7 +103,7 @@ pub enum Destination {
     },
 }
 
-/// A data segment, received where [`Destination`] said.
+/// A data segment that was received at its [`Destination`].
 #[derive(Debug)]
 pub enum Received<'a> {
     /// Discarded, or received into the medium.
@@ -124,9 +124,9 @@ pub struct Broken(pub &'static str);
 pub struct ConnectionCounters {
     /// SCSI commands answered.
     pub commands: u64,
-    /// Payload received.
+    /// Payload bytes received.
     pub data_out_bytes: u64,
-    /// Payload sent.
+    /// Payload bytes sent.
     pub data_in_bytes: u64,
     /// PDUs answered with a Reject.
     pub rejects: u64,
@@ -141,6 +141,6 @@ pub struct ConnectionCounters {
 pub struct KeepAlive {
     /// Idle time after which the target sends a NOP-In.
     pub idle: Duration,
-    /// How long it waits for the response.
+    /// Maximum wait for the response.
     pub patience: Duration,
 }

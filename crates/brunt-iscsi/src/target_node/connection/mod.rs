@@ -1,11 +1,11 @@
-//! Full-feature phase of one connection, on the target's side (RFC 7143, sections 4, 7, 10, 11):
-//! PDUs in, PDUs and SCSI commands out. `driver` calls it twice for each PDU: with the header, to
-//! learn where the data goes, and once the data is there. The one rule: nothing here waits or reads
-//! a clock, and every length or tag from a peer is looked up or bounded before use.
+//! The target side of a connection's full-feature phase (RFC 7143, sections 4, 7, 10, 11): PDUs in, PDUs and SCSI
+//! commands out. `driver` calls it twice for each PDU: with the header, to learn where the data goes, and once the data
+//! is there. The one rule: nothing here waits or reads a clock, and every length or tag from a peer is looked up or
+//! bounded before use.
 //!
-//! The files: `command` accepts commands and hands them to logical units, `data_out` collects their
-//! data, `response` answers them; `control` and `task_management` handle all other PDUs. `tasks` is
-//! the table that they share, `io` the interface to their environment.
+//! The files: `command` accepts commands and hands them to logical units, `data_out` collects their data, `response`
+//! answers them; `control` and `task_management` handle all other PDUs. `tasks` is the table that they share, `io` the
+//! interface to their environment.
 
 mod command;
 mod control;
@@ -86,12 +86,12 @@ enum Current {
 enum Held {
     Task(u64),
     Pdu(Bhs, Vec<u8>),
-    /// Aborted meanwhile; its number is still used up.
+    /// The PDU was aborted in the meantime, but its number still counts.
     Nothing,
 }
 
 impl TargetConnection {
-    /// A connection that has just logged in.
+    /// Creates a connection that has just logged in.
     pub fn new(
         id: u64,
         tsih: u16,
@@ -128,12 +128,12 @@ impl TargetConnection {
         &self.params
     }
 
-    /// The counters so far.
+    /// Counters so far.
     pub fn counters(&self) -> ConnectionCounters {
         self.counters
     }
 
-    /// Whether to close the connection once everything queued is sent.
+    /// Whether to close the connection once everything in the queue has been sent.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
@@ -143,8 +143,7 @@ impl TargetConnection {
         self.tasks.outstanding() as u32
     }
 
-    /// Bytes of data that running commands are going to
-    /// send. The driver limits further commands by it.
+    /// Bytes of data that running commands will send. The driver uses this to limit further commands.
     pub fn reading_bytes(&self) -> usize {
         self.tasks.reading_bytes()
     }
@@ -156,11 +155,11 @@ impl TargetConnection {
 
     // ---- PDUs
 
-    /// Processes a PDU's header and additional headers, and returns where its data goes. Unless
-    /// that is [`Destination::None`], [`TargetConnection::on_data`] must be called next.
+    /// Processes a PDU's header and additional headers, and returns where its data goes. Unless that is
+    /// [`Destination::None`], [`TargetConnection::on_data`] must be called next.
     ///
     /// # Errors
-    /// The peer broke the framing or the protocol, so that nothing after it can be trusted.
+    /// The peer violated the framing or the protocol, so nothing that follows can be trusted.
     #[inline]
     pub fn on_header(
         &mut self,
@@ -212,8 +211,7 @@ impl TargetConnection {
         Ok(destination)
     }
 
-    /// Processes a PDU whose data is at its destination,
-    /// or was discarded because of a wrong digest.
+    /// Processes a PDU whose data is at its destination or was discarded because of a wrong digest.
     pub fn on_data(
         &mut self,
         received: Received<'_>,
@@ -282,7 +280,7 @@ impl TargetConnection {
         self.drain_held(cx);
     }
 
-    /// Processes the outcome of a command from a logical unit.
+    /// Processes a command's outcome from a logical unit.
     pub fn on_outcome(
         &mut self,
         outcome: CommandOutcome,
@@ -301,7 +299,7 @@ impl TargetConnection {
                 function.tag = function.tag.filter(|&other| other != tag);
             }
         } else if self.tasks[slot].unsolicited.is_some() {
-            // The initiator is still sending unsolicited data; respond when it is done.
+            // The initiator is still sending unsolicited data; respond once it is done.
             self.tasks[slot].phase = TaskPhase::Answered;
             self.tasks[slot].outcome = Some(outcome);
         } else {
@@ -310,7 +308,7 @@ impl TargetConnection {
         self.ask_waiting(cx);
     }
 
-    /// Answers the task management functions that are done. Call after outcomes and wake-ups.
+    /// Answers the task management functions that are done. Call after processing outcomes and wake-ups.
     pub fn look_at_functions(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         if !self.functions.is_empty() {
             self.finish_functions(cx);
@@ -365,8 +363,8 @@ impl TargetConnection {
         cx.window.forget(self.id);
     }
 
-    /// Checks that the peer is alive. `heard` says whether data arrived since the last call.
-    /// Returns when to call it again.
+    /// Checks that the peer is alive. `heard` says whether data has arrived since the last call. Returns when to call
+    /// it again.
     ///
     /// # Errors
     /// The peer did not answer a NOP-In in time.
@@ -399,8 +397,7 @@ impl TargetConnection {
             flags: FLAG_FINAL,
             initiator_task_tag: RESERVED_TAG.into(),
             target_transfer_tag: ttt.into(),
-            // StatSN is the next one, not advanced: this PDU
-            // needs no acknowledgement (RFC 7143, 11.19).
+            // StatSN is the next one and is not advanced: this PDU needs no acknowledgement (RFC 7143, 11.19).
             stat_sn: self.stat_sn.into(),
             exp_cmd_sn: cx.window.exp_cmd_sn().into(),
             max_cmd_sn: cx.window.max_cmd_sn().into(),
@@ -410,7 +407,7 @@ impl TargetConnection {
         Ok(now.after(keep_alive.patience))
     }
 
-    /// Frees a task that was in the tables.
+    /// Frees a task that was entered in the tables.
     fn release(&mut self, slot: usize, window: &mut CommandWindow) {
         self.tasks.forget_itt(slot);
         window.finished();

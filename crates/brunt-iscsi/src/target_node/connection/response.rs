@@ -1,6 +1,6 @@
-//! The response to a command: data, status and residuals (RFC 7143, 11.4 and 11.7). Called when an
-//! outcome is there. The one rule: exactly one PDU with a status answers a command, and carries the
-//! connection's next StatSN.
+//! The response to a command: data, status and residuals (RFC 7143, 11.4 and 11.7). Called once the outcome is
+//! available. The one rule: a command is answered by exactly one PDU with a status, which carries the connection's next
+//! StatSN.
 
 use brunt_wire::iscsi::pdu::{
     DataIn as DataInPdu, FLAG_FINAL, RESERVED_TAG, ScsiResponse, U24, code,
@@ -70,8 +70,7 @@ impl TargetConnection {
         let length = available.min(task.read_len);
         let residuals = Residuals::of(task, available, outcome.data_out_len);
         let numbers = (cx.window.exp_cmd_sn(), cx.window.max_cmd_sn());
-        // The last Data-In may carry the status if it is
-        // GOOD and there is only one direction (11.7.3).
+        // The last Data-In PDU may carry the status if it is GOOD and there is only one direction (11.7.3).
         let rides = length > 0 && outcome.status == ScsiStatus::Good && !task.bidirectional;
         let mut data_in_pdus = 0;
         if length > 0 {
@@ -115,8 +114,8 @@ impl TargetConnection {
         }
     }
 
-    /// Builds the Data-In PDUs of a command: no segment exceeds what the initiator accepts, no
-    /// sequence exceeds MaxBurstLength. With `status`, the last PDU carries GOOD and the residuals.
+    /// Builds the Data-In PDUs of a command: no segment is longer than the initiator accepts, and no sequence is longer
+    /// than MaxBurstLength. With `status`, the last PDU carries GOOD and the residuals.
     #[inline]
     fn cut_data_in(
         &mut self,
@@ -166,7 +165,7 @@ impl TargetConnection {
     }
 }
 
-/// CHECK CONDITION with this sense data.
+/// An outcome with CHECK CONDITION and this sense data.
 pub(super) fn failure(tag: u64, sense: Sense) -> CommandOutcome {
     CommandOutcome {
         tag,

@@ -1,6 +1,6 @@
-//! Task management of a connection (RFC 7143, 11.5 and 11.6): functions take effect at once and are
-//! answered when the affected tasks are gone. The one rule: an aborted task gets no response, and
-//! the function is answered after the task's last PDU.
+//! Task management of a connection (RFC 7143, 11.5 and 11.6): functions take effect at once and are answered when the
+//! affected tasks are gone. The one rule: an aborted task gets no response, and the function is answered after the
+//! task's last PDU.
 
 use brunt_wire::iscsi::pdu::{
     FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number, serial_before,
@@ -36,9 +36,9 @@ impl TargetConnection {
                 let referenced = pdu.referenced_task_tag.get();
                 match self.tasks.find(referenced) {
                     Some(slot) if self.tasks[slot].lun == lun => tag = self.abort_task(slot, cx),
-                    // The command hasn't arrived: count its number as received, so that the command
-                    // will be ignored as a duplicate. Only for numbers before the function's own:
-                    // later ones belong to commands still to come (11.6.1).
+                    // The command hasn't arrived: count its number as received, so that the command will be ignored as
+                    // a duplicate. This applies only to numbers before the function's own: later ones belong to
+                    // commands that are yet to come (11.6.1).
                     None if cx.window.may_still_arrive(pdu.ref_cmd_sn.get())
                         && serial_before(pdu.ref_cmd_sn.get(), pdu.cmd_sn.get()) =>
                     {
@@ -83,7 +83,7 @@ impl TargetConnection {
             let function = self.functions.remove(index);
             self.manage_response(function.itt, tm::FUNCTION_COMPLETE, cx);
             if function.function == tm::TARGET_COLD_RESET {
-                // As after power on, every connection ends (RFC 7143, 11.5.1).
+                // As after power on, all connections end (RFC 7143, 11.5.1).
                 cx.io.close_elsewhere(Reach::Target);
                 self.closing = true;
             }
@@ -108,8 +108,7 @@ impl TargetConnection {
         cx.io.send(pdu.bhs(), &[]);
     }
 
-    /// Aborts the tasks that are not with a logical unit: held, or answered and waiting for the end
-    /// of their data.
+    /// Aborts the tasks that no logical unit has: held tasks, and answered tasks that wait for the end of their data.
     fn abort_undelivered(
         &mut self,
         lun: Option<u16>,
@@ -147,8 +146,7 @@ impl TargetConnection {
             TaskPhase::Aborting => return Some(tag),
             TaskPhase::Running => {
                 cx.io.abort(task.lun, tag);
-                // The initiator may reuse its tag at once;
-                // the old task is identified by our own tag.
+                // The initiator may reuse its tag at once; the old task is identified by our own tag.
                 task.phase = TaskPhase::Aborting;
                 self.tasks.forget_itt(slot);
                 return Some(tag);
@@ -158,7 +156,7 @@ impl TargetConnection {
         None
     }
 
-    /// Remembers an aborted task for which data may still arrive.
+    /// Remembers an aborted task whose data may still arrive.
     pub(super) fn remember(&mut self, slot: usize) {
         let task = &self.tasks[slot];
         if task.unsolicited.is_some() || !task.bursts.is_empty() {

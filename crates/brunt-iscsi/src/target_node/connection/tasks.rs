@@ -1,6 +1,6 @@
-//! The table of one connection's commands, and how much of their data it holds. Used by the other
-//! files of `connection`. The one rule: a slot is taken, entered under its tag, and freed once; the
-//! byte totals always match the tasks that they count.
+//! The table of a connection's commands, and how much of their data it holds. Used by the other files of `connection`.
+//! The one rule: a slot is taken, entered under its tag, and freed once; the byte totals always match the tasks that
+//! they count.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -15,10 +15,10 @@ use super::io::IsDone;
 use crate::scsi::{CommandOutcome, TaskAttribute};
 use crate::tag::TagHasher;
 
-/// A connection that buffers this many bytes of data-out stops requesting more.
+/// A connection that buffers this many bytes of Data-Out stops requesting more.
 pub(super) const BUFFERED_BYTES_MAX: usize = 64 << 20;
 
-/// Number of aborted tasks to remember, whose late data is dropped silently.
+/// Number of aborted tasks to remember; their late data is dropped silently.
 pub(super) const RECENT_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum TaskPhase {
     Free,
     /// Arrived before its turn.
     Held,
-    /// Receiving data-out.
+    /// Receiving Data-Out.
     Collecting,
     /// With the logical unit.
     Running,
@@ -46,7 +46,7 @@ pub(super) struct IscsiTask {
     pub read_len: u32,
     pub write_len: u32,
     pub bidirectional: bool,
-    /// Data-out bytes that the command takes; excess data is dropped.
+    /// Number of Data-Out bytes that the command takes; excess data is dropped.
     pub want: u32,
     /// Bytes received in order, including dropped bytes.
     pub got: u32,
@@ -86,8 +86,8 @@ pub(super) struct PendingFunction {
     pub pending: Vec<IsDone>,
 }
 
-/// All tasks of a connection. A task is identified here by its slot, towards logical units by its
-/// tag (the slot and a generation), and towards the peer by its initiator task tag.
+/// All tasks of a connection. A task is identified within the connection by its slot, to logical units by its tag (the
+/// slot and a generation), and to the peer by its initiator task tag.
 #[derive(Default)]
 pub(super) struct TaskTable {
     tasks: Vec<IscsiTask>,
@@ -125,7 +125,7 @@ impl TaskTable {
         self.tasks.len() - self.free.len()
     }
 
-    /// Bytes in data-out buffers.
+    /// Bytes in Data-Out buffers.
     pub fn buffered_bytes(&self) -> usize {
         self.buffered
     }
@@ -136,8 +136,7 @@ impl TaskTable {
         self.reading
     }
 
-    /// Takes a slot for a command. The task is running, but can't be found by its initiator task
-    /// tag yet.
+    /// Takes a slot for a command. The task is running, but can't be found by its initiator task tag yet.
     #[inline]
     pub fn take(&mut self, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> usize {
         let slot = match self.free.pop() {
@@ -178,7 +177,7 @@ impl TaskTable {
         assert!(before.is_none(), "an initiator task tag names one task");
     }
 
-    /// Releases a task's initiator task tag for other tasks.
+    /// Makes a task's initiator task tag available to other tasks.
     pub fn forget_itt(&mut self, slot: usize) {
         let itt = self.tasks[slot].itt;
         if self.by_itt.get(&itt) == Some(&(slot as u32)) {
@@ -195,13 +194,13 @@ impl TaskTable {
         self.by_itt.get(&itt).map(|&slot| slot as usize)
     }
 
-    /// The task's tag towards logical units.
+    /// The task's tag as used with logical units.
     #[inline]
     pub fn tag(&self, slot: usize) -> u64 {
         u64::from(self.tasks[slot].generation) << 32 | slot as u64
     }
 
-    /// The slot of the task with this tag, unless it is gone.
+    /// The slot of the task with this tag, unless the task is gone.
     #[inline]
     pub fn slot(&self, tag: u64) -> Option<usize> {
         let slot = tag as u32 as usize;
@@ -236,8 +235,7 @@ impl TaskTable {
         self.reading += task.read_len as usize;
     }
 
-    /// Whether the task may have a buffer of `len`
-    /// bytes: it fits in the budget, or is the only one.
+    /// Whether the task may have a buffer of `len` bytes: it fits in the budget, or the task is the only one.
     pub fn has_room_for(&self, slot: usize, len: usize) -> bool {
         let others = self.buffered - self.tasks[slot].buf_bytes;
         others == 0 || others + len <= BUFFERED_BYTES_MAX

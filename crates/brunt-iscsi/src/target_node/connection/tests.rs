@@ -1,5 +1,5 @@
-//! Tests of full-feature phase, with a logical unit that keeps its blocks in a vector: input is
-//! PDUs as an initiator sends them, and the checks are on the PDUs that it would receive.
+//! Tests full-feature phase with a logical unit that keeps its blocks in a vector: the input is PDUs as sent by an
+//! initiator, and the checks are on the PDUs that it would receive.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use super::*;
 use crate::scsi::{DataIn, TransportCommand};
 use crate::target_node::session::Reach;
 
-/// CDB byte 0: 0x28 reads and 0x2a writes `cdb[1..5]` bytes at `cdb[5..9]`; 0x2b is a write that
-/// the device holds until released; 0x00 does nothing; anything else is refused.
+/// CDB byte 0: 0x28 reads and 0x2a writes `cdb[1..5]` bytes at `cdb[5..9]`; 0x2b is a write that the device holds until
+/// released; 0x00 does nothing; anything else is refused.
 struct Fake {
     medium: Vec<u8>,
     wants: HashMap<u64, (u8, u32, u32)>,
@@ -276,9 +276,9 @@ fn sense_of(pdus: &[(Bhs, Vec<u8>)]) -> Option<Sense> {
     data.get(2..).and_then(Sense::parse)
 }
 
-/// Read data comes in segments and bursts as negotiated, with the status in the last.
+/// Read data comes in segments and bursts as negotiated, with the status in the last PDU.
 #[test]
-fn read_in_segments() {
+fn read_data_comes_in_the_negotiated_segments_and_bursts() {
     let mut bench = Bench::new(|p| p.max_burst_length = 8192);
     let command = bench.command(0x28, READ, 20_000, 20_000, 7);
     let sent = bench.pdu(command, &[], true);
@@ -306,7 +306,7 @@ fn read_in_segments() {
 
 /// Residuals are the difference between available and expected data (RFC 7143, 11.4.5).
 #[test]
-fn residuals() {
+fn residuals_are_the_difference_between_available_and_expected() {
     let check = |op: u8, flags: u8, expected: u32, len: u32, flag: u8, residual: u32| {
         let mut bench = Bench::new(|_| ());
         let command = bench.command(op, flags, expected, len, 0);
@@ -337,7 +337,7 @@ fn residuals() {
 /// Immediate data, unsolicited data and several R2Ts at once transfer the right bytes, both through
 /// buffers and directly into the medium.
 #[test]
-fn write_all_kinds_of_data() {
+fn all_kinds_of_write_data_transfer_the_right_bytes() {
     for inline in [false, true] {
         let mut bench = Bench::new(|_| ());
         bench.io.inline = inline;
@@ -379,10 +379,10 @@ fn write_all_kinds_of_data() {
     }
 }
 
-/// Unsolicited data that isn't allowed, or too much of it, fails the command with the sense data of
-/// RFC 7143, 11.4.7.2, but only after the initiator has finished its sequence.
+/// Unsolicited data that isn't allowed or exceeds the limit fails the command with the sense data of RFC 7143,
+/// 11.4.7.2, but only after the initiator has finished its sequence.
 #[test]
-fn unsolicited_data_rules() {
+fn invalid_unsolicited_data_fails_the_command() {
     let check = |change: fn(&mut Params), flags: u8, immediate: usize, sense: Sense| {
         let mut bench = Bench::new(change);
         let command = bench.command(0x2a, flags, 16_384, 16_384, 0);
@@ -421,10 +421,10 @@ fn unsolicited_data_rules() {
     );
 }
 
-/// Gaps, repeats and missing data in a solicited sequence fail the command at the end of the
-/// sequence; data for unknown tasks is rejected; none of it reaches the medium.
+/// Gaps, repeats and missing data in a solicited sequence fail the command at the end of the sequence; data for unknown
+/// tasks is rejected; none of it reaches the medium.
 #[test]
-fn solicited_data_rules() {
+fn invalid_solicited_data_fails_the_command() {
     let check = |sn: u32, offset: u32, len: usize, sense: Sense| {
         let mut bench = Bench::new(|p| p.initial_r2t = true);
         let before = bench.io.medium.clone();
@@ -453,7 +453,7 @@ fn solicited_data_rules() {
 
 /// A wrong data digest is rejected and ends the command with CHECK CONDITION.
 #[test]
-fn data_digest_error() {
+fn a_wrong_data_digest_is_rejected_and_ends_the_command() {
     let mut bench = Bench::new(|_| ());
     let command = bench.command(0x2a, WRITE, 512, 512, 0);
     let sent = bench.pdu(command, &[3; 512], false);
@@ -468,7 +468,7 @@ fn data_digest_error() {
 
 /// Commands run in CmdSN order; numbers outside the window and duplicates have no effect.
 #[test]
-fn order_of_commands() {
+fn commands_run_in_cmd_sn_order() {
     let mut bench = Bench::new(|_| ());
     let first = bench.command(0x00, 0x80, 0, 0, 0);
     let write = bench.command(0x2a, WRITE, 512, 512, 0);
@@ -493,7 +493,7 @@ fn order_of_commands() {
 
 /// Invalid PDUs get the Reject of RFC 7143, 11.17.1.
 #[test]
-fn rejects() {
+fn invalid_pdus_are_rejected_with_the_reason_of_the_rfc() {
     let check = |bhs: Bhs, reason: u8| {
         let mut bench = Bench::new(|_| ());
         let sent = bench.pdu(bhs, &[], true);
@@ -519,10 +519,9 @@ fn rejects() {
     );
 }
 
-/// Task management responds as in 11.6.1, ends the right tasks, and waits for those that the device
-/// still has.
+/// Task management responds as in 11.6.1, ends the right tasks, and waits for those that the device still has.
 #[test]
-fn task_management() {
+fn task_management_ends_the_right_tasks_and_waits_for_the_device() {
     use code::task_management as tm;
     let code_of = |sent: &[(Bhs, Vec<u8>)]| TaskManagementResponse::view(&sent[0].0).response;
     let mut bench = Bench::new(|_| ());
@@ -578,7 +577,7 @@ fn task_management() {
     assert_eq!(sent.len(), 1, "an aborted task is not answered");
     assert_eq!(code_of(&sent), tm::FUNCTION_COMPLETE);
     assert_eq!(bench.connection.outstanding(), 0);
-    // A reset: each task ends with its own outcome, and the function when all connections are done.
+    // A reset: each task ends with its own outcome, and the function ends when all connections are done.
     let command = bench.command(0x2a, WRITE, 512, 512, 0);
     bench.pdu(command, &[], true);
     bench.io.is_managed.set(false);
@@ -611,9 +610,9 @@ fn task_management() {
     assert!(bench.connection.is_closing() && bench.io.closed_elsewhere);
 }
 
-/// A task that hasn't arrived yet can be aborted; its number is used up.
+/// A task that hasn't arrived yet can be aborted; its number counts as used.
 #[test]
-fn abort_what_has_not_arrived() {
+fn a_task_can_be_aborted_before_it_arrives() {
     let mut bench = Bench::new(|_| ());
     let pdu = TaskManagementRequest {
         opcode: 0x02 | OPCODE_IMMEDIATE,
@@ -632,10 +631,9 @@ fn abort_what_has_not_arrived() {
     assert_eq!(bench.pdu(next, &[], true).len(), 1);
 }
 
-/// A function that references its own CmdSN, or a later one, aborts nothing and drops no command
-/// (RFC 7143, 11.6.1).
+/// A function that references its own or a later CmdSN aborts nothing and drops no command (RFC 7143, 11.6.1).
 #[test]
-fn an_abort_of_what_comes_after_it_swallows_no_command() {
+fn an_abort_of_a_later_command_drops_no_command() {
     let mut bench = Bench::new(|_| ());
     for ref_cmd_sn in [100, 101, 103] {
         let pdu = TaskManagementRequest {
@@ -661,9 +659,9 @@ fn an_abort_of_what_comes_after_it_swallows_no_command() {
     }
 }
 
-/// Pings in both directions; a peer that doesn't respond is disconnected.
+/// Both sides can ping; a peer that doesn't respond is disconnected.
 #[test]
-fn pings() {
+fn a_peer_that_does_not_answer_pings_is_disconnected() {
     let mut bench = Bench::new(|_| ());
     let ping = NopOut {
         opcode: OPCODE_IMMEDIATE,
@@ -698,9 +696,9 @@ fn pings() {
     assert_eq!(bench.io.sent.len(), 2);
 }
 
-/// Logout for each reason (11.14.1, 11.15.1).
+/// Logout, for each reason (11.14.1, 11.15.1).
 #[test]
-fn logout() {
+fn each_logout_reason_gets_its_response() {
     let check = |reason: u8, cid: u16, response: u8, closes: bool| {
         let mut bench = Bench::new(|_| ());
         let pdu = LogoutRequest {
@@ -724,10 +722,10 @@ fn logout() {
     check(2, 0, 2, false);
 }
 
-/// SendTargets as in appendix C of RFC 7143, in pieces if the initiator accepts no more, and other
-/// keys of full-feature phase.
+/// SendTargets as in appendix C of RFC 7143, in pieces if the initiator accepts no more, and other keys of full-feature
+/// phase.
 #[test]
-fn send_targets_is_answered_in_pieces_as_the_rfc_shows() {
+fn send_targets_is_answered_in_pieces_as_in_the_rfc() {
     let ask = |discovery: bool, room: u32, key: &str, value: &str| -> String {
         let params = Params {
             peer_max_recv_data_segment_length: room,
@@ -764,7 +762,7 @@ fn send_targets_is_answered_in_pieces_as_the_rfc_shows() {
     assert_eq!(ask(true, 8192, "SendTargets", "iqn.other"), "");
     assert_eq!(ask(false, 8192, "SendTargets", ""), all);
     assert_eq!(ask(false, 8192, "SendTargets", "All"), all);
-    // With a second pair the request gets a response.
+    // With a second pair, the request gets a response.
     assert_eq!(
         ask(false, 8192, "X-key", "1\0SendTargets="),
         format!("X-key=NotUnderstood;{all}")
@@ -775,7 +773,7 @@ fn send_targets_is_answered_in_pieces_as_the_rfc_shows() {
     );
 }
 
-/// Buffers are bounded: data for a write of a gigabyte is requested piece by piece.
+/// Buffers are bounded: the data of a one-gigabyte write is requested piece by piece.
 #[test]
 fn buffers_are_bounded() {
     let mut bench = Bench::new(|p| p.initial_r2t = true);
@@ -802,10 +800,10 @@ fn buffers_are_bounded() {
     );
 }
 
-/// For any header bytes, the connection responds, ignores them or ends; it never panics, and its
-/// task count stays right.
+/// Whatever the header bytes, the connection responds, ignores them or ends; it never panics, and its task count stays
+/// right.
 #[test]
-fn any_header() {
+fn no_header_makes_the_connection_panic() {
     let mut random = Random::new(3);
     for round in 0..500 {
         let mut bench = Bench::new(|_| ());

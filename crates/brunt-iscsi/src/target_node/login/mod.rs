@@ -1,7 +1,7 @@
-//! The login phase of one connection, on the target's side (RFC 7143, sections 6 and 12): selects
-//! the target, identifies and authenticates the initiator, and negotiates parameters. The acceptor
-//! calls it with each login request and sends the response. The one rule: nothing of a session
-//! exists before the last response; until then a login is only this struct.
+//! The target side of a connection's login phase (RFC 7143, sections 6 and 12): selects the target, identifies and
+//! authenticates the initiator, and negotiates parameters. The acceptor calls it with each login request and sends the
+//! response. The one rule: nothing of a session exists before the last response; until then, a login is only this
+//! struct.
 
 use std::sync::Arc;
 
@@ -17,19 +17,17 @@ use super::session::{ConnectionHandle, TargetSession};
 use crate::chap::{self, Challenge, ChapUser};
 use crate::params::{IscsiRole, Negotiation, Params, Wishes};
 
-/// Limit for a login request's data segment: nothing
-/// larger has been declared yet (RFC 7143, 13.12).
+/// Limit on a login request's data segment: nothing larger has been declared yet (RFC 7143, 13.12).
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
-/// Limit for the text of continued requests. RFC 7143, 6.2 requires at least 16 KiB, and 64 KiB for
-/// exchanges with large authentication items.
+/// Limit on the text of continued requests. RFC 7143, 6.2 requires at least 16 KiB, and 64 KiB for exchanges with large
+/// authentication items.
 pub const TEXT_BYTES_MAX: usize = 65536;
-/// Limit for requests in one login; security takes
-/// four at most, and no negotiation needs many more.
+/// Limit on the requests of a login; security takes at most four, and no negotiation needs many more.
 const REQUESTS_MAX: u32 = 64;
 /// The longest iSCSI name, in bytes (RFC 7143, 4.2.7.1).
 const NAME_BYTES_MAX: usize = 223;
 
-/// What the acceptor has to do next.
+/// The acceptor's next step.
 #[derive(Debug)]
 pub enum TargetLoginStep {
     /// Send these bytes; the login continues.
@@ -45,9 +43,9 @@ pub enum TargetLoginStep {
 /// A connection that is ready for full-feature phase.
 #[derive(Debug)]
 pub struct LoggedInConnection {
-    /// The session it belongs to.
+    /// Its session.
     pub session: Arc<TargetSession>,
-    /// The connection's id within it, chosen by the initiator.
+    /// The connection's id within the session, chosen by the initiator.
     pub cid: u16,
     /// Unique for the life of the process.
     pub connection_id: u64,
@@ -68,7 +66,7 @@ pub struct JoinableSession {
     pub isid: [u8; 6],
     /// The target; `None`: a discovery session, which accepts no second connection.
     pub target: Option<Arc<ServedTarget>>,
-    /// The portal group that it uses.
+    /// The portal group that the session uses.
     pub portal_group_tag: u16,
     /// The session-wide parameters.
     pub params: Params,
@@ -87,11 +85,11 @@ pub struct Candidate {
     pub tsih: u16,
     /// The connection's id.
     pub cid: u16,
-    /// CmdSN of the login requests, which is also the first command's.
+    /// CmdSN of the login requests, which is also that of the first command.
     pub cmd_sn: u32,
     /// The target; `None`: a discovery session.
     pub target: Option<Arc<ServedTarget>>,
-    /// The group of the portal that it used: a target and a portal group form an iSCSI target port.
+    /// The group of the portal that was used: a target and a portal group form an iSCSI target port.
     pub portal_group_tag: u16,
     /// The negotiated parameters.
     pub params: Params,
@@ -105,8 +103,8 @@ pub trait Sessions {
     fn discovery_users(&self) -> Vec<ChapUser>;
     /// Finds a session by TSIH.
     fn find(&self, tsih: u16) -> Option<JoinableSession>;
-    /// Admits the candidate: opens a session (ending the one it reinstates), or adds or replaces a
-    /// connection. The error is a login status.
+    /// Admits the candidate: opens a session (ending the one that it reinstates), or adds or replaces a connection. The
+    /// error is a login status.
     fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16>;
 }
 
@@ -128,7 +126,7 @@ pub struct Admitted {
 pub struct TargetLogin {
     wishes: Arc<Wishes>,
     portal_group_tag: u16,
-    /// Known after the names were processed; `None` for discovery.
+    /// Known once the names have been processed; `None` for discovery.
     target: Option<Arc<ServedTarget>>,
     /// Users who may log in; empty: everyone.
     users: Vec<ChapUser>,
@@ -139,7 +137,7 @@ pub struct TargetLogin {
     stat_sn: u32,
     text: Vec<u8>,
     security: Security,
-    /// Names and session type have been processed.
+    /// Whether names and session type have been processed.
     introduced: bool,
     initiator_name: String,
     discovery: bool,
@@ -165,8 +163,7 @@ enum Security {
 struct Refusal(u16);
 
 impl TargetLogin {
-    /// Starts a login through a portal of this group.
-    /// The challenge must be used for this login only.
+    /// Starts a login through a portal of this group. The challenge must be used for this login only.
     pub fn new(wishes: Arc<Wishes>, portal_group_tag: u16, challenge: Challenge) -> TargetLogin {
         let negotiation = Negotiation::new(IscsiRole::Target, (*wishes).clone(), false);
         TargetLogin {
@@ -191,18 +188,18 @@ impl TargetLogin {
         }
     }
 
-    /// The initiator's name if it is known already, for messages.
+    /// The initiator's name if already known, for messages.
     pub fn initiator_name(&self) -> &str {
         &self.initiator_name
     }
 
-    /// Length of the PDU that starts with `bhs`; `None` if no login sends such a PDU. In that case
-    /// call [`TargetLogin::on_pdu`] without data.
+    /// Length of the PDU that starts with `bhs`; `None` if such a PDU isn't valid during login. In that case, call
+    /// [`TargetLogin::on_pdu`] without data.
     pub fn pdu_len(bhs: &Bhs) -> Option<usize> {
         let acceptable = bhs.kind() == Opcode::LoginRequest
             && bhs.total_ahs_length == 0
             && bhs.data_len() <= LOGIN_SEGMENT_BYTES_MAX;
-        // Digests begin after login.
+        // Digests start after the login.
         acceptable.then(|| BHS_BYTES + padded(bhs.data_len()))
     }
 
@@ -276,8 +273,8 @@ impl TargetLogin {
                 return Err(Refusal(code::INITIATOR_ERROR));
             }
             if self.security != Security::Passed {
-                // Skips the security stage, or the rest of CHAP: only allowed if no authentication
-                // is required (RFC 7143, 6.3.2).
+                // Skips the security stage or the rest of CHAP: allowed only if no authentication is required (RFC
+                // 7143, 6.3.2).
                 if self.must_authenticate() {
                     return Err(Refusal(code::AUTHENTICATION_FAILURE));
                 }
@@ -568,7 +565,7 @@ impl TargetLogin {
     }
 
     fn refuse(&mut self, request: &LoginRequest, status: u16) -> TargetLoginStep {
-        // StatSN, ExpCmdSN and MaxCmdSN have no meaning if the status class isn't zero.
+        // StatSN, ExpCmdSN and MaxCmdSN are meaningless unless the status class is zero.
         let response = LoginResponse {
             flags: request.flags & 0x0c,
             isid: request.isid,

@@ -12,7 +12,7 @@ const NAMES: &[(&str, &str)] = &[
 
 const OTHER: &str = "iqn.2026-11.io.brunt:other";
 
-/// Two targets: t0, which requires CHAP if `chap` is set, and another that doesn't.
+/// Two targets: t0, which requires CHAP if `chap` is set, and another one that doesn't.
 fn directory(chap: bool, mutual: bool) -> Directory {
     let mut target = ServedTarget::new(NAMES[1].1, LunMap::new(Vec::new()));
     if chap {
@@ -49,7 +49,7 @@ impl Bench {
         }
     }
 
-    /// Starts another connection, through a portal of this group.
+    /// Starts another connection through a portal of this group.
     fn again(&mut self, portal_group_tag: u16) {
         self.login = TargetLogin::new(Arc::default(), portal_group_tag, Challenge::random());
     }
@@ -88,9 +88,9 @@ fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     NAMES.iter().copied().chain(more.iter().copied()).collect()
 }
 
-/// The shortest login, and the sequence numbers that full-feature phase continues with.
+/// The shortest possible login, and the sequence numbers with which full-feature phase continues.
 #[test]
-fn one_request() {
+fn the_shortest_login_takes_one_request() {
     let mut bench = Bench::new(false, false);
     let TargetLoginStep::Done(bytes, done) =
         bench.send(0x87, &with(&[("MaxBurstLength", "65536")]))
@@ -119,10 +119,9 @@ fn one_request() {
     );
 }
 
-/// If a digest is required, logins without it are refused: both those that offer None and those
-/// that don't offer the key.
+/// If a digest is required, logins without it are refused, whether they offer None or don't offer the key.
 #[test]
-fn required_digests() {
+fn logins_without_a_required_digest_are_refused() {
     let strict = || {
         let mut bench = Bench::new(false, false);
         let wishes = Wishes {
@@ -212,7 +211,7 @@ fn invalid_logins_get_the_status_of_the_rfc() {
         &with(&[("AuthMethod", "None")]),
         code::AUTHENTICATION_FAILURE,
     );
-    // Transit to the same or a reserved stage, transit with continue, an invalid stage.
+    // Transit to the same or a reserved stage, transit with continue, and an invalid stage.
     check(false, 0x80, NAMES, code::INITIATOR_ERROR);
     check(false, 0x86, NAMES, code::INITIATOR_ERROR);
     check(false, 0xc7, NAMES, code::INITIATOR_ERROR);
@@ -221,7 +220,7 @@ fn invalid_logins_get_the_status_of_the_rfc() {
 
 /// Rules for the header.
 #[test]
-fn header_rules() {
+fn headers_that_break_the_rules_are_refused() {
     let check = |change: fn(&mut LoginRequest), status: u16| {
         let mut bench = Bench::new(false, false);
         change(&mut bench.request);
@@ -248,9 +247,9 @@ fn header_rules() {
     assert_eq!(bench.status(0x81, &[]), code::INITIATOR_ERROR);
 }
 
-/// Text may be split over requests, up to a limit.
+/// Text may be split over several requests, up to a limit.
 #[test]
-fn continued_text() {
+fn text_may_be_split_over_requests_up_to_a_limit() {
     let mut data = Vec::new();
     NAMES
         .iter()
@@ -291,9 +290,9 @@ fn continued_text() {
     assert!(refused, "text without end was taken");
 }
 
-/// CHAP, one-way and mutual, with the initiator of this crate; a wrong secret is refused.
+/// CHAP, one-way and mutual, with this crate's initiator; a wrong secret is refused.
 #[test]
-fn chap_both_ways() {
+fn chap_works_one_way_and_mutual_and_refuses_a_wrong_secret() {
     let check = |secret: &'static [u8], mutual: bool, status: u16| {
         let mut bench = Bench::new(true, true);
         assert_eq!(bench.status(0x81, &with(&[("AuthMethod", "CHAP,None")])), 0);
@@ -343,10 +342,9 @@ fn chap_both_ways() {
     check(b"bob's secret", false, code::AUTHENTICATION_FAILURE);
 }
 
-/// A name selects its target, with that target's users; a session belongs to one target and one
-/// portal group.
+/// A name selects its target, with that target's users; a session belongs to one target and one portal group.
 #[test]
-fn several_targets() {
+fn a_name_selects_its_target_and_that_targets_users() {
     let mut bench = Bench::new(true, false);
     let other = [NAMES[0], ("TargetName", "IQN.2026-11.io.brunt:OTHER")];
     assert_eq!(bench.status(0x87, NAMES), code::AUTHENTICATION_FAILURE);
@@ -365,7 +363,7 @@ fn several_targets() {
     bench.request.cid = 1.into();
     bench.again(1);
     assert_eq!(bench.status(0x87, &other), code::CANNOT_INCLUDE_IN_SESSION);
-    // The same initiator port at another target port is another nexus, not a reinstated session.
+    // The same initiator port at a different target port is a different nexus, not a reinstated session.
     bench.request.tsih = 0.into();
     bench.again(1);
     assert!(matches!(
@@ -377,7 +375,7 @@ fn several_targets() {
 
 /// If a target requires CHAP, discovery does too.
 #[test]
-fn discovery_with_chap() {
+fn discovery_requires_chap_if_a_target_does() {
     let pairs = [NAMES[0], ("SessionType", "Discovery")];
     assert_eq!(
         Bench::new(true, false).status(0x87, &pairs),
@@ -398,7 +396,7 @@ fn discovery_with_chap() {
     );
 }
 
-/// Discovery needs no target name, and refuses keys of normal sessions.
+/// Discovery needs no target name and refuses keys for normal sessions.
 #[test]
 fn discovery_needs_no_target_name() {
     let mut bench = Bench::new(false, false);
@@ -415,9 +413,9 @@ fn discovery_needs_no_target_name() {
     assert!(pairs.contains(&("MaxBurstLength".into(), "Irrelevant".into())));
 }
 
-/// For any header and any length, there is a response or a close.
+/// For any header and any length, the target responds or closes the connection.
 #[test]
-fn any_header() {
+fn any_header_gets_a_response_or_a_close() {
     let mut random = brunt_core::random::Random::new(1);
     for _ in 0..20_000 {
         let mut bench = Bench::new(random.chance(0.5), false);

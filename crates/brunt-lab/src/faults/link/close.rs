@@ -1,7 +1,7 @@
 //! Closes a TCP connection between two hosts and measures the time until the other side notices.
 //!
-//! Called by [`super::look`]. The rule: the time starts before the FIN is sent, so a delayed FIN never
-//! appears to have taken less than its delay.
+//! Called by [`super::look`]. The rule: timing starts before the FIN is sent, so a delayed FIN never appears faster
+//! than its delay.
 
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 //! Checks with probe packets that a link's new settings take effect, and that no effect remains after they end.
 //!
-//! Called by [`super::LinkChange`]. The rule: a "seen" verdict rests on what arrived at the receiving host; the link's
-//! own counters only distinguish between two reasons for a missing packet.
+//! Called by [`super::LinkChange`]. The rule: what counts as seen is what arrived at the receiving host; the link's own
+//! counters only tell apart two reasons for a missing packet.
 
 use std::io;
 use std::time::Duration;
@@ -19,19 +19,20 @@ use super::signs::{
 use crate::link::Settings;
 use crate::{Host, LinkHandle};
 
-/// Smaller changes of a delay are not checked: a link isn't more precise.
+/// Smaller changes of the delay are not checked: a link isn't that precise.
 const DELAY_LEAST: Duration = Duration::from_micros(50);
-/// Trains sent to measure a line's rate.
+/// Packet trains sent to measure a line's rate.
 const TRAINS: u32 = 4;
-/// Maximum measurements of whether probes are faster before the change.
+/// Maximum attempts, before the change, to see probes arrive faster than they will during it.
 const LOOKS_BEFORE: u32 = 8;
-/// Maximum measurements of whether packets are less spread out before the change.
+/// Maximum attempts, before the change, to see packets less spread out than they will be during it.
 const LOOKS_APART: u32 = 64;
-/// A line is slower than before if at most this times its new rate is measured (clocks and polling are inexact) ...
+/// A line counts as slowed down if its measured rate is at most this times the new rate (clocks and polling are
+/// inexact) ...
 const RATE_SLACK: f64 = 1.1;
-/// ... and no longer limited if more than this times that rate is measured.
+/// ... and as no longer limited if its measured rate is more than this times that rate.
 const RATE_GONE: f64 = 1.3;
-/// A rate this many times lower than the trains' rate can be distinguished from it.
+/// A rate at least this many times lower than that of the trains can be distinguished from it.
 const RATE_SURE: f64 = 1.5;
 /// Maximum time per direction, plus the time that a slow line takes to drain its queue.
 pub(in super::super) const PATIENCE: Duration = Duration::from_secs(15);
@@ -39,10 +40,10 @@ pub(in super::super) const PATIENCE: Duration = Duration::from_secs(15);
 /// Why a change was not seen.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum Unseen {
-    /// The probes themselves failed.
+    /// The probes failed.
     #[error("cannot probe the link ({0})")]
     Probe(#[from] io::Error),
-    /// The queue's length, or order under jitter.
+    /// The change is to the queue's length, or to the order of packets under jitter.
     #[error(
         "probe packets cannot show this change alone; also change a setting that they can show, such as delay = \"1ms\""
     )]
@@ -124,11 +125,11 @@ pub(super) struct Look<'a> {
 pub(super) struct Quick {
     /// Bits per second, if the line becomes slower.
     line: Option<f64>,
-    /// Minimum travel time, in nanoseconds, if delay is added.
+    /// Minimum travel time in nanoseconds, if delay is added.
     least: Option<u64>,
     /// Spread of the middle 80 % of packets within one short probe, if jitter increases.
     apart: Option<Duration>,
-    /// Time to close a connection, if that becomes slower.
+    /// Time to close a connection, if closing becomes slower.
     close: Option<Duration>,
 }
 
@@ -139,7 +140,7 @@ impl Look<'_> {
     }
 
     fn probe(&self, way: usize) -> io::Result<Probe> {
-        // Marks require packets that can be marked.
+        // Only ECN-capable packets can be marked.
         let marks = self.before[way].ecn > 0.0 || self.during[way].ecn > 0.0;
         Probe::new(&self.hosts[way], &self.hosts[1 - way], marks)
     }
@@ -156,14 +157,14 @@ impl Look<'_> {
             .queue_bytes()
             .min(self.during[way].queue_bytes());
         let train = ProbeTrain::for_line(rate, queue);
-        // Waits behind the experiment's own queued packets.
+        // The train waits behind the experiment's own queued packets.
         let wait = longest(settings) + train.time(rate) * 2;
         let follow = train.time(rate) + settings.jitter.0 * 4 + LATE / 5;
         self.probe(way)?
             .quickest(clock, TRAINS, train, shortest(settings), [wait, follow])
     }
 
-    /// Measures what must be known before the change to recognize the change.
+    /// Takes the measurements before the change that are needed to recognize it.
     pub(super) fn before(&self, way: usize, clock: &Clock) -> io::Result<Quick> {
         let (before, during) = (&self.before[way], &self.during[way]);
         let mut quick = Quick::default();
@@ -178,7 +179,7 @@ impl Look<'_> {
             }
             quick.line = Some(line);
         }
-        // Behind a queue, packets are late for other reasons.
+        // Packets behind a queue are late for other reasons.
         if later(before, during) && before.rate_bits().is_none() {
             let soon = between(before, during);
             for _ in 0..LOOKS_BEFORE {
@@ -208,8 +209,8 @@ impl Look<'_> {
         Ok(quick)
     }
 
-    /// The spread of packets in the quietest of several short probes; the load of a busy machine leaves gaps long
-    /// enough for one. Stops at the first spread below `most`.
+    /// The spread of packets in the quietest of several short probes; the load on a busy machine leaves gaps that are
+    /// long enough for one. Stops at the first spread below `most`.
     fn apart(&self, way: usize, most: Duration, clock: &Clock) -> io::Result<Option<Duration>> {
         let probe = self.probe(way)?;
         let mut least: Option<Duration> = None;
@@ -229,19 +230,19 @@ impl Look<'_> {
         Ok(least)
     }
 
-    /// Measures how long it takes to close a connection in this direction.
+    /// Measures how long closing a connection takes in this direction.
     fn close(&self, way: usize) -> io::Result<Duration> {
         let held = self.before[way]
             .slow_close
             .0
             .max(self.during[way].slow_close.0);
-        // A handshake and a close, each with a few retransmissions if packets are lost.
+        // Time for a handshake and a close, each with a few retransmissions if packets are lost.
         let patience =
             PATIENCE + held + (longest(&self.before[way]) + longest(&self.during[way])) * 4;
         close::time(&self.hosts[way], &self.hosts[1 - way], patience)
     }
 
-    /// Closes a connection, which must take as long as the settings say.
+    /// Closes a connection, which must take at least as long as the settings say.
     fn look_slow(&self, way: usize, quick: &Quick) -> Result<String, Unseen> {
         let held = self.during[way].slow_close;
         if let Some(took) = quick.close.filter(|took| *took >= held.0) {
@@ -274,7 +275,7 @@ impl Look<'_> {
         }
     }
 
-    /// Probes one direction until the whole change was seen; returns an empty text if nothing changes.
+    /// Probes one direction until the whole change has been seen; returns an empty string if nothing changes.
     pub(super) fn for_change(
         &self,
         way: usize,
@@ -306,7 +307,7 @@ impl Look<'_> {
         Ok(seen.join("; "))
     }
 
-    /// The same after the settings have returned to their previous values.
+    /// Like [`Look::for_change`], after the settings have returned to their previous values.
     pub(super) fn for_return(&self, way: usize, clock: &Clock) -> Result<String, Unseen> {
         let (before, during) = (&self.before[way], &self.during[way]);
         let mut seen = Vec::new();
@@ -322,7 +323,7 @@ impl Look<'_> {
         Ok(seen.join("; "))
     }
 
-    /// Probes a direction that must not change, until it was seen to carry packets; returns an empty text if its own
+    /// Probes a direction that must not change until it is seen to carry packets; returns an empty string if its own
     /// settings let nothing through.
     pub(super) fn for_passing(&self, way: usize, clock: &Clock) -> Result<String, Unseen> {
         let settings = &self.before[way];
@@ -346,7 +347,7 @@ impl Look<'_> {
         }
     }
 
-    /// Probes until every impairment was seen that `during` has more of than `before`.
+    /// Probes until every impairment that is stronger in `during` than in `before` has been seen.
     fn look_for(
         &self,
         way: usize,
@@ -388,7 +389,7 @@ impl Look<'_> {
         }
         let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);
-        // If the link counts, its counters tell which of two impairments caused a missing packet.
+        // If the link keeps counters, they tell which of two impairments caused a missing packet.
         let missing = |seen: &Seen| {
             let mut missing = missing(before, during, seen);
             let lost = || self.counts(way).since(&start).lost;
@@ -435,7 +436,7 @@ impl Look<'_> {
         }
     }
 
-    /// Probes until no impairment is seen any more that `was` has more of than `now`.
+    /// Probes until no impairment that is stronger in `was` than in `now` is seen any more.
     fn look_quiet(
         &self,
         way: usize,
@@ -443,7 +444,7 @@ impl Look<'_> {
         now: &Settings,
         clock: &Clock,
     ) -> Result<String, Unseen> {
-        // A slow line first sends its queued packets, at its rate.
+        // A slow line first drains its queue at its own rate.
         let queued = was
             .rate_bits()
             .map_or(0.0, |rate| was.queue_bytes() as f64 * 8.0 / rate as f64);
@@ -453,8 +454,8 @@ impl Look<'_> {
         let packets = packets(now, was, EXPECTED_GONE).min(PACKETS_MAX);
         loop {
             let start = self.counts(way);
-            // Any impairment ends the probe early, and another one follows: a packet that was in flight when the fault
-            // ended is still affected by the fault.
+            // Any impairment ends the probe early, and another probe follows: a packet that was in flight when the
+            // fault ended is still affected by it.
             let hurts = |seen: &Seen| still(now, was, seen, packets);
             let wait = longest(now);
             let seen = self.probe(way)?.flood(
@@ -470,7 +471,7 @@ impl Look<'_> {
             if now.loss_share() == 0.0 && carried.lost > 0 {
                 present.push(Trouble::Loss);
             }
-            // Packets that are very late may still be queued behind a slow line.
+            // Very late packets may still be queued behind a slow line.
             let whole = now.loss_share() + now.corrupt == 0.0 && carried.queue_full == 0;
             if whole && seen.missing * 20 > seen.known {
                 present.push(Trouble::Missing);

@@ -1,5 +1,5 @@
-//! Changes a link's settings for a while: more delay, loss, a lower rate. Proven by separate probe packets between the
-//! two hosts, which arrive late, damaged, marked, duplicated, out of order or slowly, or not at all.
+//! Changes a link's settings for a while: more delay, loss, a lower rate. The proof is separate probe packets between
+//! the two hosts, which arrive late, damaged, marked, duplicated, out of order or slowly, or not at all.
 //!
 //! The rule: every new setting must be observed at the receiving host; afterwards no effect may be observed over a
 //! number of packets large enough to show it.
@@ -31,7 +31,7 @@ pub struct LinkChange {
 }
 
 impl LinkChange {
-    /// Changes the link between these hosts, which are in the order in which it connects them.
+    /// Changes the link between these hosts, given in the link's own order.
     pub(crate) fn new(
         link: LinkHandle,
         hosts: [Host; 2],
@@ -48,7 +48,7 @@ impl LinkChange {
         }
     }
 
-    /// The same in one direction.
+    /// Like [`LinkChange::new`], but changes a single direction.
     pub(crate) fn one_way(
         link: LinkHandle,
         hosts: [Host; 2],
@@ -94,7 +94,7 @@ impl LinkChange {
         }
     }
 
-    /// Checks both directions; returns what was seen, or an error that names the direction and what was not seen.
+    /// Checks both directions. Returns what was seen, or an error with the direction and what was not seen.
     fn both(
         &self,
         mut look: impl FnMut(usize) -> Result<String, Unseen>,

@@ -1,7 +1,7 @@
 //! Probe packets from one host of a link to the other, on a separate port, counted on arrival.
 //!
-//! The rule: results come from the hosts' sockets. A packet that the receiving socket
-//! had no room for is not attributed to the link.
+//! The rule: results come from the hosts' sockets. A packet dropped because the receiving socket was full is not blamed
+//! on the link.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,12 +14,12 @@ use brunt_core::{Clock, Nanos};
 
 use crate::{Host, sys};
 
-/// Bytes of a small probe packet, and of the large ones that measure a line's rate.
+/// Size of a small probe packet, and of the large ones that measure a line's rate.
 const SMALL_BYTES: usize = 60;
 const LARGE_BYTES: usize = 1392;
 /// Ethernet, IP and UDP headers, plus a frame's overhead on the wire.
 const HEADER_BYTES: usize = 42 + 24;
-/// Small packets sent back to back, so that a packet that is held back is overtaken.
+/// Small packets sent back to back, so that others can overtake one that is held back.
 const BURST: u64 = 32;
 /// Minimum time between two bursts: 32 000 packets per second.
 const PACE: Duration = Duration::from_millis(1);
@@ -27,7 +27,7 @@ const PACE: Duration = Duration::from_millis(1);
 const LINE_SHARE: f64 = 0.1;
 /// Requested buffer size of the receiving socket.
 const RECEIVE_BYTES: i32 = 8 << 20;
-/// Maximum travel times kept, of the first packets to arrive.
+/// Maximum number of travel times kept: those of the first packets to arrive.
 const TIMES_MAX: usize = 4096;
 /// How often the kernel's counters and the end condition are checked.
 const COUNT_EVERY: Duration = Duration::from_millis(2);
@@ -39,7 +39,7 @@ const NAP: Duration = Duration::from_micros(200);
 /// What a probe observed in one direction.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Seen {
-    /// Packets whose fate is known: arrived, or overdue.
+    /// Packets with a known outcome: arrived, or overdue.
     pub(in super::super) known: u64,
     pub(in super::super) missing: u64,
     pub(in super::super) twice: u64,
@@ -47,7 +47,7 @@ pub(in super::super) struct Seen {
     pub(in super::super) overtaken: u64,
     /// Damaged packets that the receiving host's checksums rejected.
     pub(in super::super) damaged: u64,
-    /// Packets that arrived with a congestion mark, by the receiving host's counters.
+    /// Packets that arrived with a congestion mark, according to the receiving host's counters.
     pub(in super::super) marked: u64,
     /// Travel times in nanoseconds.
     times: Vec<u64>,
@@ -64,7 +64,7 @@ impl Seen {
         }
     }
 
-    /// The travel time, in nanoseconds, below which this share (0 to 1) of the packets lies.
+    /// The travel time, in nanoseconds, that this share (0 to 1) of the packets stays below.
     pub(super) fn time(&self, share: f64) -> Option<u64> {
         let mut times = self.times.clone();
         let place = ((times.len().checked_sub(1)?) as f64 * share) as usize;
@@ -116,7 +116,7 @@ impl std::fmt::Display for Seen {
 pub(in super::super) struct Probe {
     from: UdpSocket,
     to: UdpSocket,
-    /// The receiving host's counters: RFC-defined ones, and Linux's own.
+    /// The receiving host's counters: the RFC-defined ones, and Linux's own.
     snmp: File,
     netstat: Option<File>,
 }
@@ -125,7 +125,7 @@ impl Probe {
     /// `capable`: the packets are ECN-capable.
     pub(in super::super) fn new(from: &Host, to: &Host, capable: bool) -> io::Result<Probe> {
         let open = |host: &Host| host.run(|| UdpSocket::bind((host.address(), 0)));
-        // The open file keeps reporting that host's counters, whichever thread reads it.
+        // An open file keeps reporting that host's counters, whichever thread reads it.
         let snmp = to.run(|| File::open("/proc/thread-self/net/snmp"))?;
         let netstat = capable
             .then(|| to.run(|| File::open("/proc/thread-self/net/netstat")))
@@ -147,8 +147,8 @@ impl Probe {
         })
     }
 
-    /// Sends up to `packets` small packets and waits up to `wait` for each; stops early when `enough` says so, or at
-    /// `deadline`. The packets use a tenth of a line of `line` bits per second.
+    /// Sends up to `packets` small packets and waits up to `wait` for each; stops early when `enough` returns true, or
+    /// at `deadline`. The packets use a tenth of a line with a rate of `line` bits per second.
     pub(in super::super) fn flood(
         &self,
         clock: &Clock,
@@ -195,9 +195,9 @@ impl Probe {
         }
     }
 
-    /// Sends trains of packets; returns the highest rate, in bits per second, from the start of a train to one of its
-    /// packets, less `delay`. Waits up to `wait` for the first packet of a train, then up to `follow` for each next
-    /// one. The result never exceeds the line's rate, and only the line itself can slow down all trains.
+    /// Sends trains of packets. Returns the highest rate, in bits per second, measured from the start of a train to one
+    /// of its packets, less `delay`. Waits up to `wait` for the first packet of a train, then up to `follow` for each
+    /// further one. The result never exceeds the line's rate, and only the line itself can slow down all trains.
     pub(super) fn quickest(
         &self,
         clock: &Clock,
@@ -221,7 +221,7 @@ impl Probe {
                 }
             }
             let mut came = BTreeSet::new();
-            // After the first packet, the others follow as fast as the line allows; lost packets are not waited for.
+            // After the first packet, the others arrive as fast as the line allows; lost packets are not waited for.
             let mut patience = wait;
             while (came.len() as u64) < sent && clock.now().since(begin) < patience {
                 let Some(bytes) = receive(&self.to, &mut packet)? else {
@@ -229,11 +229,11 @@ impl Probe {
                     continue;
                 };
                 let number = number(&packet[..bytes]) as u64;
-                // From an earlier train, or a duplicate.
+                // The packet is from an earlier train, or a duplicate.
                 if bytes != train.bytes || number < first || !came.insert(number) {
                     continue;
                 }
-                // At least this many packets have passed by now, so the line is at least this fast.
+                // At least this many packets have got through by now, so the line is at least this fast.
                 let so_far = clock.now().since(begin);
                 patience = wait.min(so_far + follow);
                 let took = so_far.saturating_sub(delay).as_secs_f64().max(1e-9);
@@ -245,7 +245,7 @@ impl Probe {
         Ok(quickest)
     }
 
-    /// Packets rejected so far by the receiving host's IP, TCP and UDP checksums.
+    /// Packets rejected so far because of the receiving host's IP, TCP and UDP checksums.
     fn checksum_errors(&self) -> io::Result<u64> {
         Ok(count_named(
             &read_again(&self.snmp)?,
@@ -262,24 +262,24 @@ impl Probe {
     }
 }
 
-/// Small packets in flight, and the fate of earlier ones.
+/// Small packets in flight, and the outcome of earlier ones.
 #[derive(Default)]
 struct Flood {
     /// Send time of each packet.
     sent: Vec<Nanos>,
     /// Number of arrivals of each packet.
     arrived: Vec<u8>,
-    /// Number of packets, from the first on, whose fate is known.
+    /// Number of packets, from the first on, whose outcome is known.
     settled: usize,
     /// Settled packets that have not arrived.
     missing: u64,
-    /// Highest index of the packets that arrived.
+    /// Highest index among the packets that arrived.
     latest: Option<usize>,
     seen: Seen,
 }
 
 impl Flood {
-    /// Sends a burst, or as much of it as the host accepts now.
+    /// Sends a burst, or the part of it that the host accepts now.
     fn send_burst(&mut self, from: &UdpSocket, clock: &Clock) -> io::Result<()> {
         let mut packet = [0u8; SMALL_BYTES];
         for _ in 0..BURST {
@@ -296,7 +296,7 @@ impl Flood {
         Ok(())
     }
 
-    /// Receives the packets that have arrived.
+    /// Receives all packets that have arrived.
     fn receive(&mut self, to: &UdpSocket, clock: &Clock) -> io::Result<()> {
         let mut packet = [0u8; LARGE_BYTES];
         while let Some(bytes) = receive(to, &mut packet)? {
@@ -309,7 +309,7 @@ impl Flood {
                 self.seen.twice += 1;
                 continue;
             }
-            // The packet arrived after it had been given up.
+            // The packet arrived after being given up.
             self.missing -= u64::from(index < self.settled);
             if self.seen.times.len() < TIMES_MAX {
                 self.seen
@@ -322,7 +322,7 @@ impl Flood {
         Ok(())
     }
 
-    /// Gives up packets that have not arrived within `wait`.
+    /// Gives up on packets that have not arrived within `wait`.
     fn settle(&mut self, now: Nanos, wait: Duration) {
         while self.settled < self.sent.len()
             && (self.arrived[self.settled] > 0 || now.since(self.sent[self.settled]) > wait)
@@ -342,7 +342,7 @@ pub(super) struct ProbeTrain {
 }
 
 impl ProbeTrain {
-    /// A train that takes a line of this rate about 25 ms and fits into half of a queue of `queue_bytes`.
+    /// A train that occupies a line of this rate for about 25 ms and fits into half of a queue of `queue_bytes`.
     pub(super) fn for_line(rate: u64, queue_bytes: u64) -> ProbeTrain {
         let bytes = if rate < 1_000_000 {
             SMALL_BYTES
@@ -357,7 +357,7 @@ impl ProbeTrain {
         }
     }
 
-    /// How long the train takes on a line of this rate.
+    /// How long a line of this rate needs for the train.
     pub(super) fn time(&self, rate: u64) -> Duration {
         let bits = self.packets as f64 * (self.bytes + HEADER_BYTES) as f64 * 8.0;
         Duration::from_secs_f64(bits / rate as f64)
@@ -379,7 +379,7 @@ fn receive(socket: &UdpSocket, packet: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// No data, or no buffer space: try later.
+/// No data, or no buffer space: try again later.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
         || error.raw_os_error() == Some(libc::ENOBUFS)
@@ -392,7 +392,7 @@ pub(in super::super) fn read_again(mut file: &File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Sums these counters of `/proc/net/snmp` or `/proc/net/netstat`: pairs of lines, names and then values.
+/// Sums these counters of `/proc/net/snmp` or `/proc/net/netstat`: pairs of lines, the names and then the values.
 fn count_named(text: &str, names: &[&str]) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
     let pairs = lines.chunks_exact(2);
@@ -407,9 +407,9 @@ fn count_named(text: &str, names: &[&str]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The kernel's checksum error counters are found by name, wherever they are.
+    /// The kernel's checksum error counters are found by name, at any position.
     #[test]
-    fn damaged_packets_are_counted() {
+    fn checksum_error_counters_are_found_by_name() {
         let text = "Ip: Forwarding InHdrErrors OutRequests\nIp: 1 3 900\n\
                     Udp: InDatagrams InCsumErrors MemErrors\nUdp: 7 5 0\nTcp: InCsumErrors\nTcp: 2\n";
         let errors = |text: &str| count_named(text, &["InHdrErrors", "InCsumErrors"]);
@@ -426,7 +426,7 @@ mod tests {
         assert!(own.contains("InCEPkts"), "{own}");
     }
 
-    /// A train is long enough to be distinguished from a late poll, and short enough for its queue.
+    /// A train is long enough to stand out from late polling, and short enough for its queue.
     #[test]
     fn trains_fit_their_line() {
         let check = |rate, queue, packets, bytes| {

@@ -1,8 +1,8 @@
-//! Which effects a change of a link's settings must have on probe packets, and over how many: impairments
-//! that increase, those not seen yet, and those still seen from settings that have ended.
+//! Determines which effects a change of a link's settings must have on probe packets, and over how many packets:
+//! impairments that increase, those not seen yet, and those still seen from settings that have ended.
 //!
-//! Used by [`super::look`]. Nothing here sends or waits. The rule: an effect that probe packets cannot be
-//! expected to show is never reported as checked.
+//! Used by [`super::look`]. Nothing here sends or waits. The rule: an effect that probe packets cannot be expected to
+//! show is never reported as checked.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use brunt_core::Span;
 use super::probe::Seen;
 use crate::link::Settings;
 
-/// An impairment must be seen on this many times the packets on which it is
-/// expected once: it is missed once in 10^5 times.
+/// An impairment must be seen within this many times the number of packets on which it is expected once: it is missed
+/// with a probability of 10^-5.
 pub(super) const EXPECTED: f64 = 11.5;
-/// Its absence is checked on this many times the packets. Less than half of the expected number means that it is gone:
-/// a Poisson variable with mean 20 is 10 or less once in a hundred times.
+/// Its absence is checked on this many times that number. Fewer than half of the expected occurrences means that it is
+/// gone: a Poisson variable with mean 20 is 10 or less once in a hundred times.
 pub(super) const EXPECTED_GONE: f64 = 20.0;
-/// An impairment that is expected less often than this on the maximum number of packets is not checked.
+/// An impairment expected less often than this over the maximum number of packets is not checked.
 pub(super) const EXPECTED_LEAST: f64 = 5.0;
 /// Maximum and minimum packets per probe.
 pub(super) const PACKETS_MAX: u64 = 60_000;
 pub(in super::super) const PACKETS_MIN: u64 = 256;
-/// Minimum packets to show a delay.
+/// Minimum number of packets to show a delay.
 pub(in super::super) const TIMED_MIN: usize = 16;
-/// Spread of packets, in nanoseconds, that can occur without jitter on a busy machine.
+/// Spread of packets, in nanoseconds, that occurs without jitter on a busy machine.
 const JITTER_LEAST: f64 = 500e3;
-/// Lateness that can occur without a delay on a busy machine.
+/// Lateness that occurs without a delay on a busy machine.
 pub(super) const LATE: Duration = Duration::from_millis(150);
 
 /// An impairment of packets.
@@ -64,7 +64,7 @@ impl fmt::Display for Trouble {
 }
 
 impl Trouble {
-    /// The setting that causes it, for impairments of a share of packets.
+    /// The setting behind it, for impairments that affect a share of packets.
     fn key(self) -> Option<&'static str> {
         match self {
             Trouble::Loss => Some("loss"),
@@ -86,7 +86,7 @@ pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
         .filter(|rate| before.rate_bits().is_none_or(|before| *rate < before))
 }
 
-/// Maximum travel time: a packet won't arrive after this.
+/// Maximum travel time: a packet doesn't arrive after this.
 pub(crate) fn longest(settings: &Settings) -> Duration {
     let queued = settings.rate_bits().map_or(0.0, |rate| {
         settings.queue_bytes() as f64 * 8.0 / rate as f64
@@ -96,7 +96,7 @@ pub(crate) fn longest(settings: &Settings) -> Duration {
     } else {
         Duration::ZERO
     };
-    // A queue that never empties belongs to a load that fills it; cap the time all the same.
+    // A queue that never drains belongs to a load that keeps it full; limit the time anyway.
     settings.delay.0
         + settings.jitter.0 * 4
         + held
@@ -106,7 +106,7 @@ pub(crate) fn longest(settings: &Settings) -> Duration {
 
 /// Minimum travel time.
 pub(super) fn shortest(settings: &Settings) -> Duration {
-    // The values of a table end at four jitters.
+    // The values of a table end at four times the jitter.
     let early = if settings.distribution.is_some() {
         4
     } else {
@@ -130,9 +130,9 @@ fn quantile(settings: &Settings, share: f64) -> f64 {
     (settings.delay.0.as_nanos() as f64 + jitters * settings.jitter.0.as_nanos() as f64).max(0.0)
 }
 
-/// The share of packets by whose travel time a delay is judged: half, unless the middle of the
-/// distribution is a gap. Then it is chance on which side of the gap the median of some packets
-/// lies, so the middle of the slower peak is used.
+/// The share of packets whose travel time is used to judge a delay: half, unless the middle of the distribution is a
+/// gap. In that case the median of a sample may lie on either side of the gap, so the middle of the slower peak is
+/// used.
 fn judged(during: &Settings) -> f64 {
     let apart = |from, to| quantile(during, to) - quantile(during, from);
     if apart(0.4, 0.6) * 2.0 > apart(0.1, 0.9) {
@@ -142,8 +142,8 @@ fn judged(during: &Settings) -> f64 {
     }
 }
 
-/// The travel time, in nanoseconds, of the [`judged`] share of packets. Slightly fewer packets if it is above half:
-/// where a peak begins just below the share, fewer packets than expected would miss it.
+/// The travel time, in nanoseconds, of the [`judged`] share of packets. If that share is above half, slightly less of
+/// it: where a peak begins just below the share, a sample with fewer packets than expected would miss the peak.
 fn typical(settings: &Settings, share: f64) -> f64 {
     if share > 0.5 {
         quantile(settings, share - 0.1)
@@ -152,7 +152,7 @@ fn typical(settings: &Settings, share: f64) -> f64 {
     }
 }
 
-/// The jitter, in nanoseconds, of a uniformly distributed delay whose middle 80 % have the same spread.
+/// The jitter, in nanoseconds, of a uniform distribution whose middle 80 % have the same spread.
 fn jitter(settings: &Settings) -> f64 {
     let table = settings
         .distribution
@@ -164,20 +164,20 @@ fn jitter(settings: &Settings) -> f64 {
     apart * settings.jitter.0.as_nanos() as f64
 }
 
-/// The spread below which packets must lie before, so that more jitter can be
-/// recognized; `None` if jitter doesn't increase.
+/// The spread that packets must stay below beforehand so that more jitter can be recognized; `None` if jitter doesn't
+/// increase.
 pub(super) fn more_jitter(before: &Settings, during: &Settings) -> Option<Duration> {
     (jitter(during) > jitter(before))
         .then(|| Duration::from_nanos((jitter(before) + jitter(during) / 4.0) as u64))
 }
 
-/// The midpoint between two delays, in nanoseconds, which separates them.
+/// The midpoint between two delays in nanoseconds, as the threshold that separates them.
 pub(super) fn between(before: &Settings, during: &Settings) -> f64 {
     let share = judged(during);
     f64::midpoint(typical(during, share), quantile(before, share))
 }
 
-/// Whether any impairment that probe packets can meet increases.
+/// Whether any impairment that probe packets can show increases.
 pub(super) fn adds(before: &Settings, during: &Settings) -> bool {
     let more = shares(before, during)
         .iter()
@@ -191,13 +191,14 @@ struct Share {
     what: Trouble,
     before: f64,
     during: f64,
-    /// Losses in a burst count once.
+    /// The losses of a burst count as one.
     events: f64,
 }
 
 impl Share {
-    /// Packets on which it is expected `times` times if it is new. If it increases: packets on which the numbers before
-    /// and during differ so much that their midpoint is 4.3 standard deviations from both.
+    /// The number of packets on which a new impairment is expected `times` times. If it increases: the number of
+    /// packets for which the counts before and during differ so much that their midpoint is 4.3 standard deviations
+    /// from both.
     fn packets(&self, times: f64) -> f64 {
         let Share {
             before,
@@ -212,7 +213,7 @@ impl Share {
         4.0 * 4.3f64.powi(2) * during * clumped / (during - before).powi(2)
     }
 
-    /// The smallest share that would be seen on the maximum number of packets, with everything else unchanged.
+    /// The smallest share that the maximum number of packets would show, all else unchanged.
     fn least_that_shows(&self) -> f64 {
         let most = PACKETS_MAX as f64;
         if self.before == 0.0 {
@@ -234,7 +235,7 @@ impl Share {
         during
     }
 
-    /// Whether `hit` of `known` packets are more than the share before.
+    /// Whether `hit` of `known` packets are more than the previous share explains.
     fn shows(&self, hit: u64, known: u64, packets: u64) -> bool {
         match self.before == 0.0 {
             true => hit > 0,
@@ -277,7 +278,7 @@ fn hits(seen: &Seen) -> [u64; 5] {
     ]
 }
 
-/// Packets required to see every impairment that increases; see [`Share::packets`].
+/// The number of packets needed to see every impairment that increases; see [`Share::packets`].
 pub(super) fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
     let all = shares(before, during);
     let more = all.iter().filter(|share| share.during > share.before);
@@ -285,7 +286,7 @@ pub(super) fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
         .fold(PACKETS_MIN, u64::max)
 }
 
-/// Describes the impairment that needs the most packets, and a setting that could be seen instead.
+/// Describes the impairment that needs the most packets, and a value that could be seen instead.
 pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) {
     let all = shares(before, during);
     let more = all.iter().filter(|share| share.during > share.before);
@@ -310,7 +311,7 @@ pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) 
     (what, instead)
 }
 
-/// Suggests settings, twice as large, for impairments that were set but not seen; empty if there are none.
+/// Suggests settings twice as large for impairments that were set but not seen; empty if there are none.
 pub(super) fn plainer(absent: &[Trouble], during: &Settings) -> String {
     let shares = shares(during, during);
     let written = |trouble: &Trouble| match trouble {
@@ -328,8 +329,8 @@ pub(super) fn plainer(absent: &[Trouble], during: &Settings) -> String {
     advised(absent.iter().filter_map(written))
 }
 
-/// Suggests settings for impairments that are still seen although they are over: twice what remains. `line` is the rate
-/// of the packet trains, in bits per second.
+/// Suggests settings for impairments that are still seen although they have ended: twice what remains. `line` is the
+/// rate of the packet trains in bits per second.
 pub(super) fn beyond(present: &[Trouble], seen: &Seen, line: Option<f64>) -> String {
     let twice = |nanos: u64| upwards(Duration::from_nanos(nanos) * 2);
     let hits = shares(&Settings::default(), &Settings::default())
@@ -379,11 +380,11 @@ fn two_digits_up(share: f64) -> f64 {
     format!("{:.6}", units * unit).parse().unwrap_or(share)
 }
 
-/// Impairments that the settings cause and that were not seen yet.
+/// Impairments that the settings cause and that have not been seen yet.
 pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<Trouble> {
     let mut missing = Vec::new();
     if during.loss_share() >= 1.0 {
-        // Nothing arrives that could show more.
+        // If nothing arrives, nothing can show more.
         return if seen.missing >= PACKETS_MIN && seen.arrived() == 0 {
             missing
         } else {
@@ -397,7 +398,7 @@ pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<
     if during.delay.0 > before.delay.0 && !(timed && time(share) >= late) {
         missing.push(Trouble::Delay);
     }
-    // Packets that keep their order under jitter are late together rather than spread out.
+    // Packets that keep their order under jitter are all late rather than spread out.
     let (was, is) = (jitter(before), jitter(during));
     let apart = time(0.9) - time(0.1) >= is / 4.0 || time(0.5) >= quantile(during, 0.5) + is / 2.0;
     if is > was && !(timed && apart) {
@@ -413,7 +414,7 @@ pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<
     missing
 }
 
-/// Impairments still seen after their settings ended, on up to `packets` packets.
+/// Impairments still seen after their settings ended, over up to `packets` packets.
 pub(super) fn still(
     before: &Settings,
     during: &Settings,
@@ -426,7 +427,7 @@ pub(super) fn still(
     if during.delay.0 > before.delay.0 && timed && time(0.0) > between(before, during) {
         still.push(Trouble::Delay);
     }
-    // The spread of the middle half of packets is about the jitter, whatever the distribution.
+    // The middle half of the packets spreads over about the jitter, whatever the distribution.
     let apart = f64::midpoint(jitter(before), jitter(during));
     if jitter(during) > jitter(before) && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST)
     {
@@ -452,10 +453,10 @@ mod tests {
     use super::*;
     use crate::link::Distribution;
 
-    /// A delay is seen if and only if there is one, whatever the shape of its table: even if the middle of the table is
-    /// a gap between two peaks, so that the median of some packets is chance.
+    /// A delay is seen if and only if there is one, whatever the shape of its table, even if the middle of the table is
+    /// a gap between two peaks and the median of a sample is down to chance.
     #[test]
-    fn delays_of_two_peaks_are_judged_by_what_the_table_does() {
+    fn a_delay_is_seen_whatever_the_shape_of_its_table() {
         let table = |name: &str, values: &str| {
             let table = values.parse().expect("a table");
             Distribution::File {
@@ -518,9 +519,9 @@ mod tests {
         }
     }
 
-    /// Suggestions for effects that were not seen, or still seen, use settings that would differ from them.
+    /// Suggestions for effects that were not seen, or are still seen, contain settings that would make a difference.
     #[test]
-    fn plainer_settings_are_named() {
+    fn suggested_settings_would_make_a_difference() {
         let during: Settings =
             toml::from_str("delay = '3ms'\njitter = '250us'\nloss = 0.012\ncorrupt = 0.7").unwrap();
         let all = [

@@ -1,9 +1,9 @@
 //! Impairments of TCP connections rather than packets: FINs that are held back ([`slow_close`]) and resets that are
 //! sent ([`reset`]). This module parses and builds TCP segments in frames.
 //!
-//! Called by the link's thread ([`super::driver`]) for directions with such impairments; each call
-//! gets the time. The rule: only packets that passed are known about a connection. A connection that
-//! cannot be tracked is left alone and counted.
+//! Called by the link's thread ([`super::driver`]) for directions with such impairments; every call is passed the time.
+//! The rule: only packets that passed count towards a connection's state. A connection that cannot be tracked is left
+//! alone and counted.
 
 pub(super) mod reset;
 pub(super) mod slow_close;
@@ -94,7 +94,7 @@ impl Segment {
         self.flags & flag != 0
     }
 
-    /// The sequence number after it, which its receiver expects next.
+    /// The sequence number after this segment, which its receiver expects next.
     pub(super) fn end(&self) -> u32 {
         let ends = u32::from(self.is(SYN)) + u32::from(self.is(FIN));
         self.sequence
@@ -121,8 +121,8 @@ pub(super) fn is_before(first: u32, second: u32) -> bool {
     (first.wrapping_sub(second) as i32) < 0
 }
 
-/// Builds a segment without data or options, including its checksums. `like` is a frame of the same connection from
-/// which the Ethernet addresses are copied; they are swapped if it went in the other direction.
+/// Builds a segment without data or options, with complete checksums. The Ethernet addresses are copied from `like`, a
+/// frame of the same connection, and swapped if that went in the other direction.
 pub(super) fn bare(
     like: &[u8],
     of: Flow,
@@ -172,7 +172,7 @@ mod tests {
 
     /// Segments round-trip with correct checksums, and can be reversed.
     #[test]
-    fn segments_are_read_and_made() {
+    fn segments_round_trip() {
         let made = segment(CLIENT, SERVER, [7, 9], PSH | ACK, b"odd");
         assert!(sums_are_right(&made[VNET_HEADER_BYTES..]));
         let read = Segment::parse(&made).unwrap();
@@ -213,9 +213,9 @@ mod tests {
         assert_eq!(Segment::parse(&train()).unwrap().payload_bytes, 4000);
     }
 
-    /// A flag is cleared and the checksum stays correct, whether it is complete or partial.
+    /// Clearing a flag keeps the checksum correct, whether it is complete or partial.
     #[test]
-    fn flags_are_taken_out() {
+    fn clearing_a_flag_keeps_the_checksum_correct() {
         let mut whole = segment(CLIENT, SERVER, [7, 9], FIN | PSH | ACK, b"last words");
         Segment::parse(&whole).unwrap().clear(&mut whole, FIN);
         assert!(sums_are_right(&whole[VNET_HEADER_BYTES..]));
@@ -234,7 +234,7 @@ mod tests {
 
     /// Truncated frames, fragments, and other protocols are not segments.
     #[test]
-    fn other_frames_are_left_alone() {
+    fn other_frames_are_not_segments() {
         let whole = segment(CLIENT, SERVER, [7, 9], ACK, b"");
         for length in 0..whole.len() {
             assert!(Segment::parse(&whole[..length]).is_none(), "{length}");
@@ -256,7 +256,7 @@ mod tests {
 
     /// Sequence numbers wrap around.
     #[test]
-    fn sequence_numbers_go_round() {
+    fn sequence_numbers_wrap_around() {
         assert!(is_before(1, 2) && !is_before(2, 1) && !is_before(2, 2));
         assert!(is_before(0xffff_fff0, 5) && !is_before(5, 0xffff_fff0));
     }

@@ -1,9 +1,9 @@
-//! Sends TCP resets (RST) on behalf of one host to the other, for one connection or all connections of a
-//! port, like a firewall or load balancer that has lost its state.
+//! Sends TCP resets (RST) on behalf of one host to the other, for a single connection or all connections of a port,
+//! like a firewall or load balancer that has lost its state.
 //!
-//! A receiver accepts a reset only with exactly the next sequence number that it expects (RFC 5961, 3.2). The
-//! link derives it from the packets it has seen: the number after everything the sender sent, if nothing of
-//! it was lost or reordered; and if the receiver keeps sending, the number that it acknowledges.
+//! A receiver accepts a reset only with exactly the next sequence number that it expects (RFC 5961, 3.2). The link
+//! derives that number from the packets it has seen: the one after everything the sender sent, if none of that was lost
+//! or reordered; and if the receiver keeps sending, the one that it acknowledges.
 //!
 //! The rule: a connection is reset only once established, and the reset is repeated until the receiver is silent.
 
@@ -16,10 +16,10 @@ use brunt_core::Nanos;
 use super::super::direction::Direction;
 use super::{ACK, CONNECTIONS_MAX, Flow, RST, SYN, Segment, bare, is_before};
 
-/// A receiver that still sends this long after a reset didn't accept it.
+/// A receiver that is still sending this long after a reset didn't accept it.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Which connections between two hosts are reset.
+/// The connections between two hosts to reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetPorts {
     /// All of them.
@@ -59,26 +59,26 @@ impl ResetRule {
     }
 }
 
-/// The reaction that [`Resets::on_frame`] requests.
+/// The reaction requested by [`Resets::on_frame`].
 #[derive(Debug, PartialEq, Eq)]
 enum Reaction {
     Nothing,
-    /// Send this packet in the rule's direction, after the packets that arrived so far.
+    /// Send this packet in the rule's direction, behind the packets that have arrived so far.
     Send(Vec<u8>),
     /// There are too many connections to track.
     Untracked,
 }
 
-/// The resets of a link, if there is a rule.
+/// The resets of a link, if there is a rule for them.
 #[derive(Debug, Default)]
 pub(crate) struct Resetter {
     resets: Option<Resets>,
-    /// Resets that were built and not sent yet.
+    /// Resets that have been built but not sent yet.
     waiting: Vec<Vec<u8>>,
 }
 
 impl Resetter {
-    /// Applies a rule; the same rule again changes nothing.
+    /// Applies a rule; applying the same rule again changes nothing.
     pub(crate) fn change(&mut self, rule: Option<ResetRule>) {
         if self.resets.as_ref().map(|resets| resets.rule) != rule {
             self.resets = rule.map(Resets::new);
@@ -92,7 +92,7 @@ impl Resetter {
         self.resets.is_some()
     }
 
-    /// Processes a frame. Returns how long the rule has been active if the connection cannot be tracked.
+    /// Processes a frame. If its connection cannot be tracked, returns how long the rule has been active.
     pub(crate) fn look(
         &mut self,
         direction: Direction,
@@ -245,10 +245,10 @@ mod tests {
         Some(reset.sequence)
     }
 
-    /// A connection is reset once established, after the sender's last data; a
-    /// receiver that accepts the reset gets no more.
+    /// A connection is reset once established, after the sender's last data; a receiver that accepts the reset gets no
+    /// more.
     #[test]
-    fn open_connections_are_reset() {
+    fn established_connections_are_reset() {
         let mut resets = of_port();
         let mut on = |direction, from, to, numbers, flags, payload: &[u8], at| {
             sent(resets.on_frame(
@@ -266,7 +266,7 @@ mod tests {
             on(THERE, CLIENT, SERVER, [100, 500], ACK, b"", 2),
             Some(100)
         );
-        // Packets that were already in flight, and the reply to what the client sends next.
+        // Packets that were already in flight, and the reply to the client's next packet.
         assert_eq!(
             on(THERE, CLIENT, SERVER, [100, 500], PSH | ACK, b"data", 3),
             None
@@ -297,7 +297,7 @@ mod tests {
 
     /// A receiver that keeps sending gets another reset, with the sequence number that it acknowledges.
     #[test]
-    fn resets_are_tried_again() {
+    fn a_reset_is_repeated_until_the_receiver_is_silent() {
         let mut resets = of_port();
         let data = segment(CLIENT, SERVER, [100, 500], PSH | ACK, b"data");
         assert_eq!(sent(resets.on_frame(THERE, &data, Nanos(0))), Some(104));
@@ -314,9 +314,9 @@ mod tests {
         );
     }
 
-    /// Retransmitted old data doesn't move the number back, and a FIN counts as one.
+    /// Retransmitted old data doesn't move the sequence number back, and a FIN counts as one.
     #[test]
-    fn the_number_is_behind_all_that_passed() {
+    fn the_sequence_number_follows_everything_that_passed() {
         let mut resets = of_port();
         let end = segment(CLIENT, SERVER, [u32::MAX - 1, 500], FIN | ACK, b"four");
         assert_eq!(sent(resets.on_frame(THERE, &end, Nanos(0))), Some(3));

@@ -1,5 +1,5 @@
-//! Slow closes: delays the FIN of one side while its data continues to pass (Toxiproxy's `slow_close`), so
-//! the other side learns late that the connection has ended.
+//! Slow closes: delays the FIN of one side while its data continues to pass (Toxiproxy's `slow_close`), so the other
+//! side learns late that the connection has ended.
 //!
 //! One per direction. The rule: a retransmitted FIN does not get through any sooner.
 
@@ -20,7 +20,7 @@ pub(crate) enum Passing {
     WithoutEnd,
     /// It was only a FIN, and is held.
     Held,
-    /// Its FIN should be held, but there are too many.
+    /// Its FIN should be held, but too many are held already.
     Untracked,
 }
 
@@ -43,7 +43,7 @@ struct End {
 }
 
 impl SlowClose {
-    /// Sets the hold time. Zero means that no FINs are held, and releases those that are.
+    /// Sets the hold time. Zero disables holding, and releases the FINs that are held.
     pub(crate) fn change(&mut self, hold: Duration, now: Nanos) {
         self.hold = hold;
         if hold.is_zero() {
@@ -66,7 +66,7 @@ impl SlowClose {
         self.hold
     }
 
-    /// Processes a frame that arrived at `now`; removes its FIN if that is held.
+    /// Processes a frame that arrived at `now`; removes its FIN if the FIN is held.
     pub(crate) fn on_frame(&mut self, buffer: &mut [u8], now: Nanos) -> Passing {
         let Some(segment) = Segment::parse(buffer) else {
             return Passing::Whole;
@@ -122,7 +122,7 @@ impl SlowClose {
         self.waiting.next_due()
     }
 
-    /// How many FINs are held.
+    /// The number of FINs being held.
     pub(crate) fn held(&self) -> u64 {
         self.ends.values().filter(|end| end.held.is_some()).count() as u64
     }
@@ -158,9 +158,9 @@ mod tests {
         slow
     }
 
-    /// A FIN is held for its time, even if retransmitted, and only once; data passes.
+    /// A FIN is held for the hold time, even if retransmitted, and only once; data passes.
     #[test]
-    fn ends_are_held() {
+    fn a_fin_is_held_once_for_its_time() {
         let mut slow = slow();
         let mut last = segment(CLIENT, SERVER, [100, 9], FIN | PSH | ACK, b"last words");
         assert_eq!(slow.on_frame(&mut last, Nanos(1000)), Passing::WithoutEnd);
@@ -192,7 +192,7 @@ mod tests {
 
     /// The other side's FIN, other connections and other protocols pass.
     #[test]
-    fn only_ends_are_held() {
+    fn only_fins_of_one_side_are_held() {
         let mut slow = slow();
         for flags in [SYN, SYN | ACK, ACK, PSH | ACK, RST | ACK] {
             let mut other = segment(CLIENT, SERVER, [1, 2], flags, b"");
@@ -208,9 +208,9 @@ mod tests {
         assert_eq!(slow.next_due(), None);
     }
 
-    /// A reset discards the held FIN; switching off releases all held FINs at once and holds no more.
+    /// A reset discards the held FIN; disabling releases all held FINs at once and holds no more.
     #[test]
-    fn nothing_is_held_for_ever() {
+    fn a_reset_or_disabling_releases_held_fins() {
         let mut slow = slow();
         let mut end = segment(CLIENT, SERVER, [110, 9], FIN | ACK, b"");
         assert_eq!(slow.on_frame(&mut end, Nanos(0)), Passing::Held);

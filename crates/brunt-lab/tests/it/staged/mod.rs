@@ -1,6 +1,6 @@
-//! The start of a test that runs itself again in new namespaces.
+//! Setup for a test that runs itself again in new namespaces.
 //!
-//! The rule: without namespaces, a newcomer's test is skipped and says what it needs; in CI it fails.
+//! The rule: without namespaces, the test is skipped for newcomers and says what it needs; in CI it fails.
 
 use std::process::ExitCode;
 

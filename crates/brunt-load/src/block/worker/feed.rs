@@ -1,4 +1,4 @@
-//! A worker's access to its sequence: keeps a request that is not due yet, and remembers when to ask again.
+//! A worker's access to its sequence. Keeps a request that is not due yet, and remembers when to ask again.
 
 use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
@@ -10,12 +10,12 @@ pub(super) struct Feed<S> {
     sequence: S,
     /// Handed out by the sequence, but not due yet.
     upcoming: Option<(Planned, Nanos)>,
-    /// No request is due before this time unless another completes.
+    /// No request is due before this time unless another one completes.
     ask_at: Nanos,
     /// No request is due before this one completes.
     waits_for: Option<u64>,
     ended: bool,
-    /// The sequence is not asked, because it has ended or its last request is still here.
+    /// Whether the sequence is no longer asked, because it has ended or its last request is still here.
     asks_no_more: bool,
 }
 
@@ -31,13 +31,13 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         }
     }
 
-    /// Passes on the start time; nothing is due before it.
+    /// Forwards the start time; nothing is due before it.
     pub(super) fn starts(&mut self, start: Nanos) {
         self.ask_at = start;
         self.sequence.starts(start);
     }
 
-    /// Writes the next request into `place` if it is due by now, and returns its due time.
+    /// If the next request is due by now, writes it into `place` and returns its due time.
     #[inline(always)] // once per request
     pub(super) fn due(&mut self, now: Nanos, place: &mut Planned) -> Option<Nanos> {
         if now < self.ask_at {
@@ -117,7 +117,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.upcoming.as_ref().map(|(_, at)| *at)
     }
 
-    /// Reports that the worker waits for its device, which has all but `unsent` of its requests.
+    /// Reports that the worker waits for its device, which has been sent all but `unsent` of its requests.
     pub(super) fn pause(&mut self, unsent: usize) {
         self.sequence.pause(unsent);
     }
@@ -127,7 +127,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.hands_over()
     }
 
-    /// Returns true if the next request is not known yet, so that more may be due than this worker was given.
+    /// Returns true if the next request is not known yet, so that more requests may be due than this worker was given.
     pub(super) fn is_undecided(&self) -> bool {
         !self.asks_no_more && self.sequence.is_undecided()
     }
@@ -165,8 +165,8 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         (self.ask_at, self.waits_for) = (Nanos(0), None);
     }
 
-    /// Returns when to ask again if nothing completes before. `own` returns true for an unfinished request of this
-    /// worker; if the sequence waits for one of those, there is no need to ask before it completes.
+    /// Returns when to ask again if nothing completes before that. `own` returns true for an unfinished request of this
+    /// worker; if the sequence waits for such a request, there is no need to ask before it completes.
     #[inline]
     pub(super) fn ask_at(&self, own: impl Fn(u64) -> bool) -> Nanos {
         match self.waits_for {

@@ -1,12 +1,12 @@
-//! The loop between a request sequence and a device: one worker, one thread, one ring. Keeps the queue full
-//! (closed loop) or follows the schedule (open loop), takes timestamps, retries, and fills histograms. Time
-//! and waiting come through [`Timeline`], so that a test can simulate an hour in a millisecond.
+//! The loop between a request sequence and a device: one worker, one thread, one ring. Keeps the queue full (closed
+//! loop) or follows the schedule (open loop), takes timestamps, retries, and fills histograms. Time and waiting are
+//! provided by [`Timeline`], so that a test can simulate an hour in a millisecond.
 //!
-//! The rule: after the start nothing allocates, and only [`Timeline::wait`] blocks (and the files of a [`Content`],
-//! such as a verification journal).
+//! The rule: after the start nothing allocates, and nothing blocks except [`Timeline::wait`] and the files of a
+//! [`Content`], such as a verification journal.
 //!
-//! Cost, measured against the null device at depth 32 with interval histograms: see `brunt-bench load`. Two clock reads
-//! serve a whole batch. A read takes some 600 instructions, of which histograms take 140 and the null device 110
+//! Cost, measured against the null device at depth 32 with interval histograms: see `brunt-bench load`. Each batch
+//! needs just two clock reads. A read takes some 600 instructions, of which histograms take 140 and the null device 110
 //! (`examples/count_requests`).
 
 mod feed;
@@ -50,7 +50,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Worker<S, C> {
     slots: Slots,
     batch: VecDeque<Request>,
-    /// Slots of the batch, if a sequence watches.
+    /// Slots of the batch, if the sequence watches.
     submitting: Vec<u32>,
     done: Vec<Completion>,
     feed: Feed<S>,
@@ -61,7 +61,7 @@ pub struct Worker<S, C> {
     retry: RetryRules,
     phase: RunPhase,
     tally: Tally,
-    /// Measuring began during the current iteration.
+    /// Whether measuring began during the current iteration.
     just_began: bool,
     outstanding: u32,
     next_timeout: Nanos,
@@ -78,7 +78,7 @@ struct Rules {
 }
 
 impl Worker<Synthetic, Blocks> {
-    /// Creates a worker of a described workload for a device of this kind, with buffers from `pool`. `run`
+    /// Creates a worker of a described workload for a device with this info, with buffers from `pool`. `run`
     /// distinguishes this run's blocks from others during verification.
     ///
     /// # Errors
@@ -156,11 +156,11 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Runs from `start` until the sequence, the workload's limits or a stop command ends it. Always returns: requests
-    /// that the device doesn't answer within the workload's `drain` are counted as hanging.
+    /// Runs from `start` until the sequence, the workload's limits or a stop command ends the run. Always returns:
+    /// requests that the device doesn't answer within the workload's `drain` are counted as hanging.
     ///
     /// # Errors
-    /// The ring or the content's files failed. Everything measured until then has been passed to the recorder, except
+    /// The ring or the content's files failed. Everything measured before that has been passed to the recorder, except
     /// for the open interval.
     pub fn run(
         mut self,
@@ -247,7 +247,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.tally.cost_begins(time.used());
     }
 
-    /// Checks for commands and for the end.
+    /// Checks for commands and for the end of the run.
     #[inline]
     fn look_around(&mut self, now: Nanos, commands: &Commands) {
         if commands.changes() != self.changes_seen {
@@ -276,7 +276,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
 
     /// Returns true if requests will be issued even though none is outstanding.
     fn more_to_come(&mut self, now: Nanos) -> bool {
-        // The sequence may have just ended: waiting until the next check would count as time of the run.
+        // The sequence may have just ended: waiting until the next check would count towards the run's time.
         if self.phase.issuing && self.feed.is_over() && self.held.is_none() {
             self.phase.all_is_made(now);
         }
@@ -317,7 +317,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Holds a request back if it overlaps one in flight; returns true if so.
+    /// Holds a request back if it overlaps one in flight; returns true if it does.
     #[inline(never)] // part of verification
     fn holds_back(&mut self, index: u32, intended: Nanos) -> bool {
         let planned = self.slots.all[index as usize].planned;
@@ -391,7 +391,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.tally.log(planned, times, RequestStatus::Skipped);
     }
 
-    /// Returns true if a request counts because ramp-up is over by count and by time.
+    /// Returns true if a request counts because ramp-up is over, both by count and by time.
     #[inline]
     fn is_recorded(&mut self, index: u64, intended: Nanos) -> bool {
         self.phase.measuring || self.ends_ramp_up(index, intended)
@@ -461,7 +461,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.submitting
             .extend(self.batch.iter().map(|request| request.tag as u32));
         device.submit(&mut self.batch);
-        // A device takes requests from the front.
+        // A device accepts requests from the front.
         let taken = self.submitting.len() - self.batch.len();
         for index in &self.submitting[..taken] {
             let slot = &self.slots.all[*index as usize];
@@ -475,7 +475,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         if self.batch.is_empty() && self.feed.hands_over() {
             time.push()?;
         }
-        // A kept request that will never be sent must not keep others waiting.
+        // A kept request that will never be sent must not make others wait.
         let is_kept = |at| at < self.phase.end && self.phase.may_issue();
         let kept = self.feed.kept_due().is_some_and(is_kept);
         let unsent = if self.phase.is_gone() {
@@ -487,7 +487,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         Ok(())
     }
 
-    /// Sets the send time of the batch to now: generating data took time that is not the device's.
+    /// Sets the send time of the batch to now: the time spent on generating data is not the device's.
     fn send_now(&mut self, now: Nanos) {
         for request in &self.batch {
             self.slots.all[request.tag as usize].sent = now;
@@ -634,7 +634,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Asks the device to cancel requests over their time limit. They still complete, once, when the device chooses.
+    /// Asks the device to cancel requests that exceeded their time limit. Each still completes once, when the device
+    /// chooses.
     #[cold]
     fn give_up_late_ones(&mut self, now: Nanos, device: &mut dyn Device) {
         let timeout = self.rules.timeout.expect("a time-out passed");
@@ -697,8 +698,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
     }
 
-    /// Skips requests that were due before the end and never sent. While other workers continue, those requests are
-    /// theirs to send, until their drain is over too.
+    /// Skips requests that were due before the end but never sent. As long as other workers continue, those requests
+    /// are left for them to send, until their drain is over, too.
     fn skip_the_rest(&mut self, now: Nanos, recorder: &mut dyn Recorder) {
         if let Some((planned, intended)) = self.held.take()
             && self.is_recorded(planned.index, intended)
@@ -706,14 +707,15 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             self.count_skipped(&planned, intended);
         }
         let until = self.phase.end.min(now);
-        // A request that was given to this worker is its own to count.
+        // This worker has to count a request that was given to it.
         let kept = self.feed.take_kept();
         let is_last = kept
             .is_some_and(|(planned, at)| !self.skip_or_give_back(&planned, at, until, recorder));
         // An interrupted run doesn't wait for complete figures.
         let may_wait = !self.phase.is_gone() && self.phase.stopped != Stopped::Interrupted;
         let others_go_on = self.feed.leaves(may_wait);
-        // Workers whose devices work continue after one that lost its device, however long that one waited for answers.
+        // If a worker lost its device, those with working devices continue, however long that worker waited for
+        // answers.
         let leaves_it = self.phase.is_gone() || now < self.phase.drain_until;
         if is_last || (others_go_on && leaves_it) {
             return;
@@ -725,8 +727,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         {}
     }
 
-    /// Counts a request that will not be sent as skipped if it was due before `until`, otherwise gives it back. Returns
-    /// true if skipped.
+    /// If a request that will not be sent was due before `until`, counts it as skipped and returns true; otherwise
+    /// gives it back.
     fn skip_or_give_back(
         &mut self,
         planned: &Planned,
@@ -744,7 +746,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 }
 
-/// Records the ages of requests that were due by `at` and that this worker did not send.
+/// Records the ages of requests that were due by `at` but that this worker has not sent.
 #[cold]
 fn unsent<S: Sequence<Request = Planned>>(
     feed: &Feed<S>,

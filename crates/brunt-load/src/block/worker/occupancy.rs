@@ -1,15 +1,15 @@
-//! Computes how long requests were with the device in each interval: divided by the interval's length, this is the mean
+//! Computes how long requests were at the device in each interval: divided by the interval's length, this is the mean
 //! number in flight. A stalled device completes nothing, but must still show its full depth.
 //!
 //! The rule: no per-request work. The histograms already sum the service times of completed requests. When an interval
-//! is closed, requests still with the device add their age, and the next interval subtracts it again, since it is part
-//! of their final service time:
+//! is closed, the ages of requests still at the device are added, and subtracted again from the next interval, because
+//! they are part of the final service times:
 //!
 //! ```text
 //! time at the device = service times + ages at the end - ages at the begin
 //! ```
 //!
-//! Only attempts that are not part of any service time are added one by one: failed ones, and those of the ramp-up.
+//! Only attempts that are not part of any service time are added individually: failed ones, and those during ramp-up.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use brunt_result::Figures;
 
 use super::slots::{Slot, Slots};
 
-/// Requests handed to the device, including those that it has not accepted yet.
+/// Requests passed to the device, including those that it has not accepted yet.
 pub(super) struct InFlight<'a> {
     pub(super) slots: &'a Slots,
     pub(super) batch: &'a VecDeque<Request>,
@@ -27,7 +27,7 @@ pub(super) struct InFlight<'a> {
     pub(super) unsent: &'a dyn Fn(Nanos, &mut Histogram),
 }
 
-/// Total time that requests in flight have been with the device, in nanoseconds.
+/// Total time that the requests in flight have spent at the device, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ages {
     /// For requests whose service times will be recorded: since they were sent.
@@ -47,7 +47,7 @@ impl Ages {
 }
 
 impl InFlight<'_> {
-    /// Records how long each due request without an answer had waited at this time, since it was due.
+    /// Records how long each due but unanswered request had been waiting at this time, since it was due.
     pub(super) fn waiting(&self, at: Nanos, waiting: &mut Histogram) {
         let retrying = self.slots.retrying.iter().map(|index| *index as usize);
         let in_flight = (0..self.slots.len()).filter(|index| self.slots.all[*index].in_flight);
@@ -76,7 +76,7 @@ impl InFlight<'_> {
         for slot in self.slots.all.iter().filter(|slot| slot.in_flight) {
             *ages.of(slot) += age(slot);
         }
-        // The device has not accepted these; they will be sent later.
+        // The device has not accepted these, so they are yet to be sent.
         for request in self.batch {
             let slot = &self.slots.all[request.tag as usize];
             *ages.of(slot) -= age(slot);
@@ -92,7 +92,7 @@ pub(super) struct Occupancy {
     before: u64,
     /// Attempts that are not part of any service time.
     others: u64,
-    /// The part of service times after the end of measuring.
+    /// The part of service times after measuring ended.
     beyond: u64,
 }
 
@@ -112,12 +112,12 @@ impl Occupancy {
         self.others += now.min(end).0.saturating_sub(since.0);
     }
 
-    /// Adds a service time from `sent` until `now`, after the end of measuring.
+    /// Adds a service time from `sent` until `now`, which is after the end of measuring.
     pub(super) fn late(&mut self, sent: Nanos, now: Nanos, end: Nanos) {
         self.beyond += now.0 - sent.max(end).0;
     }
 
-    /// Closes the interval; returns the total time that requests were with the device in it, in nanoseconds.
+    /// Closes the interval; returns the total time that requests spent at the device during it, in nanoseconds.
     pub(super) fn close(&mut self, figures: &Figures, ages: Ages) -> u64 {
         let served: u128 = figures.ops().map(|(_, op)| op.service.sum_nanos()).sum();
         let there =

@@ -1,6 +1,6 @@
-//! Tracks the phase of a worker's run (ramp-up, measuring or draining) and its remaining limits. Pure.
+//! Tracks the phase of a worker's run (ramp-up, measuring or draining) and what is left of its limits. Pure.
 //!
-//! The rule: measuring begins once, and requests stop once.
+//! The rule: measuring starts once, and issuing requests stops once.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ const INTERRUPTED_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// The state of a run.
 pub(super) struct RunPhase {
     pub(super) start: Nanos,
-    /// Requests are still issued.
+    /// Whether requests are still issued.
     pub(super) issuing: bool,
-    /// Recording has begun; set together with `measure_start`.
+    /// Whether recording has begun; set together with `measure_start`.
     pub(super) measuring: bool,
     pub(super) measure_start: Nanos,
-    /// Known at the start for a run with a time limit, otherwise only at the end.
+    /// Known from the start for a run with a time limit, otherwise only at the end.
     pub(super) end: Nanos,
     pub(super) drain_until: Nanos,
     pub(super) stopped: Stopped,
-    /// The device is lost.
+    /// Whether the device is lost.
     is_gone: bool,
     requests_left: u64,
     bytes_left: u64,
@@ -72,7 +72,7 @@ impl RunPhase {
         self.end = self.time.map_or(Nanos::MAX, |time| start.after(time));
     }
 
-    /// Returns `Some` if this request ends the ramp-up by count and by time; the value is true if that moved the start
+    /// Returns `Some` if this request ends the ramp-up, by count and by time; the value is true if that moved the start
     /// of measuring.
     #[cold]
     pub(super) fn ends_ramp_up(&mut self, index: u64, intended: Nanos) -> Option<bool> {
@@ -101,13 +101,13 @@ impl RunPhase {
         self.requests_left == 0 || self.bytes_left == 0
     }
 
-    /// Returns true if requests may still be issued, including late ones after the end that were due before it.
+    /// Returns true if requests may still be issued, including late ones that were due before the end.
     #[inline]
     pub(super) fn may_issue(&self) -> bool {
         (self.issuing || (self.stopped == Stopped::Done && !self.is_gone)) && !self.is_used_up()
     }
 
-    /// Records that the device is lost: nothing more is sent to it, including late requests after the end.
+    /// Records that the device is lost: nothing more is sent to it, not even late requests.
     #[cold]
     pub(super) fn device_is_gone(&mut self, now: Nanos) {
         self.is_gone = true;
@@ -121,7 +121,7 @@ impl RunPhase {
         self.is_gone
     }
 
-    /// Ends the run because its time is over.
+    /// Ends the run because its time has elapsed.
     #[cold]
     pub(super) fn time_is_over(&mut self) {
         self.stop_issuing(self.end, Stopped::Done);

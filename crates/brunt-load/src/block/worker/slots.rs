@@ -1,7 +1,7 @@
 //! The request slots of a worker: each has a buffer and holds one request from its creation to its end,
 //! including retries.
 //!
-//! The rule: a slot is exactly one of free, in flight, waiting for a retry, or parked because the queue depth
+//! The rule: a slot is in exactly one state: free, in flight, waiting for a retry, or parked because the queue depth
 //! was reduced.
 
 use brunt_core::Nanos;
@@ -21,7 +21,7 @@ pub(super) struct Slot {
     pub(super) carried: Carried,
 }
 
-/// All slots of a worker.
+/// All of a worker's slots.
 pub(super) struct Slots {
     pub(super) all: Vec<Slot>,
     pub(super) free: Vec<u32>,
@@ -91,7 +91,7 @@ impl Slots {
         }
     }
 
-    /// Returns true if a request overlaps an unfinished one and one of the two changes data.
+    /// Returns true if a request overlaps an unfinished one and at least one of them changes data.
     pub(super) fn overlaps(&self, planned: &Planned) -> bool {
         self.all.iter().any(|slot| {
             let other = &slot.planned;
@@ -103,7 +103,7 @@ impl Slots {
         })
     }
 
-    /// Returns true if the request with this index is here and has not ended.
+    /// Returns true if the request with this index is in a slot and has not ended.
     pub(super) fn hold(&self, index: u64) -> bool {
         self.all
             .iter()
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shallower_queue_parks_slots_as_they_get_free() {
+    fn a_reduced_depth_parks_slots_as_they_become_free() {
         let mut slots = Slots::new((0..4).map(|_| Carried::default()));
         let used: Vec<u32> = (0..3).map(|_| slots.free.pop().unwrap()).collect();
         slots.set_depth(2);

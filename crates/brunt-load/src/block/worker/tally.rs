@@ -1,7 +1,7 @@
 //! The results of a worker: the current interval, the total of earlier ones, the cost of measuring, the first error,
 //! and the log of single requests if the workload asks for it.
 //!
-//! The rule: nothing here allocates after the start; memory is allocated when the worker is created.
+//! The rule: nothing here allocates after the start; all memory is allocated when the worker is created.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::block::generator::Planned;
 use crate::cost;
 use crate::record::{Recorder, kind_of};
 
-/// Capacity of the log before it is passed to the recorder.
+/// Number of requests that the log holds before they are passed to the recorder.
 const LOG_REQUESTS: usize = 4096;
 /// Maximum age of a request in the log before it is passed to the recorder: a run that is killed loses its log.
 const LOG_AGE_MAX: Duration = Duration::from_millis(250);
-/// The operations of devices.
+/// The operations that devices support.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Unmap, Op::WriteZeroes];
 
 pub(super) struct Tally {
@@ -42,12 +42,13 @@ pub(super) struct Tally {
     /// Failed requests beyond the maximum number of distinct causes.
     other_causes: u64,
     last_completed: Nanos,
-    /// When it began its work, at its start or later; the first request of an open loop may be due long after that.
+    /// When the worker actually started, at its start time or later; the first request of an open loop may be due long
+    /// after.
     pub(super) began: Nanos,
     interval: Option<Duration>,
     interval_end: Nanos,
     log: Option<Vec<RequestRecord>>,
-    /// When the log is next passed on if it doesn't fill up before.
+    /// When the log is next passed on, unless it fills up first.
     log_due: Nanos,
 }
 
@@ -60,8 +61,8 @@ pub(super) struct Times {
 }
 
 impl Tally {
-    /// Creates a tally for requests of these kinds, with intervals of this length if there are several, and with a log
-    /// of requests if wanted.
+    /// Creates a tally for requests of these kinds, with intervals of this length if the run has several, and with a
+    /// log of requests if wanted.
     pub(super) fn new(
         worker: u32,
         kinds: &[OpKind],
@@ -109,12 +110,12 @@ impl Tally {
             .map_or(Nanos::MAX, |length| start.after(length));
     }
 
-    /// Begins counting cost now, excluding what was used so far.
+    /// Starts counting cost now, excluding what has been used so far.
     pub(super) fn cost_begins(&mut self, used: RingUse) {
         self.cost = cost::of_this_thread(used);
     }
 
-    /// Returns the end of the open interval; `Nanos::MAX` for the last one of a run that ends at `end`.
+    /// Returns the end of the open interval; `Nanos::MAX` for the last interval of a run that ends at `end`.
     #[inline]
     pub(super) fn interval_end(&self, end: Nanos) -> Nanos {
         if self.interval_end < end {
@@ -124,7 +125,7 @@ impl Tally {
         }
     }
 
-    /// Closes the intervals that have ended, in a run that ends at `end`.
+    /// Closes the intervals that are over, in a run that ends at `end`.
     #[inline]
     pub(super) fn roll(
         &mut self,
@@ -211,7 +212,7 @@ impl Tally {
         }
     }
 
-    /// Records an attempt that is not part of any service time, because it failed or its request is not recorded.
+    /// Records an attempt that isn't part of any service time, because it failed or its request isn't recorded.
     #[cold]
     pub(super) fn has_no_service_time(
         &mut self,
@@ -224,7 +225,8 @@ impl Tally {
             .attempt(sent, now, self.current.start, end, is_recorded);
     }
 
-    /// Keeps the first error: the device's, or else how the data differs. Counts errors of recorded requests by cause.
+    /// Keeps the first error: the device's or, failing that, how the data differs. Counts errors of recorded requests
+    /// by cause.
     #[cold]
     pub(super) fn went_wrong(
         &mut self,
@@ -267,7 +269,7 @@ impl Tally {
         }
     }
 
-    /// Describes the causes in text.
+    /// Describes the causes as text.
     fn causes(&self) -> Vec<ErrorCause> {
         let told = self
             .causes
@@ -351,7 +353,7 @@ impl Tally {
         }
     }
 
-    /// Records how long requests have waited that will count as hanging or skipped, in a run that ends at `end`.
+    /// Records how long requests that will count as hanging or skipped have waited, in a run that ends at `end`.
     pub(super) fn gives_up(&mut self, in_flight: &InFlight<'_>, end: Nanos) {
         in_flight.waiting(end, &mut self.current.waiting);
     }

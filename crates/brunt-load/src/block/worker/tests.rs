@@ -11,13 +11,13 @@ use crate::sequence::Next;
 use brunt_core::{Clock, Span};
 use brunt_result::{Interval, OpKind};
 
-/// A device that answers after a fixed time, on a clock that only the test moves.
+/// A device that answers after a fixed time, on a clock that only the test advances.
 struct Simulated {
     info: DeviceInfo,
     clock: Clock,
     depth: usize,
     service: Duration,
-    /// No request is answered in this period.
+    /// No request is answered during this period.
     stall: (Nanos, Nanos),
     in_flight: Vec<(Nanos, Request)>,
     /// Results of the first attempts, in order of submission.
@@ -117,7 +117,7 @@ impl Device for Simulated {
     }
 }
 
-/// Waiting moves the clock to the end of the wait.
+/// Waiting advances the clock to the end of the wait.
 struct SimulatedTime {
     clock: Clock,
     waits: u64,
@@ -186,9 +186,9 @@ fn open(rate: f64) -> Arrival {
     }
 }
 
-/// A closed loop keeps its depth outstanding, and its rate is depth divided by service time.
+/// A closed loop keeps its depth outstanding, and its rate is the depth divided by the service time.
 #[test]
-fn closed_loop_keeps_its_depth() {
+fn a_closed_loop_keeps_its_depth() {
     let mut device = Simulated::new(&Clock::manual(), 8, 100 * US);
     let workload = Workload {
         queue_depth: 8,
@@ -196,16 +196,16 @@ fn closed_loop_keeps_its_depth() {
         ..Workload::default()
     };
     let outcome = run(&workload, &mut device);
-    // The eight requests due at the very end still count as in time.
+    // The eight requests due exactly at the end still count as in time.
     assert_eq!(outcome.figures.completed_in_time(), 80_000);
     assert_eq!(outcome.requests_per_second, 80_000.0);
     assert_eq!(outcome.figures.service().max(), Some(Nanos(100_000)));
     assert_eq!(outcome.figures.response().min(), Some(Nanos(100_000)));
 }
 
-/// An open loop's latencies show a stall of one second as callers would have experienced it; a closed loop's hide it.
+/// An open loop's latencies show a one-second stall as callers would have experienced it; a closed loop's hide it.
 #[test]
-fn stall_shows_in_the_open_loop_only() {
+fn a_stall_shows_only_in_an_open_loop() {
     let stalled = |arrival| {
         let mut device = Simulated::new(&Clock::manual(), 16, 100 * US);
         device.stall = (Nanos(5_000_000_000), Nanos(6_000_000_000));
@@ -307,8 +307,8 @@ fn late_requests_are_skipped_and_counted() {
     );
 }
 
-/// A failed request is retried as in the paper. Its latency includes all attempts; the service time is that of the last
-/// attempt only.
+/// A failed request is retried as described in the paper. Its latency includes all attempts; the service time is that
+/// of the last attempt only.
 #[test]
 fn retries_are_part_of_the_latency() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
@@ -330,7 +330,7 @@ fn retries_are_part_of_the_latency() {
     );
     assert_eq!(outcome.figures.response().max(), Some(Nanos(13_000_000)));
     assert_eq!(outcome.figures.service().max(), Some(Nanos(1_000_000)));
-    // Transient only: an I/O error is final.
+    // Only transient errors are retried: an I/O error is final.
     device.failures = vec![DeviceError::Os(libc::EIO)].into();
     let workload = Workload {
         retry: Retry {
@@ -390,7 +390,7 @@ fn hanging_requests_are_counted() {
         "{:?}",
         device.clock.now()
     );
-    // In an open loop, requests that were due and never sent are skipped.
+    // In an open loop, requests that were due but never sent are skipped.
     let clock = Clock::manual();
     let mut device = Simulated {
         never_answers: true,
@@ -410,7 +410,7 @@ fn hanging_requests_are_counted() {
     );
 }
 
-/// Ramp-up, by count or by time, is neither recorded nor timed.
+/// Ramp-up, whether by count or by time, is neither recorded nor timed.
 #[test]
 fn ramp_up_is_not_recorded() {
     let check = |ramp: RampUp, first: u64| {
@@ -451,9 +451,9 @@ fn ramp_up_is_not_recorded() {
     );
 }
 
-/// Bursts have the configured length, and their pause begins with the last completion.
+/// Bursts have the configured length, and the pause begins with the last completion.
 #[test]
-fn bursts_pause() {
+fn a_burst_pauses_after_its_last_completion() {
     let mut device = Simulated::new(&Clock::manual(), 2, MS);
     let burst = Some(Burst {
         requests: 4,
@@ -510,7 +510,7 @@ fn intervals_cover_the_run() {
         (kept.0[0].start, kept.0[5].end),
         (outcome.start, outcome.end)
     );
-    // One request was in flight all the time, even while nothing completed.
+    // One request was in flight at all times, even while nothing completed.
     assert_eq!(
         kept.0.iter().map(Interval::in_flight).collect::<Vec<_>>(),
         [1.0; 6]
@@ -531,10 +531,10 @@ fn waiting(workload: &Workload, device: &mut Simulated) -> Vec<(u64, f64, f64)> 
     kept.0.iter().map(of).collect()
 }
 
-/// The end of each interval records the ages of all due requests without an answer: those that a device holds and, in
-/// an open loop, those without a free slot. Answered requests no longer wait.
+/// The end of each interval records the ages of all due but unanswered requests: those at the device and, in an open
+/// loop, those without a free slot. Answered requests no longer wait.
 #[test]
-fn what_waits_is_counted_while_it_waits() {
+fn waiting_requests_are_counted_in_each_interval() {
     let stalled = |depth| Simulated {
         stall: (Nanos(2_500_000_000), Nanos(4_500_000_000)),
         ..Simulated::new(&Clock::manual(), depth, MS)
@@ -544,19 +544,19 @@ fn what_waits_is_counted_while_it_waits() {
         stop: for_time(Duration::from_secs(6)),
         ..Workload::default()
     };
-    // Sent one service time before the stall began.
+    // They were sent one service time before the stall began.
     let counts = waiting(&closed, &mut stalled(4));
     let of_stall = [(4, 501.0, 501.0), (4, 1501.0, 1501.0)];
     assert_eq!(counts[2..4], of_stall, "{counts:?}");
     let others = || counts[..2].iter().chain(&counts[4..]);
     assert!(others().all(|(_, _, oldest)| *oldest <= 1.0), "{counts:?}");
-    // Requests that the device has not accepted also wait.
+    // Requests that the device has not accepted are waiting, too.
     assert_eq!(waiting(&closed, &mut stalled(2))[3].0, 4);
     let open = Workload {
         arrival: open(100.0),
         ..closed.clone()
     };
-    // Due every 10 ms from 2.5 s on, both ends included.
+    // Due every 10 ms from 2.5 s on, including both ends.
     let of_stall = [(51, 250.0, 500.0), (151, 750.0, 1500.0)];
     assert_eq!(waiting(&open, &mut stalled(4))[2..4], of_stall);
     // Without any answers, requests also wait at the end of the run.
@@ -580,7 +580,7 @@ fn in_flight(workload: &Workload, device: &mut Simulated) -> (Vec<f64>, f64) {
 
 /// Requests count as in flight while they are, however and whenever they end: a stalled device shows its full depth.
 #[test]
-fn what_is_in_flight_shows_before_it_comes_back() {
+fn requests_count_as_in_flight_before_they_complete() {
     let seconds = Duration::from_secs;
     let device = |depth, service| Simulated::new(&Clock::manual(), depth, service);
     let four = Workload {
@@ -638,7 +638,7 @@ fn what_is_in_flight_shows_before_it_comes_back() {
         in_flight(&Workload { timeout, ..four }, &mut device(4, seconds(100))),
         always_four
     );
-    // A request is not in flight between two attempts: 300 ms of each 500.
+    // A request is not in flight between two attempts: for 300 ms out of every 500.
     let retry = Retry {
         delay: Span(200 * MS),
         ..retry
@@ -650,7 +650,7 @@ fn what_is_in_flight_shows_before_it_comes_back() {
     assert_eq!(all, 4.0 * 0.6);
 }
 
-/// The offsets of a run follow from the generator alone, regardless of the device's timing.
+/// The offsets of a run depend only on the generator, not on the device's timing.
 #[test]
 fn requests_do_not_depend_on_timing() {
     let offsets = |service, depth| {
@@ -667,7 +667,7 @@ fn requests_do_not_depend_on_timing() {
     assert_eq!(offsets(MS, 1), offsets(3 * US, 32));
 }
 
-/// With verification, requests that overlap a write are never in flight together with it.
+/// With verification, requests that overlap a write are never in flight at the same time as the write.
 #[test]
 fn overlapping_requests_wait() {
     let mut device = Simulated::new(&Clock::manual(), 16, MS);
@@ -691,15 +691,15 @@ fn overlapping_requests_wait() {
     }
 }
 
-/// A list of requests, each due at its time after the start and, optionally, not before another has completed. Workers
-/// with a clone draw from the same list.
+/// A list of requests, each due at its time after the start and, optionally, not before another one has completed.
+/// Workers with a clone draw from the same list.
 #[derive(Clone, Default)]
 struct Listed(Arc<Mutex<List>>);
 
 #[derive(Default)]
 struct List {
     start: Nanos,
-    /// Due time and, optionally, the index of the request that has to complete before.
+    /// The due time and, optionally, the index of the request that has to complete first.
     requests: Vec<(Duration, Option<u64>)>,
     next: usize,
     ended: Vec<u64>,
@@ -762,9 +762,9 @@ fn worker_of<S: Sequence<Request = Planned>>(
     Worker::with(sequence, content, &workload, id, &BufPool::new(0))
 }
 
-/// The time until `run` returns includes nothing beyond the last request.
+/// The time until `run` returns includes nothing after the last request.
 #[test]
-fn a_run_is_over_with_its_last_answer() {
+fn a_run_ends_with_its_last_completion() {
     let clock = Clock::manual();
     let mut device = Simulated::new(&clock, 1, 100 * US);
     let worker = worker_of(listed(&[(0, None), (0, None)]), 1, &device.info);
@@ -779,7 +779,7 @@ fn a_run_is_over_with_its_last_answer() {
 }
 
 #[test]
-fn what_depends_on_an_answer_waits_for_it() {
+fn a_dependent_request_waits_for_its_completion() {
     let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
     let list = listed(&[
         (0, None),
@@ -824,7 +824,7 @@ fn what_depends_on_an_answer_waits_for_it() {
 }
 
 #[test]
-fn a_request_that_a_device_fails_sets_free_what_waits_for_it() {
+fn a_failed_request_releases_its_dependents() {
     let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
     device.failures.push_back(DeviceError::Os(libc::EIO));
     let mut time = SimulatedTime {
@@ -848,7 +848,7 @@ fn a_request_that_a_device_fails_sets_free_what_waits_for_it() {
     );
 }
 
-/// Three threads draw from one list in which every third request depends on an earlier one, often another worker's.
+/// Three threads draw from a list in which every third request depends on an earlier one, often another worker's.
 #[test]
 fn workers_share_a_sequence() {
     let requests: Vec<(u64, Option<u64>)> = (0..300)
@@ -1033,7 +1033,7 @@ fn a_closed_loop_obeys_another_depth() {
     );
 }
 
-/// A stop ends a run that is draining as it ends one that still issues requests: within a second.
+/// A stop ends a draining run as quickly as one that is still issuing requests: within a second.
 #[test]
 fn a_stop_cuts_the_drain_short() {
     let mut device = Simulated::new(&Clock::manual(), 4, MS);
@@ -1055,7 +1055,7 @@ fn a_stop_cuts_the_drain_short() {
 }
 
 #[test]
-fn a_run_that_is_done_before_its_time_is_as_long_as_it_took() {
+fn a_run_done_early_has_its_actual_length() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
     let stop = StopCondition {
         requests: Some(100),
@@ -1113,7 +1113,7 @@ impl Content for Slow {
 }
 
 #[test]
-fn contents_are_told_of_each_request_once_and_their_time_is_not_the_devices() {
+fn a_content_sees_each_request_once_and_its_time_is_excluded() {
     let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
     device
         .failures

@@ -11,7 +11,7 @@ pub trait Timeline {
     /// Returns the current time.
     fn now(&self) -> Nanos;
     /// Submits queued requests and waits until something may have completed, or `until`. For up to 50 µs it waits for
-    /// `count` completions; after that, one is enough.
+    /// `count` completions; after that, a single one is enough.
     ///
     /// # Errors
     /// The ring failed.
@@ -23,7 +23,7 @@ pub trait Timeline {
     fn push(&mut self) -> io::Result<()>;
     /// Returns the number of system calls made for requests so far.
     fn system_calls(&self) -> u64;
-    /// Returns the CPU time so far of other threads that work for its requests, in nanoseconds.
+    /// Returns the CPU time used so far by other threads that work on its requests, in nanoseconds.
     fn workers_cpu_nanos(&self) -> u64 {
         0
     }
@@ -36,12 +36,12 @@ pub trait Timeline {
     }
 }
 
-/// The cost of requests in addition to the worker's own thread.
+/// The cost of requests beyond that of the worker's own thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingUse {
     /// Number of system calls.
     pub system_calls: u64,
-    /// CPU time of other threads: the kernel's or helpers.
+    /// CPU time of other threads, either the kernel's or helpers.
     pub workers_cpu_nanos: u64,
 }
 

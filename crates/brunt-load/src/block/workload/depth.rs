@@ -1,5 +1,5 @@
 //! Settings of `depth_search`, which finds a queue depth before a point's first run. Part of a workload's description;
-//! the search itself is [`crate::decisions::depth`].
+//! the search itself is in [`crate::decisions::depth`].
 
 use std::time::Duration;
 

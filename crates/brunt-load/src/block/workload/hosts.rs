@@ -37,7 +37,7 @@ impl Workload {
             .saturating_mul(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Gives the journals of this run of an experiment their own folder.
+    /// Gives the journals of this run of an experiment a folder of their own.
     pub fn keep_journals_apart(&mut self, order: Option<u32>) {
         if let (
             Some(VerifySettings {
@@ -50,7 +50,7 @@ impl Workload {
         }
     }
 
-    /// Serializes it as text for [`crate::LOADS`] of the host that runs it.
+    /// Serializes it as text, which the host that runs it parses with its [`crate::LOADS`].
     ///
     /// # Panics
     /// If its values can't be serialized; values read from a file always can.
@@ -61,12 +61,12 @@ impl Workload {
     /// Serializes it as JSON, for plans.
     ///
     /// # Panics
-    /// The same as [`Workload::written`].
+    /// As for [`Workload::written`].
     pub(crate) fn as_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("a workload can be written as JSON")
     }
 
-    /// Removes and returns the folder of its journals, which is on this machine; other hosts don't get it.
+    /// Removes and returns the folder for its journals. The folder is on this machine, so other hosts aren't given it.
     pub(crate) fn take_journals(&mut self) -> Option<PathBuf> {
         self.verify
             .as_mut()
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_hosts_do_not_do_is_refused_by_its_key() {
+    fn settings_that_other_hosts_cannot_follow_are_refused_by_key() {
         let check = |text: &str, key: Option<&str>| {
             let found = read(text).check();
             assert_eq!(
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_survives_being_sent() {
+    fn a_sent_workload_round_trips() {
         let text = "read = 0.1\nblocks = [{ size = \"4k\", weight = 0.3 }, { size = \"64k\" }]\n\
                     arrival = { kind = \"open\", rate = 1234.5678901 }\nramp_up = { time = \"1234us\" }";
         let workload = read(text);

@@ -1,5 +1,5 @@
-//! Settings of `stop.steady`: the criteria of a steady state, and how long to wait for one. Part of a workload's
-//! description; the test itself is [`crate::decisions::steady`].
+//! Settings of `stop.steady`: the criteria for a steady state, and how long to wait for one. Part of a workload's
+//! description; the test itself is in [`crate::decisions::steady`].
 
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_steady_state_settings_are_refused() {
         let check = |text: &str, key: Option<&str>| {
             let steady: Steady = toml::from_str(text).unwrap();
             let error = steady.check(Duration::from_secs(1)).err();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rule_replaces_that_of_snia() {
+    fn a_custom_rule_replaces_snias() {
         let goal = |text: &str| {
             toml::from_str::<Steady>(&format!("round = \"1s\"\n{text}"))
                 .unwrap()

@@ -33,7 +33,7 @@ impl Serialize for SyncWrites {
     }
 }
 
-/// Reads the word, or the boolean that the key had in earlier versions.
+/// Parses the word, or the boolean that the key had in earlier versions.
 struct Word;
 
 impl Visitor<'_> for Word {

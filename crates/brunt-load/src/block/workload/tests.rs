@@ -6,7 +6,7 @@ fn read(text: &str) -> Result<Workload, String> {
 
 /// All parameters of papers/spek.md, 2.1, can be expressed.
 #[test]
-fn the_papers_parameters() {
+fn all_parameters_of_the_paper_can_be_expressed() {
     let workload = read(
         r#"
         blocks = [{ size = "8k", weight = 10 }, { size = "16k", weight = 20 }, { size = "32k", weight = 30 }]
@@ -49,7 +49,7 @@ fn unknown_keys_are_errors() {
 
 /// Invalid values are refused by key.
 #[test]
-fn nonsense_is_refused() {
+fn invalid_values_are_refused_by_key() {
     let check = |text: &str, key| {
         let workload = read(&format!("{text}\n")).unwrap();
         assert_eq!(workload.check().unwrap_err().key, key, "{text}");

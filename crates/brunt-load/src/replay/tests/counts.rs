@@ -1,4 +1,4 @@
-//! Every request of a trace is sent, or counted by the reason it was not.
+//! Every request of a trace is either sent, or counted by the reason why it was not.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +13,7 @@ struct LateReader<G> {
     give: Option<G>,
     rest: Vec<ReplayRow>,
     at: Nanos,
-    /// Supply it in another thread, while the worker continues.
+    /// Whether to supply it in another thread, while the worker continues.
     meanwhile: bool,
     waits: u64,
 }
@@ -47,7 +47,7 @@ impl<G: Fn(Vec<ReplayRow>) + Send + 'static> Timeline for LateReader<G> {
     }
 }
 
-/// Returns a read of one block at this millisecond.
+/// Returns a read of one block at this time in milliseconds.
 fn row(ms: u64) -> ReplayRow {
     ReplayRow {
         is_foreign: false,
@@ -63,7 +63,7 @@ fn row(ms: u64) -> ReplayRow {
     }
 }
 
-/// Replays 100 requests in 100 ms, of which the reader has ten in time, and five that are due much later. The rest
+/// Replays 100 requests in 100 ms, of which the reader supplies ten in time, and five that are due much later. The rest
 /// arrives `late` milliseconds after the end. Returns the outcome, the number of requests sent, and those not sent.
 fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRequests) {
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRe
 /// The run waits for a reader that is behind at the end: requests that arrive within the time for late requests are
 /// sent, later ones are counted.
 #[test]
-fn what_is_read_late_is_sent_or_counted() {
+fn requests_read_late_are_sent_or_counted() {
     let skipped = |outcome: &Outcome| outcome.figures.counts.of(RequestStatus::Skipped);
     let (outcome, sent, unsent) = read_late(20, "1h", false);
     assert_eq!(
@@ -143,10 +143,10 @@ fn what_is_read_late_is_sent_or_counted() {
     );
 }
 
-/// A worker that leaves doesn't wait forever for a reader that hangs, and not at all if the run was interrupted:
+/// A leaving worker doesn't wait forever for a reader that hangs, and doesn't wait at all if the run was interrupted:
 /// requests that were not read count as not due.
 #[test]
-fn a_reader_that_hangs_is_left() {
+fn a_worker_does_not_wait_forever_for_a_hanging_reader() {
     let folder = tempfile::tempdir().unwrap();
     let load = load(
         &trace(folder.path(), (0..2).map(|ms| (0, 0, 512, 'R', ms * 1000))),
@@ -177,12 +177,12 @@ fn a_reader_that_hangs_is_left() {
                 false
             )
         );
-        // Until here it might have supplied more.
+        // Up to here it might have supplied more.
         drop(give);
     }
 }
 
-/// Accepts a number of requests, then is gone.
+/// Accepts a number of requests, then disappears.
 struct LostDevice {
     inner: SlowDevice,
     left: u32,
@@ -226,10 +226,10 @@ impl Device for LostDevice {
     }
 }
 
-/// Opens such devices; the first ones get lost.
+/// Opens such devices; the first ones disappear.
 struct LosingBackend {
     info: DeviceInfo,
-    /// Number of devices that get lost, and the number of requests after which each does.
+    /// Number of devices that disappear, and the number of requests after which each does.
     losing: u32,
     after: u32,
     opened: AtomicU32,
@@ -251,10 +251,10 @@ impl Backend for LosingBackend {
     }
 }
 
-/// If one of several workers loses its device, before the end or while it sends late requests, the others send all of
-/// the rest. If all lose theirs, the rest is counted.
+/// If one of several workers loses its device, either before the end or while it sends late requests, the others send
+/// all of the rest. If all lose theirs, the rest is counted.
 #[test]
-fn what_another_worker_can_send_is_sent() {
+fn other_workers_send_the_requests_of_a_lost_device() {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(
         folder.path(),
@@ -301,7 +301,7 @@ fn what_another_worker_can_send_is_sent() {
         for _ in 0..20 {
             let (fidelity, gone, case) = run(1, after);
             assert!(gone <= 1 && fidelity.sent == 200, "{case}");
-            // On a busy machine the other worker may send nearly all of it.
+            // On a busy machine the other worker may send almost everything.
             lost += gone;
         }
         assert!(lost > 0, "no device was lost in 20 rounds");
@@ -363,7 +363,7 @@ fn requests_in_pieces_count_once() {
     );
 }
 
-/// As fast as possible with a time limit: requests not sent by then are not lost, because they were not due.
+/// As fast as possible, with a time limit: requests not sent by then are not lost, because they were not due.
 #[test]
 fn nothing_is_lost_at_the_end_of_the_time() {
     let folder = tempfile::tempdir().unwrap();

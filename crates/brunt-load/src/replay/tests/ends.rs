@@ -1,9 +1,9 @@
-//! Tests whether a replay reached the end of its trace, and whether the trace is unchanged since the survey.
+//! Tests whether a replay reached the end of its trace, and whether the trace has changed since the survey.
 
 use super::*;
 
 /// One of two workers gets the last request of the trace, which is due just after the end of the run, and gives it back
-/// once the other has found no more. This does not count as a changed trace.
+/// once the other has found no more. This doesn't count as a changed trace.
 #[test]
 fn a_request_given_back_is_not_missing_from_the_trace() {
     let folder = tempfile::tempdir().unwrap();
@@ -26,7 +26,7 @@ fn a_request_given_back_is_not_missing_from_the_trace() {
     let Next::Due(behind) = first.next(late, &mut place) else {
         panic!("the second request is due")
     };
-    // Its queue is empty: it is the other's turn.
+    // Its queue is empty, so it is the other worker's turn.
     first.pause(0);
     let given = place;
     while second.next(late, &mut place) != Next::End {
@@ -58,9 +58,9 @@ fn a_request_given_back_is_not_missing_from_the_trace() {
     );
 }
 
-/// A trace that is rewritten between the survey and the run is detected, whatever its new content.
+/// A trace that is rewritten between the survey and the run is detected, whatever its new contents.
 #[test]
-fn a_trace_that_changes_after_the_start_is_no_replay() {
+fn a_trace_that_changes_after_the_survey_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let check = |keys: &str, then: [(u32, u64); 3], said: &str| {
         let write = |rows: [(u32, u64); 3]| {

@@ -13,12 +13,12 @@ use brunt_remote::{RemoteAddress, RemoteError, RemoteStore, StopWaiting};
 
 pub type Objects = Arc<std::sync::Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// The faults of a link and its store.
+/// Faults of a link and its store.
 #[derive(Clone, Default)]
 pub struct Link {
-    /// Requests until the link is cut for good: that one still arrives, but its answer does not.
+    /// Requests until the link is cut for good; the last one still arrives, but its answer doesn't.
     pub requests_left: Arc<AtomicU64>,
-    /// Tags aren't MD5 sums.
+    /// Tags aren't MD5 hashes.
     pub hides_tags: bool,
     /// The store corrupts the bytes that it receives.
     pub garbles: bool,

@@ -1,4 +1,4 @@
-//! Handshakes with servers of all ages, and with misbehaving ones.
+//! Handshakes with servers of all generations, and with misbehaving ones.
 
 use brunt_wire::nbd::NbdBlockSizes;
 use brunt_wire::nbd::negotiation::{encode_server, parse_option};
@@ -14,7 +14,7 @@ fn wishes() -> NbdWishes {
     }
 }
 
-/// Feeds a server's replies, one after each sent message; returns the last step and the requested options.
+/// Feeds in a server's replies, one for each message sent; returns the last step and the requested options.
 fn negotiate(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>, Vec<u32>) {
     let mut handshake = NbdHandshake::new(wishes);
     let mut asked = Vec::new();
@@ -90,7 +90,7 @@ fn export(step: Result<NbdStep, NbdRefusal>) -> NbdExport {
 
 /// A server that supports everything.
 #[test]
-fn the_newest() {
+fn a_server_that_supports_everything_is_used_fully() {
     let sizes = NbdBlockSizes {
         minimum: 4096,
         preferred: 65536,
@@ -133,7 +133,7 @@ fn the_newest() {
 
 /// A server with structured replies but without block status.
 #[test]
-fn structured() {
+fn structured_replies_work_without_block_status() {
     let script = [
         greeting(3),
         answer(option::EXTENDED_HEADERS, reply::ERR_UNSUP, b"what?"),
@@ -152,9 +152,10 @@ fn structured() {
     );
 }
 
-/// Servers with neither structured replies nor GO, fixed newstyle or not, with or without the zeros; and oldstyle.
+/// Servers with neither structured replies nor GO, fixed newstyle or not, with or without the zeros, and oldstyle
+/// servers.
 #[test]
-fn old_servers() {
+fn servers_of_older_protocols_are_accepted() {
     let answer_of =
         |zeroes: usize| [&(1_u64 << 30).to_be_bytes()[..], &[1, 3], &vec![0; zeroes]].concat();
     for (flags, zeroes) in [(1, 124), (3, 0)] {

@@ -1,7 +1,7 @@
-//! One client's connection: one thread, one ring, one loop. Reads all available requests, submits them to the device in
+//! A client's connection: one thread, one ring, one loop. Reads all available requests, submits them to the device in
 //! one batch, and sends all replies in one vectored call.
 //!
-//! The one rule: `requests` decides what a request may do; this module moves bytes.
+//! The one rule: `requests` decides what a request may do; this module only moves bytes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,31 +26,32 @@ use crate::channel::Channel;
 
 /// Receive buffer for unplaced bytes: a queue of 32 writes of 4 KiB with headers.
 const RX_BYTES: usize = 160 << 10;
-/// Maximum requests of one connection at the device; further ones wait in the socket.
+/// Maximum requests of a connection at the device; further requests wait in the socket.
 const DEPTH: u32 = 128;
-/// Bytes of data at the device and queued replies beyond which no further request is read.
+/// No further requests are read beyond this many bytes of data at the device and in queued replies.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// Bytes of replies without data beyond which no further request is read until all replies are sent. These are few and
-/// need no reservation.
+/// Beyond this many bytes of replies without data, no further requests are read until all replies are sent. Such
+/// replies are small and need no reservation.
 const SMALL_REPLIES_BYTES_MAX: usize = 128 << 10;
-/// A client that has not chosen an export, and sent no option for this long, is disconnected. Listing hundreds of exports
-/// takes some clients minutes.
+/// A client that has not chosen an export and has sent no option for this long is disconnected. Listing hundreds of
+/// exports takes some clients minutes.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(60);
 
-/// Bytes that are passed to the kernel at once while connections wait for memory, so that slow clients show progress,
-/// and otherwise.
+/// Bytes passed to the kernel at a time: the first value while connections wait for memory, so that slow clients show
+/// progress, the second otherwise.
 const SEND_BYTES_SHORT: usize = 128 << 10;
 const SEND_BYTES: usize = 1 << 20;
 /// Shorter data may be queued as a copy, like replies without data.
 const SMALL_DATA_BYTES_MAX: u64 = 1024;
-/// A client that has taken all its replies after this much data goes before others. More than sockets usually buffer.
+/// A client that has taken all its replies after this much data has priority over others. More than sockets usually
+/// buffer.
 const PROVEN_BYTES: u64 = 4 << 20;
-/// A connection that waits for memory looks for stuck ones every twentieth of the time after which they are, within
-/// these bounds.
+/// A connection that waits for memory looks for stuck connections at a twentieth of the time after which they count as
+/// stuck, within these bounds.
 const STUCK_CHECK_MIN: Duration = Duration::from_millis(10);
 const STUCK_CHECK_MAX: Duration = Duration::from_millis(500);
 
-/// Why a connection ended, other than by its client disconnecting.
+/// Why a connection ended, other than by the client disconnecting.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NbdServeError {
     #[error("its ring: {0}")]
@@ -109,7 +110,7 @@ pub(super) fn run(
             name: served.name.clone(),
             source,
         })?;
-    // Returned after the buffers.
+    // Declared before the buffers, so that it is dropped after them.
     let mut share = memory.join(ring.waker());
     let mut connection = ServedConnection {
         channel,
@@ -190,7 +191,7 @@ struct Agreed {
     offered: NbdOffered,
 }
 
-/// The handshake on the ring; `None` if the client left.
+/// Performs the handshake on the ring; `None` if the client left.
 fn shake_hands(
     ring: &Ring,
     mut channel: Channel,
@@ -250,7 +251,7 @@ fn shake_hands(
     }
 }
 
-/// Ends a connection whose cipher failed, with a TLS alert to the client.
+/// Ends a connection whose cipher failed, sending the client a TLS alert.
 fn broken(channel: &mut Channel) -> Result<(), NbdServeError> {
     let Some(error) = channel.broken().cloned() else {
         return Ok(());
@@ -276,22 +277,22 @@ struct ServedConnection<'a, 'b> {
     batch: VecDeque<Request>,
     /// A request whose payload is being received.
     arriving: Option<(NbdRequest, NbdVerdict)>,
-    /// Bytes of buffers that the device has.
+    /// Bytes of buffers at the device.
     held_bytes: usize,
-    /// Its part of the memory of all connections.
+    /// Its share of the memory of all connections.
     share: &'a mut Share<'b>,
     /// Heap memory that needs no reservation.
     own_bytes: usize,
     stuck_after: Duration,
-    /// Heap memory of the ring's pool that is not for requests: the receive buffer's, if the arena is small.
+    /// Heap memory of the ring's pool that is not for requests: the receive buffer, if the arena is small.
     base_bytes: usize,
-    /// Reserved for encrypting the replies to reads at the device.
+    /// Bytes reserved for encrypting the replies to reads at the device.
     promised_bytes: usize,
     /// Bytes of data read and written by the client.
     data_bytes: u64,
     /// Bytes of replies without data since the queue was last empty.
     small_bytes: usize,
-    /// Memory freed because others wait, and not yet returned to the kernel.
+    /// Bytes freed because other connections wait, but not yet returned to the kernel.
     freed_bytes: usize,
     /// Whether the client has sent a disconnect.
     leaving: bool,
@@ -340,7 +341,7 @@ impl ServedConnection<'_, '_> {
         }
     }
 
-    /// When the next turn is due at the latest.
+    /// The time by which the next turn is due.
     fn deadline(&self) -> Nanos {
         let deadline = self.device.deadline();
         if !self.share.waits() {
@@ -350,7 +351,7 @@ impl ServedConnection<'_, '_> {
         deadline.min(Clock::Monotonic.now().after(period))
     }
 
-    /// Brings the share up to date. If others wait, memory kept for reuse is freed first.
+    /// Updates the share. If other connections wait, memory kept for reuse is freed first.
     fn account(&mut self) {
         let pool = self.ring.pool();
         let is_short = self.share.is_short();
@@ -368,13 +369,13 @@ impl ServedConnection<'_, '_> {
         self.share.set(self.shared_bytes(0));
     }
 
-    /// Bytes of the shared memory that it needs with `more` bytes than now.
+    /// Bytes of shared memory needed with `more` bytes in addition to the current ones.
     fn shared_bytes(&self, more: usize) -> usize {
         let used = self.ring.pool().heap_bytes() + self.promised_bytes + more;
         used.saturating_sub(self.base_bytes + self.own_bytes)
     }
 
-    /// Records for others whether this connection waits for its client.
+    /// Records, for other connections, whether this connection waits for its client.
     fn note(&mut self, event: StreamEvent) {
         let unsent = self.channel.queued_bytes() > 0;
         if !unsent && self.data_bytes >= PROVEN_BYTES {
@@ -387,7 +388,7 @@ impl ServedConnection<'_, '_> {
             .note(unsent || missing, progress, || Clock::Monotonic.now());
     }
 
-    /// Reserves memory for a request's data and for its encryption; `false` if the request has to wait.
+    /// Reserves memory for a request's data and its encryption; `false` if the request has to wait.
     fn reserve(&mut self, verdict: NbdVerdict, len: u64, payload: usize) -> bool {
         let NbdVerdict::Run { op, .. } = verdict else {
             self.share.stop_waiting();
@@ -403,7 +404,7 @@ impl ServedConnection<'_, '_> {
             bytes += self.ring.pool().bytes_to_take(len);
         }
         if !self.share.reserve_up_to(self.shared_bytes(bytes)) {
-            // Its own memory, kept for reuse, may be enough.
+            // The connection's own memory, kept for reuse, may be enough.
             self.account();
             if !self.share.reserve_up_to(self.shared_bytes(bytes)) {
                 return false;
@@ -413,8 +414,8 @@ impl ServedConnection<'_, '_> {
         true
     }
 
-    /// The client no longer waits for replies. Requests received before the end are still executed, as far as there is
-    /// room, and the device returns the buffers.
+    /// Finishes after the client has stopped waiting for replies. Requests received before the end are still executed,
+    /// as far as there is room, and the device returns the buffers.
     fn drain(&mut self, done: &mut Vec<Completion>) -> Result<(), NbdServeError> {
         self.read()?;
         self.device.submit(&mut self.batch);

@@ -1,4 +1,4 @@
-//! Maps a device's errors to NBD: one of eight numbers, and a text for users.
+//! Maps a device's errors to NBD: one of eight error numbers, and a text for users.
 
 use brunt_block::{DeviceError, RefusalKind};
 use brunt_wire::nbd::errno;
@@ -7,16 +7,16 @@ use crate::nbd::device_errors;
 
 /// The error number to answer with.
 pub(super) fn number(error: &DeviceError) -> u32 {
-    /// Errnos for a file that cannot grow, by quota or by size.
+    /// Errnos for a file that cannot grow: no space, quota exceeded, file size limit.
     const FULL: [i32; 3] = [28, 122, 27]; // ENOSPC, EDQUOT, EFBIG
     const FORBIDDEN: [i32; 3] = [1, 13, 30]; // EPERM, EACCES, EROFS
     if let Some(number) =
         device_errors::number_of(error).filter(|number| errno::name(*number).is_some())
     {
         return match number {
-            // A server behind this one may be shutting down; this one isn't.
+            // A server behind this one may be shutting down, but this one isn't.
             errno::SHUTDOWN => errno::IO,
-            // Replies to flags that our client set, not the remote client (DF, FAST_ZERO).
+            // Errors about flags that our client set, not the remote client (DF, FAST_ZERO).
             errno::OVERFLOW | errno::NOTSUP => errno::INVAL,
             number => number,
         };
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_keep_what_nbd_can_say() {
+    fn each_error_maps_to_an_nbd_error_number() {
         let check =
             |error: DeviceError, expected: u32| assert_eq!(number(&error), expected, "{error:?}");
         check(DeviceError::Os(28), errno::NOSPC);

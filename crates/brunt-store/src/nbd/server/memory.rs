@@ -1,11 +1,11 @@
 //! Memory for the data of requests and replies, shared by all connections of a server. A connection reserves memory
-//! before it takes a buffer from the heap. Its ring's arena and a little of the heap are its own and need no
+//! before it takes a buffer from the heap. Its ring's arena and a small amount of heap memory are its own and need no
 //! reservation, so that small requests don't wait.
 //!
-//! - Connections that find no room wait in line; [`line`] says which is next, and only that one gets memory.
-//! - While some wait, the others free buffers that they keep for reuse.
-//! - While some wait, connections whose clients have taken or sent nothing for [`NbdMemoryLimits::stuck_after`] are
-//!   closed until the next in line fits; [`stuck`] says which.
+//! - Connections that find no room wait in line; [`line`] determines which is next, and only that one gets memory.
+//! - While any connection waits, the others free buffers that they keep for reuse.
+//! - While any connection waits, connections whose clients have neither taken nor sent data for
+//!   [`NbdMemoryLimits::stuck_after`] are closed until the next in line fits; [`stuck`] chooses them.
 //!
 //! The one rule: reserved memory never exceeds the limit, and the largest request fits when nothing is reserved.
 
@@ -22,14 +22,14 @@ use super::NbdMemoryLimits;
 use line::{Line, Waiting};
 use stuck::Holding;
 
-/// The time of a connection that doesn't wait for its client.
+/// The time for a connection that doesn't wait for its client.
 const NEVER: u64 = u64::MAX;
 
 /// The memory of a server's connections.
 #[derive(Debug)]
 pub(super) struct Memory {
     limits: NbdMemoryLimits,
-    /// Whether connections wait: a copy that is read without the lock.
+    /// Whether connections wait; a copy that is read without the lock.
     is_short: AtomicBool,
     state: Mutex<State>,
 }
@@ -54,10 +54,10 @@ struct Member {
     closed_at: Option<Nanos>,
 }
 
-/// How a connection's client is doing, read by other connections.
+/// The state of a connection's client, read by other connections.
 #[derive(Debug)]
 struct Pulse {
-    /// When the socket last made progress that the connection still waits for.
+    /// When the socket last made progress, if the connection waits for its client.
     since: AtomicU64,
     closed: AtomicBool,
 }
@@ -75,13 +75,13 @@ impl Memory {
         &self.limits
     }
 
-    /// The most bytes that were reserved at once, and the number of connections closed because they were stuck.
+    /// The peak number of reserved bytes, and the number of connections closed because they were stuck.
     pub fn peak_and_stuck(&self) -> (usize, u64) {
         let state = self.state();
         (state.peak_bytes, state.stuck)
     }
 
-    /// Adds a connection, which `waker` wakes.
+    /// Adds a connection, to be woken by `waker`.
     pub fn join(&self, waker: Waker) -> Share<'_> {
         let pulse = Arc::new(Pulse {
             since: AtomicU64::new(NEVER),
@@ -163,7 +163,7 @@ pub(super) struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Reserves memory until `total` bytes are reserved. If there is no room, the connection waits in line: its ring is
+    /// Raises the reservation to `total` bytes. If there is no room, the connection waits in line, and its ring is
     /// woken when it may try again.
     pub fn reserve_up_to(&mut self, total: usize) -> bool {
         let bytes = total.saturating_sub(self.own_bytes);
@@ -183,7 +183,7 @@ impl Share<'_> {
         self.waits = !(is_next && memory.fits(&state, bytes));
         if !self.waits {
             match is_new && state.line.len() == 1 {
-                // Without waiting it was no one's turn.
+                // If no connection was waiting, this wasn't a turn of the line.
                 true => state.line.leave(self.id),
                 false => state.line.grant(),
             }
@@ -203,7 +203,7 @@ impl Share<'_> {
         false
     }
 
-    /// Sets the reserved bytes to those in use.
+    /// Sets the reservation to the bytes in use.
     pub fn set(&mut self, bytes: usize) {
         if bytes == self.own_bytes {
             return;
@@ -228,7 +228,7 @@ impl Share<'_> {
         }
     }
 
-    /// The client has taken and sent enough data to go before others from now on.
+    /// Gives the connection priority from now on, because its client has taken and sent enough data.
     pub fn prove(&mut self) {
         self.is_proven = true;
     }
@@ -238,7 +238,7 @@ impl Share<'_> {
         self.memory.is_short.load(Ordering::Acquire)
     }
 
-    /// Records whether the connection waits for its client, and whether the client has just made progress.
+    /// Records whether the connection waits for its client and whether the client has just made progress.
     pub fn note(&self, waits_for_client: bool, progress: bool, now: impl FnOnce() -> Nanos) {
         let since = self.pulse.since.load(Ordering::Relaxed);
         let new = match waits_for_client {
@@ -251,7 +251,7 @@ impl Share<'_> {
         }
     }
 
-    /// Closes stuck connections, as many as the next in line needs.
+    /// Closes as many stuck connections as the next in line needs.
     pub fn close_stuck(&self, now: Nanos) {
         let memory = self.memory;
         let mut state = memory.state();

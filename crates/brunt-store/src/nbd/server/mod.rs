@@ -1,15 +1,15 @@
-//! A server for NBD clients (QEMU, libnbd, the kernel, Brunt): any backend as an export.
+//! A server for NBD clients (QEMU, libnbd, the kernel, Brunt) that exports any backend.
 //!
 //! - [`offer`]: the handshake, without I/O;
 //! - [`requests`]: what a request may do and how it is answered, without I/O;
 //! - `connection`: moves bytes between a socket and a device, with one thread and one ring per connection;
-//! - `memory`: shares memory for data between connections;
+//! - `memory`: shares data memory between connections;
 //! - `tally`: counters of connections, and their sums;
 //! - [`tls`]: the server's certificates, and whether clients may connect without TLS;
 //! - `error`: maps a device's errors to NBD.
 //!
-//! The one rule: memory use is bounded per client and for all clients together,
-//! and a client can only break its own connection.
+//! The one rule: memory use is bounded per client and for all clients together, and a client can only break its own
+//! connection.
 
 mod connection;
 mod error;
@@ -37,32 +37,31 @@ use tls::NbdServerTls;
 /// Default maximum of concurrent connections.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// Memory for the data of requests and replies, of all connections together: what each may use by itself and what they
-/// share.
+/// Memory for the data of requests and replies of all connections: their own memory and the memory that they share.
 pub const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// Parts of it that each connection has for itself, so that small requests don't wait: its ring's arena, and memory
-/// from the heap.
+/// Each connection's own memory, so that small requests don't wait: its ring's arena, and memory from the heap.
 const ARENA_BYTES: usize = 1 << 20;
 const OWN_BYTES: usize = 512 << 10;
-/// A client that takes and sends no data for this long is disconnected if others wait for memory. Two lost
-/// retransmissions of TCP take less.
+/// A client that takes and sends no data for this long is disconnected if others wait for memory. Two lost TCP
+/// retransmissions take less time.
 const STUCK_TIME: Duration = Duration::from_secs(2);
 
 /// Limits of a server's memory for the data of requests and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdMemoryLimits {
-    /// Bytes that all connections share; the largest power of two in a quarter of it limits requests.
+    /// Bytes shared by all connections; requests are limited to the largest power of two that fits in a quarter of
+    /// this.
     pub shared_bytes: usize,
-    /// Bytes of the arena of each connection's ring.
+    /// Bytes in the arena of each connection's ring.
     pub arena_bytes: usize,
-    /// Bytes that each connection may take from the heap besides.
+    /// Additional bytes that each connection may take from the heap.
     pub own_bytes: usize,
     /// How long a client may take and send no data while others wait for memory.
     pub stuck_after: Duration,
 }
 
 impl NbdMemoryLimits {
-    /// The longest payload. Encrypting a reply takes as much again, and a bit more.
+    /// The longest payload. Encrypting a reply takes slightly more than the same amount again.
     fn payload_max(&self) -> u32 {
         let quarter = (self.shared_bytes / 4).max(1);
         1 << quarter.ilog2().min(31)
@@ -93,8 +92,8 @@ pub struct NbdServed {
     pub read_only: bool,
 }
 
-/// Returns the current exports. Called once per connection, so that they may change. The
-/// first is the default, for clients that name none.
+/// Returns the current exports. Called once per connection, so that exports may change. The first one is the default,
+/// for clients that request no name.
 pub type NbdCatalog = dyn Fn() -> Vec<NbdServed> + Send + Sync;
 
 /// Counters of a server.
@@ -104,11 +103,11 @@ pub struct NbdServerStats {
     pub connections: u64,
     /// Connections refused because of the limit.
     pub refused: u64,
-    /// Connections that ended because of what their client sent, or because of an error of the server.
+    /// Connections that ended because of data from their client or because of a server error.
     pub broken: u64,
     /// Broken connections that were closed because their clients took and sent no data while others waited for memory.
     pub stuck: u64,
-    /// Most bytes of shared memory that were in use at once.
+    /// Peak bytes of shared memory in use.
     pub shared_bytes_peak: u64,
     /// Requests answered.
     pub requests: u64,
@@ -129,10 +128,10 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// Serves the catalog's exports; with `tls`, over TLS.
+    /// Serves the catalog's exports, over TLS if `tls` is given.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors from the kernel.
     pub fn start(
         door: ReceptionDoor,
         catalog: Arc<NbdCatalog>,
@@ -175,7 +174,7 @@ impl NbdServer {
         self.address
     }
 
-    /// The counters so far.
+    /// Counters so far.
     pub fn stats(&self) -> NbdServerStats {
         let ReceptionCounts {
             connections,

@@ -1,8 +1,8 @@
-//! The server's side of the handshake, from its greeting to an export. Driven by `connection`: it reads
+//! The server side of the handshake, from its greeting to an export. Driven by `connection`, which reads
 //! [`NbdOffer::wants`] bytes, passes them in, sends the answer, and executes the resulting step.
 //!
-//! It offers everything in the protocol. The one rule: an unknown option is answered and skipped; one with an invalid
-//! length ends the connection. Whatever was negotiated unencrypted is forgotten when TLS starts.
+//! Offers everything in the protocol. The one rule: an unknown option is answered and skipped; an option with an
+//! invalid length ends the connection. Whatever was negotiated unencrypted is forgotten when TLS starts.
 
 use brunt_wire::nbd::negotiation::{
     self, NbdGreeting, NbdInfo, NbdOptionReply, OPTION_BYTES, ZEROES_BYTES, handshake_flag, info,
@@ -13,8 +13,8 @@ use brunt_wire::{Malformed, ParseError};
 
 /// Maximum data of an option: a name and some queries.
 const OPTION_BYTES_MAX: u32 = 4 * STRING_BYTES_MAX as u32;
-/// Maximum options in a handshake, and additional ones per export, since a client that lists exports may ask about
-/// each. More than that is treated as endless.
+/// Maximum number of options in a handshake, and how many more are allowed per export, since a client that lists
+/// exports may ask about each. More than that is treated as endless.
 const OPTIONS_MAX: usize = 1024;
 const OPTIONS_OF_EXPORT_MAX: usize = 16;
 
@@ -38,13 +38,13 @@ pub struct NbdOffered {
 pub enum NbdTlsPolicy {
     /// No TLS.
     Absent,
-    /// TLS if the client asks for it.
+    /// TLS if the client requests it.
     Offered,
-    /// No other option is accepted before TLS.
+    /// TLS is required: no other option is accepted before it.
     Required,
 }
 
-/// What to do after the answer was sent.
+/// What to do after sending the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NbdOfferStep {
     /// Continue reading.
@@ -83,7 +83,7 @@ pub enum NbdOfferError {
     /// Too many options.
     #[error("the client sends options without end")]
     Endless,
-    /// EXPORT_NAME for an unknown export, which cannot be refused by a reply.
+    /// EXPORT_NAME for an unknown export; the protocol has no reply to refuse it.
     #[error("the client asks for export '{0}', which is not there")]
     NoExport(String),
     /// EXPORT_NAME without the required TLS.
@@ -118,7 +118,7 @@ pub struct NbdOffer {
 }
 
 impl NbdOffer {
-    /// A handshake for these exports, and the greeting to send first.
+    /// Starts a handshake for these exports; also returns the greeting to send first.
     pub fn new(exports: Vec<NbdOffered>, tls: NbdTlsPolicy) -> (NbdOffer, Vec<u8>) {
         let offer = NbdOffer {
             exports,
@@ -134,7 +134,7 @@ impl NbdOffer {
         (offer, NbdGreeting::Newstyle { flags }.encode())
     }
 
-    /// How many bytes the next [`NbdOffer::on_bytes`] takes. May be 0.
+    /// Number of bytes that the next call of [`NbdOffer::on_bytes`] takes. May be 0.
     pub fn wants(&self) -> usize {
         match self.state {
             OfferState::Flags => 4,
@@ -144,13 +144,13 @@ impl NbdOffer {
         }
     }
 
-    /// Takes exactly as many bytes as wanted; appends what to send to `answer`.
+    /// Takes exactly the requested number of bytes; appends the reply to `answer`.
     ///
     /// # Errors
-    /// The client violates the protocol, or requests something that cannot be refused by a reply.
+    /// The client violates the protocol, or requests something that can't be refused by a reply.
     ///
     /// # Panics
-    /// If the number of bytes differs, or the handshake is over.
+    /// If the number of bytes differs or the handshake is over.
     pub fn on_bytes(
         &mut self,
         bytes: &[u8],
@@ -261,7 +261,7 @@ impl NbdOffer {
             _ if self.encrypted => say(reply::ERR_INVALID, b"TLS has begun already"),
             NbdTlsPolicy::Offered | NbdTlsPolicy::Required => {
                 say(reply::ACK, &[]);
-                // An attacker in the middle may have requested something unencrypted.
+                // A man in the middle may have sent the unencrypted options.
                 self.headers = NbdHeaders::Simple;
                 self.status_of = None;
                 self.encrypted = true;
@@ -271,7 +271,7 @@ impl NbdOffer {
         NbdOfferStep::More
     }
 
-    /// The export with this name; the first one for an empty name.
+    /// The export with this name; the first export for an empty name.
     fn find(&self, name: &str) -> Option<usize> {
         let found = self.exports.iter().position(|export| export.name == name);
         found.or((name.is_empty() && !self.exports.is_empty()).then_some(0))
@@ -414,7 +414,7 @@ mod tests {
         vec![export("0", 512), export("1", 4096)]
     }
 
-    /// A handshake of our client with our server, byte by byte in both directions.
+    /// Runs a handshake between our client and our server, byte by byte in both directions.
     fn negotiate(wishes: NbdWishes) -> (NbdStep, Option<NbdAgreement>) {
         let (mut offer, mut to_client) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         let mut handshake = NbdHandshake::new(wishes);
@@ -522,7 +522,7 @@ mod tests {
         check(option::ABORT, &[], reply::ACK);
     }
 
-    /// The kernel's client doesn't request block sizes, but works with 4 KiB blocks if configured to.
+    /// The kernel's client doesn't request block sizes, but works with 4 KiB blocks if configured accordingly.
     #[test]
     fn clients_that_do_not_ask_get_exports_of_4_kib_blocks() {
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
@@ -536,7 +536,7 @@ mod tests {
         ));
     }
 
-    /// A client that queries each of many exports doesn't exceed the limit of options.
+    /// A client that queries each of many exports stays within the limit of options.
     #[test]
     fn many_exports_are_listed_in_one_handshake() {
         let exports: Vec<NbdOffered> = (0..300)
@@ -576,7 +576,7 @@ mod tests {
         );
     }
 
-    /// Sends options one after another; returns the kind of each one's last reply.
+    /// Sends options one by one; returns the kind of the last reply to each.
     fn kinds(offer: &mut NbdOffer, options: &[(u32, &[u8])]) -> Vec<(u32, NbdOfferStep)> {
         let kind = |(option, data): &(u32, &[u8])| {
             let mut answer = Vec::new();
@@ -598,8 +598,8 @@ mod tests {
         options.iter().map(kind).collect()
     }
 
-    /// Without the required TLS, only the options that lead to it are answered;
-    /// what was negotiated before TLS is forgotten.
+    /// If TLS is required, only the options that lead to it are answered before it; what was negotiated before TLS is
+    /// forgotten.
     #[test]
     fn tls_comes_first() {
         use NbdOfferStep::{Close, More, StartTls};

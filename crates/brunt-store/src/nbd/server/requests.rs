@@ -1,8 +1,8 @@
-//! What a client's request may do, and how it is answered. No I/O: `connection` passes
-//! in headers and results, and sends the output.
+//! Decides what a client's request may do and how it is answered. No I/O: `connection` passes in headers and results,
+//! and sends the output.
 //!
-//! The one rule: a request is answered exactly once, by a simple reply or by chunks as negotiated. A request that lies
-//! outside the export, is not in whole blocks, or writes to a read-only export never reaches a device.
+//! The one rule: a request is answered exactly once, by a simple reply or by chunks as negotiated. A request that is
+//! outside the export, isn't in whole blocks, or writes to a read-only export never reaches a device.
 
 use brunt_block::device::Allocation;
 use brunt_block::{Backend, Op};
@@ -13,8 +13,8 @@ use brunt_wire::nbd::{NbdChunk, NbdCommand, NbdHeaders, NbdReply, NbdRequest, al
 
 use super::offer::{ALLOCATION_CONTEXT, NbdAgreement, NbdOffered};
 
-/// Maximum look-ups in the backend per block status reply, which also limits the reply's extents; a client continues
-/// after the last one. Each look-up may be a system call or a round trip to another server.
+/// Maximum backend look-ups per block status reply, which also limits the reply's extents; a client continues after the
+/// last extent. Each look-up may be a system call or a round trip to another server.
 const LOOKUPS_MAX: usize = 256;
 
 /// How to handle a request.
@@ -37,7 +37,7 @@ pub enum NbdVerdict {
     Leave,
 }
 
-/// How one connection's requests are answered.
+/// Determines how a connection's requests are answered.
 #[derive(Clone, Debug)]
 pub struct NbdRequestHandler {
     headers: NbdHeaders,
@@ -47,12 +47,12 @@ pub struct NbdRequestHandler {
     payload_max: u64,
     read_only: bool,
     can_trim: bool,
-    /// Whether trimming leaves zeros, immediately.
+    /// Whether trimming yields zeros immediately.
     fast_zero: bool,
 }
 
 impl NbdRequestHandler {
-    /// For an export, as negotiated.
+    /// Creates a handler for an export, as negotiated.
     pub fn new(agreement: NbdAgreement, export: &NbdOffered) -> NbdRequestHandler {
         use brunt_wire::nbd::export_flag;
         NbdRequestHandler {
@@ -125,7 +125,7 @@ impl NbdRequestHandler {
         self.judge_inside(request, op)
     }
 
-    /// The same for a request inside the export with valid flags.
+    /// Decides about a request that is inside the export and has valid flags.
     fn judge_inside(&self, request: &NbdRequest, op: Option<Op>) -> NbdVerdict {
         if request.command == NbdCommand::BlockStatus {
             return match request.len {
@@ -157,12 +157,12 @@ impl NbdRequestHandler {
         }
     }
 
-    /// Whether the zeros may be a hole, and holes read as zeros.
+    /// Whether the zeros may be a hole and holes read as zeros.
     fn makes_hole(&self, request: &NbdRequest) -> bool {
         self.fast_zero && request.flags & command_flag::NO_HOLE == 0
     }
 
-    /// The header of a read's reply; the data follows.
+    /// The header of a reply to a read; the data follows.
     #[inline]
     pub fn data(&self, cookie: u64, offset: u64, len: u32) -> NbdHeaderBytes {
         let reply = match self.headers {
@@ -217,7 +217,7 @@ impl NbdRequestHandler {
         [&reply.encode(self.headers)[..], &payload].concat()
     }
 
-    /// The reply to a block status request, as known to the backend.
+    /// The reply to a block status request, according to the backend.
     pub fn status(&self, request: &NbdRequest, backend: &dyn Backend) -> Vec<u8> {
         let one = request.flags & command_flag::REQ_ONE != 0;
         let end = request.offset + request.len;
@@ -242,7 +242,7 @@ impl NbdRequestHandler {
             };
             let is_second = one && extents.len() == 1;
             match extents.last_mut() {
-                // The one requested extent may continue.
+                // The single requested extent may continue.
                 Some((before, known)) if *known == flags && *before + len <= most => *before += len,
                 _ if is_second => break,
                 _ => extents.push((len.min(most), flags)),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts() {
+    fn each_request_gets_its_verdict() {
         let all = export_flag::HAS_FLAGS | export_flag::SEND_TRIM;
         let judge = |flags, command, command_flags, offset, len| {
             requests(flags, NbdHeaders::Structured).judge(&request(
@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// Extents of a memory disk: a hole, data, a hole; only the first if one is requested.
+    /// Extents of a memory disk: a hole, data, a hole; only the first if one extent is requested.
     #[test]
     fn extents_of_a_memory_disk_show_its_holes() {
         let backend = open_url("memory:1MiB").unwrap();
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// A medium whose blocks are all separate data extents, and that counts its look-ups.
+    /// A medium whose blocks are all separate data extents; counts its look-ups.
     struct Crumbs {
         inner: std::sync::Arc<dyn Backend>,
         asked: std::sync::atomic::AtomicUsize,
@@ -460,7 +460,7 @@ mod tests {
         }
     }
 
-    /// One query costs a bounded number of look-ups, however long its range; the reply says how far it reaches.
+    /// A query takes a bounded number of look-ups, however long its range; the reply says how far it reaches.
     #[test]
     fn an_answer_is_bounded_by_look_ups() {
         let backend = Crumbs {

@@ -1,7 +1,7 @@
-//! Counters of connections. Each connection has its own and adds them to the server's once per turn of its loop, so
-//! that no request touches memory that other connections write to.
+//! Counters of connections. Each connection has its own counters and adds them to the server's once per turn of its
+//! loop, so that no request touches memory that other connections write to.
 //!
-//! The one rule: nothing is lost when a connection ends: remaining counts are added when the tally is dropped.
+//! The one rule: no counts are lost when a connection ends: dropping the tally adds the remaining ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ impl Totals {
     }
 }
 
-/// One connection's counts since they were last added.
+/// A connection's counts since they were last added.
 pub(super) struct Tally<'a> {
     totals: &'a Totals,
     pub requests: u64,
@@ -52,7 +52,7 @@ impl Tally<'_> {
 
     /// Adds the counts to the sums.
     pub fn add(&mut self) {
-        // Errors and bytes only occur with requests.
+        // Errors and bytes occur only with requests.
         if self.requests == 0 {
             return;
         }
@@ -86,9 +86,9 @@ impl Drop for Tally<'_> {
 mod tests {
     use super::*;
 
-    /// The sums change once per turn, not with each request, and a connection's last counts are not lost.
+    /// The sums change once per turn rather than with each request, and a connection's last counts are not lost.
     #[test]
-    fn figures_are_added_in_turns() {
+    fn counts_are_added_once_per_turn_and_none_are_lost() {
         let totals = Totals::default();
         let mut tally = Tally::new(&totals);
         (tally.requests, tally.sent_bytes) = (3, 4096);

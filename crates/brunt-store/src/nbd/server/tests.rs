@@ -92,8 +92,8 @@ fn start_at(
     .unwrap()
 }
 
-/// Clients that never take their replies, or never send all of their data, lose their connections when others need the
-/// memory; memory in use never exceeds the limit, and a client that does take its replies is served.
+/// Clients that never take their replies or never send all of their data lose their connections when others need the
+/// memory; memory use never exceeds the limit, and a client that takes its replies is served.
 #[test]
 fn clients_that_hold_memory_do_not_starve_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ fn clients_that_hold_memory_do_not_starve_others() {
         };
         socket.write_all(&bytes).unwrap();
     }
-    // Until they have what there is.
+    // Wait until they hold all the memory that they can get.
     std::thread::sleep(LIMITS.stuck_after / 2);
     let begin = Instant::now();
     read_parts(&mut honest, 8);
@@ -133,7 +133,7 @@ fn clients_that_hold_memory_do_not_starve_others() {
     assert!(heard.contains("took and sent no data for 100ms"), "{heard}");
 }
 
-/// The line for memory: proven connections go before others, and what is returned goes to the first in line.
+/// The line for memory: proven connections go before others, and returned memory goes to the first in line.
 #[test]
 fn proven_clients_go_first() {
     let ring = brunt_block::Ring::new(brunt_block::RingConfig::default()).unwrap();
@@ -152,7 +152,7 @@ fn proven_clients_go_first() {
     assert_eq!(memory.peak_and_stuck(), (LIMITS.shared_bytes, 0));
 }
 
-/// Clients that hold memory keep it as long as no one else waits for it.
+/// Clients that hold memory keep it as long as nothing else waits for it.
 #[test]
 fn slow_clients_are_not_closed_without_need() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,8 +169,9 @@ fn slow_clients_are_not_closed_without_need() {
     assert_eq!((stats.stuck, stats.broken), (0, 0), "{stats:?}");
 }
 
-/// Clients that read are served after a few of those that never do, although all of these asked for memory before,
-/// whether or not they have shown that they read; they don't wait for each to get memory and to be closed.
+/// Clients that read are served after a few of those that never do, even though all of the latter asked for memory
+/// first, and whether or not the clients have proven that they read. They don't wait for each stuck client to get
+/// memory and to be closed.
 #[test]
 fn clients_that_read_do_not_wait_for_every_stuck_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,20 +189,20 @@ fn clients_that_read_do_not_wait_for_every_stuck_one() {
     }
     read_parts(&mut proven, 1);
     read_parts(&mut client(&path), 1);
-    // At most 4 of the 60 hold memory at once, so 14 seconds pass until only these are left.
+    // At most 4 of the 60 hold memory at a time, so it would take 14 seconds until only those are left.
     let stats = server.shutdown();
     assert!((1..56).contains(&stats.stuck), "{stats:?}");
 }
 
-/// The documented time: clients wait for stuck ones for a few seconds, not for a timeout of the network.
+/// As documented, stuck clients give way within a few seconds, long before a network timeout.
 #[test]
 fn stuck_clients_give_way_within_seconds() {
     let default = NbdMemoryLimits::default().stuck_after;
     assert!(default <= Duration::from_secs(2), "{default:?}");
 }
 
-/// A server of all addresses of this machine is recognised at each of them. Where only the names and sizes of exports
-/// are the same, they may be one.
+/// A server that listens on all addresses of this machine is recognised at each of them. If only the names and sizes of
+/// two exports are the same, they may be the same export.
 #[test]
 fn one_export_at_two_addresses_is_one_storage() {
     let folder = tempfile::tempdir().unwrap();

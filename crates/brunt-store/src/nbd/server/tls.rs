@@ -1,7 +1,7 @@
-//! TLS of a server: its certificate, the authorities it trusts, and whether clients may connect without TLS. Created
-//! when a server starts, used for each of its connections.
+//! A server's TLS configuration: its certificate, the authorities it trusts, and whether clients may connect without
+//! TLS. Created when a server starts, used for each of its connections.
 //!
-//! The folder is laid out as for nbdkit and QEMU: `server-cert.pem` and `server-key.pem`, and `ca-cert.pem` if clients
+//! The folder is laid out as for nbdkit and QEMU: `server-cert.pem` and `server-key.pem`, plus `ca-cert.pem` if clients
 //! need certificates. The one rule: files are read once, before anything is served.
 
 use std::path::Path;
@@ -22,8 +22,8 @@ pub struct NbdServerTls {
 }
 
 impl NbdServerTls {
-    /// Reads a folder. With `required`, clients without TLS are refused; with `verify_peer`, also clients without a
-    /// certificate signed by an authority in `ca-cert.pem`.
+    /// Reads a certificate folder. With `required`, clients without TLS are refused; with `verify_peer`, so are clients
+    /// without a certificate signed by an authority in `ca-cert.pem`.
     ///
     /// # Errors
     /// A file is missing or invalid.
@@ -69,7 +69,7 @@ impl NbdServerTls {
     /// Starts the TLS side of a connection.
     ///
     /// # Errors
-    /// The library's.
+    /// Errors from the TLS library.
     pub(super) fn begin(&self) -> Result<ServerConnection, rustls::Error> {
         ServerConnection::new(Arc::clone(&self.config))
     }

@@ -1,13 +1,13 @@
-//! Tracks which bytes of a read have arrived. A server may send them in any order
-//! and in any number of parts, but each only once.
+//! Tracks which bytes of a read have arrived. A server may send them in any order and in any number of parts, but each
+//! byte only once.
 //!
-//! The rule: adjacent parts are merged, so a server that sends in order costs one entry; one that
-//! leaves more gaps than [`GAPS_MAX`] is refused.
+//! The rule: adjacent parts are merged, so a server that sends in order costs one entry; a server that leaves more than
+//! [`GAPS_MAX`] gaps is refused.
 
 /// Maximum number of separate parts.
 const GAPS_MAX: usize = 1024;
 
-/// The received parts, in order, with gaps between them.
+/// The received parts, in order, separated by gaps.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     parts: Vec<(u64, u64)>,
@@ -19,7 +19,7 @@ impl Coverage {
         self.parts.clear();
     }
 
-    /// Whether a part is acceptable: none of it has arrived, and there is room.
+    /// Whether a part is acceptable: none of it has arrived before, and there is room.
     pub fn takes(&self, start: u64, len: u64) -> bool {
         let index = self.parts.partition_point(|part| part.1 <= start);
         let free = self
@@ -57,9 +57,9 @@ impl Coverage {
 mod tests {
     use super::*;
 
-    /// Parts in any order make a whole; none is accepted twice.
+    /// Parts in any order make a whole, and none is accepted twice.
     #[test]
-    fn parts_in_any_order() {
+    fn parts_in_any_order_make_a_whole() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
             let mut coverage = Coverage::default();
             for part in order {

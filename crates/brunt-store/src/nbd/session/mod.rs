@@ -1,13 +1,13 @@
-//! One connection's requests and replies, without I/O.
+//! A connection's requests and replies, without I/O.
 //!
-//! Its driver (`link`) moves bytes: it passes in requests (`submit`), sends the output of
-//! [`NbdSession::pull`], asks [`NbdSession::on_header`] where a reply's data belongs, puts it there, reports the reply
-//! with [`NbdSession::on_reply`], and retires answered requests. The session outlives its connection: after a loss its
+//! Its driver (`link`) moves bytes: it passes in requests (`submit`), sends the output of [`NbdSession::pull`], asks
+//! [`NbdSession::on_header`] where a reply's data belongs, puts it there, reports the reply with
+//! [`NbdSession::on_reply`], and retires answered requests. The session outlives its connection: after a loss, its
 //! tasks wait for a new one (`detach`, [`NbdSession::attach`]).
 //!
-//! After a loss, everything that was not answered is sent again. This is safe because all requests of a block device
-//! may be executed twice. Each command is sent at most [`NbdSessionConfig::tries`] times. NBD cannot cancel a request,
-//! so one that times out costs the connection.
+//! After a loss, all unanswered commands are sent again. This is safe because all requests of a block device may be
+//! executed twice. Each command is sent at most [`NbdSessionConfig::tries`] times. NBD cannot cancel a request, so a
+//! request that times out costs the connection.
 //!
 //! The one rule: a reply that doesn't match the request (cookie, offset, length, duplicate or missing parts) is an
 //! [`NbdViolation`], and the connection is dropped; nothing is written outside a task's buffer.
@@ -30,8 +30,8 @@ pub use receive::{NbdPayload, NbdViolation, SHORT_PAYLOAD_BYTES_MAX};
 use self::task::{Ask, Done, NbdTask, NbdTaskState, plan};
 use super::export::NbdExport;
 
-/// Maximum tasks of one session: cookies carry the index in 16 bits. As deep as a load's
-/// queue may be, so that none is silently shortened.
+/// Maximum tasks of a session: cookies carry the index in 16 bits. As large as the maximum queue depth of a load, so
+/// that no queue is silently shorter.
 pub const DEPTH_MAX: u32 = 4096;
 
 /// The configuration of a session.
@@ -54,11 +54,11 @@ pub struct NbdCounts {
     pub replays: u64,
     /// Commands that timed out.
     pub timeouts: u64,
-    /// The server's text of its last error.
+    /// The text of the server's last error.
     pub words: Option<String>,
 }
 
-/// Why a connection must be dropped without a protocol violation.
+/// Why a connection must be dropped, other than a protocol violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdLoss {
     /// The server announced its shutdown.
@@ -69,7 +69,7 @@ pub enum NbdLoss {
     NoAnswer,
 }
 
-/// What to send: a header, followed by data of a task, or zeros.
+/// Data to send: a header, followed by data of a task or zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct NbdOutgoing {
     /// The header.
@@ -101,7 +101,7 @@ pub struct NbdSession {
     free: Vec<u16>,
     waiting: VecDeque<u16>,
     answered: VecDeque<u16>,
-    /// Number of commands sent so far, which makes cookies unique.
+    /// Number of commands sent so far; makes cookies unique.
     sent: u64,
     sequence: u64,
     next_check: Nanos,
@@ -171,7 +171,7 @@ impl NbdSession {
         self.waiting.push_back(index);
     }
 
-    /// The next thing to send.
+    /// The next data to send.
     #[inline]
     pub fn pull(&mut self) -> Option<NbdOutgoing> {
         if !self.attached || self.loss.is_some() {
@@ -251,7 +251,7 @@ impl NbdSession {
         let mut waiting: Vec<u16> = waiting.into();
         waiting.sort_by_key(|index| self.tasks[usize::from(*index)].sequence);
         for index in waiting {
-            // The server may have different flags now: plan again from the current state.
+            // The server's flags may have changed: plan again from the current state.
             let task = &self.tasks[usize::from(index)];
             let tries = task.tries;
             self.plan(index, now);

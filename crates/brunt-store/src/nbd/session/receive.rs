@@ -1,7 +1,7 @@
-//! Replies of a session: which task they belong to, where their data goes, and when they are complete.
+//! Handles a session's replies: which task they belong to, where their data goes, and when they are complete.
 //!
-//! The rule: [`NbdSession::on_header`] changes nothing and can be called repeatedly;
-//! [`NbdSession::on_reply`] changes the state, once per reply.
+//! The rule: [`NbdSession::on_header`] changes nothing and can be called repeatedly; [`NbdSession::on_reply`] changes
+//! the state, once per reply.
 
 use brunt_core::Nanos;
 use brunt_wire::nbd::transmission::{ERROR_BYTES_MAX, parse_error, parse_hole};
@@ -12,7 +12,7 @@ use super::task::{NbdTask, NbdTaskState};
 use super::{NbdDataRange, NbdLoss, NbdSession};
 use crate::nbd::device_errors;
 
-/// Maximum payload that is not a read's data: an error with its text.
+/// Maximum payload other than the data of a read: an error with its text.
 pub const SHORT_PAYLOAD_BYTES_MAX: usize = ERROR_BYTES_MAX as usize;
 
 /// The payload after a reply's header.
@@ -39,7 +39,7 @@ pub enum NbdViolation {
     /// Data that had already arrived.
     #[error("the server sent the same part of a read twice")]
     Overlap,
-    /// A read that ended before all its data arrived.
+    /// A read that ended before all of its data arrived.
     #[error("the server called a read done and had not sent all of it")]
     Short,
     /// A chunk that is invalid for the command, or a simple reply where chunks are required.
@@ -116,7 +116,7 @@ impl NbdSession {
         }
     }
 
-    /// Processes a complete reply: its header, and its payload if short; the data of a read is in its place already.
+    /// Processes a complete reply: its header, and its payload if short; the data of a read is already in place.
     ///
     /// # Errors
     /// The reply doesn't match the request.
@@ -182,7 +182,7 @@ impl NbdSession {
     fn finish(&mut self, index: u16, error: u32, now: Nanos) -> Result<(), NbdViolation> {
         match error {
             0 => self.command_done(index, now),
-            // Sent again on the next connection, like everything else in flight.
+            // Will be sent again on the next connection, like everything else in flight.
             errno::SHUTDOWN => self.loss = Some(NbdLoss::ShuttingDown),
             error => self.answer(index, Err(device_errors::from_number(error))),
         }

@@ -1,4 +1,4 @@
-//! One request in a session: its state, and its current command. Used by the other files of `session`.
+//! A request in a session: its state and its current command. Used by the other files of `session`.
 //!
 //! The rule: only [`plan`] decides which commands make up a request; the server's flags decide what is possible.
 
@@ -10,7 +10,7 @@ use brunt_wire::nbd::{NbdCommand, NbdHeaders, export_flag};
 use super::coverage::Coverage;
 use crate::nbd::export::NbdExport;
 
-/// Without extended headers, a command without payload covers at most this many bytes: a round number below 2^32.
+/// Maximum bytes covered by a command without payload if headers aren't extended: a round number below 2^32.
 const EFFECT_BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct Piece {
     pub flags: u16,
     pub offset: u64,
     pub len: u64,
-    /// Whether it writes zeros, for servers without WRITE_ZEROES.
+    /// Whether it writes zeros as data, for servers without WRITE_ZEROES.
     pub from_zeros: bool,
 }
 
@@ -72,12 +72,12 @@ pub(super) struct NbdTask {
     pub coverage: Coverage,
     /// The first error in a reply of several chunks.
     pub error: Option<u32>,
-    /// How many times the piece was sent.
+    /// Number of times that the piece was sent.
     pub tries: u32,
     /// Order of submission.
     pub sequence: u64,
     pub deadline: Nanos,
-    /// Timed out, so the connection is dropped.
+    /// Whether it timed out, so that the connection is dropped.
     pub late: bool,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn plan(
     let can_flush = export.has(export_flag::SEND_FLUSH);
     let has_fua = export.has(export_flag::SEND_FUA);
     if left == 0 || ask.op == Op::Flush {
-        // A flush also replaces missing FUA. Without FLUSH there is nothing to send.
+        // A flush also stands in for a missing FUA. Without FLUSH there is nothing to send.
         let wanted =
             ask.op == Op::Flush || (ask.force_unit_access && !has_fua && ask.op != Op::Read);
         let flush = wanted && can_flush && !done.flushed;

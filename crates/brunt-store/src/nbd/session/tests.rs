@@ -1,4 +1,4 @@
-//! Sessions against servers that answer in every allowed way, and in some invalid ways.
+//! Sessions with servers that answer in every allowed way, and in some invalid ways.
 
 use brunt_wire::nbd::export_flag::{HAS_FLAGS, SEND_FLUSH, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES};
 use brunt_wire::nbd::transmission::{command_flag, encode_error, encode_hole};
@@ -47,7 +47,7 @@ fn request(op: Op, offset: u64, len: u64) -> Request {
     }
 }
 
-/// Sends what is ready, and returns the requests as a server parses them.
+/// Sends all ready commands and returns them as a server would parse them.
 fn pull(session: &mut NbdSession) -> Vec<NbdRequest> {
     let headers = session.export().headers;
     std::iter::from_fn(|| session.pull())
@@ -68,7 +68,7 @@ fn retire(session: &mut NbdSession) -> Option<Completion> {
     Some(session.retire(index))
 }
 
-/// Passes in a server's reply like a driver.
+/// Passes in a server's reply, like a driver.
 fn answer(
     session: &mut NbdSession,
     done: bool,
@@ -104,9 +104,9 @@ fn simple(session: &mut NbdSession, request: &NbdRequest, error: u32) -> Result<
     session.on_reply(&reply, &[], NOW)
 }
 
-/// A read whose parts arrive in any order, including a hole, is assembled.
+/// A read is assembled from parts that arrive in any order, including a hole.
 #[test]
-fn reads_in_parts() {
+fn a_read_is_assembled_from_parts_in_any_order() {
     for headers in [NbdHeaders::Structured, NbdHeaders::Extended] {
         let mut session = session(headers, ALL);
         let mut read = request(Op::Read, 4096, 4096);
@@ -132,7 +132,7 @@ fn reads_in_parts() {
     }
 }
 
-/// Every invalid reply is reported, and no data lands elsewhere.
+/// Every invalid reply is reported, and no data is written elsewhere.
 #[test]
 fn every_invalid_reply_is_reported() {
     let data = |offset, len| NbdChunk::Data { offset, len };
@@ -147,7 +147,7 @@ fn every_invalid_reply_is_reported() {
             result = answer(&mut session, *done, &sent[0], *chunk, payload);
         }
         assert_eq!(result, Err(expected));
-        // The driver drops the connection, and the request waits for another one.
+        // The driver drops the connection, and the request waits for a new one.
         session.detach();
         assert!(session.next_answered().is_none() && session.outstanding() == 1);
     };
@@ -218,7 +218,7 @@ fn every_invalid_reply_is_reported() {
     );
 }
 
-/// Errors have the server's number and text, in every header style; earlier data doesn't turn them into a success.
+/// Errors contain the server's number and text with every header style; earlier data doesn't turn them into a success.
 #[test]
 fn errors_have_the_servers_number_and_text() {
     let mut session = session(NbdHeaders::Structured, ALL);
@@ -360,8 +360,8 @@ fn a_requests_commands_depend_on_what_the_server_supports() {
     assert_eq!(refused, (Vec::new(), Some(Err(DeviceError::Unsupported))));
 }
 
-/// Commands in flight are sent again on the next connection, in order, up to
-/// the maximum attempts; late ones are counted.
+/// Commands in flight are sent again on the next connection, in order, up to the maximum number of attempts; late ones
+/// are counted.
 #[test]
 fn commands_in_flight_are_sent_again_on_the_next_connection() {
     let mut session = session(NbdHeaders::Simple, ALL);
@@ -426,7 +426,7 @@ fn commands_in_flight_are_sent_again_on_the_next_connection() {
     );
 }
 
-/// When a server shuts down, its requests wait for the next connection; if there is none, all fail.
+/// When a server shuts down, its requests wait for the next connection; if there is none, all of them fail.
 #[test]
 fn requests_of_a_server_that_shuts_down_wait_for_the_next_connection() {
     let mut session = session(NbdHeaders::Simple, ALL);

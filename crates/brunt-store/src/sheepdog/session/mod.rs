@@ -1,14 +1,14 @@
-//! One connection's requests and responses, without I/O.
+//! A connection's requests and responses, without I/O.
 //!
 //! Its driver (`link`) moves bytes: it passes in requests (`submit`), sends the output of
 //! [`SheepdogSession::pull`], asks [`SheepdogSession::on_header`] where a response's data belongs, puts it there,
 //! reports the response with [`SheepdogSession::on_response`], and retires answered requests. The session outlives its
 //! connection: after a loss its tasks wait for a new one (`detach`, [`SheepdogSession::attach`]).
 //!
-//! After a loss, everything that was not answered is sent again, each message at most [`SheepdogSessionConfig::tries`]
-//! times. A message that the server cannot serve at the moment (for example, with too few nodes) is sent again every
-//! 200 ms until the timeout, on the same connection. When a snapshot of the disk is taken, writes to the VDI that
-//! became the snapshot are refused. This also ends the connection, and the next one determines the disk's new VDI.
+//! After a loss, all unanswered messages are sent again, each at most [`SheepdogSessionConfig::tries`] times. A message
+//! that the server cannot serve at the moment (for example, with too few nodes) is sent again every 200 ms until the
+//! timeout, on the same connection. When a snapshot of the disk is taken, writes to the VDI that became the snapshot
+//! are refused. This also ends the connection, and the next one determines the disk's new VDI.
 //!
 //! The one rule: a response that doesn't match the request is a [`SheepdogViolation`], and the connection is dropped;
 //! nothing is written outside a task's buffer.
@@ -33,12 +33,12 @@ use self::task::{Ask, Next, SheepdogTask, Step, TaskState};
 use super::device_errors::SheepdogResult;
 use super::objects::SheepdogObjects;
 
-/// Maximum tasks of one session: ids carry the index in `INDEX_BITS` bits.
+/// Maximum tasks of a session: ids carry the index in `INDEX_BITS` bits.
 pub const DEPTH_MAX: u32 = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 12;
 /// Bytes read by a probe.
 const PROBE_BYTES: u32 = 512;
-/// Delay before a message that the server cannot serve at the moment is sent again.
+/// Delay before resending a message that the server cannot serve at the moment.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Delay before the next probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
@@ -59,7 +59,7 @@ pub struct SheepdogSessionConfig {
 /// Events other than normal responses. Printed with results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SheepdogCounts {
-    /// Messages sent again, after their connection was lost or because the server could not serve them.
+    /// Messages sent again because their connection was lost or the server could not serve them.
     pub replays: u64,
     /// Messages that timed out.
     pub timeouts: u64,
@@ -69,7 +69,7 @@ pub struct SheepdogCounts {
     pub no_cache: bool,
 }
 
-/// Why a connection must be dropped without a protocol violation.
+/// Why a connection must be dropped, other than a protocol violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SheepdogLoss {
     /// The server announced its shutdown.
@@ -78,12 +78,12 @@ pub enum SheepdogLoss {
     /// A message timed out.
     #[error("the server did not answer a request in time")]
     NoAnswer,
-    /// The VDI that was written to is a snapshot now.
+    /// The VDI that was written to has become a snapshot.
     #[error("a snapshot of the disk was taken")]
     Snapshot,
 }
 
-/// What to send: a header, followed by data of a task, other data, or zeros.
+/// Data to send: a header, followed by data of a task, other data, or zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct SheepdogOutgoing {
     /// The header.
@@ -120,7 +120,7 @@ pub struct SheepdogSession {
     waiting: VecDeque<u16>,
     parked: Vec<u16>,
     answered: VecDeque<u16>,
-    /// Number of messages sent so far, which makes ids unique.
+    /// Number of messages sent so far; makes ids unique.
     sent: u32,
     sequence: u64,
     /// Number of released claims when the parked tasks were last checked.
@@ -199,12 +199,12 @@ impl SheepdogSession {
     fn pause(&mut self, index: u16, time: Duration, now: Nanos) {
         let until = now.after(time);
         let task = &mut self.tasks[usize::from(index)];
-        // It was answered, and attempts only count unanswered messages.
+        // It was answered; only unanswered messages count as attempts.
         (task.state, task.tries) = (TaskState::Pausing(until), 0);
         self.next_check = self.next_check.min(until);
     }
 
-    /// Plans tasks that wait for another task's claim again, if one was released.
+    /// Replans tasks that wait for another task's claim, if a claim was released.
     #[inline]
     pub fn look_at_parked(&mut self, now: Nanos) {
         while !self.parked.is_empty() {
@@ -219,7 +219,7 @@ impl SheepdogSession {
         }
     }
 
-    /// The next thing to send.
+    /// The next data to send.
     #[inline]
     pub fn pull(&mut self) -> Option<SheepdogOutgoing> {
         if !self.attached || self.loss.is_some() {
@@ -338,7 +338,7 @@ impl SheepdogSession {
         self.answered.push_back(index);
     }
 
-    /// Continues on a new connection. The driver has updated the objects to the current disk.
+    /// Continues on a new connection. The driver has already updated the objects to the current disk.
     ///
     /// # Panics
     /// If there is a connection already.
@@ -359,7 +359,7 @@ impl SheepdogSession {
             .collect();
         unsent.sort_by_key(|index| self.tasks[*index].sequence);
         for index in unsent {
-            // The disk may be another VDI now: plan again from the current state.
+            // The disk may be a different VDI now: plan again from the current state.
             let task = &self.tasks[index];
             let (tries, piece) = (task.tries, task.piece);
             self.plan(index as u16, now);
@@ -427,7 +427,7 @@ impl RemoteSession for SheepdogSession {
         Ok(())
     }
 
-    /// A message that was sent cannot be cancelled, nor a request that waits for an object to be dropped.
+    /// Neither a message that was sent nor a request that waits for an object to be dropped can be cancelled.
     fn cancel(&mut self, tag: u64) {
         let idle = |task: &SheepdogTask| {
             let unsent = matches!(
@@ -563,7 +563,7 @@ impl RemoteSession for SheepdogSession {
 }
 
 impl Drop for SheepdogSession {
-    /// Releases this session's claims, for which other threads may wait.
+    /// Releases this session's claims, which other threads may be waiting for.
     fn drop(&mut self) {
         for task in &mut self.tasks {
             task.give_back(&self.objects);

@@ -1,4 +1,4 @@
-//! Responses of a session: which task they belong to, where their data goes, and what follows.
+//! Handles a session's responses: which task they belong to, where their data goes, and what follows.
 //!
 //! The rule: [`SheepdogSession::on_header`] changes nothing and can be called repeatedly;
 //! [`SheepdogSession::on_response`] changes the state, once per response.
@@ -76,7 +76,7 @@ impl SheepdogSession {
         }
     }
 
-    /// Processes a complete response; the data of a read is in its place already.
+    /// Processes a complete response; the data of a read is already in place.
     ///
     /// # Errors
     /// The response doesn't match the request.
@@ -92,7 +92,7 @@ impl SheepdogSession {
             (Step::Probe, result::NO_OBJ) => self.piece_done(index, now),
             (_, result::SUCCESS) => self.step_done(index, now),
             (Step::Flush, result::INVALID_PARMS) => {
-                // Like QEMU, take this as "no object cache": object caches were removed in 1.0.
+                // Like QEMU, treat this as "no object cache": object caches were removed in 1.0.
                 self.counts.no_cache = true;
                 self.step_done(index, now);
             }
@@ -131,7 +131,7 @@ impl SheepdogSession {
         }
     }
 
-    /// The part of the request in this object is complete.
+    /// Handles the completion of the part of a request in this object.
     fn piece_done(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
         task.give_back(&self.objects);
@@ -150,13 +150,13 @@ impl SheepdogSession {
         let task = &self.tasks[usize::from(index)];
         let piece = task.piece;
         let writes = !matches!(piece.step, Step::Read | Step::Probe);
-        // The disk lost the object meanwhile, by an overlapping request.
+        // The disk lost the object in the meantime, through an overlapping request.
         let moved = matches!(piece.step, Step::Read | Step::Write)
             && self.objects.reader(piece.index) != (piece.owner, piece.vdi);
         if refusal == result::NO_OBJ && moved {
             self.plan(index, now);
         } else if refusal == result::READONLY && writes {
-            // Sent again on the next connection, like everything else in flight.
+            // Will be sent again on the next connection, like everything else in flight.
             self.loss = Some(SheepdogLoss::Snapshot);
         } else if result::is_goodbye(refusal) {
             self.loss = Some(SheepdogLoss::ShuttingDown);

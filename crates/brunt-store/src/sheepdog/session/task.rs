@@ -1,11 +1,11 @@
-//! One request in a session: its state, and its current message. Used by the other files of `session`.
+//! A request in a session: its state and its current message. Used by the other files of `session`.
 //!
 //! A request is processed object by object. Writing to an object that the disk lacks takes two messages: create it with
-//! the data, then record it in the inode. Dropping one takes the record, and then probes until the servers have removed
-//! the object: they do so later, and would also remove data written to it meanwhile.
+//! the data, then record it in the inode. Dropping an object takes a record message, then probes until the servers have
+//! removed the object: they do so later, and would also remove data written to it in the meantime.
 //!
-//! The rule: only [`SheepdogTask::plan`] decides what comes next, from what is complete and what the disk has now, so
-//! that it can be called again after a loss.
+//! The rule: only [`SheepdogTask::plan`] decides what comes next, based on what is complete and what the disk currently
+//! has, so that it can be called again after a loss.
 
 use brunt_block::{Buf, DeviceError, Op};
 use brunt_core::Nanos;
@@ -39,7 +39,7 @@ pub(super) struct Ask {
 pub(super) enum Step {
     Read,
     Write,
-    /// Creates the object with the data, as a copy of that of VDI `from` unless this is 0.
+    /// Creates the object with the data, as a copy of VDI `from`'s object unless `from` is 0.
     Create {
         from: u32,
     },
@@ -71,7 +71,7 @@ pub(super) struct Piece {
 pub(super) struct Claim {
     pub index: u32,
     pub vdi: u32,
-    /// Whether the inode no longer refers to it, and it only has to be removed.
+    /// Whether the inode no longer refers to it, so that only its removal is outstanding.
     pub probing: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Send(Piece),
-    /// Another task creates or drops the object.
+    /// Another task is creating or dropping the object.
     Park,
     Done,
 }
@@ -97,14 +97,14 @@ pub(super) struct SheepdogTask {
     pub buf: Buf,
     /// The id of the last message sent.
     pub id: u32,
-    /// How many times it was sent.
+    /// Number of times that it was sent.
     pub tries: u32,
     /// Order of submission.
     pub sequence: u64,
     pub deadline: Nanos,
     /// When to give up on a message that may be sent again later.
     pub patience_end: Nanos,
-    /// Timed out, so the connection is dropped.
+    /// Whether it timed out, so that the connection is dropped.
     pub late: bool,
 }
 
@@ -145,7 +145,7 @@ impl SheepdogTask {
         if let Some(claim) = self.claim
             && claim.vdi != objects.vdi()
         {
-            // A snapshot was taken: the claimed object belongs to it now.
+            // A snapshot was taken, to which the claimed object now belongs.
             self.give_back(objects);
         }
         while self.ask.op != Op::Flush && self.done_bytes < self.ask.len {
@@ -155,7 +155,7 @@ impl SheepdogTask {
                 Op::Unmap if u64::from(piece.len) == 1 << object_shift => {
                     self.drop_object(objects, piece)
                 }
-                // Part of a missing object reads as zeros already.
+                // Part of a missing object already reads as zeros.
                 Op::Unmap if objects.reader(piece.index).0 == 0 && self.claim.is_none() => None,
                 _ => Some(self.write(objects, piece)),
             };
@@ -269,7 +269,7 @@ impl SheepdogTask {
         }
     }
 
-    /// Releases the claim, if there is one.
+    /// Releases the claim, if any.
     pub fn give_back(&mut self, objects: &SheepdogObjects) {
         if let Some(claim) = self.claim.take() {
             objects.release(claim.index);

@@ -1,4 +1,5 @@
-//! Sessions against a model of a cluster that answers in any order, loses connections, takes snapshots and refuses.
+//! Sessions with a model of a cluster that answers in any order, loses connections, takes snapshots and refuses
+//! requests.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ fn request(op: Op, offset: u64, len: u64) -> Request {
     }
 }
 
-/// A message as received by a server: the request, and its data.
+/// A message as received by a server: the request and its data.
 #[derive(Clone, Debug)]
 struct Message {
     request: SheepdogRequest,
@@ -107,7 +108,7 @@ fn pull(session: &mut SheepdogSession) -> Vec<Message> {
     messages
 }
 
-/// Passes in a response like a driver.
+/// Passes in a response, like a driver.
 fn answer(
     session: &mut SheepdogSession,
     message: &Message,
@@ -132,8 +133,8 @@ fn retire(session: &mut SheepdogSession) -> Option<Completion> {
     Some(session.retire(index))
 }
 
-/// A write to a missing object creates it, then records it in the inode; only then it is
-/// answered, and only then the next write is sent.
+/// A write to a missing object creates the object, then records it in the inode; only then is the write answered and
+/// the next one sent.
 #[test]
 fn an_object_is_written_before_the_inode_names_it() {
     let objects = disk(vec![0, 5, 7, 0]);
@@ -175,7 +176,7 @@ fn an_object_is_written_before_the_inode_names_it() {
 
 /// A thread's claims are released when it ends, fails or is cancelled.
 #[test]
-fn claims_are_given_back() {
+fn claims_are_released_when_a_session_ends() {
     let objects = disk(vec![0; 4]);
     let mut other = session(&objects);
     for end in 0..4 {
@@ -206,7 +207,7 @@ fn claims_are_given_back() {
     }
 }
 
-/// A dropped object is waited for and not written meanwhile; afterwards it reads as zeros.
+/// The session waits for the removal of a dropped object and doesn't write to it before; afterwards it reads as zeros.
 #[test]
 fn a_dropped_object_is_gone_before_it_is_written_again() {
     let objects = disk(vec![7, 5, 0, 7]);
@@ -232,7 +233,7 @@ fn a_dropped_object_is_gone_before_it_is_written_again() {
     }
     let probe = pull(&mut session);
     answer(&mut session, &probe[0], result::NO_OBJ, &[], now).unwrap();
-    // The snapshot's object stays: it is only removed from the inode. The third one never existed.
+    // The snapshot's object stays and is only removed from the inode. The third object never existed.
     let next = pull(&mut session);
     let of = |opcode| {
         next.iter()
@@ -263,7 +264,7 @@ fn a_dropped_object_is_gone_before_it_is_written_again() {
     assert_eq!(retire(&mut session).unwrap().buf[..], [0; 512]);
 }
 
-/// Responses that don't match are reported, and the request waits for another connection.
+/// Responses that don't match are reported, and the request waits for a new connection.
 #[test]
 fn responses_that_do_not_match_are_reported() {
     let check = |change: fn(&mut SheepdogResponse), expected: SheepdogViolation| {
@@ -297,8 +298,8 @@ fn responses_that_do_not_match_are_reported() {
     );
 }
 
-/// Temporary refusals are retried on the same connection until the timeout; a
-/// message without a response costs the connection.
+/// Temporary refusals are retried on the same connection until the timeout; a message without a response costs the
+/// connection.
 #[test]
 fn temporary_refusals_are_retried_until_the_timeout() {
     let mut session = session(&disk(vec![7; 4]));
@@ -351,7 +352,7 @@ fn through_a_cache_writes_are_stable_after_a_flush() {
     assert!(session.counts().no_cache);
 }
 
-/// A cluster in memory: objects, which are removed some time after being dropped, and the disk's inode.
+/// An in-memory cluster: objects, which are removed some time after being dropped, and the disk's inode.
 #[derive(Default)]
 struct Cluster {
     vdi: u32,
@@ -416,8 +417,8 @@ impl Cluster {
     }
 }
 
-/// Two threads with concurrent requests, answered in any order, while connections break, the cluster refuses and
-/// snapshots are taken: everything that was acknowledged is there, also for a client that reads the inode afterwards.
+/// Two threads with concurrent requests, answered in any order, while connections break, the cluster refuses requests
+/// and snapshots are taken: all acknowledged data is there, even for a client that reads the inode afterwards.
 #[test]
 fn nothing_acknowledged_is_lost() {
     for seed in 0..60 {
@@ -437,7 +438,7 @@ fn nothing_acknowledged_is_lost() {
         for round in 0..400 {
             let which = random.below(2) as usize;
             now = now.after(Duration::from_millis(1));
-            // Concurrent requests don't overlap, so that the outcome is known.
+            // Concurrent requests don't overlap, so the outcome is known.
             if round < 350 && sessions[which].room() > 0 {
                 let op =
                     [Op::Read, Op::Write, Op::Unmap, Op::WriteZeroes][random.below(4) as usize];
@@ -505,7 +506,7 @@ fn nothing_acknowledged_is_lost() {
                 }
             }
         }
-        // The next client only knows the inode. Requests in flight may or may not have taken effect.
+        // The next client knows only the inode. Requests in flight may or may not have taken effect.
         let map = &cluster.maps[&cluster.vdi];
         for (at, known) in model.iter().enumerate() {
             let under_way = busy.iter().any(|(from, (op, count, _))| {
@@ -520,7 +521,7 @@ fn nothing_acknowledged_is_lost() {
     }
 }
 
-/// Loses the connection after some messages in flight were served. The next one learns what the disk is.
+/// Loses the connection after some messages in flight were served. The next connection reads the disk's current state.
 fn lose(
     session: &mut SheepdogSession,
     flying: &mut Vec<Message>,

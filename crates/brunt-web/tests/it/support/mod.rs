@@ -59,7 +59,7 @@ pub fn info(order: u32) -> Arc<RunInfo> {
     })
 }
 
-/// A second in which three reads took 2 ms, half of it in the device, and one timed out.
+/// A second with three reads of 2 ms, half of that in the device, and one timeout.
 pub fn second(index: u64) -> Event {
     let mut figures = Figures::of_kinds(&[OpKind::Read]);
     let op = figures.at(0);

@@ -72,7 +72,7 @@ pub enum CreateHow<'a> {
 /// `mknoddata3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind<'a> {
-    /// A block or character device with its two numbers.
+    /// A block or character device with its major and minor numbers.
     Device(FileType, SetAttributes<'a>, [u32; 2]),
     /// A socket or fifo.
     Pipe(FileType, SetAttributes<'a>),
@@ -186,8 +186,8 @@ pub fn parse_args<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Args
     Ok(args)
 }
 
-/// Like [`parse_args`], but writes the arguments to their final place: copying that much freshly
-/// stored data would stall. On an error `args` is unchanged.
+/// Like [`parse_args`], but writes the arguments in place: copying that much freshly stored data would stall. On an
+/// error `args` is unchanged.
 ///
 /// # Errors
 /// As [`parse_args`].
@@ -326,7 +326,7 @@ pub fn read_args<'a>(
 }
 
 impl<'a> Args<'a> {
-    /// The handle that the call is about: the file, or the directory that contains a name.
+    /// The handle that the call operates on: the file, or the directory that contains a name.
     #[inline]
     pub fn handle(&self) -> Option<FileHandle<'a>> {
         match *self {
@@ -353,7 +353,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Returns [`Args::handle`] without parsing the arguments: in every call but NULL, they begin with it.
+/// Returns [`Args::handle`] without parsing the arguments: in all calls but NULL, they begin with it.
 #[inline]
 pub fn leading_handle(procedure: Procedure, mut args: Cursor<'_>) -> Option<FileHandle<'_>> {
     if procedure == Procedure::Null {

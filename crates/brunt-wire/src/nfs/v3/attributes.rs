@@ -1,4 +1,4 @@
-//! File attributes and weak cache consistency data (RFC 1813, 2.5 and 2.6), in wire format.
+//! File attributes and weak cache consistency data (RFC 1813, 2.5 and 2.6) in wire format.
 
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,7 +23,7 @@ use crate::{Cursor, ParseError};
 pub struct NfsTime {
     /// Seconds since 1970.
     pub seconds: U32,
-    /// Nanoseconds of the second.
+    /// Nanoseconds within the second.
     pub nseconds: U32,
 }
 

@@ -1,7 +1,7 @@
 //! Encodes calls and replies: the counterpart of `parse_args` and `parse_results`.
 //!
-//! The rule: `parse(encode(x)) == x` for everything that keeps the limits of RFC 1813. Longer handles are encoded too:
-//! the peer refuses them.
+//! The rule: `parse(encode(x)) == x` for all values within the limits of RFC 1813. Longer handles are encoded too; the
+//! peer rejects them.
 
 use super::{
     Args, Attributes, CreateHow, DirOp, Entries, Entry, NodeKind, Procedure, ResultBody, Results,
@@ -50,8 +50,8 @@ impl Args<'_> {
         }
     }
 
-    /// Appends the arguments to `out`. Data of a WRITE whose bytes are elsewhere is left out, with its padding.
-    // Long because it has a case for each procedure.
+    /// Appends the arguments to `out`. For a WRITE whose data bytes are elsewhere, data and padding are omitted.
+    // Long because it has a case per procedure.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let out = &mut XdrWriter::new(out);
         if let Some(handle) = self.handle() {
@@ -201,8 +201,8 @@ impl Results<'_> {
     /// Appends the results of `procedure` to `out`.
     ///
     /// # Panics
-    /// If the body is not one of this procedure and status.
-    // Long because it has a case for each kind of body.
+    /// If the body doesn't match this procedure and status.
+    // Long because it has a case per kind of body.
     pub fn encode(&self, procedure: Procedure, out: &mut Vec<u8>) {
         if procedure == Procedure::Null {
             return;
@@ -330,7 +330,7 @@ fn failed(
 }
 
 /// The bodies of FSSTAT, FSINFO and PATHCONF.
-// Long because the formatter gives each of their 26 fields a line.
+// Long because rustfmt puts each of their 26 fields on its own line.
 fn limits(out: &mut XdrWriter<'_>, body: &ResultBody<'_>) {
     match *body {
         ResultBody::Fsstat {
@@ -421,7 +421,7 @@ fn wcc(out: &mut XdrWriter<'_>, wcc: &Wcc<'_>) {
 }
 
 impl<'a> Entries<'a> {
-    /// A list of entries for READDIR, or with `plus` for READDIRPLUS, in the memory of `out`.
+    /// Builds a list of entries for READDIR, or with `plus` for READDIRPLUS, in the memory of `out`.
     ///
     /// # Errors
     /// A name or a handle is too long.

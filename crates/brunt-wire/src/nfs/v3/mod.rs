@@ -58,7 +58,7 @@ impl Status {
     pub const NOENT: Status = Status(2);
     /// The handle is stale: the file no longer exists.
     pub const STALE: Status = Status(70);
-    /// The server cannot answer yet; the client asks again later.
+    /// The server cannot answer yet; the client should retry later.
     pub const JUKEBOX: Status = Status(10008);
 
     /// The RFC's name, if it has one.

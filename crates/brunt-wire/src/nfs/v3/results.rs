@@ -142,7 +142,7 @@ pub struct Entry<'a> {
     pub fileid: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// The position from which the client reads on after this entry.
+    /// The cookie from which the client continues reading after this entry.
     pub cookie: u64,
     /// Its attributes (READDIRPLUS).
     pub attributes: Option<&'a Attributes>,
@@ -160,11 +160,11 @@ impl<'a> Entries<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
         let plus = self.plus;
-        // The entries are already validated, so no error is possible here.
+        // The entries are already validated, so errors are impossible here.
         (0..self.count).map_while(move |_| cur.boolean().and_then(|_| entry(&mut cur, plus)).ok())
     }
 
-    /// The list on the wire, with its end.
+    /// The list in wire format, including its end.
     pub(super) fn wire(&self) -> &'a [u8] {
         self.bytes
     }
@@ -215,8 +215,8 @@ pub fn parse_results<'a>(
     Ok(results)
 }
 
-/// Like [`parse_results`], but writes the results to their final place, like [`super::read_args`].
-/// After an error their contents are meaningless.
+/// Like [`parse_results`], but writes the results in place, like [`super::read_args`]. After an error their contents
+/// are unspecified.
 ///
 /// # Errors
 /// As [`parse_results`].

@@ -9,7 +9,7 @@ struct Golden {
     reply: Vec<u8>,
 }
 
-/// Messages from a real capture: every procedure, with success and (where it occurred) failure.
+/// Messages from a real capture: every procedure, with success and, where it occurred, failure.
 fn goldens() -> Vec<Golden> {
     let bytes = |text: &str| {
         (0..text.len())
@@ -39,9 +39,9 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// Every real message is parsed to its last byte, and is incomplete when cut anywhere.
+/// Every real message parses to its last byte, and is incomplete when cut anywhere.
 #[test]
-fn every_procedure_to_the_last_byte() {
+fn every_procedure_parses_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
     for golden in goldens() {
         let (call, reply) = (body(&golden.call), body(&golden.reply));
@@ -89,7 +89,7 @@ fn every_procedure_to_the_last_byte() {
     assert_eq!(seen.len(), 22, "the goldens hold every procedure: {seen:?}");
 }
 
-/// Encoding what was parsed gives the bytes that other programs sent.
+/// Encoding the parsed message yields the bytes that other programs sent.
 fn encodes_the_same(procedure: Procedure, call: &[u8], reply: &[u8]) {
     let mut bytes = Vec::new();
     let args = parse_args(procedure, &mut Cursor::new(call)).unwrap();
@@ -155,9 +155,9 @@ fn results(golden: &Golden) -> ResultBody<'_> {
         .body
 }
 
-/// Fields of real messages have the values that tshark shows.
+/// Fields of real messages have the same values as in tshark.
 #[test]
-fn fields() {
+fn fields_have_the_values_that_tshark_shows() {
     let read = golden(Procedure::Read);
     let Args::Read {
         file,

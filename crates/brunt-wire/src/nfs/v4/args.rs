@@ -1,5 +1,5 @@
 //! Arguments of the operations of a compound. Operations whose arguments are not needed are skipped
-//! ([`Args::Other`]); all must be parsed, because the next one begins where they end.
+//! ([`Args::Other`]), but they still have to be parsed, because the next one begins where they end.
 
 use super::attributes::{Bitmap, FileAttributes, NfsTime};
 use super::{FILE_HANDLE_BYTES_MAX, OPAQUE_BYTES_MAX, Op};
@@ -9,7 +9,7 @@ use crate::{Cursor, FileData, ParseError};
 
 /// Maximum length of skipped opaques: layouts, devices, keys.
 const BODY_BYTES_MAX: u32 = 1 << 20;
-/// Maximum elements of skipped lists.
+/// Maximum number of elements in skipped lists.
 const ELEMENTS_MAX: u32 = 4096;
 
 /// `stateid4`: a sequence number and twelve bytes chosen by the server.
@@ -20,9 +20,9 @@ pub type Stateid = [u8; 16];
 pub enum OpenCreate<'a> {
     /// Fail.
     No,
-    /// Create it; an existing one is fine.
+    /// Create it; an existing file is fine.
     Unchecked(FileAttributes<'a>),
-    /// Create it; an existing one is an error.
+    /// Create it; an existing file is an error.
     Guarded(FileAttributes<'a>),
     /// Create it exactly once, identified by this verifier; 4.1 sets attributes at the same time.
     Exclusive(u64, Option<FileAttributes<'a>>),
@@ -62,24 +62,24 @@ impl<'a> OpenClaim<'a> {
 /// What CREATE creates; regular files are created by OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateKind<'a> {
-    /// A symbolic link to this.
+    /// A symbolic link to this path.
     Link(&'a [u8]),
-    /// A block device with its two numbers.
+    /// A block device with its major and minor numbers.
     Block([u32; 2]),
-    /// A character device with its two numbers.
+    /// A character device with its major and minor numbers.
     Character([u32; 2]),
-    /// A directory (2), socket (6), fifo (7), or a type that the server will refuse.
+    /// A directory (2), socket (6), fifo (7), or a type that the server will reject.
     Plain(u32),
 }
 
 /// The lock owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locker<'a> {
-    /// An owner without locks on the file, identified by its open.
+    /// An owner without locks on the file, identified by its open state.
     New {
-        /// The open.
+        /// The open stateid.
         open: &'a Stateid,
-        /// The owner's client.
+        /// The owner's client id.
         client: u64,
         /// The owner.
         owner: &'a [u8],
@@ -629,7 +629,7 @@ fn lock<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     })
 }
 
-/// `netaddr4`: a network id and an address in it.
+/// `netaddr4`: a network id and an address in that network.
 pub(super) fn network_address(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     opaque(cur)?;
     opaque(cur)?;
@@ -645,7 +645,7 @@ pub(super) fn network_location(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     }
 }
 
-/// `nfs_impl_id4<1>`: the implementation of the peer.
+/// `nfs_impl_id4<1>`: the peer's implementation.
 pub(super) fn implementation(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     if cur.count(1, "at most one implementation")? == 1 {
         network_address(cur)?;

@@ -1,13 +1,13 @@
 //! Bitmaps and the attribute lists that they describe (`fattr4`).
 //!
-//! A list has its own length, so an operation can be skipped whatever its attributes are. To read
-//! the attributes, each one in the bitmap must be parsed, in order. At an unknown one, parsing of
-//! the list stops and [`Attributes::unparsed`] contains it.
+//! A list has a length field, so an operation can be skipped regardless of its attributes. To read the attributes, each
+//! one in the bitmap must be parsed, in order. At an unknown attribute, parsing of the list stops and
+//! [`Attributes::unparsed`] records it.
 
 use crate::nfs::FileHandle;
 use crate::{Cursor, ParseError};
 
-/// Maximum words of a bitmap. 87 attributes fill three; more than eight words are not a valid bitmap.
+/// Maximum number of words in a bitmap. 87 attributes fill three words; more than eight are not a valid bitmap.
 const BITMAP_WORDS_MAX: u32 = 8;
 /// Maximum length of an attribute list: ACLs make them long, and Linux accepts up to 64 KiB.
 const LIST_BYTES_MAX: u32 = 256 << 10;
@@ -23,7 +23,7 @@ impl<'a> Bitmap<'a> {
     /// Parses a bitmap.
     ///
     /// # Errors
-    /// Truncated, or longer than any bitmap in use.
+    /// The bitmap is truncated, or longer than any bitmap in use.
     #[inline]
     pub fn read(cur: &mut Cursor<'a>) -> Result<Bitmap<'a>, ParseError> {
         let words = cur.count(BITMAP_WORDS_MAX, "a bitmap has at most 8 words")?;
@@ -64,7 +64,7 @@ impl<'a> Bitmap<'a> {
 pub struct NfsTime {
     /// Seconds since 1970.
     pub seconds: i64,
-    /// Nanoseconds of the second.
+    /// Nanoseconds within the second.
     pub nseconds: u32,
 }
 
@@ -102,7 +102,7 @@ impl SetTime {
 pub struct FileAttributes<'a> {
     /// The attributes present.
     pub mask: Bitmap<'a>,
-    /// Their values, one after another, in wire format.
+    /// The attribute values, concatenated in wire format.
     pub values: &'a [u8],
 }
 
@@ -130,7 +130,7 @@ pub struct Attributes<'a> {
     pub time_modify: Option<NfsTime>,
     pub time_modify_set: Option<SetTime>,
     pub mounted_on_fileid: Option<u64>,
-    /// The first unknown or damaged attribute: it and those after it were not parsed.
+    /// The first unknown or damaged attribute; it and all later ones were not parsed.
     pub unparsed: Option<u32>,
 }
 
@@ -218,7 +218,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         12 => aces(cur)?,
         24 => locations(cur)?,
         32 => drop(string(cur)?),
-        // Times: backup, create, delta, directory notification delays, those of delegations
+        // Times: backup, create, delta, directory notification delays, and those of delegations
         49..=51 | 56..=57 | 84..=85 => cur.skip(12)?,
         // dacl and sacl: flags before the entries
         58..=59 => {
@@ -247,7 +247,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
                 cur.opaque(LIST_BYTES_MAX, "a hint has at most 256 KiB")?;
             }
         }
-        // retention_get, retentevt_get: a duration and at most one time; their setters have them in reverse order
+        // retention_get, retentevt_get: a duration and at most one time; their setters have them in the opposite order
         69 | 71 => {
             cur.skip(8)?;
             let times = cur.count(1, "at most one time")?;
@@ -293,7 +293,7 @@ fn strings(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// `fs_locations4`: a path, then servers with a path each.
+/// `fs_locations4`: a path, then servers with one path each.
 fn locations(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     strings(cur)?;
     for _ in 0..cur.count(ELEMENTS_MAX, "a list has at most 1024 locations")? {

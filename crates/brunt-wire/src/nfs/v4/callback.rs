@@ -1,5 +1,5 @@
-//! Callbacks: the server calls its client (CB_COMPOUND), mostly to recall delegations. In 4.1 they
-//! use the connection that the client opened.
+//! Callbacks: the server calls its client (CB_COMPOUND), mostly to recall delegations. In 4.1, they
+//! use a connection opened by the client.
 
 use super::args::{body, handle, stateid};
 use super::attributes::Bitmap;
@@ -17,7 +17,7 @@ pub struct CallbackCompound<'a> {
     cur: Cursor<'a>,
 }
 
-/// The arguments of a callback's operation.
+/// The arguments of a callback operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFCs' own names
 pub enum CallbackArgs<'a> {
@@ -41,7 +41,7 @@ pub enum CallbackArgs<'a> {
         sequence: u32,
         slot: u32,
     },
-    /// Known only by its number and not parsed: nothing after it can be parsed either.
+    /// Recognized only by its number and not parsed, so nothing after it can be parsed either.
     Other(u32),
 }
 

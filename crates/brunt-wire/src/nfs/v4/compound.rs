@@ -1,4 +1,4 @@
-//! Compounds: sequences of operations, each of which works on the file handle left by the previous ones.
+//! Compounds: sequences of operations, each of which acts on the file handle left by the previous ones.
 
 use super::args::{self, Args, OpenClaim};
 use super::results::{self, OpResult, ResultBody};
@@ -25,7 +25,7 @@ pub struct CompoundResults<'a> {
     pub status: Status,
     /// The tag of the call.
     pub tag: &'a [u8],
-    /// The number of operations attempted: none after a failed one.
+    /// The number of operations attempted; none follow a failed one.
     pub count: u32,
     cur: Cursor<'a>,
 }
@@ -51,7 +51,7 @@ impl<'a> CompoundArgs<'a> {
         })
     }
 
-    /// Its operations, in order; the last may be an error, and an unknown one is the last.
+    /// Its operations, in order; the last item may be an error, and an unknown operation is always the last.
     #[inline]
     pub fn operations(&self) -> CompoundOperations<'a> {
         CompoundOperations {
@@ -79,7 +79,7 @@ impl<'a> CompoundResults<'a> {
         })
     }
 
-    /// The results of its operations, in order; the last may be an error.
+    /// The results of its operations, in order; the last item may be an error.
     #[inline]
     pub fn operations(&self) -> Replies<'a> {
         Replies {
@@ -152,13 +152,13 @@ impl<'a> Iterator for Replies<'a> {
     }
 }
 
-/// The current (or saved) file handle, as far as the compound reveals it.
+/// The current (or saved) file handle, as far as it can be inferred from the compound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CurrentFile<'a> {
     /// No handle was set.
     #[default]
     Unset,
-    /// The root of the server, set by PUTROOTFH (or PUTPUBFH).
+    /// The server's root, set by PUTROOTFH (or PUTPUBFH).
     Root,
     /// This handle.
     Handle(FileHandle<'a>),
@@ -177,16 +177,16 @@ impl<'a> CurrentFile<'a> {
     }
 }
 
-/// One operation with its result and the file handles that it worked on.
+/// An operation with its result and the file handles that it acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompoundStep<'a> {
     /// The arguments.
     pub args: Args<'a>,
     /// The result; `None` if the reply was not seen, ended earlier, or is for another operation.
     pub result: Option<OpResult<'a>>,
-    /// The current file handle before it.
+    /// The current file handle before the operation.
     pub current: CurrentFile<'a>,
-    /// The saved file handle before it.
+    /// The saved file handle before the operation.
     pub saved: CurrentFile<'a>,
 }
 
@@ -211,7 +211,7 @@ pub enum CompoundEnd {
 }
 
 impl<'a> Walk<'a> {
-    /// Walks a call and, if there is one, its reply.
+    /// Walks a call and, if given, its reply.
     #[inline]
     pub fn new(call: &CompoundArgs<'a>, reply: Option<&CompoundResults<'a>>) -> Walk<'a> {
         let replies = reply.map(CompoundResults::operations);
@@ -241,7 +241,7 @@ impl<'a> Walk<'a> {
     #[inline]
     fn next_result(&mut self, args: &Args<'a>) -> Option<OpResult<'a>> {
         match self.replies.as_mut()?.next()? {
-            // A server replies to the requested operation, or with ILLEGAL.
+            // A server replies with the requested operation, or with ILLEGAL.
             Ok(result)
                 if args
                     .op()

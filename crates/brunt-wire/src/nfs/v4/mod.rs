@@ -1,9 +1,9 @@
 //! NFSv4.0, 4.1 and 4.2 (RFC 7530, 8881, 7862; extended attributes of RFC 8276): compounds, their
 //! operations, callbacks. The capture pipeline calls it after parsing the RPC header.
 //!
-//! A compound has no lengths of its operations, so everything before an operation's end must be
-//! parsed to find it. The one rule: an unknown operation ends the parsing of its compound and is
-//! reported ([`Args::Unknown`], [`ResultBody::Unknown`]); nothing after it is guessed.
+//! A compound doesn't contain the lengths of its operations, so an operation must be parsed completely to find its end.
+//! The one rule: an unknown operation ends the parsing of its compound and is reported ([`Args::Unknown`],
+//! [`ResultBody::Unknown`]); nothing after it is guessed.
 
 mod args;
 mod attributes;
@@ -28,7 +28,7 @@ pub use status::Status;
 pub const FILE_HANDLE_BYTES_MAX: u32 = 128;
 /// Maximum length of an opaque that identifies an owner, a client or a server (RFC 8881, 3.1).
 pub const OPAQUE_BYTES_MAX: u32 = 1024;
-/// Maximum operations in a compound. The standard sets no limit; clients negotiate a few dozen at most.
+/// Maximum number of operations in a compound. The RFCs set no limit; clients negotiate a few dozen at most.
 pub const OPERATIONS_MAX: u32 = 1024;
 /// The procedure number of COMPOUND and of CB_COMPOUND.
 pub const PROCEDURE_COMPOUND: u32 = 1;

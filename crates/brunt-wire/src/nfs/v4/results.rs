@@ -10,7 +10,7 @@ use crate::nfs::v3::StableHow;
 use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, FileData, ParseError};
 
-/// Maximum segments in a READ_PLUS reply.
+/// Maximum number of segments in a READ_PLUS reply.
 const SEGMENTS_MAX: u32 = 64 << 10;
 
 /// The result of one operation.
@@ -48,7 +48,7 @@ pub enum Delegation<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the RFCs' own names
 pub enum ResultBody<'a> {
-    /// Nothing, or nothing that is needed.
+    /// No results, or none that are needed.
     Empty,
     Access {
         supported: u32,
@@ -145,7 +145,7 @@ pub struct Entries<'a> {
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The position from which the client reads on after this entry.
+    /// The cookie from which the client continues reading after this entry.
     pub cookie: u64,
     /// Its name.
     pub name: &'a [u8],
@@ -162,7 +162,7 @@ impl<'a> Entries<'a> {
     /// All entries, in the server's order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
-        // The entries are already validated, so no error is possible here.
+        // The entries are already validated, so errors are impossible here.
         (0..self.count)
             .map_while(move |_| cur.boolean().and_then(|_| Entries::entry(&mut cur)).ok())
     }
@@ -399,20 +399,20 @@ fn delegation<'a>(cur: &mut Cursor<'a>) -> Result<Delegation<'a>, ParseError> {
         2 => {
             let stateid = stateid(cur)?;
             cur.skip(4)?;
-            // Both kinds of limit have 64 bits: a size, or a number of blocks and their size.
+            // Both kinds of limit have 64 bits: a size, or a number of blocks and a block size.
             cur.skip(4 + 8)?;
             ace(cur)?;
             Delegation::Write(stateid)
         }
         3 => {
             let why = cur.u32()?;
-            // WND4_CONTENTION and WND4_RESOURCE tell whether the server will call back.
+            // WND4_CONTENTION and WND4_RESOURCE are followed by a flag: whether the server will call back.
             if matches!(why, 1 | 2) {
                 cur.skip(4)?;
             }
             Delegation::None(Some(why))
         }
-        // Attribute delegations (RFC 9754) have the same layout as the others.
+        // Attribute delegations (RFC 9754) have the same layout as other delegations.
         4 => {
             let stateid = stateid(cur)?;
             cur.skip(4)?;

@@ -1,6 +1,6 @@
-//! Names of NFSv4's statuses (`nfsstat4`).
+//! Names of NFSv4 status codes (`nfsstat4`).
 
-/// A status of a compound or of one of its operations.
+/// The status of a compound or of one of its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(pub u32);
 
@@ -11,13 +11,13 @@ impl Status {
     pub const STALE: Status = Status(70);
     /// The reply does not fit (GETDEVICEINFO returns the size that would).
     pub const TOOSMALL: Status = Status(10005);
-    /// Another owner holds the lock.
+    /// Another owner holds a conflicting lock.
     pub const DENIED: Status = Status(10010);
-    /// Another client uses this name (SETCLIENTID returns which).
+    /// Another client uses this name (SETCLIENTID returns which one).
     pub const CLID_INUSE: Status = Status(10017);
-    /// No layout is available now (LAYOUTGET returns whether availability will be signalled).
+    /// No layout is available now (LAYOUTGET returns whether the server will signal availability).
     pub const LAYOUTTRYLATER: Status = Status(10058);
-    /// A COPY that cannot be done as requested (it returns how it could).
+    /// The COPY cannot be done as requested (it returns the requirements that can be met).
     pub const OFFLOAD_NO_REQS: Status = Status(10094);
 
     /// The RFCs' name, if it has one.
@@ -28,7 +28,7 @@ impl Status {
         }
     }
 
-    /// RFC 7530, 13. Long because it is a table with a line for each status.
+    /// RFC 7530, 13. Long because it is a table with one line per status.
     const fn name_of_nfs40(self) -> Option<&'static str> {
         Some(match self.0 {
             0 => "NFS4_OK",

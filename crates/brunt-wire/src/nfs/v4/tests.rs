@@ -35,10 +35,10 @@ fn body(message: &[u8]) -> &[u8] {
     }
 }
 
-/// Every real message is parsed to its last byte, with the announced number of results, each for
-/// the requested operation, and no attribute is unknown.
+/// Every real message parses to its last byte and has the announced number of results, each for the
+/// requested operation; no attribute is unknown.
 #[test]
-fn every_shape_to_the_last_byte() {
+fn every_shape_parses_to_the_last_byte() {
     let mut seen = std::collections::BTreeSet::new();
     let mut minors = std::collections::BTreeSet::new();
     for golden in goldens() {
@@ -87,7 +87,7 @@ fn every_shape_to_the_last_byte() {
     assert!(seen.len() >= 30, "operations in the goldens: {seen:?}");
 }
 
-/// A message cut anywhere is incomplete, never malformed, and reports how many bytes it needs.
+/// A message cut anywhere is incomplete, never malformed, and reports how many bytes are needed.
 #[test]
 fn cut_anywhere_is_incomplete() {
     let incomplete = |error: ParseError, end: usize| match error {
@@ -155,7 +155,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 
 /// Nothing is parsed after an unknown operation, in calls and in replies.
 #[test]
-fn unknown_operations_end_the_reading() {
+fn unknown_operations_end_the_parsing() {
     // GETFH, number 99, GETFH.
     let bytes = words(&[0, 2, 3, 10, 99, 10]);
     let call = CompoundArgs::parse(&mut Cursor::new(&bytes)).unwrap();
@@ -205,7 +205,7 @@ fn unknown_attributes_end_the_list() {
 
 /// The current handle follows PUTFH, SAVEFH, LOOKUP, GETFH and RESTOREFH.
 #[test]
-fn current_and_saved_handles() {
+fn handles_follow_the_operations_of_a_compound() {
     // PUTFH "abcd", SAVEFH, LOOKUP "x", GETFH, RESTOREFH, GETFH.
     let name = u32::from_be_bytes(*b"x\0\0\0");
     let handle = u32::from_be_bytes(*b"abcd");
@@ -233,7 +233,7 @@ fn current_and_saved_handles() {
 
 /// CB_SEQUENCE and CB_RECALL are parsed; an operation that isn't parsed ends the list.
 #[test]
-fn callbacks() {
+fn callbacks_are_parsed_up_to_an_unparsed_operation() {
     let mut bytes = words(&[0, 1, 0, 3]);
     bytes.extend(words(&[
         11, 1, 2, 3, 4, 9, 0, 0, 1, 1, 5, 6, 7, 8, 1, 30, 31,
@@ -259,9 +259,8 @@ fn callbacks() {
     }
 }
 
-/// Numbers and names are unique.
 #[test]
-fn operations_table() {
+fn operation_numbers_and_names_are_unique() {
     for op in Op::ALL {
         assert_eq!(Op::from_number(*op as u32), Some(*op));
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Finds command lines in texts: in code blocks of Markdown, between backticks, and in the header comments of examples.
 //! Used by the tests of `brunt` and of `brunt-bench`.
 //!
-//! The rule: it reads what a person would paste into a shell. Prompts, comments, output and remarks after three spaces
-//! are left out; pipes, lists and `sh -c` are taken apart.
+//! The rule: it extracts what a reader would paste into a shell. Prompts, comments, output and remarks after three
+//! spaces are dropped; pipes, lists and `sh -c` are taken apart.
 
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ fn texts(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Splits a text into the lines of its code blocks and everything else.
+/// Splits a text into the lines in its code blocks and everything else.
 fn blocks_and_prose(text: &str) -> (String, String) {
     let (mut blocks, mut prose) = (String::new(), String::new());
     let mut is_fenced = false;
@@ -91,7 +91,7 @@ fn blocks_and_prose(text: &str) -> (String, String) {
     (blocks, prose)
 }
 
-/// The commands in a file's comments, which are indented.
+/// The commands in the comments of a file; they are indented.
 fn head(text: &str) -> String {
     let lines = text.lines().filter_map(|line| line.strip_prefix("#  "));
     lines.map(|line| format!("{line}\n")).collect()

@@ -46,7 +46,7 @@ fn missing_file(line: &DocumentedLine) -> Option<String> {
 }
 
 #[test]
-fn documented_command_lines_are_understood() {
+fn documented_command_lines_are_valid() {
     let lines = documented(root(), "brunt");
     let whole = lines.iter().filter(|line| !line.is_mention).count();
     assert!(whole > 150, "only {whole} command lines found");
@@ -61,7 +61,7 @@ fn documented_command_lines_are_understood() {
 
 /// Messages, advice and comments name commands in quotes.
 #[test]
-fn commands_that_messages_name_are_understood() {
+fn commands_named_in_messages_are_valid() {
     let (mut count, mut definition) = (0, definition());
     for krate in std::fs::read_dir(root().join("crates"))
         .expect("crates")

@@ -15,9 +15,9 @@ use crate::cli::{Done, Failure, Output};
 
 /// Rounds at the start and at the end, without pauses.
 const BURST: u32 = 16;
-/// Longest pause between the rounds in between.
+/// Longest pause between the other rounds.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// Pause between attempts to connect to an agent that doesn't listen yet.
+/// Pause between attempts to connect to an agent that isn't listening yet.
 const WAIT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Compare the clocks of other hosts with this machine's: offset, drift and their uncertainty
@@ -91,7 +91,7 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
     }
 }
 
-/// Connects to a host, retrying for this long while nothing listens there.
+/// Connects to a host, retrying for this long while nothing listens on it.
 fn connect(
     address: &HostAddress,
     options: &ConnectOptions,

@@ -28,7 +28,7 @@ pub fn run(args: &ServeArgs, output: &Output) -> Done {
     })?;
     output.line(listener.address());
     if output.is_json() {
-        // Standard output carries only the one object at the end, so the address goes to standard error.
+        // Standard output carries only the final object, so the address goes to standard error.
         output.note(format!("listening on {}", listener.address()));
     }
     let stats = listener.run(output.interrupt_flag(), |what| output.note(what));

@@ -162,7 +162,7 @@ impl ServeArgs {
     }
 }
 
-/// The program and arguments that serve a role for a controller, as in a local experiment.
+/// The program and arguments that run a role for a controller, as in a local experiment.
 fn serving(wish: &HostRole) -> Result<RoleProgram, NotServed> {
     let serve: Serve =
         serde_json::from_value(wish.serve.clone()).map_err(|error| NotServed(error.to_string()))?;
@@ -215,7 +215,7 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
     }
 }
 
-/// Removes the copy that this program was started from, and its folder if that is otherwise empty.
+/// Removes the copy that this program was started from, and its folder if otherwise empty.
 fn remove_program() {
     let Ok(own) = std::env::current_exe() else {
         return;

@@ -1,4 +1,4 @@
-//! Metrics of a running capture. Counters run since the capture's start; names end in their unit.
+//! Metrics of a running capture. Counters start at zero with the capture; names end in their unit.
 
 use brunt_capture::analysis::Quantiles;
 
@@ -90,7 +90,7 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
     }
 }
 
-/// Parts on their way to an object store: those waiting now, and the counters.
+/// Parts on their way to an object store: the waiting ones, and the counters.
 fn moves(page: &mut MetricsPage, picture: &Picture) {
     let Ok(serde_json::Value::Object(counts)) = serde_json::to_value(picture.moves) else {
         return;

@@ -230,7 +230,7 @@ impl Capture {
             parcels: capture.parcels(),
         };
         let mut keeper = self.keep.start(workers, kind, output)?;
-        // Without recordings the analyses alone run: they need less of each packet.
+        // Without recordings, only the analyses run: they need less of each packet.
         let recorders = keeper.recorders();
         let (analyses, recorders, mut ledger, live, trouble) = if recorders.is_empty() {
             let sinks = (0..workers).map(|_| Analysis::new()).collect();
@@ -311,7 +311,7 @@ fn count(names: &[String], name: &str) -> usize {
     names.iter().filter(|other| *other == name).count()
 }
 
-/// The metrics page of a capture that has seen nothing.
+/// The metrics page of a capture that hasn't seen any packets.
 #[cfg(test)]
 pub fn no_metrics() -> String {
     metrics::page(&watch::Picture::default())

@@ -1,4 +1,4 @@
-//! The live view: a screen like `top`'s on a terminal, lines elsewhere.
+//! The live view: a `top`-like screen on a terminal, lines elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 use super::watch::Picture;
 use crate::cli::Output;
 
-/// Without a terminal, print a line every this many pictures: ten seconds.
+/// Without a terminal, print a line for every tenth picture: every ten seconds.
 const LINE_EVERY: u32 = 10;
 
 /// Displays pictures.
@@ -46,7 +46,7 @@ impl View {
     pub fn show(&mut self, picture: &Picture) {
         self.shown += 1;
         if let Some(terminal) = &mut self.terminal {
-            // Clears notes that were printed in the meantime, for example about a full disk.
+            // Clears notes printed since, for example about a full disk.
             if self.shown.is_multiple_of(LINE_EVERY) {
                 let _ = terminal.clear();
             }
@@ -196,7 +196,7 @@ fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
     ledger_block(frame, ledger, now);
 }
 
-/// The kinds of operations, the busiest first.
+/// The kinds of operations, busiest first.
 fn operations_table(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -278,7 +278,7 @@ fn hot(name: &str, load: &HotLoad, before: Option<HotLoad>, seconds: f64) -> Row
     let before = before.unwrap_or_default();
     let operations = load.operations.saturating_sub(before.operations) as f64 / seconds;
     let moved = load.bytes.saturating_sub(before.bytes) as f64 / seconds;
-    // Paths differ at their end, so keep that part.
+    // Paths differ at the end, so keep that part.
     let count = name.chars().count();
     let name: String = name.chars().skip(count.saturating_sub(50)).collect();
     Row::new([

@@ -35,7 +35,7 @@ pub struct Picture {
 }
 
 enum News {
-    /// A new round, with the figures that the reader has.
+    /// A new round, with the reader's figures.
     Round {
         at_s: f64,
         live: LiveReport,
@@ -131,7 +131,8 @@ impl Drop for Watch {
 
 /// The watching thread: assembles pictures and shows them.
 fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool, output: &Output) {
-    // Take the screen only once the capture runs: earlier messages stay readable, and not below the first picture.
+    // Take over the screen only once the capture runs: earlier messages stay readable and don't appear below the first
+    // picture.
     let mut view = None;
     let mut glances: Vec<Option<Box<CaptureGlance>>> = vec![None; parsers];
     let mut picture = Picture::default();
@@ -156,7 +157,7 @@ fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool
             }
             Ok(News::Seen(index, glance)) => {
                 glances[index] = Some(glance);
-                // Show it only when all have answered: rates of only some parsers would be wrong.
+                // Show it only when all parsers have answered: rates of only some would be wrong.
                 if glances.iter().all(Option::is_some) {
                     let mut all = CaptureGlance::default();
                     glances

@@ -1,4 +1,4 @@
-//! The checks: one function and one line of [`CHECKS`] each. Pure: readings and trials go in, a diagnosis comes out.
+//! The checks: one function and one line of [`CHECKS`] each. Pure functions from readings and trials to a diagnosis.
 
 use super::groups;
 use super::machine::Machine;
@@ -10,7 +10,7 @@ use brunt_block::ring::engine::KERNEL_MIN;
 /// A check; `None` if it doesn't apply to this machine.
 pub type Check = fn(&Machine, &Trials) -> Option<Diagnosis>;
 
-/// All checks, in the order in which they are printed.
+/// All checks, in printing order.
 #[rustfmt::skip]
 pub const CHECKS: &[Check] = &[
     clock,
@@ -35,17 +35,17 @@ pub const CHECKS: &[Check] = &[
     linking,
 ];
 
-/// A slower clock isn't read in user space.
+/// Above this, the clock isn't read in user space.
 const CLOCK_NS_MAX: f64 = 200.0;
 /// Thresholds for the share of processor time taken by other virtual machines.
 const STOLEN_NOTE: f64 = 0.005;
 const STOLEN_BAD: f64 = 0.05;
-/// Threads that wake later than this make an open loop late.
+/// Wake-up latencies above this make an open loop late.
 const WAKEUP_NOTE_US: f64 = 1_000.0;
 const WAKEUP_BAD_US: f64 = 20_000.0;
 /// Threshold for the mean slowdown of the fixed piece of work, compared with its best time.
 const WORK_NOTE: f64 = 0.10;
-/// Memory that the registered buffers of eight workers lock, 8 MiB each.
+/// Memory locked by the registered buffers of eight workers, 8 MiB each.
 const LOCKED_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 /// Open files and connections of a large experiment.
 const OPEN_FILES: f64 = 4096.0;
@@ -440,7 +440,7 @@ fn task_clock(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     })
 }
 
-/// The host name services (nsswitch.conf(5)) built into a static program: they are part of the C library.
+/// The host name services (nsswitch.conf(5)) built into a static program, because they are part of the C library.
 const BUILT_IN: [&str; 2] = ["files", "dns"];
 
 fn linking(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
@@ -539,15 +539,15 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_machine_has_nothing_but_good_marks() {
+    fn a_fit_machine_passes_every_check() {
         let found = check_all(&[], &Trials::default());
         assert!(found.iter().all(|one| one.fitness == Good), "{found:#?}");
         assert!(found.len() >= 15, "{}", found.len());
     }
 
-    /// The named check finds each problem and gives advice; no other check reports anything.
+    /// Each problem is found by its check, which gives advice; no other check reports anything.
     #[test]
-    fn each_trouble_is_found_with_advice() {
+    fn each_problem_is_found_with_advice() {
         let check = |path: &str, text: Option<&str>, name: &str, fitness: Fitness, advice: &str| {
             let found = check_all(&[(path, text)], &Trials::default());
             let bad: Vec<&Diagnosis> = found.iter().filter(|one| one.fitness != Good).collect();
@@ -691,7 +691,7 @@ mod tests {
 
     /// Trials take precedence over settings, and measured values are reported.
     #[test]
-    fn trials_count() {
+    fn trials_take_precedence_over_settings() {
         let noise = MachineNoise {
             stolen_share: Some(0.2),
             wakeup_mean_us: 300.0,

@@ -1,4 +1,4 @@
-//! Describes what control groups allow this program: CPU quota, memory, processes, a set of processors.
+//! Describes the limits of control groups on this program: CPU quota, memory, processes, and its set of processors.
 
 use brunt_core::Size;
 use brunt_probe::limits::CgroupLimits;

@@ -1,4 +1,4 @@
-//! Reads a machine's `/proc` and `/sys`, below any folder: a test's fake root or `/`.
+//! Reads a machine's `/proc` and `/sys` below any folder: `/`, or a fake root in tests.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! `brunt doctor`: checks a machine before measurements. Reports what would distort measurements or be refused, what
-//! that costs on this machine, and what to do about it.
+//! `brunt doctor`: checks a machine before measurements. Reports what would distort measurements or fail, what that
+//! costs on this machine, and what to do about it.
 //!
 //! [`checks`] judges, [`machine`] reads `/proc` and `/sys`, and [`trial`] makes measurements that take seconds at most.
 //! The rule: change nothing, and judge only what was observed.
@@ -47,12 +47,12 @@ pub(super) enum Fitness {
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Diagnosis {
-    /// The subject of the check.
+    /// The check's subject.
     pub check: &'static str,
     pub fitness: Fitness,
-    /// What was found on this machine.
+    /// What was found.
     pub found: String,
-    /// What that costs here, measured or as documented.
+    /// The cost on this machine, measured or documented.
     pub cost: Option<String>,
     /// What to do about it.
     pub advice: Option<String>,

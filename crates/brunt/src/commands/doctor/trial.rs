@@ -14,11 +14,11 @@ use brunt_result::noise::MachineNoise;
 const NOISE_TIME: Duration = Duration::from_millis(1500);
 /// Number of calls over which the cost per call is averaged.
 const CALLS: u32 = 50_000;
-/// Fresh memory whose first touch is timed: number and size of its pages.
+/// Fresh memory whose first touch is timed: number and size of pages.
 const PAGES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 
-/// Results of the trials; empty for a machine that is only read.
+/// Results of the trials; empty if the machine is only read.
 #[derive(Default)]
 pub struct Trials {
     /// Nanoseconds per clock reading, per system call, and per first touch of a 4 KiB page.

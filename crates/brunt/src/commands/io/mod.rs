@@ -1,5 +1,5 @@
 //! `brunt io`: the simplest client of a device: reads, writes or verifies a range, or prints the device's properties.
-//! Used to try out a target by hand, and by tests that need data with known content. This file holds the arguments.
+//! For trying out a target by hand, and for tests that need data with known content. This file defines the arguments.
 //! [`run`] moves the data through [`brunt_load::transfer`], [`report`] prints the results, and [`info`] queries the
 //! device without reading or writing.
 
@@ -74,7 +74,7 @@ enum Action {
     },
     /// Print a device's size, block sizes, cache and other properties.
     #[command(
-        alias = "capacity", // what it was called before
+        alias = "capacity", // its former name
         after_help = "Examples:\n  # show the properties of a LUN\n  brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0"
     )]
     Info {
@@ -138,7 +138,7 @@ enum Poll {
 }
 
 impl Range {
-    /// Settles the engine of all rings of this process.
+    /// Sets the engine of all rings of this process.
     fn settle_engine(&self) -> Result<(), Failure> {
         self.engine.state()?;
         let flag = match self.poll {

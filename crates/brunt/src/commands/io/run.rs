@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
             random: random.then_some(seed),
             depth,
             force_unit_access: matches!(self.job, Job::Write { fua: true, .. }),
-            // A checksum of the range must not include data that is transferred a second time.
+            // The checksum must not include data transferred a second time.
             sums: checksum == Checksum::Sha256 && !random && count <= once,
         };
         let bar = self.progress(count);
@@ -189,7 +189,7 @@ fn open_output(path: &str) -> Result<Box<dyn Write>, Failure> {
 }
 
 impl Range {
-    /// Length of the range on this device in bytes, from the offset on.
+    /// Length in bytes of the range on this device, starting at the offset.
     fn length_on(&self, backend: &dyn Backend) -> Result<u64, Failure> {
         let info = backend.info();
         let block = u64::from(info.block_bytes);

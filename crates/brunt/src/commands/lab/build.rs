@@ -1,4 +1,4 @@
-//! Builds the lab of an experiment with its targets, for a single command or for a lab that keeps running, and ends it.
+//! Builds an experiment's lab with its targets, for a single command or for a lab that keeps running, and ends it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ impl Plan {
         self.experiment.lab.as_ref().expect("read() refuses others")
     }
 
-    /// Builds everything. Afterwards the caller runs in new namespaces, on the workers' host.
+    /// Builds everything. Afterwards the caller is in the new namespaces, on the workers' host.
     pub fn build(&self, delay: Option<Duration>, output: &Output) -> Result<Built, Failure> {
         let (lab, scratch) = lab::enter(&self.experiment, self.entry(), &self.hosts)?;
         if let Some(delay) = delay {
@@ -170,7 +170,7 @@ fn variable(target: &str) -> String {
     )
 }
 
-/// Ends like the command, with its exit status, as a shell does.
+/// Exits like the command, with its exit status, as a shell does.
 pub fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
     match status.code() {
         Some(0) => Ok(()),
@@ -184,7 +184,7 @@ pub fn end_as(name: &str, status: std::process::ExitStatus) -> Done {
 mod tests {
     /// Variable names are valid in a shell.
     #[test]
-    fn variables() {
+    fn a_target_variable_is_a_valid_shell_name() {
         assert_eq!(
             super::variable("tried-again 2"),
             "BRUNT_TARGET_TRIED_AGAIN_2"

@@ -11,9 +11,9 @@ use super::registry::{Registry, State};
 use super::standing::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
-/// A lab that doesn't answer in this time is killed. Its targets get five seconds each to end.
+/// A lab that doesn't answer in this time is killed. Each of its targets has five seconds to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long its process may take to exit after it answered or was killed.
+/// How long its process may take to exit after answering or being killed.
 const END_TIME: Timespec = Timespec {
     tv_sec: 30,
     tv_nsec: 0,
@@ -35,7 +35,7 @@ pub struct DownArgs {
     all: bool,
 }
 
-/// Asks the lab to end, and makes sure that it has.
+/// Asks the labs to end, and makes sure that they have.
 pub fn run(args: &DownArgs, output: &Output) -> Done {
     let registry = Registry::open()?;
     let labs = if args.all {
@@ -77,8 +77,8 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
                 .for_each(|what| output.note(format_args!("lab {name}: {what}")));
             (links, changed) = (reports, changes);
         }
-        // Killing this process also ends the first process of its namespaces, and with that all others. A lab that no
-        // longer listens has ended, and its process id may have been reused.
+        // Killing this process also ends the first process of its namespaces, and so all others. A lab that no longer
+        // listens has ended, and its process id may have been reused.
         answer => {
             let has_ended =
                 answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);

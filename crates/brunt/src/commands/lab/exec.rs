@@ -89,7 +89,7 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
 }
 
 /// Whether this process was in the foreground of its terminal. A shell inside the host's namespaces takes the
-/// foreground and cannot give it back, because from there it doesn't see the previous owner.
+/// foreground and cannot give it back, because it can't see the previous owner from there.
 struct Terminal {
     is_ours: bool,
 }

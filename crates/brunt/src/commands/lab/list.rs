@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 )]
 pub struct ListArgs {}
 
-/// Asks each for what it consists of.
+/// Asks each lab to describe itself.
 pub fn run(_: &ListArgs, output: &Output) -> Done {
     let registry = Registry::open()?;
     let mut labs = Vec::new();

@@ -1,5 +1,5 @@
-//! `brunt lab FILE -- COMMAND`: runs one external command on a host of an experiment's lab and removes the lab
-//! afterwards. For measurements that Brunt doesn't make itself, such as those of a kernel's own initiator.
+//! `brunt lab FILE -- COMMAND`: runs one external command on a host of an experiment's lab, and then removes the lab.
+//! For measurements that Brunt doesn't make itself, such as those with a kernel's own initiator.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

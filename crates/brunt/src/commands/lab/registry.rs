@@ -1,8 +1,8 @@
-//! Finds running labs: a per-user folder with, for each lab, a socket (`NAME.sock`), a state file (`NAME.json`) and a
-//! log (`NAME.log`).
+//! Finds running labs: a per-user folder holds a socket (`NAME.sock`), a state file (`NAME.json`) and a log
+//! (`NAME.log`) for each lab.
 //!
-//! The rule: a lab is running as long as a process listens on its socket. The next command that looks removes the files
-//! of a lab that was killed; the kernel has removed everything else.
+//! The rule: a lab is running as long as a process listens on its socket. If a lab was killed, the next command that
+//! looks removes its files; the kernel has removed everything else.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::standing::{Answer, Request};
 use crate::cli::Failure;
 
-/// Longest name of a lab: a socket path has at most 108 bytes.
+/// Maximum length of a lab's name: a socket path has at most 108 bytes.
 const NAME_BYTES_MAX: usize = 32;
 
 /// Contents of the state file, written as soon as the lab has a process.
@@ -58,7 +58,7 @@ impl Registry {
             }
             _ => {}
         }
-        // In /tmp any user could have created it, and write access to it is access to the labs.
+        // In /tmp, any user could have created it, and write access to it is access to the labs.
         let about = fs::symlink_metadata(&folder).map_err(failed)?;
         if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {
             let what = format!(
@@ -77,7 +77,7 @@ impl Registry {
         self.folder.join(format!("{name}.{kind}"))
     }
 
-    /// Reserves a name. Clients can connect at once, and get an answer when the listener is served.
+    /// Reserves a name. Clients can connect at once; they get an answer once the listener is served.
     pub fn reserve(&self, name: &str) -> Result<UnixListener, Failure> {
         check_name(name)?;
         let _alone = self.lock()?;
@@ -204,7 +204,7 @@ impl Registry {
     }
 }
 
-/// The name of a lab from this file unless the user specifies one.
+/// The lab's default name, from the file's.
 pub fn default_name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let usual = |letter: char| if is_usual(letter) { letter } else { '_' };
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_are_names_of_labs() {
+    fn file_names_become_valid_lab_names() {
         for (file, name) in [
             ("a/lab-wan.toml", "lab-wan"),
             ("my lab.v2.toml", "my_lab_v2"),

@@ -1,6 +1,6 @@
-//! The process that holds a lab: it answers requests on the lab's socket until it is asked to end.
+//! The process that holds a lab: it answers requests on the lab's socket until asked to end.
 //!
-//! The rule: no client can block it. Requests are short, must arrive promptly, and are answered one after the other.
+//! The rule: no client can block it. Requests are short, must arrive promptly, and are answered one at a time.
 
 use std::fs;
 use std::io;
@@ -49,7 +49,7 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Describe`].
     Description(Description),
-    /// To [`Request::Enter`], sent along with a door.
+    /// To [`Request::Enter`], sent with a door.
     Entrance {
         /// The cores for the host's processes; `None` if they may run on any.
         cores: Option<Vec<usize>>,
@@ -105,7 +105,7 @@ pub struct LinkDescription {
     pub between: [String; 2],
 }
 
-/// Answers requests until one asks to end, or a signal arrives.
+/// Answers requests until one asks the lab to end, or a signal arrives.
 pub fn serve(
     listener: &UnixListener,
     plan: &Plan,
@@ -129,7 +129,7 @@ pub fn serve(
         let Ok((socket, _)) = listener.accept() else {
             continue;
         };
-        // A client that disconnected or sends nothing is ignored.
+        // Ignore a client that disconnected or sends nothing.
         let Ok(request) = hear(&socket) else { continue };
         let (answer, door) = answer(&request, plan, built, &mut changes)?;
         let line = serde_json::to_string(&answer).map_err(Failure::failed)?;
@@ -147,8 +147,8 @@ pub fn serve(
     Ok(())
 }
 
-/// Reaps orphans. This is the first process of its namespace, which inherits them: processes that a command left
-/// running, and commands whose caller was killed.
+/// Reaps orphans. This is the first process of its namespace, which inherits them: processes left running by a command,
+/// and commands whose caller was killed.
 fn reap_orphans(built: &Built) {
     let is_target = |pid: i32| {
         built
@@ -168,7 +168,7 @@ fn reap_orphans(built: &Built) {
         else {
             continue;
         };
-        // Fails for processes that have another parent.
+        // Fails for other processes' children.
         let _ = waitid(
             WaitId::Pid(pid),
             WaitIdOptions::EXITED | WaitIdOptions::NOHANG,

@@ -1,6 +1,6 @@
 //! `brunt lab up`: builds a lab and leaves it running in the background.
 //!
-//! The rule: mistakes are reported here. This process waits until the lab is up or has failed, and says which.
+//! The rule: mistakes are reported here. This process waits until the lab is up or has failed, and reports which.
 
 use std::fs::File;
 use std::io;

@@ -66,7 +66,7 @@ struct WriteArgs {
     keep_old: Option<Span>,
 }
 
-/// By then, queries that use the log are over or have opened all their files.
+/// By then, queries that use the log have finished or opened all their files.
 const KEEP_OLD_WITH_LOG: Duration = Duration::from_secs(600);
 
 /// `--by`.

@@ -1,4 +1,4 @@
-//! `brunt lake push`: moves the parts of a folder to an object store; of a lake, copies a version.
+//! `brunt lake push`: moves the parts of a folder to an object store; for a lake, copies a version.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     left_behind(&counts, moved?, folder, mover.address()).map_or(Ok(()), Err)
 }
 
-/// Refuses parts that a lake at the destination would hide: readers would see the lake as complete without them.
+/// Refuses parts that a lake at the destination would hide: readers would take the lake for complete without them.
 fn check_not_hidden(mover: &Mover, source: &FolderSource) -> Result<(), RemoteError> {
     let (store, address) = (mover.store(), mover.address());
     if store.list(&address.key(CATALOG_FOLDER), 1)?.is_empty() {

@@ -1,4 +1,4 @@
-//! `brunt lake push` of a lake: copies the version that is the newest when the push begins.
+//! `brunt lake push` of a lake: copies the version that is newest when the push begins.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use super::push::PushArgs;
 use crate::cli::{Done, Failure, Output};
 use crate::commands::remote::{failure, left_behind, move_while_answered, told};
 
-/// Copies what the store lacks, and if requested deletes what it no longer needs.
+/// Copies what the store lacks, and deletes what it no longer needs if requested.
 pub fn run(
     args: &PushArgs,
     store: Box<dyn RemoteStore>,
@@ -94,7 +94,7 @@ pub fn run(
     Ok(())
 }
 
-/// Sends a plan's files in order: a file that refers to others is sent after them. The counts are of parts.
+/// Sends a plan's files in order: a file that refers to others follows them. Only parts are counted.
 fn send(
     args: &PushArgs,
     plan: &LakePlan,

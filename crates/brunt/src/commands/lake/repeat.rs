@@ -1,4 +1,4 @@
-//! `brunt lake repeat`: makes a large lake from copies of a small trace, to measure the cost of questions.
+//! `brunt lake repeat`: makes a large lake from copies of a small trace, to measure the cost of queries.
 
 use std::path::PathBuf;
 use std::time::Instant;

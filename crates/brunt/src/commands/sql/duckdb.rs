@@ -1,4 +1,5 @@
-//! Asks DuckDB, by its program or else its Python module. Creates views over lists of parts, then runs the statement.
+//! Queries DuckDB through its program, or else its Python module. Creates views over lists of parts, then runs the
+//! statement.
 
 use std::ffi::{OsStr, OsString};
 use std::iter;
@@ -12,9 +13,9 @@ use super::engine::{Answer, EngineCall, EngineError, SqlEngine, run};
 use super::lake::{Lake, LakeColumn, LakeTable, plain};
 use super::python;
 
-/// Statements that run before the question: they create a view of each table.
+/// Statements that run before the query: they create a view of each table.
 fn preparation(lake: &Lake) -> Vec<String> {
-    // For queries that take seconds, a progress bar would appear among the rows.
+    // Queries that take seconds would show a progress bar among the rows.
     let quiet = "SET enable_progress_bar = false".to_string();
     iter::once(quiet)
         .chain(lake.tables.iter().map(view))
@@ -59,7 +60,7 @@ fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
         .iter()
         .map(|part| format!("'{}'", plain(part).replace('\'', "''")));
     let (columns, parts) = (columns.join(", "), parts.collect::<Vec<_>>().join(", "));
-    // The folders of a lake are named like columns, which its captured parts lack.
+    // The folders of a lake are named like columns, which captured parts lack.
     let options = match group.not_in_all.is_empty() {
         true => "hive_partitioning = false",
         // This reads every footer.
@@ -68,11 +69,11 @@ fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
     format!("SELECT {columns} FROM read_parquet([{parts}], {options})")
 }
 
-/// The script that DuckDB executes for a question.
+/// The script that DuckDB executes for a query.
 pub struct DuckdbScript {
-    /// Statement that gives access to an object store, if the parts are in one.
+    /// Statement that grants access to an object store, if the parts are in one.
     pub secret: Option<String>,
-    /// Statements that create a view of each table and of the question.
+    /// Statements that create a view of each table and of the query.
     pub preparation: Vec<String>,
     /// Produces the statement that writes the answer to a file, or the plan.
     pub last: LastStatement,
@@ -87,7 +88,7 @@ pub enum LastStatement {
 }
 
 impl DuckdbScript {
-    /// A script for a statement about these tables, with the answer in the file `rows`.
+    /// A script for a statement on these tables, with the answer in the file `rows`.
     fn new(
         lake: &Lake,
         statement: &str,
@@ -116,13 +117,13 @@ impl DuckdbScript {
 /// How 128-bit integers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WideIntegers {
-    /// As numbers of up to 38 digits; the engine refuses those with 39.
+    /// As numbers of up to 38 digits; the engine refuses 39.
     Numbers,
-    /// As texts of all their digits.
+    /// As text with all digits.
     Texts,
 }
 
-/// The type of 128-bit integers that are written as numbers.
+/// Type of 128-bit integers written as numbers.
 const NUMBERS: &str = "DECIMAL(38,0)";
 
 /// A statement whose value is the statement that writes the answer. DuckDB would write 128-bit integers as
@@ -160,8 +161,8 @@ fn dot_quoted(path: &Path) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Asks the program that BRUNT_DUCKDB names. By default: the program `duckdb` if it reads nanoseconds, else the module,
-/// else the program anyway.
+/// Runs the program named by BRUNT_DUCKDB. By default: the program `duckdb` if it supports nanoseconds, else the
+/// module, else the program anyway.
 pub fn ask(
     lake: &Lake,
     statement: &str,
@@ -173,7 +174,7 @@ pub fn ask(
         ask_script(&script, call)
     };
     match ask(WideIntegers::Numbers) {
-        // Rare: the sum of some 64-bit integers has 128 bits, but not 39 digits.
+        // Rare: sums of 64-bit integers are 128 bits wide, but don't reach 39 digits.
         Err(EngineError::Refused { message, .. }) if is_too_wide(&message) => {
             ask(WideIntegers::Texts)
         }
@@ -245,7 +246,7 @@ fn ask_program(
         LastStatement::Plan(plan) => format!("{plan}\n;\n"),
         LastStatement::CopyStatement(statement) => {
             let file = dot_quoted(&call.scratch.path().join("copy.sql"));
-            // `.read` needs a file, which `.once` writes.
+            // `.read` needs a file; `.once` writes it.
             format!(".mode list\n.headers off\n.once {file}\n{statement};\n.read {file}\n")
         }
     };
@@ -275,7 +276,7 @@ fn ask_program(
     }
 }
 
-/// What DuckDB read for a question.
+/// What DuckDB read for a query.
 #[derive(Clone, Debug, Default)]
 pub struct PlanRead {
     /// Scans of tables.
@@ -299,8 +300,9 @@ impl PlanRead {
     }
 }
 
-/// Adds what a plan says was opened. The program prints the plan as it is, the module as text in a row; its structure
-/// differs between versions. Bytes read come from the script's counters: versions 1.5.5 and 1.5.6 report far too few.
+/// Adds the files that a plan says were opened. The program prints the plan as it is, the module as text in a row; its
+/// structure differs between versions. Bytes read come from the script's counters: versions 1.5.5 and 1.5.6 report far
+/// too few.
 fn add(name: &str, value: &Value, read: &mut PlanRead) {
     match value {
         Value::String(text) if name == "analyzed_plan" => {
@@ -328,7 +330,7 @@ mod tests {
 
     /// Plans of both versions, which have the same values in different places.
     #[test]
-    fn plans() {
+    fn plans_of_both_versions_yield_the_same_counts() {
         let scan = r#"[{"extra_info":{"Total Files Read":"3"}},{"extra_info":{},"children":[{"extra_info":{"Total Files Read":"2"}}]}]"#;
         let of = |row: &str| {
             let mut read = PlanRead::default();
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn nanoseconds_are_read_from_version_2_on() {
         assert!(reads_nanoseconds("2.0.0") && reads_nanoseconds("v10.1"));
         assert!(!reads_nanoseconds("v1.5.6 (Variegata) abc") && !reads_nanoseconds(""));
     }

@@ -1,8 +1,8 @@
-"""Asks an engine one question for `brunt sql`.
+"""Asks an engine one query for `brunt sql`.
 
-What to ask comes as JSON on standard input. The answer is written to a Parquet file; on standard output are lines of
-JSON: the engine's version, and the plan if that was asked for. The exit status says why there is no answer; standard
-error says it in words.
+The query comes as JSON on standard input. The answer is written to a Parquet file; standard output has lines of JSON:
+the engine's version, and the plan if requested. The exit status says why there is no answer, with a message on standard
+error.
 """
 
 import json
@@ -25,13 +25,13 @@ def say(what):
 
 
 def bytes_read():
-    """What this process has read with system calls. Versions 1.5.5 and 1.5.6 of DuckDB count far too few themselves."""
+    """Bytes that this process has read with system calls: the counts of DuckDB 1.5.5 and 1.5.6 are far too low."""
     with open("/proc/self/io") as counters:
         return int(counters.readline().split()[1])
 
 
 def load_httpfs(connection):
-    """Object stores: the extension of PyPI, where it is installed for this version, or else DuckDB's own way."""
+    """Loads the extension for object stores: PyPI's if it is installed for this version, otherwise DuckDB's own."""
     import duckdb
 
     try:
@@ -71,7 +71,7 @@ def ask_duckdb(request):
 
 
 def address(at):
-    """The server's host and port, and its address as the client wants it."""
+    """The server's host and port, and its address in the client's form."""
     remote = at if at.startswith("sc://") else f"sc://{at}"
     host = remote[len("sc://") :].split("/")[0]
     name, _, port = host.rpartition(":")
@@ -81,12 +81,12 @@ def address(at):
 
 
 def nanos_of(session, part, column, unsupported):
-    """Expressions for a time of this column: in nanoseconds since 1970, and as a timestamp."""
+    """Expressions for a time column: in nanoseconds since 1970, and as a timestamp."""
     quoted = f"`{column}`"
     try:
         kind = dict(session.read.parquet(part).dtypes)[column]
     except unsupported:
-        # Sail computes with nanoseconds but has no type for them in an answer.
+        # Sail computes with nanoseconds but has no type to return them.
         nanos = f"unix_timestamp({quoted}) * 1000000000 + CAST(date_format({quoted}, 'SSSSSSSSS') AS BIGINT)"
         return nanos, f"CAST({quoted} AS TIMESTAMP)"
     if kind != "bigint":
@@ -104,7 +104,7 @@ def rows_of(session, group, view, unsupported):
         if absent:
             time, nanos = absent, "CAST(NULL AS BIGINT)"
         elif group["has_twins"]:
-            # As they are stored: by them an engine leaves parts out, by what it computes it does not.
+            # As stored: an engine can skip parts by a stored column, but not by a computed one.
             nanos = f"`{column}_ns`"
             time = f"timestamp_micros({nanos} DIV 1000) AS `{column}`"
         else:
@@ -112,14 +112,14 @@ def rows_of(session, group, view, unsupported):
             time = f"{time} AS `{column}`"
         columns.append(time)
         twins.append(f"{nanos} AS `{column}_ns`")
-    # Files are named one by one: what their folders are called means nothing here.
+    # Files are named one by one: their folders' names have no meaning here.
     reader = session.read.option("mergeSchema", "true") if group["differ"] else session.read
     reader.parquet(*group["parts"]).createOrReplaceTempView(view)
     return f"SELECT {', '.join(columns + twins)} FROM {view}"
 
 
 def with_names_once(table):
-    """The same table, in which each name is that of one column: DuckDB numbers those that come again, too."""
+    """The same table with unique column names: like DuckDB, adds numbers to repeated ones."""
     names = []
     for name in table.column_names:
         unique, number = name, 0
@@ -140,14 +140,14 @@ def ask_spark(request):
     logging.disable(logging.CRITICAL)
     host, port, remote = address(request["at"])
     try:
-        # The client itself would try for minutes.
+        # The client itself would retry for minutes.
         socket.create_connection((host, port), timeout=10).close()
     except OSError as error:
         fail(UNREACHABLE, f"{host}:{port}: {error}")
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
         say({"version": session.version})
-        # Spark gives times in nanoseconds as numbers, or not at all.
+        # Spark returns times in nanoseconds as numbers, or not at all.
         session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         session.conf.set("spark.sql.session.timeZone", "UTC")
         for table in request["tables"]:
@@ -161,7 +161,7 @@ def ask_spark(request):
         try:
             table = session.sql(request["statement"]).toArrow()
         except SystemExit:
-            # The server would go on.
+            # The server would continue.
             session.interruptAll()
             raise
         pyarrow.parquet.write_table(with_names_once(table), request["rows"], compression="zstd")

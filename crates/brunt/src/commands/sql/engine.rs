@@ -1,6 +1,6 @@
-//! Runs an engine as another process: a script goes in, the answer is a Parquet file, and the exit status says why
-//! there is none. The rule: the user can fix anything missing or wrong, so it is reported with advice and
-//! exit status 2.
+//! Runs an engine as a separate process: a script goes in, the answer is a Parquet file, and the exit status says why
+//! there is none. The rule: the user can fix anything that is missing or wrong, so it is reported with advice and exit
+//! status 2.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -57,7 +57,7 @@ pub enum EngineError {
         /// The attempts to find it, for the message.
         tried: String,
     },
-    /// There is no answer at the address.
+    /// No answer at the address.
     #[error("no Spark Connect server answers: {0}")]
     Unreachable(String),
     /// The engine rejected the statement, or could not read a part.
@@ -68,7 +68,7 @@ pub enum EngineError {
         /// The engine's message.
         message: String,
     },
-    /// The engine started but ended in another way.
+    /// The engine started but ended in some other way.
     #[error("{engine} exited without an answer ({status}): {message}")]
     Ended {
         /// The engine.
@@ -78,7 +78,7 @@ pub enum EngineError {
         /// The engine's message.
         message: String,
     },
-    /// The first thing that it printed is not its version.
+    /// The first thing it printed isn't its version.
     #[error("{engine} printed something other than its version: {source}")]
     NoVersion {
         /// The engine.
@@ -116,7 +116,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Converts it to a failure, with advice.
+    /// Converts the error to a failure with advice.
     pub fn into_failure(self) -> Failure {
         let advice = match &self {
             EngineError::Missing {
@@ -204,7 +204,7 @@ impl Answer {
     }
 }
 
-/// Context of a question to any engine.
+/// Context of a query to any engine.
 pub struct EngineCall<'a> {
     /// The file for the answer.
     pub rows: PathBuf,
@@ -227,7 +227,7 @@ pub struct Ended {
 }
 
 /// Runs a program with this input until it ends or the user interrupts; `None` if the program doesn't exist. It also
-/// ends with this process.
+/// ends when this process does.
 pub fn run(
     program: &OsStr,
     arguments: &[&OsStr],
@@ -253,7 +253,7 @@ pub fn run(
     let mut stderr = child.stderr.take().expect("piped");
     let (mut printed, mut message) = (Vec::new(), Vec::new());
     let waited = std::thread::scope(|scope| {
-        // Ignore errors: a program that ends early reports why itself.
+        // Ignore errors: a program that ends early reports the reason itself.
         scope.spawn(move || stdin.write_all(input.as_bytes()));
         let read = scope.spawn(|| stdout.read_to_end(&mut printed));
         let errors = scope.spawn(|| stderr.read_to_end(&mut message));
@@ -318,11 +318,11 @@ fn end(child: &Child) {
     while begun.elapsed() < GRACE && !is_over() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Also if the child has ended: its own children may not have.
+    // Even if the child has ended: its own children may not have.
     let _ = kill_process_group(group, Signal::KILL);
 }
 
-/// Bytes that an ending child has read with system calls; the kernel keeps the count until the child is reaped.
+/// Bytes that an exited child read with system calls; the kernel keeps the count until the child is reaped.
 fn bytes_read(child: &Child) -> Option<u64> {
     waitid(
         WaitId::Pid(Pid::from_child(child)),

@@ -1,6 +1,6 @@
 //! Finds the tables that a statement names, with their parts in a folder. The one rule: an engine receives only parts
-//! that this program could read itself: of its version, with its columns, and with a complete footer;
-//! and, if they aren't too large for that, with the bytes that were written.
+//! that this program could read itself: of its version, with its columns, and with a complete footer; and, unless too
+//! large to check, with unchanged bytes.
 
 use std::path::Path;
 
@@ -16,10 +16,10 @@ use crate::cli::Failure;
 /// Why a folder cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It contains no tables.
+    /// No tables in it.
     #[error("{0} contains neither a trace nor results")]
     Neither(String),
-    /// It contains results, but the question is about a trace.
+    /// It contains results, but the query is for a trace.
     #[error("{0} contains results, but this analysis is for traces")]
     NoTrace(String),
     /// The trace is of another version, or of several.
@@ -31,7 +31,7 @@ pub enum FolderError {
 }
 
 impl FolderError {
-    /// Converts it to a failure, with advice.
+    /// Converts the error to a failure with advice.
     pub fn into_failure(self) -> Failure {
         let advice = match &self {
             FolderError::Neither(_) => {
@@ -61,7 +61,7 @@ pub struct LakeTable {
 }
 
 impl LakeTable {
-    /// The table's columns, in order, as the parts of a group have them.
+    /// The table's columns, in order, as they are in the parts of a group.
     pub fn columns<'a>(&self, group: &'a SoundParts) -> impl Iterator<Item = LakeColumn> + use<'a> {
         self.table.columns.iter().map(|column| LakeColumn {
             name: column.name,
@@ -73,7 +73,7 @@ impl LakeTable {
         })
     }
 
-    /// A statement with the table's columns and no rows, in SQL that all engines understand.
+    /// A statement that returns the table's columns and no rows, in SQL that all engines understand.
     pub fn no_rows(&self) -> String {
         let times = self
             .table
@@ -104,7 +104,7 @@ pub struct LakeColumn {
     pub name: &'static str,
     /// Whether it holds times, which statements can also use as integers.
     pub is_time: bool,
-    /// A NULL expression in its place, if all parts were written by an older program without it.
+    /// A NULL expression in place of the column, if an older program wrote all parts without it.
     pub absent: Option<String>,
 }
 
@@ -121,7 +121,7 @@ fn no_value(column: &Column) -> String {
     format!("CAST(NULL AS {kind}) AS {}", column.name)
 }
 
-/// The tables of a question.
+/// The tables of a query.
 pub struct Lake {
     /// The tables that the statement names.
     pub tables: Vec<LakeTable>,
@@ -227,9 +227,10 @@ fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
 pub struct WantedTables<'a> {
     /// The statement whose tables are wanted; without one, all tables are.
     pub statement: Option<&'a str>,
-    /// Whether the question is about traces, which results cannot answer.
+    /// Whether the query is for traces; results can't answer it.
     pub is_of_traces: bool,
-    /// Compare the tables with their checksums if they have at most this many bytes: engines don't. `None`: don't.
+    /// Check the tables against their checksums if they have at most this many bytes, because engines don't. `None`:
+    /// don't check.
     pub verify_up_to: Option<u64>,
 }
 
@@ -241,7 +242,7 @@ impl WantedTables<'_> {
     }
 }
 
-/// Whether a statement contains this name, anywhere: an unneeded table costs only reading its footers.
+/// Whether a statement contains this name anywhere: opening an unneeded table only costs reading its footers.
 fn names(statement: &str, name: &str) -> bool {
     let words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
     words
@@ -249,7 +250,7 @@ fn names(statement: &str, name: &str) -> bool {
         .any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// Escapes a path so that no engine sees a pattern in it: in brackets, each character stands for itself.
+/// Escapes a path so that no engine takes it for a pattern: in brackets, each character matches itself.
 pub fn plain(path: &Path) -> String {
     let mut plain = String::new();
     for sign in path.to_string_lossy().chars() {
@@ -265,16 +266,16 @@ pub fn plain(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A name is a whole word, in any case.
+    /// A name must match a whole word, in any case.
     #[test]
-    fn tables_are_found_by_their_names() {
+    fn a_statement_names_a_table_only_as_a_whole_word() {
         let statement = "WITH a AS (SELECT * FROM Operations) SELECT x.flow FROM a, rpc_calls AS x";
         assert!(names(statement, "operations") && names(statement, "rpc_calls"));
         assert!(!names(statement, "flows") && !names(statement, "calls"));
     }
 
     #[test]
-    fn paths_hold_no_patterns() {
+    fn an_escaped_path_contains_no_pattern() {
         assert_eq!(plain(Path::new("/a/x[1]*.parquet")), "/a/x[[]1][*].parquet");
     }
 }

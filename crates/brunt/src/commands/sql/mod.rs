@@ -1,6 +1,5 @@
-//! `brunt sql`: answers questions about the tables of a trace or of results with an external engine: DuckDB on this
-//! machine, Spark or Sail on many. Brunt finds the parts, checks that they are of its version, and prints the answer.
-//!
+//! `brunt sql`: queries the tables of a trace or of results with an external engine: DuckDB on this machine, Spark or
+//! Sail on many. Brunt finds the parts, checks that they are of its version, and prints the answer.
 //! ```text
 //!   lake ──parts──► statements ──► duckdb program, or Python with an engine ──Parquet──► table, JSON or CSV
 //! ```
@@ -270,7 +269,7 @@ impl Sql {
     }
 }
 
-/// The name of a file until it is complete.
+/// A file's name until it is complete.
 fn open_name(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.open", std::process::id()));
@@ -294,7 +293,7 @@ fn keep(answer: &Answer, file: &Path, output: &Output) -> Done {
     Ok(())
 }
 
-/// The analysis that the question names; `None` if it is a statement.
+/// The analysis that the query names; `None` if it is a statement.
 fn named(question: &str) -> Result<Option<&'static TraceQuestion>, Failure> {
     if question.trim().contains(char::is_whitespace) {
         return Ok(None);
@@ -332,7 +331,7 @@ fn list(output: &Output) {
     output.object(&json!({ "analyses": all.collect::<Vec<_>>() }));
 }
 
-/// Prints what the engine read, compared with what exists.
+/// Prints what the engine read, and the total it could have read.
 fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     let (parts, bytes) = (lake.parts(), lake.bytes());
     let read = PlanRead::of(answer);

@@ -1,5 +1,5 @@
-//! Prints an answer: a table for people, JSON or CSV. Reads the rows from the file that the engine wrote, twice to find
-//! a table's column widths, so memory use doesn't grow with their number.
+//! Prints an answer: a table for people, JSON or CSV. Reads the rows from the engine's file, twice to find a table's
+//! column widths, so memory use doesn't grow with the number of rows.
 
 use brunt_lake::LakeError;
 use brunt_lake::foreign::{ForeignColumn, ForeignRows, ForeignValue, JsonObject};
@@ -165,7 +165,7 @@ fn csv(text: &str) -> String {
     }
 }
 
-/// A CSV field: null is empty, an empty text is in quotes.
+/// A CSV field: null is empty, an empty string is in quotes.
 fn csv_cell(value: &ForeignValue) -> String {
     match value {
         ForeignValue::Text(text) if text.is_empty() => "\"\"".into(),
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(of(ForeignValue::Null, 12345), "-      12345");
     }
 
-    /// Null and an empty text are distinguishable, and quotes and line ends are kept.
+    /// Null and an empty string are distinguishable, and quotes and line ends are kept.
     #[test]
     fn values_for_other_programs_are_quoted() {
         let text = |text: &str| csv_cell(&ForeignValue::Text(text.into()));

@@ -1,4 +1,4 @@
-//! Engines through their Python modules: one bundled script, which receives the question as JSON on standard input.
+//! Engines through their Python modules: one bundled script, which receives the query as JSON on standard input.
 
 use std::ffi::OsString;
 
@@ -14,7 +14,7 @@ const MISSING: i32 = 10;
 const REFUSED: i32 = 11;
 const UNREACHABLE: i32 = 12;
 
-/// Asks DuckDB's Python module.
+/// Queries DuckDB's Python module.
 pub fn ask_duckdb(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer, EngineError> {
     let (copy, plan) = match &script.last {
         LastStatement::CopyStatement(statement) => (Some(statement), None),
@@ -29,7 +29,7 @@ pub fn ask_duckdb(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer
     )
 }
 
-/// Asks a Spark Connect server at `at`.
+/// Queries a Spark Connect server at `at`.
 pub fn ask_spark(
     lake: &Lake,
     statement: &str,

@@ -1,5 +1,5 @@
-//! A lake or a trace in an object store: finds the objects that a question needs, and what DuckDB needs to read them
-//! itself. Only the list, the catalog and the table `notes` are fetched; the engine reads what else the question needs.
+//! A lake or a trace in an object store: finds the objects that a query needs, and what DuckDB needs to read them
+//! itself. Only the list, the catalog and the table `notes` are fetched; the engine reads the rest.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::lake::{FolderError, Lake, LakeTable, WantedTables};
 use crate::cli::{Failure, Output};
 use crate::commands::remote::failure;
 
-/// Longest silence of the store.
+/// Maximum time without an answer from the store.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Opens the wanted tables at an address.
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets() {
+    fn the_secret_has_the_credentials_of_the_environment() {
         let of = |variables: &[(&str, &str)]| {
             let find = |name: &str| variables.iter().find(|(key, _)| *key == name);
             secret(&|name| find(name).map(|(_, value)| value.to_string()))

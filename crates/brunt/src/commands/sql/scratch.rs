@@ -1,5 +1,5 @@
-//! A folder for the files of one question: its script, its answer, and notes from an object store. The folder is
-//! deleted with the question.
+//! A folder for the files of one query: its script, its answer, and notes from an object store. The folder is deleted
+//! with the query.
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};

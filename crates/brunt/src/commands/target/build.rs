@@ -1,5 +1,5 @@
 //! Builds what a server serves from a [`TargetFile`]: portals, users, logical units. Called when the target starts and
-//! when its file is read again. The one rule: nothing is served until everything has been checked and opened.
+//! when its file is reloaded. The one rule: nothing is served until everything has been checked and opened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::cli::Failure;
 /// Largest LUN: 14 bits in the flat form (SAM-5, 4.7.7.3).
 const LUN_MAX: u16 = 0x3fff;
 
-/// A target with everything that its entry names, open.
+/// A target with everything that its entry names, opened.
 pub struct BuiltTarget {
     pub name: String,
     pub users: Vec<ChapUser>,
@@ -39,7 +39,7 @@ pub fn targets(file: &TargetFile, ports: &Ports) -> Result<Vec<BuiltTarget>, Mis
         .collect()
 }
 
-/// Opens one target, whose LUNs were described before.
+/// Opens one target, whose LUNs were already parsed by [`describe`].
 ///
 /// # Errors
 /// Returns the first mistake.
@@ -116,9 +116,9 @@ pub fn lun_is_wrong(index: usize, key: &str, failure: Failure) -> Misplaced {
     Misplaced::at(&["target", &index.to_string(), "luns", key], failure)
 }
 
-/// A LUN, for comparison with the others. They must not share their identity or state: an initiator takes two disks
-/// with one serial number for two paths to one disk, and two LUNs on one file don't see each other's reservations and
-/// atomic commands.
+/// A LUN, for comparison with the others. They must not share identity or state: an initiator takes two disks with one
+/// serial number for two paths to one disk, and two LUNs on one file don't see each other's reservations and atomic
+/// commands.
 struct SeenLun {
     name: String,
     words: LunWords,
@@ -183,7 +183,7 @@ pub fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
     Ok(vec![chap_pair(chap, target.mutual_chap.as_deref())?])
 }
 
-/// The users that may discover target names; `None` stands for those that may log in to a target.
+/// The users that may discover target names; `None`: those that may log in to a target.
 ///
 /// # Errors
 /// The credentials are invalid.
@@ -288,7 +288,7 @@ pub struct Ports {
     pub alua: Alua,
 }
 
-/// A target port group as users describe it.
+/// A target port group in the user's terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortWords {
     pub state: PortState,
@@ -320,7 +320,7 @@ impl Ports {
 /// The port groups of a file.
 ///
 /// # Errors
-/// Portals of one group differ in their description of it.
+/// Portals of one group describe it differently.
 pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
     let mut groups = BTreeMap::new();
     for (index, portal) in file.portals.iter().enumerate() {
@@ -393,7 +393,7 @@ pub fn port_state(state: AccessState) -> PortState {
 /// The port that IANA assigned to iSCSI.
 const ISCSI_PORT: u16 = 3260;
 
-/// Parses an address to listen at, with this port by default.
+/// Parses an address to listen at; `port` is the default.
 ///
 /// # Errors
 /// It is not an address.
@@ -504,7 +504,7 @@ mod tests {
 
     /// LUNs that could be mistaken for one another, or corrupt each other's data, are refused, also across targets.
     #[test]
-    fn luns_are_apart() {
+    fn luns_that_could_be_confused_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk.img");
         std::fs::write(&disk, [0; 512]).unwrap();
@@ -539,7 +539,7 @@ mod tests {
 
     /// A mistake is reported at its key.
     #[test]
-    fn keys_of_mistakes() {
+    fn a_mistake_is_reported_at_its_key() {
         let check =
             |file: &TargetFile, key: &[&str]| match targets(file, &ports(file).ok().unwrap()) {
                 Ok(_) => panic!("{file:?} is right"),
@@ -563,9 +563,9 @@ mod tests {
         check(&secret, &["target", "0", "chap"]);
     }
 
-    /// Portals of one group agree on its description, and have none without groups.
+    /// Portals of one group agree on its description, and only portals of a group have one.
     #[test]
-    fn groups_of_portals() {
+    fn portals_of_one_group_must_agree() {
         let check = |portals: &[(u16, PortState, bool)], alua: AluaWord, wrong: Option<&str>| {
             let entry = |(group, state, preferred): &(u16, PortState, bool)| PortalEntry {
                 group: NonZeroU16::new(*group).unwrap(),
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn addresses_are_parsed_and_advertised_ones_are_host_and_port() {
         assert!(address("nowhere", 1).is_err());
         assert_eq!(address("[::1]:0", 1).unwrap().port(), 0);
         assert_eq!(address("::1", ISCSI_PORT).unwrap().port(), 3260);

@@ -1,5 +1,6 @@
-//! The description of a target, from a file (`--config`) or from flags: both produce a [`TargetFile`], from which all
-//! else is built. The one rule: every mistake is reported with its flag, or with the file, the line and the key.
+//! The description of a target, from a file (`--config`) or from flags: both produce a [`TargetFile`], from which
+//! everything else is built. The one rule: every mistake is reported with its flag, or with the file, the line and the
+//! key.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -16,7 +17,7 @@ use serde::Deserialize;
 use crate::cli::Failure;
 use crate::commands::sockets::Sockets;
 
-/// Longest file in bytes: 16,384 LUNs with room for their URLs.
+/// Maximum file size in bytes: 16,384 LUNs with room for their URLs.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Portals, targets and settings that apply to all of them.
@@ -46,7 +47,7 @@ pub struct TargetFile {
 }
 
 impl TargetFile {
-    /// These portals and targets, with defaults for the rest.
+    /// A file with these portals and targets, and defaults for the rest.
     pub fn of(portals: Vec<PortalEntry>, targets: Vec<TargetEntry>) -> TargetFile {
         TargetFile {
             portals,
@@ -62,7 +63,7 @@ impl TargetFile {
         }
     }
 
-    /// Its socket settings, in the form of the flags.
+    /// The socket settings, in the form of the flags.
     pub fn sockets(&self) -> Sockets {
         let bytes = |size: Option<Size>| size.map(|Size(bytes)| bytes);
         Sockets {
@@ -197,7 +198,7 @@ enum Origin {
     File { name: String, text: String },
 }
 
-/// A mistake in a [`TargetFile`], and the key that has it.
+/// A mistake in a [`TargetFile`], and its key.
 pub struct Misplaced {
     pub key: Vec<String>,
     pub failure: Failure,
@@ -312,7 +313,7 @@ mod tests {
 
     /// Keys omitted in a file have the same defaults as omitted flags.
     #[test]
-    fn defaults() {
+    fn omitted_keys_have_the_defaults_of_omitted_flags() {
         let plan =
             read("[[target]]\nname = \"iqn.2026-11.io.brunt:t0\"\nluns = { 0 = \"null:1MiB\" }\n")
                 .unwrap();

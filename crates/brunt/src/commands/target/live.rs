@@ -1,4 +1,4 @@
-//! The state of a running target, and how it changes: by commands (`--control`) and by reading its file again (SIGHUP,
+//! The state of a running target, and how it changes: by commands (`--control`) and by reloading its file (SIGHUP,
 //! `reload`). The one rule: everything new is checked and opened before anything that is served changes, so a mistake
 //! changes nothing.
 
@@ -72,7 +72,7 @@ struct Changes {
 }
 
 impl Live {
-    /// A target started from this plan; `config` is the file to read again.
+    /// A target started from this plan; `config` is the file to reload.
     pub fn new(
         server: TargetServer,
         plan: &Plan,
@@ -112,7 +112,7 @@ impl Live {
         })
     }
 
-    /// Reads the file again, applies it, and describes the changes.
+    /// Reloads the file, applies it, and describes the changes.
     pub fn reload(&self) -> Result<String, Failure> {
         let path = self.config.as_ref().ok_or_else(|| {
             Failure::usage("there is no configuration file to reload")
@@ -440,7 +440,7 @@ impl LiveDevices {
             }
         }
         let reports: Vec<AccessReport> = units.iter().map(|unit| unit.access()).collect();
-        // Without LUNs, report the initial states of those that would be added.
+        // Without LUNs, report the initial states that new ones would have.
         let groups = reports.first().map_or_else(
             || self.target(&state).map(|live| live.ports.groups()),
             |report| Ok(report.groups.clone()),

@@ -1,5 +1,5 @@
-//! Parses a LUN as `--lun` and a file describe it: a device URL, then options after commas. Used when a LUN is opened.
-//! The one rule: options are taken off the end as long as they are valid options, so that a path may contain commas.
+//! Parses a LUN from `--lun` or a file: a device URL, then options after commas. Used when a LUN is opened. The one
+//! rule: options are taken off the end as long as they are valid options, so that a path may contain commas.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,12 +108,12 @@ fn sized(url: &str) -> Option<(String, u64)> {
     Some((format!("{kind}?{options}"), parse_size(size).ok()?))
 }
 
-/// The size in bytes of a memory or null device in a description.
+/// The size in bytes of the memory or null device in a description.
 pub fn memory_size(text: &str) -> Option<u64> {
     sized(&parse(text).ok()?.url).map(|(_, size)| size)
 }
 
-/// Whether two descriptions differ only in the size of a memory or null device: it is then resized, not replaced.
+/// Whether two descriptions differ only in the size of a memory or null device, which is then resized, not replaced.
 pub fn differ_in_size(before: &str, after: &str) -> bool {
     let (Ok(old), Ok(new)) = (parse(before), parse(after)) else {
         return false;
@@ -172,7 +172,7 @@ fn uuid_of(backend: &dyn Backend) -> [u8; 16] {
     unit_uuid(&backend.storage(), boot_id.as_deref().map(str::trim))
 }
 
-/// A serial number that is the same after a restart, so that initiators recognize the disk. FNV-1a.
+/// A serial number that survives a restart, so that initiators recognize the disk. FNV-1a.
 fn serial_of(target_name: &str, lun: u16) -> String {
     let hash = target_name
         .bytes()
@@ -188,7 +188,7 @@ mod tests {
 
     /// Options are taken off the end in any order, and nothing else is.
     #[test]
-    fn lun_options() {
+    fn options_are_taken_off_the_end_in_any_order() {
         let check = |text, expected: LunWords| assert_eq!(parse(text).unwrap(), expected, "{text}");
         let plain = |url: &str| LunWords {
             url: url.into(),
@@ -265,7 +265,7 @@ mod tests {
 
     /// Mistakes are reported.
     #[test]
-    fn wrong_lun_options() {
+    fn wrong_lun_options_are_refused() {
         for text in [
             "memory:1GiB,fast",
             "null:1M,block=520",

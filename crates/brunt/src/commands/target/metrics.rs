@@ -1,12 +1,12 @@
-//! Metrics of a running target: its work per initiator, its LUNs, and how they can be reached. Counters run since the
-//! target's start; names end in their unit.
+//! Metrics of a running target: its work per initiator, its LUNs, and how they can be reached. Counters start at zero
+//! with the target; names end in their unit.
 
 use brunt_iscsi::target_node::{ConnectionCounters, TargetServer};
 
 use super::build::port_state;
 use crate::metrics::{MetricKind, MetricsPage};
 
-/// The metrics page, made on request.
+/// The metrics page, rendered on request.
 pub fn page(server: &TargetServer) -> String {
     let mut page = MetricsPage::default();
     whole(&mut page, server);

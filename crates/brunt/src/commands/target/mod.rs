@@ -1,4 +1,4 @@
-//! `brunt target`: serves devices over iSCSI, and over NBD if wanted, until Ctrl-C or SIGTERM.
+//! `brunt target`: serves devices over iSCSI, and optionally over NBD, until Ctrl-C or SIGTERM.
 
 mod build;
 mod file;
@@ -201,7 +201,7 @@ impl super::Subcommand for Target {
             )
             .advise("omit --json: --control answers in JSON anyway"));
         }
-        // Divert SIGHUP before the target can become known to anyone who might send it.
+        // Divert SIGHUP before anything that might send it can know of the target.
         let hung_up = match self.config {
             Some(_) => output.divert_hangup().map_err(Failure::failed)?,
             None => Arc::default(),
@@ -231,7 +231,7 @@ impl super::Subcommand for Target {
             output.line(portal);
         }
         if output.is_json() {
-            // Standard output carries only the one object at the end, so addresses go to standard error.
+            // Standard output carries only the final object, so addresses go to standard error.
             for portal in server.portals() {
                 output.note(format!("listening on {portal}"));
             }

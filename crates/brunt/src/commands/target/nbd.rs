@@ -1,6 +1,6 @@
-//! The NBD side of `brunt target`: exports its LUNs to clients that speak NBD instead of iSCSI. Starts and ends with
-//! the target. The one rule: an export uses the same backend as its LUN, so both sides see the same data; SCSI state
-//! above the backend (reservations, access states) does not apply to NBD.
+//! The NBD side of `brunt target`: exports its LUNs to NBD clients. Starts and ends with the target. The one rule: an
+//! export uses the same backend as its LUN, so both sides see the same data; SCSI state above the backend
+//! (reservations, access states) does not apply to NBD.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Executes lines on the target's standard input (`--control`) and answers them. Called by the thread that reads them.
-//! The one rule: every line is answered, and a wrong one with what would be correct.
+//! Executes and answers the lines on the target's standard input (`--control`). Called by the thread that reads them.
+//! The one rule: every line is answered, and the answer to a wrong one says what would be correct.
 
 use brunt_study::control::{Local, Reason, Refusal, Reply};
 use serde_json::Value;
 
-/// Executes a line and returns the answer. With several targets, `"target":"iqn…"` selects the one whose LUN is meant.
+/// Executes a line and returns the answer. With several targets, `"target":"iqn…"` selects the target with the LUN.
 pub fn answer(targets: &[String], local: impl Fn(&str) -> Local, line: &str) -> String {
     let Ok(Value::Object(mut message)) = serde_json::from_str(line) else {
         // Not a valid command for any target.
@@ -46,7 +46,7 @@ mod tests {
     use brunt_block::open_url;
 
     #[test]
-    fn lines_are_addressed() {
+    fn a_line_reaches_the_target_that_it_names() {
         let local = |name: &str| {
             let url = if name == "iqn.a" {
                 "null:1MiB?fault=off"

@@ -1,6 +1,5 @@
-//! Applies the parts of a target's file other than its targets when it is read again: portals and their groups, and
-//! settings of later connections. Called by `live`. The one rule: keys that cannot change are refused by name before
-//! anything changes.
+//! Applies the parts of a reloaded target file other than its targets: portals and their groups, and settings of later
+//! connections. Called by `live`. The one rule: keys that can't change are refused by name before anything changes.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -19,7 +18,7 @@ pub struct Renewal {
     config: TargetConfig,
     /// Groups of portals, with their initial states in the file.
     pub ports: Ports,
-    /// Groups whose initial state differs from the old file's and is applied now.
+    /// Groups whose initial state differs from the old file's; it is applied now.
     pub renewed: Vec<u16>,
     /// Changes, described for the operator.
     pub said: Vec<String>,

@@ -242,7 +242,7 @@ fn locality(info: &TraceInfo, output: &Output) {
     }
 }
 
-/// Prints what is known of responses.
+/// Prints what is known about responses.
 fn answers(info: &TraceInfo, output: &Output) {
     if let Some(depth) = info.depth {
         let (mean, p99, max) = (depth.mean, depth.p99, depth.max);

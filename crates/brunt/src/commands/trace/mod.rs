@@ -87,7 +87,7 @@ impl Subcommand for Trace {
     }
 }
 
-/// Maps an error in reading a trace to an exit status and advice.
+/// Maps an error from reading a trace to an exit status and advice.
 fn failure(error: TraceError) -> Failure {
     let format_names = || {
         FORMATS

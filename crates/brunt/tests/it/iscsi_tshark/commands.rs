@@ -1,5 +1,5 @@
-//! SCSI commands of a capture, each with what is known of it, as tshark decodes them and as a trace has them. The one
-//! rule: neither side is adjusted to match the other, except where a comment here says so.
+//! SCSI commands of a capture, each with its known facts, as tshark decodes them and as a trace has them. The one rule:
+//! neither side is adjusted to match the other, except where a comment here says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ const TASK_MANAGEMENT_RESPONSE: u64 = 0x22;
 const DATA_IN: u64 = 0x25;
 const R2T: u64 = 0x31;
 
-/// The known facts of a command by name; an unknown fact is absent.
+/// A command's known facts by name; an unknown fact is absent.
 pub type Known = BTreeMap<&'static str, u64>;
 /// Commands by the initiator's port and tag; those with equal keys are in capture order.
 pub type Commands = BTreeMap<(u64, u64), Vec<Known>>;
@@ -65,8 +65,8 @@ pub fn tsharks(path: &Path, file: CaptureFile) -> Commands {
     commands
 }
 
-/// Records that a task management function was carried out. The commands that it covers (RFC 7143, 11.5.1), that were
-/// sent before it and have no response, ended by it: each gets its tag.
+/// Records that a task management function was carried out. It ended those of the commands that it covers (RFC 7143,
+/// 11.5.1) that were sent before it and have no response: each gets its tag.
 fn add_ended(commands: &mut Commands, (client, tag): (u64, u64)) {
     let by = commands[&(client, tag)]
         .last()
@@ -150,7 +150,7 @@ fn extents_of(pdu: &SeenPdu) -> impl Iterator<Item = (u64, u64)> + '_ {
 fn add_data(known: &mut Known, name: &'static str, bytes: u64, pdu: &SeenPdu) {
     *known.entry(name).or_default() += bytes;
     known.insert("last_data", pdu.last_ns);
-    // If a list continues in another PDU, tshark shows it up to the end of the first, and the trace does not have it.
+    // If a list continues in another PDU, tshark shows it up to the end of the first, and the trace doesn't have it.
     if pdu
         .number("scsi_sbc.unmap.block_descriptor_data_length")
         .is_some_and(|len| 8 + len <= bytes)
@@ -165,7 +165,7 @@ fn add_data(known: &mut Known, name: &'static str, bytes: u64, pdu: &SeenPdu) {
     );
 }
 
-/// Adds what a PDU says about a command that was already seen.
+/// Adds a PDU's facts about a command seen before.
 fn add(known: &mut Known, opcode: u64, pdu: &SeenPdu) {
     let bytes = pdu.number("iscsi.datasegmentlength").unwrap_or(0);
     match opcode {
@@ -316,7 +316,7 @@ pub fn ours(trace: &Path) -> Commands {
     let tags: BTreeMap<u64, u64> = rows.iter().map(|(id, (_, tag, _))| (*id, *tag)).collect();
     let mut commands = Commands::new();
     for (port, tag, mut known) in rows.into_values() {
-        // Record ids are ours; the function that ended the command is known by its tag.
+        // Record ids are our own; identify the function that ended the command by its tag.
         if let Some(by) = known.get_mut("aborted_by") {
             *by = tags[by];
         }

@@ -77,7 +77,7 @@ fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usi
         .flat_map(|(key, same)| same.iter().map(move |known| (key, known)))
     {
         let theirs = of_headers(known);
-        // tshark's match of command and response is wrong if the complete capture has another one.
+        // tshark's match of command and response is wrong if it differs from the one in the complete capture.
         let is_true = in_whole(whole, key, known).is_some_and(|whole| of_headers(whole) == theirs);
         if !known.contains_key("reply_first") || !is_true {
             continue;
@@ -108,7 +108,7 @@ fn folder() -> Option<TempDir> {
 
 /// Files that end at any byte.
 #[test]
-fn files_that_end_within_a_packet() {
+fn files_that_end_within_a_packet_invent_no_commands() {
     const CUTS: usize = 8;
     let Some(folder) = folder() else { return };
     let mut found = 0;
@@ -134,7 +134,7 @@ fn files_that_end_within_a_packet() {
 
 /// Packets truncated within their headers, a PDU's header, or its data.
 #[test]
-fn packets_that_are_cut() {
+fn truncated_packets_invent_no_commands() {
     let Some(folder) = folder() else { return };
     let mut found = 0;
     for (name, path) in stored(&folder) {

@@ -1,6 +1,6 @@
-//! iSCSI commands of captures that dumpcap made (`tools/iscsi-captures.sh`), as `brunt capture` writes them, compared
+//! iSCSI commands of captures made by dumpcap (`tools/iscsi-captures.sh`), as `brunt capture` writes them, compared
 //! with tshark's: tgt, the kernel's target (LIO) and ours, with libiscsi's, QEMU's, the kernel's and our initiator, and
-//! several connections in a session. Small captures of each are in testdata/; larger ones are made on demand.
+//! several connections per session. Small captures of each are in testdata/; larger ones are made on demand.
 
 mod commands;
 mod cut;
@@ -16,7 +16,7 @@ use brunt_lake::read_table;
 use commands::{Commands, Known, TASK_MANAGEMENT, int, ours, tsharks};
 use serde_json::{Value, json};
 
-/// tshark 4.0 does not show all blocks of ORWRITE, WRITE AND VERIFY (16) and WRITE SAME. It does for other commands.
+/// tshark 4.0 doesn't show all blocks of ORWRITE, WRITE AND VERIFY (16) and WRITE SAME. It does for other commands.
 fn leave_out_unshown(ours: &mut Known, theirs: &Known) {
     if matches!(theirs.get("opcode"), Some(0x8b | 0x8e | 0x2e | 0x41 | 0x93)) {
         for name in ["lba", "blocks"] {
@@ -202,9 +202,9 @@ fn stored(folder: &TempDir) -> Vec<(String, PathBuf)> {
     stored
 }
 
-/// Every command of the stored captures equals tshark's in all facts that both know.
+/// Every command of the stored captures equals tshark's in all facts known to both.
 #[test]
-fn stored_captures() {
+fn tshark_agrees_on_the_stored_captures() {
     if need("tshark", "tshark").is_none() {
         return;
     }
@@ -226,8 +226,8 @@ fn stored_captures() {
     }
 }
 
-/// A captured UNMAP, with its list in the command or requested by the target, is one of 64 KiB in the block trace,
-/// and is replayed as such.
+/// A captured UNMAP, with its list sent with the command or requested by the target, is one of 64 KiB in the block
+/// trace, and is replayed as such.
 #[test]
 fn unmaps_are_replayed() {
     let folder = TempDir::new("iscsi-unmap");
@@ -302,8 +302,8 @@ fn check_live(session: &str, at_least: usize) {
     let folder = TempDir::new("iscsi-tshark");
     let path = folder.join("live.pcapng");
     let program = PathBuf::from(env!("CARGO_BIN_EXE_brunt"));
-    // If the clock is set back during a capture, a command can end before it began: tshark shows its times,
-    // our trace a duration of 0.
+    // If the clock is set back during a capture, a command can end before it began: tshark shows its times, our trace a
+    // duration of 0.
     let times_hold = (0..3).any(|_| {
         succeed(
             Command::new(&tool)
@@ -327,78 +327,78 @@ fn check_live(session: &str, at_least: usize) {
 }
 
 #[test]
-fn tgt_with_libiscsi() {
+fn tshark_agrees_on_tgt_with_libiscsi() {
     check_live("tgt-libiscsi", 300);
 }
 
 #[test]
-fn tgt_with_qemu() {
+fn tshark_agrees_on_tgt_with_qemu() {
     check_live("tgt-qemu", 300);
 }
 
 #[test]
-fn tgt_with_brunt() {
+fn tshark_agrees_on_tgt_with_brunt() {
     check_live("tgt-brunt", 200);
 }
 
 #[test]
-fn tgt_with_kernel() {
+fn tshark_agrees_on_tgt_with_the_kernel() {
     check_live("tgt-kernel", 100);
 }
 
 #[test]
-fn lio_with_libiscsi() {
+fn tshark_agrees_on_lio_with_libiscsi() {
     check_live("lio-libiscsi", 300);
 }
 
 #[test]
-fn lio_with_qemu() {
+fn tshark_agrees_on_lio_with_qemu() {
     check_live("lio-qemu", 300);
 }
 
 #[test]
-fn lio_with_brunt() {
+fn tshark_agrees_on_lio_with_brunt() {
     check_live("lio-brunt", 200);
 }
 
 #[test]
-fn lio_with_kernel() {
+fn tshark_agrees_on_lio_with_the_kernel() {
     check_live("lio-kernel", 100);
 }
 
 #[test]
-fn brunt_with_libiscsi() {
+fn tshark_agrees_on_brunt_with_libiscsi() {
     check_live("brunt-libiscsi", 300);
 }
 
 #[test]
-fn brunt_with_qemu() {
+fn tshark_agrees_on_brunt_with_qemu() {
     check_live("brunt-qemu", 300);
 }
 
 #[test]
-fn brunt_with_brunt() {
+fn tshark_agrees_on_brunt_with_brunt() {
     check_live("brunt-brunt", 200);
 }
 
 #[test]
-fn brunt_with_kernel() {
+fn tshark_agrees_on_brunt_with_the_kernel() {
     check_live("brunt-kernel", 100);
 }
 
 #[test]
-fn brunt_with_connections() {
+fn tshark_agrees_on_several_connections() {
     check_live("brunt-connections", 200);
 }
 
 #[test]
-fn brunt_with_tasks() {
+fn tshark_agrees_on_resets() {
     check_live("brunt-tasks", 40);
 }
 
 /// libiscsi's test suite aborts a WRITE, and the kernel's initiator aborts a READ and a WRITE,
 /// while our target holds them.
 #[test]
-fn brunt_with_aborts() {
+fn tshark_agrees_on_aborts() {
     check_live("brunt-aborts", 40);
 }

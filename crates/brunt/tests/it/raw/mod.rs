@@ -54,7 +54,7 @@ pub struct Ended {
     pub status: ScsiStatus,
     /// Sense data, if any.
     pub sense: Option<Sense>,
-    /// All Data-In, in place.
+    /// All Data-In data, in place.
     pub data: Vec<u8>,
 }
 
@@ -148,12 +148,12 @@ impl Raw {
         panic!("login did not end");
     }
 
-    /// Sends `bytes` as they are; false if the target has closed.
+    /// Sends `bytes` as they are; false if the target has closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Sends one PDU, with DataSegmentLength and padding filled in; false if the target has closed.
+    /// Sends one PDU, with DataSegmentLength and padding filled in; false if the target has closed the connection.
     pub fn send(&mut self, bhs: &Bhs, data: &[u8]) -> bool {
         self.send_bytes(&assemble(bhs, data))
     }
@@ -161,7 +161,7 @@ impl Raw {
     /// The next PDU.
     ///
     /// # Errors
-    /// `UnexpectedEof` and its like if the target closed, `WouldBlock` or `TimedOut` if it is silent.
+    /// `UnexpectedEof` and similar if the target closed, `WouldBlock` or `TimedOut` if it is silent.
     pub fn recv(&mut self) -> io::Result<Pdu> {
         let mut head = [0; BHS_BYTES];
         self.stream.read_exact(&mut head)?;

@@ -50,7 +50,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
 
 /// `docs/experiments.md` has every key of experiment files, with its meaning, default and a working example.
 #[test]
-fn experiments() {
+fn experiments_md_describes_every_key() {
     let schema: Value =
         serde_json::from_str(&succeed(brunt().arg("schema"), 20)).expect("the schema is JSON");
     let here = root().join("crates/brunt/tests/it/reference");
@@ -60,7 +60,7 @@ fn experiments() {
         let text = std::fs::read_to_string(path).expect("an example");
         examples.push(toml::from_str(&text).expect("an example is TOML"));
     }
-    // tests/it/examples.rs tests those of examples/.
+    // tests/it/examples.rs tests the files in examples/.
     for path in own {
         succeed(
             brunt()
@@ -104,9 +104,9 @@ fn experiments() {
     keep("experiments.md", &head, &reference);
 }
 
-/// `docs/results.md` has every reason that makes a run invalid, with the setting and the value that its message names.
+/// `docs/results.md` has every reason that invalidates a run, with the setting and the value that its message names.
 #[test]
-fn void_runs() {
+fn results_md_lists_every_reason_for_an_invalid_run() {
     let path = root().join("docs/results.md");
     let text = std::fs::read_to_string(&path).expect("docs/results.md");
     let table = brunt_result::void::markdown();
@@ -132,7 +132,7 @@ fn void_runs() {
 /// `docs/summary-json.md` has every key of `summary.json`, with its meaning and an example from
 /// a file that can be read.
 #[test]
-fn summary() {
+fn summary_json_md_describes_every_key() {
     let schema = serde_json::to_value(Summary::schema()).expect("the schema is JSON");
     let here = root().join("crates/brunt/tests/it/reference");
     let text = std::fs::read_to_string(here.join("summary.json")).expect("an example");

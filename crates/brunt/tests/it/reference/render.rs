@@ -1,8 +1,8 @@
 //! Renders a JSON Schema as a reference for readers: a section for each table, a line for each key with its kind of
-//! value, default, meaning and an example. Knows nothing of what the schema describes.
+//! value, default, meaning and an example. Doesn't know what the schema describes.
 //!
-//! The rule: every word of the reference comes from the schema (descriptions are the doc comments of the types) or from
-//! documents that are known to be valid (examples). Keys without either are listed.
+//! The rule: every word of the reference comes from the schema (descriptions are the types' doc comments) or from
+//! documents known to be valid (examples). Keys without either are listed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -24,7 +24,7 @@ pub struct Reference<'a> {
     /// Valid documents, from which each key's example is taken.
     pub examples: &'a [Value],
     pub notation: Notation,
-    /// Keys of the document in the best order for reading; others follow.
+    /// The document's keys in the best reading order; others follow.
     pub order: &'a [&'a str],
 }
 
@@ -40,7 +40,7 @@ const EXAMPLE_CHARS_MAX: usize = 60;
 /// The value of a key, with references resolved and "or null" left out.
 #[derive(Clone)]
 enum Shape<'a> {
-    /// A separate table; the name is that of its type.
+    /// A separate table, by its type's name.
     Table(&'a str),
     /// Text, a number, or a list of such.
     Plain(String),
@@ -85,7 +85,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The shape of a property or of an element.
+    /// The shape of a property or an element.
     fn shape(&self, node: &'a Value) -> Shape<'a> {
         if let Some(name) = node["$ref"]
             .as_str()
@@ -143,7 +143,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// A description of a key's value.
+    /// Describes the kind of value of a key.
     fn kind(&self, shape: &Shape<'a>) -> String {
         match shape {
             Shape::Table(_) => "table".into(),
@@ -198,7 +198,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The tables that a type may be.
+    /// The variants of a type's table.
     fn variants(&self, name: &str) -> Vec<Variant<'a>> {
         let node = self.definition(name);
         let Some(choices) = choices(node) else {
@@ -257,7 +257,7 @@ impl<'a> Reference<'a> {
                     .collect();
                 format!("{{ {} }}", pairs.join(", "))
             }
-            // TOML writes a basic string as JSON does.
+            // A TOML basic string is written like a JSON string.
             (Notation::Toml, scalar) => scalar.to_string(),
         }
     }
@@ -484,7 +484,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// A telling value from a valid document, or a link to the description of its table.
+    /// A representative value from a valid document, or a link to its table's description.
     fn example(
         &mut self,
         name: &str,
@@ -549,7 +549,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// Types that are written as text with a unit.
+    /// Lists types that are written as text with a unit.
     fn units(&mut self) {
         let definitions = self.reference.schema["$defs"].as_object();
         let units: Vec<_> = definitions
@@ -605,7 +605,7 @@ fn joined(path: &str, key: &str) -> String {
     }
 }
 
-/// The anchor that common sites give a heading.
+/// The anchor that common sites generate for a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     kept.chars()

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Jobs of one group on overlapping hosts and here: each makes its own requests, all start on one time line, and a
+/// Jobs of one group on overlapping hosts and here: each makes its own requests, all start on one timeline, and a
 /// host's share is recorded separately for each job.
 #[test]
 fn jobs_run_at_once_on_hosts_and_here() {

@@ -25,8 +25,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The journals of all hosts are in one folder, as if all workers had been here, and one command
-/// verifies the writes of all.
+/// The journals of all hosts are in one folder, as if all workers had been here, and one command verifies all writes.
 #[test]
 fn hosts_keep_their_journals_together() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Workloads on several hosts of a lab: an agent in the network of each, otherwise as on other machines.
+//! Workloads on several hosts of a lab: one agent in each host's network, otherwise as on other machines.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -29,7 +29,7 @@ delay = "15ms"
 serve = "memory:4MiB?fault=off"
 host = "server"
 "#;
-/// The least round trip of a request from the far host.
+/// The shortest round trip of a request from the far host.
 const FAR_NS: i64 = 30_000_000;
 
 /// Runs an experiment in a lab; `None`, with a message, if none can be created.
@@ -43,7 +43,7 @@ pub fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, Path
     Some((output, results))
 }
 
-/// Each host of the lab makes its part of the run over its own links: together these are the requests that workers of
+/// Each host of the lab makes its part of the run over its own links: together these are the requests that workers on
 /// one host would make, recorded and verified. The hosts' figures, starts and agents are kept apart.
 #[test]
 fn hosts_of_a_lab_share_a_run() {
@@ -128,7 +128,7 @@ fn hosts_of_a_lab_share_a_run() {
 /// Faults of links, of two hosts, of connections and of the target work while workers are on several hosts of the lab,
 /// and so do concurrent jobs and phases on file systems.
 #[test]
-fn faults_jobs_and_files_in_a_lab_of_hosts() {
+fn faults_jobs_and_files_work_on_several_hosts_of_a_lab() {
     let folder = TempDir::new().unwrap();
     let files = folder.path().join("files");
     std::fs::create_dir(&files).unwrap();
@@ -213,10 +213,10 @@ fn the_example_of_four_sites_runs() {
     }
 }
 
-/// The robustness indexes of three clients, one at a time and two at once: those computable from the recorded runs, in
-/// the terminal, the summary, the tables and the page. The remaining client is only measured alone.
+/// The robustness indexes of three clients, one at a time and two at once: they follow from the recorded runs, in the
+/// terminal output, the summary, the tables and the page. The remaining client is only measured alone.
 #[test]
-fn indexes_are_those_of_the_runs() {
+fn robustness_indexes_follow_from_the_recorded_runs() {
     let folder = TempDir::new().unwrap();
     let text = r#"
 repetitions = 2
@@ -260,7 +260,7 @@ links = ["wan"]
     let points = summary["points"].as_array().unwrap();
     // Three alone and two together, without the delay and with it.
     assert_eq!(points.len(), 8);
-    // A client's mean over rounds at the point of this company.
+    // A client's mean over rounds, at the point of this combination.
     let mean = |company: &str, delayed: bool, client: &str| {
         let is = |point: &&serde_json::Value| {
             (point["axes"]["link_delay"] == "20ms") == delayed && point["axes"]["on"] == company
@@ -351,7 +351,7 @@ fn agents(mark: &str) -> Vec<i32> {
 /// A lab host whose agent dies is treated like a lost machine: it is noticed and marked, and the other host continues.
 /// The agents end with the experiment, however that ends.
 #[test]
-fn agents_in_a_lab_are_lost_and_end() {
+fn a_lost_agent_in_a_lab_is_marked_like_a_lost_machine() {
     let folder = TempDir::new().unwrap();
     let text = |time: &str| {
         format!(

@@ -6,10 +6,10 @@ use super::*;
 /// Size of each client's file.
 const FILE_BYTES: usize = 1 << 20;
 
-/// Each client writes its whole file once, alone and together with the other, and nothing of the other's. Results show
-/// a single target, so that the indexes compare a client with itself.
+/// Each client writes its whole file once, alone and together with the other client, and never writes the other's.
+/// Results show a single target, so that the indexes compare a client with itself.
 #[test]
-fn clients_have_targets_of_their_own() {
+fn each_client_writes_only_its_own_target() {
     let folder = TempDir::new().unwrap();
     let file = |client: &str| folder.path().join(format!("{client}.img"));
     for client in ["one", "two", "three"] {

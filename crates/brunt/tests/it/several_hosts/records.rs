@@ -5,8 +5,8 @@ use brunt_result::tables::requests;
 
 use super::*;
 
-/// A request: its worker, its position in the worker's sequence, operation, offset and length; and when it was
-/// due, sent and completed.
+/// A request: its worker, its position in the worker's sequence, operation, offset and length. [`recorded`] adds the
+/// times at which it was due, sent and completed.
 pub type Asked = (i64, i64, String, i64, i64);
 
 pub fn recorded(results: &Path) -> Vec<(Asked, [i64; 3])> {
@@ -34,7 +34,7 @@ pub fn recorded(results: &Path) -> Vec<(Asked, [i64; 3])> {
 }
 
 /// Hosts with different clocks leave the record that one machine with all workers would leave: the same requests, each
-/// once, at times of the controller's clock.
+/// once, at times on the controller's clock.
 #[test]
 fn hosts_record_their_requests() {
     let folder = TempDir::new().unwrap();
@@ -99,10 +99,10 @@ fn hosts_verify_what_they_wrote() {
     assert!(error.contains("differs from what was written"), "{error}");
 }
 
-/// If a host's disk has no room for the record, its figures are kept, the missing requests are counted,
-/// and the experiment says so.
+/// If a host's disk has no room for the record, its figures are kept, the missing requests are counted, and the
+/// experiment says so.
 #[test]
-fn a_record_without_room_is_said() {
+fn a_record_without_room_is_reported() {
     let folder = TempDir::new().unwrap();
     let small = folder.path().join("small");
     std::fs::create_dir(&small).unwrap();

@@ -87,7 +87,7 @@ fn hosts_share_a_trace() {
     );
 }
 
-/// The devices of a trace go to separate targets on hosts as they do here, each request once.
+/// A trace's devices go to separate targets on hosts as they do here, each request once.
 #[test]
 fn hosts_replay_on_several_targets() {
     let folder = TempDir::new().unwrap();
@@ -169,8 +169,8 @@ fn one_host_replays_as_this_machine_does() {
     );
 }
 
-/// A host with a different trace at the same path is refused before the first run, and so is a
-/// host that may not open it.
+/// A host with a different trace at the same path is refused before the first run, and so is a host that may not open
+/// it.
 #[test]
 fn another_trace_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());

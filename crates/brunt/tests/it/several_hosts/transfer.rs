@@ -1,4 +1,4 @@
-//! The bytes on each link for each byte that a load moves, counted by a run: one copy over one link, two over two.
+//! The bytes on each link per byte that a load moves, counted by a run: one copy over one link, two over two.
 
 use brunt_lake::read_table;
 use brunt_result::tables::transfer;
@@ -120,9 +120,9 @@ fn links_carry_what_the_load_moves() {
     assert_eq!(rows, 16);
 }
 
-/// Other traffic on the links is not counted as the load's: neither if it wasn't measured, nor before and after faults.
+/// Other traffic on the links isn't counted as the load's: neither if it wasn't measured, nor before and after faults.
 #[test]
-fn parts_of_a_run_have_their_own_bytes() {
+fn phases_of_a_run_count_only_their_own_bytes() {
     let folder = TempDir::new().unwrap();
     let fault = "[[fault]]\nname = \"slow\"\nlink = \"far\"\nset = { delay = \"2ms\" }\nat = \"700ms\"\nfor = \"1s\"\n";
     let text = TWO_SERVERS

@@ -1,5 +1,5 @@
-//! The answers of statements: every value exactly as the engine has it, in every format, in little memory, until the
-//! user interrupts. Also the ways to give a statement.
+//! The answers to statements: every value exactly as the engine has it, in every format, with little memory, until the
+//! user interrupts. Also the ways to pass a statement.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::{engine, rows, servers, sql, sql_at, sql_program, trace};
 use crate::support::{TempDir, brunt, eventually, processes, run_within, succeed, words_of};
 
-/// NaN, infinities, integers above 64 bits, also within lists, small intervals, bytes, two columns with one name, and
-/// names not in alphabetical order.
+/// NaN, infinities, integers above 64 bits, also within lists, small intervals, bytes, two columns of the same name,
+/// and names not in alphabetical order.
 const VALUES: &str = "select corr(1.0, 1.0) as z, 'inf'::double as y, '-inf'::float as x, 1.5::decimal(4, 2) as d, \
     12345678901234567890123456789012345678::hugeint as w, [18446744073709551616::hugeint] as l, \
     interval '1 microsecond' as i, 'ab'::blob as b, 1 as a, 2 as a, null as n, \
@@ -21,7 +21,7 @@ const VALUES: &str = "select corr(1.0, 1.0) as z, 'inf'::double as y, '-inf'::fl
 
 /// One bad value affects no other, and none is changed; columns keep the order of the statement.
 #[test]
-fn values_are_those_of_the_engine() {
+fn values_match_the_engine_exactly() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-values");
     let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
@@ -128,7 +128,7 @@ fn statements_come_from_files_and_pipes() {
     assert_eq!(empty.status.code(), Some(2), "{empty:?}");
 }
 
-/// Tables of traces and of results are listed without any engine, with names that statements may use.
+/// Tables of traces and of results are listed without any engine, by the names that statements use.
 #[test]
 fn tables_are_listed() {
     let folder = TempDir::new("sql-tables");
@@ -196,7 +196,8 @@ fn many_rows_take_little_memory() {
     );
 }
 
-/// Integers of 39 digits, which no number of the transfer's format holds, cost neither the answer nor a digit.
+/// Integers of 39 digits, which no number type of the transfer format can hold, neither fail the answer nor lose a
+/// digit.
 #[test]
 fn the_widest_integers_keep_their_digits() {
     let Some(engine) = engine() else { return };
@@ -302,7 +303,7 @@ fn an_interrupt_ends_the_engine() {
     assert_eq!(std::fs::read_dir(&scratch).expect("a folder").count(), 2);
 }
 
-/// What an engine starts itself ends with the program, too: an engine may be a script around the real one.
+/// Processes that an engine starts also end with the program: an engine may be a script around the real one.
 #[test]
 fn an_engine_behind_a_script_ends_with_the_program() {
     let folder = TempDir::new("sql-script");

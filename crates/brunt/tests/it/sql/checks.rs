@@ -1,5 +1,5 @@
-//! The expected answer of each analysis, from the report of the same trace, or from its operations if
-//! the report doesn't have it.
+//! The expected answer of each analysis, from the report of the same trace, or from its operations if the report
+//! doesn't have it.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Operations {
         times
     }
 
-    /// The times of the requests of reads and writes that succeeded.
+    /// The times of the requests of successful reads and writes.
     fn transfers(&self) -> Vec<u64> {
         let rows = self.0.iter();
         rows.filter(|row| row["direction"].is_u64() && row["status"] == 0)
@@ -395,7 +395,7 @@ fn check_summary(rows: &[Value], report: &Value) {
     }
 }
 
-/// Shares and mean sizes of the profile for sizing tools, as they follow from a report.
+/// Shares and mean sizes of the profile for sizing tools, derived from a report.
 pub fn reported_sizer(report: &Value) -> [(&'static str, Option<f64>); 6] {
     let profile = &report["profile"];
     let count = |way: &str| float(profile, &format!("/{way}/operations"));
@@ -539,7 +539,7 @@ fn check_gaps(rows: &[Value], operations: &Operations) {
     assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
 }
 
-/// One capture here has compounds, and tshark has counted their operations.
+/// One capture here has compounds; the number of their operations comes from tshark.
 fn check_compound_operations(rows: &[Value], report: &Value) {
     let has_compounds = array(report, "by_operation")
         .iter()
@@ -641,7 +641,7 @@ fn check_findings(rows: &[Value], report: &Value) {
         sorted(kinds(reported)),
         "{rows:?} {reported:?}"
     );
-    // The sentences that have figures contain these.
+    // Sentences with figures contain these.
     for row in rows {
         let figures = match row["kind"].as_str().expect("a kind") {
             "capture-loss" | "capture-incomplete" | "not-understood" => {

@@ -1,5 +1,5 @@
-//! `brunt sql` with the real DuckDB, as a program and as a module: each analysis gives the same answer as
-//! `brunt analyze` on the same trace, and what cannot be answered is refused with advice.
+//! `brunt sql` with the real DuckDB, as a program and as a module: each analysis gives the same answer as `brunt
+//! analyze` on the same trace, and what can't be answered is refused with advice.
 
 mod answers;
 mod checks;
@@ -108,7 +108,7 @@ fn trace(folder: &TempDir, capture: &str, more: &[&str]) -> (PathBuf, Value) {
     record
         .args(["capture", "--json", "-r"])
         .arg(root().join("testdata").join(capture));
-    // The exit status of a capture that is cut in two doesn't matter here.
+    // The exit status for a capture that is cut in two doesn't matter here.
     run_within(record.arg("--out").arg(&trace).args(more), 60);
     let out = run_within(brunt().args(["analyze", "--json"]).arg(&trace), 60);
     (
@@ -117,8 +117,8 @@ fn trace(folder: &TempDir, capture: &str, more: &[&str]) -> (PathBuf, Value) {
     )
 }
 
-/// Every analysis, of both NFS versions, of iSCSI, and of a trace of several parsers. Other engines, if there are any,
-/// give the same answers as DuckDB, byte for byte.
+/// Every analysis, of both NFS versions, of iSCSI, and of a trace of several parsers. Any other engines give the same
+/// answers as DuckDB, byte for byte.
 #[test]
 fn analyses_agree_with_the_report() {
     let Some(engine) = engine() else { return };
@@ -199,7 +199,7 @@ fn findings_agree_with_the_report() {
 
 /// A statement may begin with a comment, as the analyses do, and options may precede or follow it.
 #[test]
-fn statements_begin_with_comments() {
+fn statements_may_begin_with_comments() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-comments");
     let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
@@ -216,8 +216,8 @@ fn statements_begin_with_comments() {
     }
 }
 
-/// The program and the Python module give the same answers. (The program's times are in
-/// microseconds, like this trace's.)
+/// The program and the Python module give the same answers. (The program's times are in microseconds, like this
+/// trace's.)
 #[test]
 fn program_and_module_agree() {
     let Some(engine) = engine() else { return };
@@ -236,7 +236,7 @@ fn program_and_module_agree() {
     }
 }
 
-/// A query that takes seconds has its rows in the answer, without a progress bar between them.
+/// The answer to a query that takes seconds has its rows, without a progress bar between them.
 #[test]
 fn no_progress_bar_is_among_the_rows() {
     let Some(engine) = engine() else { return };
@@ -306,7 +306,7 @@ fn parts_of_a_lake_and_captured_ones_are_one_table() {
 
 /// Histograms of two traces add up to those of the operations of both, in every bucket.
 #[test]
-fn histograms_add_up() {
+fn histograms_of_two_traces_add_up() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-histograms");
     let (one, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
@@ -319,7 +319,7 @@ fn histograms_add_up() {
             table
         )
     };
-    // The rule of docs/trace.md for the bucket of a latency.
+    // docs/trace.md has the rule for the bucket of a latency.
     let merged = format!(
         "WITH stored AS (SELECT procedure, bucket, sum(count)::BIGINT AS n FROM {} GROUP BY ALL),
          units AS (SELECT operation, latency_ns // 1024 AS u FROM {} WHERE latency_ns IS NOT NULL),
@@ -454,8 +454,8 @@ fn mistakes_are_answered_with_advice() {
     );
 }
 
-/// A trace of another version is refused by name, and so is a folder with parts of two; a damaged part
-/// is left out and reported.
+/// A trace of another version is refused by name, and so is a folder with parts of two; a damaged part is left out and
+/// reported.
 #[test]
 fn versions_are_not_mixed() {
     let folder = TempDir::new("sql-versions");
@@ -551,7 +551,7 @@ fn damaged_parts_are_left_out() {
         &["select count(*) as n, max(name) as last from names"],
     ));
     assert_eq!(none, [serde_json::json!({ "n": 0, "last": null })]);
-    // The distribution over workers is random, and one may have no operation: lose the larger part.
+    // The distribution over workers is random, and one may have no operation: damage the larger part.
     let parts = ["part-000000.parquet", "part-1-000000.parquet"]
         .map(|part| trace.join("operations").join(part));
     let size = |part: &&PathBuf| part.metadata().map_or(0, |facts| facts.len());

@@ -1,4 +1,4 @@
-//! The profile for sizing tools is the same by all commands: `brunt trace fit`, `brunt analyze` and `brunt sql`.
+//! The profile for sizing tools is the same from all commands: `brunt trace fit`, `brunt analyze` and `brunt sql`.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::checks::reported_sizer;
 use super::{engine, rows, sql, trace};
 use crate::support::{TempDir, brunt, succeed};
 
-/// Captures with short reads, failed requests, several clients and parsers, WRITE SAME, and SCSI reads of logical
-/// units whose block size is unknown.
+/// Captures with short reads, failed requests, several clients and parsers, WRITE SAME, and SCSI reads of logical units
+/// whose block size is unknown.
 const CAPTURES: [(&str, &[&str]); 9] = [
     ("nfs3-small.pcap.zst", &[]),
     ("nfs3-stale.pcap.zst", &[]),

@@ -15,7 +15,7 @@ use crate::support::TempDir;
 
 const LOG_REGISTERS: u8 = 12;
 
-/// Distinct things by kind, counted exactly.
+/// Distinct values by kind, counted exactly.
 fn counted(operations: &[Value]) -> BTreeMap<String, BTreeSet<i64>> {
     let mut counted: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for row in operations {
@@ -116,7 +116,7 @@ fn sketches_count_what_operations_say() {
     }
 }
 
-/// Sketches of many things, some of them in several sketches: their merge is within its error bounds in every engine.
+/// Sketches of many values, some of them in several sketches: their merge is within its error bounds in every engine.
 #[test]
 fn large_sketches_merge() {
     let Some(engine) = engine() else { return };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::brunt;
 
-/// See the module.
+/// See the module's documentation.
 pub struct ControlledTarget {
     child: Child,
     stdin: ChildStdin,
@@ -68,7 +68,7 @@ impl ControlledTarget {
         self.line()
     }
 
-    /// Waits for a note on standard error that contains this.
+    /// Waits for a note on standard error that contains `part`.
     pub fn wait_for_note(&self, part: &str) -> String {
         let mut seen = Vec::new();
         loop {

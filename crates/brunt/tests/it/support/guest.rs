@@ -37,7 +37,7 @@ impl Guest {
         std::fs::write(&file, script).expect("a script");
         let mut child = Command::new(root().join("tools/kernel-initiator.sh"))
             .arg(&file)
-            // A guest without hardware virtualization, on a busy machine, takes ten times its two minutes.
+            // A guest without hardware virtualization, on a busy machine, takes ten times the usual two minutes.
             .env("BRUNT_GUEST_SECONDS", "1500")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

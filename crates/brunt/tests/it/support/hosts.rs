@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PORT: u16 = 7420;
 /// The controller's address in the lab; hosts have the following ones.
 const CONTROLLER: &str = "10.77.0.1";
-/// An Ethernet address without an owner.
+/// An Ethernet address that no interface has.
 const NOBODY: &str = "02:00:00:00:de:ad";
 
 /// How a host is reached.
@@ -58,7 +58,7 @@ pub struct LabHost {
 }
 
 impl LabHost {
-    /// The address under which the controller reaches it.
+    /// The address at which the controller reaches it.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -178,7 +178,7 @@ impl Hosts {
                 .arg(self.folder().join(key));
             assert!(made.status().unwrap().success());
         }
-        // The privilege separation folder, which Debian's service creates at start.
+        // The privilege separation folder, which Debian's service creates at startup.
         let _ = std::fs::create_dir_all("/run/sshd");
         let at = self.folder().display();
         let config = format!(
@@ -385,7 +385,7 @@ impl Hosts {
         }
     }
 
-    /// Removes the lab; returns the processes that are left, which should be none.
+    /// Removes the lab; returns any remaining processes, of which there should be none.
     pub fn down(mut self) -> Vec<Process> {
         let spaces: Vec<PathBuf> = self
             .hosts
@@ -420,7 +420,7 @@ impl Drop for Hosts {
         for agent in self.hosts.iter_mut().filter_map(|host| host.agent.as_mut()) {
             let _ = (agent.kill(), agent.wait());
         }
-        // If it doesn't answer. Its process id can't have been reused, because it was not waited for.
+        // Its process id can't have been reused, because it was not waited for. Kill it if it didn't answer.
         if Path::new(&format!("/proc/{}", self.pid)).exists()
             && std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid))
                 .unwrap_or_default()
@@ -431,7 +431,7 @@ impl Drop for Hosts {
     }
 }
 
-/// Sends a signal, if the process still exists.
+/// Sends a signal if the process still exists.
 pub fn signal(pid: i32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
         let _ = rustix::process::kill_process(pid, signal);

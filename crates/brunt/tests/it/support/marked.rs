@@ -70,8 +70,8 @@ impl Marked {
         processes_with(|variable| variable == self.mark.as_bytes())
     }
 
-    /// Runs an experiment to its end; returns whether it succeeded, its summary and its messages.
-    /// Asserts that nothing is left.
+    /// Runs an experiment to its end; returns whether it succeeded, its summary and its messages. Asserts that nothing
+    /// is left.
     pub fn run(&self, text: &str) -> (bool, Value, String) {
         let ran = self.run_on_hosts(text);
         let said = &ran.2;
@@ -92,8 +92,8 @@ impl Marked {
         )
     }
 
-    /// Interrupts an experiment while its service `slow` starts, which prints a line and would be waited for much
-    /// longer: the experiment ends, says why, and leaves nothing.
+    /// Interrupts an experiment while its service `slow` starts, which prints a line and takes much longer to become
+    /// ready: the experiment ends, says why, and leaves nothing.
     pub fn interrupted_at_start(&self, text: &str) {
         let mut run = Running::spawn(self, text);
         let log = self.folder.join("results/services/slow.log");
@@ -123,7 +123,7 @@ impl Marked {
         });
     }
 
-    /// Asserts that it fails with these words.
+    /// Asserts that the experiment fails with these words.
     pub fn refused(&self, services: &str, words: &[&str]) {
         let (went_well, _, said) = self.run(&format!("{LOAD}{SHORT}{TARGET}{services}"));
         assert!(!went_well, "{said}");
@@ -131,7 +131,7 @@ impl Marked {
     }
 }
 
-/// Asserts that all of these words are in it.
+/// Asserts that `said` contains all of these words.
 pub fn assert_says(said: &str, words: &[&str]) {
     words
         .iter()
@@ -220,8 +220,8 @@ impl Running {
     }
 }
 
-/// Services that end with the experiment: one in the foreground, one that moved to the background,
-/// one that ignores SIGTERM.
+/// Services that end with the experiment: one in the foreground, one that moved to the background, one that ignores
+/// SIGTERM.
 pub const STUBBORN: &str = "stop = { time = \"1000s\" }\n[services.front]\ncommand = [\"sleep\", \"1000\"]\n\
      [services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n\
      [services.deaf]\ncommand = \"trap '' TERM; echo x > file; while :; do sleep 1; done\"\n";

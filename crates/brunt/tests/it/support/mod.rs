@@ -18,8 +18,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Callers give the most seconds that something takes on an otherwise idle machine. A machine that is busy, or reads
-/// every program from a slow disk first, gets this many times as long. Only a failing test waits for that.
+/// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or reads every
+/// program from a slow disk first, gets this many times as long. Only a failing test waits for that.
 const BUSY: u64 = 10;
 
 /// The target's name in every test.
@@ -55,7 +55,7 @@ pub fn skip(what: &str) {
     println!("skipped: needs {what}");
 }
 
-/// Writes a file that holds a secret, readable by its owner only.
+/// Writes a file that holds a secret, readable only by its owner.
 pub fn write_secret(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, text).expect("a file");
@@ -86,7 +86,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A seed to print, and to repeat a run with (`BRUNT_SEED`).
+/// A seed to print, with which a run can be repeated (`BRUNT_SEED`).
 pub fn seed() -> u64 {
     let seed = std::env::var("BRUNT_SEED")
         .ok()
@@ -106,7 +106,7 @@ pub fn brunt() -> Command {
     Command::new(env!("CARGO_BIN_EXE_brunt"))
 }
 
-/// The program `brunt-bench`, which also sends captures out of interfaces. Cargo builds it with the tests of the whole
+/// The program `brunt-bench`, which also replays captures on interfaces. Cargo builds it with the tests of the whole
 /// workspace; if it is missing, it is built now.
 pub fn bench_program() -> &'static Path {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -264,7 +264,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs `command` to its end, within `seconds` of an idle machine.
+/// Runs `command` to its end, within `seconds` on an idle machine.
 ///
 /// # Panics
 /// If it takes longer, with its output so far.
@@ -334,7 +334,7 @@ fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8
     })
 }
 
-/// Waits until `done`, for at most `seconds` of an idle machine: for states that another process reaches.
+/// Waits until `done`, for at most `seconds` on an idle machine: for states that another process reaches.
 pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
     let seconds = seconds * BUSY;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -367,7 +367,7 @@ pub fn words_of(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// `brunt --json run` with an experiment's text; its results are in `folder`'s "results".
+/// `brunt --json run` with an experiment's text; its results are in "results" in `folder`.
 pub fn experiment(folder: &TempDir, text: &str) -> Command {
     let path = folder.join("x.toml");
     std::fs::write(&path, text).expect("a file");

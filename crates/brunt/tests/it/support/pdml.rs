@@ -15,7 +15,7 @@ pub struct SeenPdu {
     /// When its first and its last byte were captured, in nanoseconds since 1970.
     pub first_ns: u64,
     pub last_ns: u64,
-    /// `first_ns` is that of a later part: for some PDUs in several frames, tshark 4.0 does not show where they begin.
+    /// `first_ns` is that of a later part: for some PDUs in several frames, tshark 4.0 doesn't show where they begin.
     pub begins_before: bool,
     /// The values of each of its fields.
     fields: BTreeMap<String, Vec<String>>,
@@ -32,7 +32,7 @@ impl SeenPdu {
         self.numbers(name).next()
     }
 
-    /// All values of the field.
+    /// All values of a numeric field.
     pub fn numbers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
         self.fields
             .get(name)
@@ -48,7 +48,7 @@ impl SeenPdu {
             })
     }
 
-    /// The first field whose name has this start and this end.
+    /// The first numeric field whose name starts and ends with these texts.
     pub fn like(&self, start: &str, end: &str) -> Option<u64> {
         let name = self
             .fields
@@ -128,7 +128,7 @@ pub fn set_back_ns(path: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// All PDUs of a capture, in the order of their ends.
+/// All PDUs of a capture, in the order in which they end.
 pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
     let times = frame_times(path, file);
     let time = |frame: u64| times[frame as usize - 1];

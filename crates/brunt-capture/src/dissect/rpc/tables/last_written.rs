@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_equals_the_last_is_left_out() {
+    fn only_values_equal_to_the_last_are_omitted() {
         let mut told = LastWritten::new();
         let rows = [(1, 'a'), (1, 'a'), (2, 'a'), (1, 'b'), (1, 'a'), (1, 'a')];
         assert_eq!(

@@ -153,7 +153,7 @@ impl Tabled for EntriesTable {
     const TABLE: &'static Table = &ENTRIES;
 }
 
-/// What a call sets: a row of `setattrs` without the attributes themselves.
+/// The settings in a call: a row of `setattrs` without the attributes themselves.
 #[derive(Clone, Copy, Default)]
 struct Setting<'a> {
     how: Option<i64>,

@@ -1,25 +1,25 @@
-//! The line of connections that wait for memory, without locks, clocks or I/O.
+//! The line of connections waiting for memory, without locks, clocks or I/O.
 //!
-//! - Clients that have shown that they take and send data go before others, and of equals, those that hold none of the
-//!   shared memory before those that hold some.
-//! - Of these equals, the one that has waited longest and the newcomer take turns. With the oldest only, a newcomer would
-//!   wait for each of a hundred stuck clients to get memory and to be closed.
+//! - Clients that have proven to take and send data go before others; among equals, those that hold none of the shared
+//!   memory go before those that hold some.
+//! - Among these equals, the one that has waited longest and the newest one take turns. If only the oldest were served,
+//!   a newcomer would wait for each of a hundred stuck clients to get memory and to be closed.
 //!
-//! The one rule: every [`OLDEST_EVERY`]th grant goes to the connection that has waited longest, whatever its rank, so that
-//! each gets its turn.
+//! The one rule: every [`OLDEST_EVERY`]th grant goes to the connection that has waited longest, whatever its rank, so
+//! that each connection gets its turn.
 
-/// How many grants make one of these.
+/// One in this many grants goes to the connection that has waited longest.
 const OLDEST_EVERY: u64 = 8;
 
-/// A connection that waits.
+/// A waiting connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub id: u64,
-    /// The bytes it needs.
+    /// The bytes that it needs.
     pub bytes: usize,
-    /// Its client has taken and sent data.
+    /// Whether its client has proven to take and send data.
     pub is_proven: bool,
-    /// It has some of the shared memory.
+    /// Whether it holds some of the shared memory.
     pub is_holder: bool,
 }
 
@@ -33,7 +33,7 @@ impl Waiting {
 /// The line; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// The oldest first.
+    /// Oldest first.
     all: Vec<Waiting>,
     grants: u64,
 }
@@ -47,7 +47,7 @@ impl Line {
         self.all.len()
     }
 
-    /// Adds a connection, or changes what a waiting one needs; returns whether it is new in line.
+    /// Adds a connection or updates a waiting one's needs; returns whether it is new in line.
     pub fn enter(&mut self, new: Waiting) -> bool {
         let known = self.all.iter_mut().find(|waiting| waiting.id == new.id);
         if let Some(known) = known {
@@ -60,7 +60,7 @@ impl Line {
 
     /// The connection that gets memory next.
     pub fn next(&self) -> Option<&Waiting> {
-        // In place of a turn of the oldest of equals.
+        // Replaces a turn that the oldest of equals would get.
         if self.grants % OLDEST_EVERY == OLDEST_EVERY - 2 {
             return self.all.first();
         }
@@ -72,7 +72,7 @@ impl Line {
         }
     }
 
-    /// The next connection got its memory.
+    /// Records that the next connection got its memory.
     pub fn grant(&mut self) {
         if let Some(id) = self.next().map(|next| next.id) {
             self.leave(id);
@@ -80,7 +80,7 @@ impl Line {
         }
     }
 
-    /// A connection no longer waits.
+    /// Removes a connection that no longer waits.
     pub fn leave(&mut self, id: u64) {
         self.all.retain(|waiting| waiting.id != id);
     }
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// The order in which these get memory if no one else comes.
+    /// The order in which these get memory if no others arrive.
     fn order(mut line: Line) -> Vec<u64> {
         let next = |line: &mut Line| {
             let id = line.next()?.id;
@@ -141,7 +141,7 @@ mod tests {
         for grants in 0..2 * OLDEST_EVERY {
             for is_proven in [false, true] {
                 let mut line = Line::default();
-                // Those that hold memory were passed by all others.
+                // All others go before those that hold memory.
                 (0..20).for_each(|id| assert!(line.enter(waiting(id, false, true))));
                 (20..120).for_each(|id| assert!(line.enter(waiting(id, false, false))));
                 (0..grants).for_each(|_| line.grant());
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// However many come later, each connection gets its turn.
+    /// However many arrive later, each connection gets its turn.
     #[test]
     fn no_connection_is_passed_forever() {
         let mut line = Line::default();

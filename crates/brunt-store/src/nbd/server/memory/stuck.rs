@@ -1,7 +1,7 @@
-//! Which stuck connection gives way to one that waits for memory, without locks, clocks or I/O.
+//! Chooses the stuck connection that gives way to one waiting for memory, without locks, clocks or I/O.
 //!
-//! The one rule: a connection is closed only if it holds memory that the other one needs and that isn't being freed
-//! already, and if its client has made no progress for the whole time that it is allowed.
+//! The one rule: a connection is closed only if it holds memory that another connection needs and that isn't being
+//! freed already, and only if its client has made no progress for the entire time allowed.
 
 use std::time::Duration;
 
@@ -10,20 +10,19 @@ use brunt_core::Nanos;
 /// A closed connection has this long to free its memory before others are closed in its place.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
 
-/// What a connection holds.
+/// A connection's memory and state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holding {
-    /// Shared memory.
+    /// Bytes of shared memory that it holds.
     pub bytes: usize,
-    /// Since when it has waited for its client without any progress; `None` if it doesn't wait for it.
+    /// Since when it has been waiting for its client without any progress; `None` if it isn't waiting for it.
     pub stuck_since: Option<Nanos>,
     /// When it was closed, if it was.
     pub closed_at: Option<Nanos>,
 }
 
-/// The index of the connection to close so that `missing_bytes` become free: of those that have been stuck for at least
-/// `stuck_after`, the one that holds the most memory, so that few are closed; of equals, the one that has been stuck
-/// for the longest time.
+/// The index of the connection to close so that `missing_bytes` become free: of those stuck for at least `stuck_after`,
+/// the one that holds the most memory, so that few are closed; among equals, the one stuck for the longest time.
 pub(super) fn to_close(
     holdings: impl Iterator<Item = Holding> + Clone,
     missing_bytes: usize,
@@ -57,7 +56,7 @@ mod tests {
 
     const NOW: Nanos = Nanos(100_000_000_000);
 
-    /// Bytes, for how many milliseconds it has been stuck, and how many milliseconds ago it was closed.
+    /// Each entry: bytes, milliseconds since it got stuck, milliseconds since it was closed.
     fn check(
         holdings: &[(usize, Option<u64>, Option<u64>)],
         missing_bytes: usize,
@@ -95,7 +94,7 @@ mod tests {
         let closing = |ms| [(10, Some(9000), Some(ms)), (5, Some(9000), None)];
         check(&closing(10), 10, None);
         check(&closing(10), 11, Some(1));
-        // It has had time enough.
+        // It has had enough time.
         check(&closing(1000), 10, Some(1));
         check(&[(10, Some(9000), Some(1000))], 10, None);
     }
