@@ -115,6 +115,7 @@ pub(crate) fn point(label: &str, runs: Vec<RunSummary>) -> PointSummary {
         precision: None,
         degradation: Vec::new(),
         phases: Vec::new(),
+        performability: None,
         transfer: None,
         runs,
     }
