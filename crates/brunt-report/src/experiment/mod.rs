@@ -18,6 +18,7 @@ mod links;
 mod losses;
 mod method;
 mod ops;
+mod performability;
 mod phases;
 mod points;
 mod replay;
@@ -65,6 +66,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         targets::section(summary, &points),
     );
     let robustness = indexes::section(summary);
+    let over_years = performability::section(summary, &points);
     let (faults, replay) = (
         faults::section(summary, &points).map(|mut section| {
             section
@@ -80,6 +82,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     let opening = match phases::any(summary) {
         true => [
             faults,
+            over_years,
             timeline,
             robustness,
             sweep,
@@ -94,6 +97,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
             depth,
             targets,
             faults,
+            over_years,
             replay,
             distribution,
             timeline,
