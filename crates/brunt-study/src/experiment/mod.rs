@@ -18,6 +18,7 @@ mod names;
 mod own_targets;
 mod parse;
 mod percentiles;
+mod performability;
 mod plan;
 mod precision;
 mod remote_workloads;
@@ -51,6 +52,7 @@ pub use link_options::{LinkOptionError, LinkOptionMistake, LinkOptions};
 pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
 pub use percentiles::{Percentiles, PercentilesError};
+pub use performability::{ComponentEntry, PerformabilityEntry, STATES_MAX, UNITS_MAX};
 pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
 pub use remote_workloads::OnHostFailure;
@@ -162,6 +164,9 @@ pub struct Experiment {
     /// Faults to inject into each run, and when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fault: Vec<FaultEntry>,
+    /// How often the failures that faults stand for happen, for expected figures over years (docs/results.md).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub performability: Option<PerformabilityEntry>,
     /// Thresholds for the figures. `brunt run` exits with 1 if one is missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub require: Vec<Requirement>,

@@ -3,6 +3,7 @@
 mod cells;
 mod matrix;
 mod notes;
+mod performability;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -49,6 +50,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
     for point in &summary.points {
         lines.extend(of_point(point, &kinds, columns));
         lines.extend(costs(point));
+        lines.extend(performability::lines(point.performability.as_ref()));
         for note in notes_of(point) {
             notes.add(&point.label, note);
         }

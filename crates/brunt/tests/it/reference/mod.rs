@@ -93,6 +93,7 @@ fn experiments() {
         "lab",
         "services",
         "fault",
+        "performability",
         "probes",
     ];
     let reference = Reference {
