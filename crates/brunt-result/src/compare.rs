@@ -132,6 +132,9 @@ const INDEX_FIGURES: &[(ImpactKind, &str)] = &[
     (ImpactKind::Latency, "latency-impact"),
 ];
 
+/// The figure compared for points with a performability: each run's expected requests per second.
+const EXPECTED: &str = "expected-iops";
+
 /// A figure of a fault's effect on a run.
 struct FaultFigure {
     name: &'static str,
@@ -151,7 +154,8 @@ pub struct Line {
     #[serde(skip)]
     pub is_part: bool,
     /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab `link-bytes`; for a fault `drop`, `recovery`, `mean-factor`,
-    /// `p99-factor`, `failed`; for a robustness index `parallelism-impact`, `latency-impact`.
+    /// `p99-factor`, `failed`; for a robustness index `parallelism-impact`, `latency-impact`; for a performability
+    /// `expected-iops`.
     pub metric: MetricName,
     /// Unit of the figures.
     pub unit: &'static str,
@@ -429,6 +433,7 @@ fn metrics(a: &Summary, b: &Summary, more: &[Percentile]) -> (Compared, Vec<Stri
         }
         transfer(point, other, &mut compared);
         faults(point, other, &mut compared);
+        alone.extend(expected(point, other, &mut compared));
     }
     let only_b = b
         .points
@@ -582,6 +587,29 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     }
 }
 
+/// Adds the expected throughput of a point if both results assume the same components and failures. Otherwise a difference
+/// would be one of assumptions: returns what can't be compared.
+fn expected(a: &PointSummary, b: &PointSummary, compared: &mut Compared) -> Option<String> {
+    let label = format!("{}, over years", a.label);
+    let (first, second) = match (&a.performability, &b.performability) {
+        (None, None) => return None,
+        (Some(first), Some(second)) if first.system.components == second.system.components => {
+            (first, second)
+        }
+        _ => return Some(format!("{label} (with these components and times)")),
+    };
+    let key = Key {
+        label,
+        op: None,
+        is_part: false,
+        metric: EXPECTED.into(),
+        unit: "requests/s",
+        better: Better::Higher,
+    };
+    compared.add_figures(key, first.by_run.clone(), second.by_run.clone());
+    None
+}
+
 /// Adds the robustness indexes that both results have.
 fn indexes(a: &Summary, b: &Summary, compared: &mut Compared) {
     fn of(summary: &Summary) -> impl Iterator<Item = &ImpactIndex> {
@@ -672,7 +700,10 @@ pub enum ConditionMistake {
 fn other_metrics() -> impl Iterator<Item = &'static str> {
     let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
     let indexes = INDEX_FIGURES.iter().map(|(_, name)| *name);
-    std::iter::once(LINK_BYTES).chain(faults).chain(indexes)
+    [LINK_BYTES, EXPECTED]
+        .into_iter()
+        .chain(faults)
+        .chain(indexes)
 }
 
 fn known_metrics() -> String {
@@ -725,7 +756,7 @@ impl std::str::FromStr for FailIf {
                 .ok_or_else(|| wrong(ConditionMistake::Percentage(percent.to_string())))?,
             _ => return Err(wrong(ConditionMistake::Form)),
         };
-        let falls = metric == "iops" || is_impact;
+        let falls = metric == "iops" || metric == EXPECTED || is_impact;
         if falls && by >= 100.0 {
             return Err(wrong(ConditionMistake::Never(metric)));
         }

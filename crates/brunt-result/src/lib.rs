@@ -33,6 +33,7 @@ pub mod link;
 pub mod noise;
 pub mod op;
 pub mod percentile;
+pub mod performability;
 pub mod probe;
 pub mod record;
 pub mod recurring;

@@ -14,6 +14,7 @@ use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::OpKind;
+use crate::degradation::PhaseFigures;
 use crate::percentile::Percentile;
 use crate::statistics::Estimate;
 use crate::summary::{OpSummary, PointSummary, RunSummary};
@@ -187,6 +188,23 @@ impl Figure {
             Figure::Failed => None,
         }
     }
+
+    /// Whether phases of a run have it.
+    fn is_of_phases(self) -> bool {
+        !matches!(self, Figure::Percentile(percentile) if percentile != Percentile::P99)
+    }
+
+    fn of_phase(self, phase: &PhaseFigures) -> Option<f64> {
+        match self {
+            Figure::Iops => Some(phase.requests_per_second),
+            Figure::Bandwidth => Some(phase.bytes_per_second),
+            Figure::Mean => phase.response_mean_us,
+            Figure::Percentile(Percentile::P99) => phase.response_p99_us,
+            Figure::Percentile(_) => None,
+            Figure::Max => phase.response_max_us,
+            Figure::Failed => Some(phase.failed_share),
+        }
+    }
 }
 
 impl fmt::Display for Figure {
@@ -236,6 +254,9 @@ pub enum RequirementError {
     /// The figure isn't known by kind.
     #[error("{0} is known only for all kinds of operations together")]
     FigureOfOp(String),
+    /// The figure isn't known before and during faults.
+    #[error("{0} is not known for each state; write iops, bandwidth, mean, p99, max or failed")]
+    FigureOfPhase(String),
     /// The bound has the wrong unit, or none.
     #[error("{figure} needs {expected}, not '{text}'")]
     Value {
@@ -462,10 +483,7 @@ impl Requirement {
     fn outcome(&self, point: &PointSummary) -> RequirementOutcome {
         let complete = point.runs.iter().filter(|run| run.is_complete());
         let values: Vec<f64> = complete.filter_map(|run| self.of_run(run)).collect();
-        let figure = match self.figure.is_of_every_run() {
-            false => Estimate::of(&values),
-            true => self.worst(&values),
-        };
+        let figure = self.over_runs(&values);
         RequirementOutcome {
             required: self.to_string(),
             label: point.label.clone(),
@@ -475,6 +493,38 @@ impl Requirement {
             verdict: figure.map_or(RequirementVerdict::Undecided, |figure| {
                 self.verdict(&figure)
             }),
+        }
+    }
+
+    /// Refuses figures that phases of a run don't have.
+    pub(crate) fn check_for_phases(&self) -> Result<(), RequirementError> {
+        match &self.entry.op {
+            Some(op) => Err(RequirementError::FigureOfPhase(format!(
+                "{op} {}",
+                self.figure
+            ))),
+            None if !self.figure.is_of_phases() => {
+                Err(RequirementError::FigureOfPhase(self.figure.to_string()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The verdict about the same phase of several runs; undecided if one of them lacks the figure.
+    pub(crate) fn verdict_of_phases(&self, phases: &[&PhaseFigures]) -> RequirementVerdict {
+        let values = phases.iter().map(|phase| self.figure.of_phase(phase));
+        let values: Option<Vec<f64>> = values.collect();
+        let figure = values.and_then(|values| self.over_runs(&values));
+        figure.map_or(RequirementVerdict::Undecided, |figure| {
+            self.verdict(&figure)
+        })
+    }
+
+    /// The figure that the bound applies to.
+    fn over_runs(&self, values: &[f64]) -> Option<Estimate> {
+        match self.figure.is_of_every_run() {
+            false => Estimate::of(values),
+            true => self.worst(values),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::hosts::{CommonTime, HostFigures};
 use crate::impact::RobustnessIndexes;
 pub use crate::latencies::Latencies;
 use crate::percentile::PercentilesUs;
+use crate::performability::Performability;
 use crate::record::part;
 use crate::recurring::{FaultOccurrence, RecurringOverRuns};
 use crate::require::RequirementOutcome;
@@ -119,6 +120,10 @@ pub struct PointSummary {
     /// Before, during and after the faults, over all complete runs; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseOverRuns>,
+    /// Expected figures over a long time of failures and repairs; `null` without `performability` in the experiment, or if no
+    /// component fails in the point's runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub performability: Option<Performability>,
     /// Bytes on the lab's links for each byte that the load moved; `null` without a lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferEfficiency>,

@@ -8,7 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use brunt_lake::{LakeError, read_table};
-use brunt_result::degradation::{IntervalFigures, METHODS, WaitingFigures, phases_over_runs};
+use brunt_result::degradation::{
+    IntervalFigures, METHODS, PhaseFigures, WaitingFigures, phases_over_runs,
+};
+use brunt_result::performability::Performability;
 use brunt_result::recurring::recurring_over_runs;
 use brunt_result::summary::{RunSummary, Summary, SummaryError, effects_over_runs};
 use brunt_result::tables::intervals;
@@ -51,6 +54,11 @@ fn judge(summary: &mut Summary, series: &SeriesByRun) {
         let effects = effects_over_runs(complete());
         point.recurring = recurring_over_runs(complete());
         let phases = phases_over_runs(complete().map(|run| &run.phases[..]));
+        let performability = point.performability.as_ref().map(|before| {
+            let phases: Vec<&[PhaseFigures]> = complete().map(|run| &run.phases[..]).collect();
+            Performability::of(&before.system, &phases)
+        });
+        point.performability = performability;
         (point.degradation, point.phases) = (effects, phases);
         for effect in &mut point.degradation {
             effect.judged_again = true;
@@ -170,7 +178,7 @@ mod tests {
     use super::*;
     use brunt_core::{Histogram, Nanos};
     use brunt_lake::{TableWriter, WriterOptions};
-    use brunt_result::degradation::{OverRuns, PhaseFigures, PhaseKind};
+    use brunt_result::degradation::{OverRuns, PhaseKind};
     use brunt_result::experiment::ExperimentSummary;
     use brunt_result::statistics::Estimate;
     use brunt_result::summary::{FORMAT, FaultSummary, PointSummary};

@@ -18,6 +18,7 @@ mod links;
 mod losses;
 mod method;
 mod ops;
+mod performability;
 mod phases;
 mod points;
 mod recurring;
@@ -66,6 +67,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         targets::section(summary, &points),
     );
     let robustness = indexes::section(summary);
+    let over_years = performability::section(summary, &points);
     let (faults, replay) = (
         faults::section(summary, &points).map(|mut section| {
             section
@@ -81,6 +83,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     let opening = match phases::any(summary) {
         true => [
             faults,
+            over_years,
             timeline,
             robustness,
             sweep,
@@ -95,6 +98,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
             depth,
             targets,
             faults,
+            over_years,
             replay,
             distribution,
             timeline,

@@ -1,4 +1,5 @@
 use crate::percentile::Percentile;
+use crate::performability::{FailingComponent, FailingSystem, Performability};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -338,7 +339,10 @@ impl Make {
             .filter_map(|fault| fault.cost.clone())
             .collect();
         let outcome = self.outcome();
+        let phases: Vec<&[_]> = runs.iter().map(|run| &run.phases[..]).collect();
+        let performability = Performability::of(&self.system(), &phases);
         PointSummary {
+            performability: Some(performability),
             label: self.text(),
             target: self.text(),
             workload: self.text(),
@@ -383,6 +387,20 @@ impl Make {
             phases: phases_over_runs(runs.iter().map(|run| &run.phases[..])),
             transfer: efficiency(&runs),
             runs,
+        }
+    }
+
+    fn system(&mut self) -> FailingSystem {
+        FailingSystem {
+            components: vec![FailingComponent {
+                name: self.text(),
+                faults: vec![self.text()],
+                units: 2,
+                mttf_s: 1e6,
+                mttr_s: 1e3,
+                repairs_at_once: 1,
+            }],
+            threshold: self.maybe(|_| "iops above 10".parse().expect("a threshold")),
         }
     }
 

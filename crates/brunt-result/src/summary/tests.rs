@@ -116,6 +116,7 @@ pub(crate) fn point(label: &str, runs: Vec<RunSummary>) -> PointSummary {
         degradation: Vec::new(),
         recurring: Vec::new(),
         phases: Vec::new(),
+        performability: None,
         transfer: None,
         runs,
     }

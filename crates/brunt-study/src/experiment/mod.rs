@@ -18,6 +18,7 @@ mod names;
 mod own_targets;
 mod parse;
 mod percentiles;
+mod performability;
 mod phase;
 mod plan;
 mod precision;
@@ -52,6 +53,7 @@ pub use link_options::{LinkOptionError, LinkOptionMistake, LinkOptions};
 pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
 pub use percentiles::{Percentiles, PercentilesError};
+pub use performability::{ComponentEntry, PerformabilityEntry, STATES_MAX, UNITS_MAX};
 pub use phase::{PhaseEntry, WaitFor};
 pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
@@ -168,6 +170,9 @@ pub struct Experiment {
         serialize_with = "serialize_written"
     )]
     pub fault: Vec<FaultEntry>,
+    /// How often the failures that faults stand for happen, for expected figures over years (docs/results.md).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub performability: Option<PerformabilityEntry>,
     /// Steps of every repetition that run in order, such as filling, preconditioning and measuring. Without them, all
     /// points of a repetition run in random order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

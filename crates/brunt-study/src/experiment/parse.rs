@@ -146,6 +146,7 @@ impl Experiment {
         self.check_remote(source, &hosts)?;
         self.check_service_hosts(source, &hosts)?;
         self.check_faults(source)?;
+        self.check_performability(source)?;
         self.check_clients(source)?;
         self.check_sweep(source)?;
         self.check_phases(source)?;

@@ -34,10 +34,11 @@ use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hooks::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use crate::written::written;
-use brunt_result::degradation::phases_over_runs;
+use brunt_result::degradation::{PhaseFigures, phases_over_runs};
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
 use brunt_result::percentile::Percentile;
+use brunt_result::performability::{FailingSystem, Performability};
 use brunt_result::recurring::recurring_over_runs;
 use brunt_result::require::{Requirement, outcomes};
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
@@ -103,6 +104,8 @@ pub struct Study<'a> {
     seed: u64,
     precision: Option<PrecisionGoal>,
     required: Vec<Requirement>,
+    /// What each point's runs show failures of; `None` without any.
+    systems: Vec<Option<FailingSystem>>,
     /// Percentiles kept of each run and point.
     percentiles: Vec<Percentile>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
@@ -269,11 +272,15 @@ impl<'a> Study<'a> {
         let goes_on = experiment.goes_on_without_hosts();
         let (required, percentiles) = (experiment.require.clone(), experiment.kept_percentiles());
         let (notes, lacking) = (Vec::new(), None);
+        let systems = plan.points.iter();
+        let systems = systems.map(|point| experiment.failing_system(point));
+        let systems = systems.collect();
         Study {
             plan,
             seed,
             precision,
             required,
+            systems,
             percentiles,
             targets,
             notes,
@@ -742,6 +749,10 @@ impl<'a> Study<'a> {
         point.degradation = effects_over_runs(complete.iter().copied());
         point.recurring = recurring_over_runs(complete.iter().copied());
         point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
+        point.performability = self.systems[index].as_ref().map(|system| {
+            let phases: Vec<&[PhaseFigures]> = complete.iter().map(|run| &run.phases[..]).collect();
+            Performability::of(system, &phases)
+        });
         point.transfer = efficiency(&point.runs);
         point.response = Latencies::of(&self.merged[index].0);
         point.response_percentiles_us =

@@ -3,6 +3,7 @@
 mod cells;
 mod matrix;
 mod notes;
+mod performability;
 mod recurring;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
     for point in &summary.points {
         lines.extend(of_point(point, &kinds, columns));
         lines.extend(costs(point));
+        lines.extend(performability::lines(point.performability.as_ref()));
         for note in notes_of(point) {
             notes.add(&point.label, note);
         }

@@ -47,6 +47,7 @@ mod netem_guest;
 mod newer_suite;
 mod old_traces;
 mod outside;
+mod performability;
 mod phases;
 mod pipes;
 mod probes;

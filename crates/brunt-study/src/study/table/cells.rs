@@ -86,7 +86,7 @@ impl Columns<'_> {
 }
 
 /// Half-width of an interval in percent of its mean, in at most five characters.
-fn width(estimate: Option<Estimate>) -> String {
+pub(super) fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());
     match share.map(|share| share * 100.0) {
         None => "-".into(),

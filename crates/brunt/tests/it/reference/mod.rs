@@ -93,6 +93,7 @@ fn experiments_md_describes_every_key() {
         "lab",
         "services",
         "fault",
+        "performability",
         "probes",
     ];
     let reference = Reference {

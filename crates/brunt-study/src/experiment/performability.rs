@@ -1,0 +1,361 @@
+//! `[performability]`: which faults stand for failures of which components, and how often those fail. Computes nothing:
+//! [`brunt_result::performability`] weights what was measured.
+//!
+//! ```toml
+//! [performability]
+//! threshold = "iops above 5000"
+//! [performability.components.wire]
+//! faults = ["slow link"]            # the names of [[fault]]
+//! mttf = "30d"
+//! mttr = "4h"
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use brunt_core::Span;
+use brunt_result::performability::{FailingComponent, FailingSystem, ServiceLevel};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::mistake::{FileError, Source};
+use super::{Experiment, Point};
+use crate::fault::FaultEntry;
+
+/// Maximum number of states of a system: a table with more is not read.
+pub const STATES_MAX: usize = 256;
+/// Maximum number of units of a component.
+pub const UNITS_MAX: u32 = 100_000;
+
+/// What is expected of the system over a long time of failures and repairs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PerformabilityEntry {
+    /// Service that counts as available, such as `iops above 5000`, `p99 below 5ms` or `failed below 1%`: the share of time with
+    /// it is reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<ServiceLevel>,
+    /// Components that fail and are repaired independently of each other, by a name of your choice.
+    pub components: BTreeMap<String, ComponentEntry>,
+}
+
+/// A component of the system, or several that are alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ComponentEntry {
+    /// Names of the faults that stand for its failures: the first for one failed unit, the first two at once for two failed
+    /// units, and so on.
+    pub faults: Vec<String>,
+    /// How many such units the system has.
+    #[serde(default = "one_unit")]
+    pub units: u32,
+    /// Mean time to failure of a working unit. The times between failures and of repairs are taken to be exponential.
+    pub mttf: Span,
+    /// Mean time to repair a unit, from its failure until the service is normal again.
+    pub mttr: Span,
+    /// How many units are repaired at the same time; default: all that have failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repairs_at_once: Option<u32>,
+}
+
+fn one_unit() -> u32 {
+    1
+}
+
+/// A mistake in a component: its key, what is wrong, and what would be right.
+type ComponentMistake = (&'static str, String, Option<String>);
+
+impl ComponentEntry {
+    fn check(&self) -> Result<(), ComponentMistake> {
+        let faults = self.faults.len();
+        if faults == 0 {
+            let help = "name a fault, such as faults = [\"slow link\"]".to_string();
+            return Err(("faults", "it has no fault".into(), Some(help)));
+        }
+        if !(1..=UNITS_MAX).contains(&self.units) {
+            let what = format!("{} units; write 1 to {UNITS_MAX}", self.units);
+            return Err(("units", what, None));
+        }
+        if faults > self.units as usize {
+            let what = format!(
+                "{faults} faults stand for {faults} failed units, but it has {}",
+                self.units
+            );
+            let help = "make it several components, or write units".to_string();
+            return Err(("faults", what, Some(help)));
+        }
+        for (key, time, example) in [("mttf", self.mttf, "30d"), ("mttr", self.mttr, "4h")] {
+            if time.0.is_zero() {
+                let what = format!("{key} is 0");
+                return Err((
+                    key,
+                    what,
+                    Some(format!("write for example {key} = \"{example}\"")),
+                ));
+            }
+        }
+        match self.repairs_at_once {
+            Some(repairs) if !(1..=self.units).contains(&repairs) => {
+                let what = format!(
+                    "{repairs} repairs at once; write 1 to {} (units)",
+                    self.units
+                );
+                Err(("repairs_at_once", what, None))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn component(&self, name: &str) -> FailingComponent {
+        FailingComponent {
+            name: name.to_string(),
+            faults: self.faults.clone(),
+            units: self.units,
+            mttf_s: self.mttf.0.as_secs_f64(),
+            mttr_s: self.mttr.0.as_secs_f64(),
+            repairs_at_once: self.repairs_at_once.unwrap_or(self.units),
+        }
+    }
+
+    /// Number of its states: each number of failed units that has faults, and more.
+    fn states(&self) -> usize {
+        (self.faults.len() + 2).min(self.units as usize + 1)
+    }
+}
+
+impl Experiment {
+    pub(super) fn check_performability(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        let Some(entry) = &self.performability else {
+            return Ok(());
+        };
+        if entry.components.is_empty() {
+            let help = "add one, such as\n[performability.components.wire]\nfaults = [\"slow link\"]\nmttf = \"30d\"\nmttr = \"4h\"";
+            let what = "performability without components".to_string();
+            return Err(source.mistake(&["performability", "components"], what, Some(help.into())));
+        }
+        let mut taken = BTreeSet::new();
+        let mut states = 1usize;
+        for (name, component) in &entry.components {
+            let checked = component
+                .check()
+                .and_then(|()| self.check_component_faults(component, &mut taken));
+            if let Err((key, what, help)) = checked {
+                let path = ["performability", "components", name, key];
+                return Err(source.mistake(&path, format!("component {name}: {what}"), help));
+            }
+            states = states.saturating_mul(component.states());
+        }
+        if states > STATES_MAX {
+            let what =
+                format!("the components have {states} states together; at most {STATES_MAX}");
+            let help = "leave out components, or name fewer faults of each".to_string();
+            return Err(source.mistake(&["performability", "components"], what, Some(help)));
+        }
+        Ok(())
+    }
+
+    /// Checks that each fault exists, stands for one component alone, begins during runs, and that all of them occur in the
+    /// same runs.
+    fn check_component_faults<'a>(
+        &self,
+        component: &'a ComponentEntry,
+        taken: &mut BTreeSet<&'a str>,
+    ) -> Result<(), ComponentMistake> {
+        let mut target: Option<&str> = None;
+        for name in &component.faults {
+            let entries: Vec<&FaultEntry> = self.faults_named(name).collect();
+            let Some(first) = entries.first() else {
+                let is_recurring = |fault: &FaultEntry| fault.name() == *name;
+                if self.fault.iter().any(is_recurring) {
+                    let what = format!("fault '{name}' occurs several times in a run");
+                    let help = "name a fault that occurs once, long enough for its figures";
+                    return Err(("faults", what, Some(help.into())));
+                }
+                let known: Vec<String> = self.fault.iter().map(FaultEntry::label).collect();
+                let help = match known.is_empty() {
+                    true => "the experiment has no [[fault]]; add one with that name".to_string(),
+                    false => format!("available: {}", known.join(", ")),
+                };
+                return Err(("faults", format!("there is no fault '{name}'"), Some(help)));
+            };
+            if !taken.insert(name) {
+                let what = format!("fault '{name}' already stands for a failure");
+                let help = "give each failed unit a fault of its own".to_string();
+                return Err(("faults", what, Some(help)));
+            }
+            if entries.iter().any(|fault| fault.common.at.is_none()) {
+                let what = format!(
+                    "fault '{name}' lasts for whole runs, which then have no time without it"
+                );
+                let help = "write at for the fault, so that the normal state is measured before it";
+                return Err(("faults", what, Some(help.into())));
+            }
+            let same = |fault: &&FaultEntry| {
+                fault.common.target == *target.unwrap_or(first.common.target.as_str())
+            };
+            if !entries.iter().all(same) {
+                let what = format!("fault '{name}' affects other runs than the faults before it");
+                let help =
+                    "write the same target for all faults of a component, or none".to_string();
+                return Err(("faults", what, Some(help)));
+            }
+            target = Some(&first.common.target);
+        }
+        Ok(())
+    }
+
+    fn faults_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a FaultEntry> {
+        self.fault.iter().filter(move |fault| fault.label() == name)
+    }
+
+    /// The system that a point's runs show: the components whose faults they have. `None` without any.
+    pub fn failing_system(&self, point: &Point) -> Option<FailingSystem> {
+        let entry = self.performability.as_ref()?;
+        let occurs = |name: &String| {
+            let mut faults = self.faults_named(name);
+            faults.any(|fault| fault.common.target.is_empty() || point.is_on(&fault.common.target))
+        };
+        let components: Vec<FailingComponent> = entry
+            .components
+            .iter()
+            .filter(|(_, component)| component.faults.iter().all(occurs))
+            .map(|(name, component)| component.component(name))
+            .collect();
+        (!components.is_empty()).then(|| FailingSystem {
+            components,
+            threshold: entry.threshold.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{assert_mistake, changed};
+
+    const GOOD: &str = r#"name = "x"
+[targets.disk]
+url = "memory:1MiB"
+[targets.other]
+url = "memory:1MiB"
+[workloads.w]
+stop = { time = "9s" }
+[[fault]]
+target = "disk"
+name = "slow"
+storage = "slow:1ms"
+at = "2s"
+for = "2s"
+[[fault]]
+memory = "1MiB"
+at = "3s"
+for = "2s"
+[[fault]]
+name = "hog"
+cpu = 0.5
+[performability]
+threshold = "iops above 5000"
+[performability.components.disks]
+faults = ["slow"]
+units = 8
+mttf = "1200000h"
+mttr = "12h"
+repairs_at_once = 2
+[performability.components.host]
+faults = ["1MiB of memory taken"]
+mttf = "30d"
+mttr = "90m"
+"#;
+
+    #[test]
+    fn components_become_the_systems_of_points() {
+        let experiment = Experiment::parse("x.toml", GOOD).expect("a good file");
+        let again = Experiment::parse("again.toml", &experiment.written_out()).expect("the same");
+        assert_eq!(again.performability, experiment.performability);
+        let points = experiment.points();
+        let of = |target: &str| {
+            let point = points.iter().find(|point| point.is_on(target)).unwrap();
+            experiment.failing_system(point).expect("a system")
+        };
+        let disk = of("disk");
+        let names = |system: &FailingSystem| -> Vec<String> {
+            system
+                .components
+                .iter()
+                .map(|one| one.name.clone())
+                .collect()
+        };
+        assert_eq!(
+            (names(&disk), names(&of("other"))),
+            (
+                vec!["disks".to_string(), "host".to_string()],
+                vec!["host".to_string()],
+            )
+        );
+        let disks = &disk.components[0];
+        assert_eq!((disks.units, disks.repairs_at_once), (8, 2));
+        assert_eq!((disks.mttf_s, disks.mttr_s), (4.32e9, 43_200.0));
+        assert_eq!(disk.components[1].repairs_at_once, 1);
+        assert_eq!(disk.threshold.unwrap().to_string(), "iops above 5000");
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        let check = |from: &str, to: &str, at: &str, said: &str| {
+            let text = changed(GOOD, from, to);
+            let line = 1 + text.lines().position(|line| line.contains(at)).expect(at);
+            assert_mistake(&text, line, said);
+        };
+        let slow = "faults = [\"slow\"]";
+        check(
+            slow,
+            "faults = [\"fast\"]",
+            "\"fast\"",
+            "there is no fault 'fast'",
+        );
+        check(
+            "at = \"2s\"\nfor = \"2s\"",
+            "at = [\"2s\", \"6s\"]\nfor = \"1s\"",
+            slow,
+            "occurs several times in a run",
+        );
+        check(slow, "faults = []", "faults = []", "it has no fault");
+        check(
+            slow,
+            "faults = [\"slow\", \"slow\"]",
+            "\"slow\", ",
+            "already stands for",
+        );
+        check("units = 8", "units = 0", "units = 0", "0 units");
+        check(
+            "mttr = \"12h\"",
+            "mttr = \"0s\"",
+            "mttr = \"0s\"",
+            "mttr is 0",
+        );
+        check(
+            "repairs_at_once = 2",
+            "repairs_at_once = 9",
+            "repairs_at_once",
+            "1 to 8 (units)",
+        );
+        check(
+            "above 5000",
+            "above fast",
+            "threshold",
+            "a number of requests per second",
+        );
+        check(
+            "iops above 5000",
+            "p99.9 below 1ms",
+            "threshold",
+            "is not known for each state",
+        );
+        check("mttf = \"30d\"", "mtbf = \"30d\"", "mtbf", "mtbf");
+        let hog = changed(GOOD, slow, "faults = [\"hog\"]");
+        let line = 1 + hog
+            .lines()
+            .position(|line| line.contains("[\"hog\"]"))
+            .unwrap();
+        assert_mistake(&hog, line, "lasts for whole runs");
+    }
+}
