@@ -216,6 +216,11 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Downcast hook for loads whose requests are not block requests, such as NFS calls. Layers don't pass it on.
+    fn concrete(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
+
     /// The parts that can be controlled while requests run. A layer adds its own handle to those below it.
     fn handles(&self) -> Handles {
         Vec::new()

@@ -3,10 +3,11 @@
 //! Start reading at [`block::workload`], the description. [`block::generator`] turns it into a sequence of requests and
 //! [`block::arrival`] into due times. Both do no I/O and, for a given seed, produce the same results on every machine.
 //! [`block::worker`] is the loop between them and a device; [`block`] runs several of these loops in threads.
-//! [`mod@file`] drives a mounted directory instead of a device, [`replay`] sends the requests of a block trace, and
-//! [`mod@together`] runs several such loads concurrently. Each is a [`Load`] with a line in [`LOADS`]. [`mod@transfer`]
-//! moves a range once, with the same loop. [`decisions`] runs a load and makes the decisions that involve all of its
-//! workers. Figures are output through [`record::Recorder`]; this crate knows no file formats.
+//! [`mod@file`] drives a mounted directory instead of a device, [`replay`] sends the requests of a block trace,
+//! [`mod@nfs`] makes calls to an NFS server, and [`mod@together`] runs several such loads concurrently. Each is a
+//! [`Load`] with a line in [`LOADS`]. [`mod@transfer`] moves a range once, with the same loop. [`decisions`] runs a load
+//! and makes the decisions that involve all of its workers. Figures are output through [`record::Recorder`]; this crate
+//! knows no file formats.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -20,6 +21,7 @@ pub mod hosted;
 mod kind;
 pub mod load;
 mod loads;
+pub mod nfs;
 pub mod record;
 pub mod replay;
 pub mod sequence;

@@ -2,13 +2,14 @@
 //! implements [`crate::Load`], and [`crate::hosted::HostedLoad`] if other hosts can run it, and add its line here.
 
 use crate::kind::LoadKind;
-use crate::{block, file, replay, together};
+use crate::{block, file, nfs, replay, together};
 
 /// All kinds of load.
 pub const LOADS: &[LoadKind] = &[
     block::LINE,
     file::LINE,
     replay::LINE,
+    nfs::LINE,
     together::LINE,
     #[cfg(any(test, feature = "test-load"))]
     crate::sleep::LINE,

@@ -18,7 +18,7 @@ pub fn status_of(error: &DeviceError) -> RequestStatus {
 
 /// Returns the kind of a device's operation.
 #[inline]
-pub fn kind_of(op: Op) -> OpKind {
+pub const fn kind_of(op: Op) -> OpKind {
     match op {
         Op::Read => OpKind::Read,
         Op::Write => OpKind::Write,

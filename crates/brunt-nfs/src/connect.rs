@@ -1,5 +1,5 @@
-//! Finds the file that a URL names: asks the port mapper, mounts the export, looks the path up, creates the file if
-//! that is wanted, and reads its properties. Blocking, with one deadline for all of it.
+//! Finds the file or folder that a URL names: asks the port mapper, mounts the export, looks the path up, creates the
+//! file if that is wanted, and reads its properties. Blocking, with one deadline for all of it.
 //!
 //! A URL doesn't say which part of its path is the export. The longest path that the server mounts is: usually the
 //! file's directory, otherwise a folder above it.
@@ -38,7 +38,7 @@ const ACCESS_MODIFY: u32 = 0x04;
 pub struct NfsConnection {
     /// The connection's socket.
     pub socket: Socket,
-    /// The file's size in bytes.
+    /// The file's size in bytes; 0 for a folder.
     pub size_bytes: u64,
     /// Number of failed attempts before it.
     pub retries: u32,
@@ -46,10 +46,10 @@ pub struct NfsConnection {
     pub trouble: Option<String>,
 }
 
-/// The file that was found.
+/// The file or folder that was found.
 #[derive(Clone, Debug)]
 pub struct NfsFound {
-    /// The file, and the server's limits.
+    /// The file or folder, and the server's limits.
     pub file: NfsFile,
     /// Its file system and its number there.
     pub identity: (u64, u64),
@@ -116,6 +116,39 @@ pub fn connect_once(
     let mut nfs = finder.nfs()?;
     let attributes = finder.attributes(&mut nfs, &file.handle)?;
     finder.ready(nfs, &attributes)
+}
+
+/// Finds the folder, in as many attempts as fit into the configured timeout.
+///
+/// # Errors
+/// See [`NfsConnectError`].
+pub fn find_folder(config: &NfsConfig) -> Result<NfsFound, NfsConnectError> {
+    let once = |time| Finder::new(config, time).find_folder();
+    attempts(config.timeout, once).map(|attempted| attempted.value)
+}
+
+/// A connection for calls on the files of a folder, in a single attempt.
+///
+/// # Errors
+/// See [`NfsConnectError`].
+pub fn connect_to_folder(
+    config: &NfsConfig,
+    limit: Duration,
+) -> Result<NfsConnection, NfsConnectError> {
+    Ok(NfsConnection {
+        socket: converse(config, limit)?.into_socket()?,
+        size_bytes: 0,
+        retries: 0,
+        trouble: None,
+    })
+}
+
+/// A connection to the NFS server for one call at a time, until the limit has passed.
+///
+/// # Errors
+/// See [`NfsConnectError`].
+pub fn converse(config: &NfsConfig, limit: Duration) -> Result<NfsConversation, NfsConnectError> {
+    Finder::new(config, limit).nfs()
 }
 
 fn attempts<T>(
@@ -191,6 +224,27 @@ impl Finder<'_> {
         ))
     }
 
+    fn find_folder(&self) -> Result<NfsFound, NfsConnectError> {
+        let (export, root, depth) = self.mount()?;
+        let mut nfs = self.nfs()?;
+        let handle = self.walk(&mut nfs, &root, depth)?;
+        let attributes = self.attributes(&mut nfs, &handle)?;
+        if attributes.kind() != FileType::Directory {
+            let what = format!(
+                "it is not a directory but a {}; omit the '/' at its end",
+                kind_text(attributes.kind())
+            );
+            return Err(NfsConnectError::File(self.config.name(), what));
+        }
+        let (file, preferred) = self.limits(&mut nfs, &root, handle)?;
+        Ok(NfsFound {
+            file,
+            identity: (attributes.fsid.get(), attributes.fileid.get()),
+            export,
+            preferred,
+        })
+    }
+
     /// Asks the port mapper for a program's port.
     fn port_of(
         &self,
@@ -223,7 +277,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Mounts the longest path above the file that the server mounts. Returns it, its handle, and how many components
+    /// Mounts the longest path above the file, or of the folder, that the server mounts. Returns it, its handle, and how many components
     /// of the path it has.
     fn mount(&self) -> Result<(String, Vec<u8>, usize), NfsConnectError> {
         let port = match self.config.mount_port {
@@ -238,7 +292,8 @@ impl Finder<'_> {
             name: "MNT",
         };
         let mut first = None;
-        for depth in (0..self.config.path.len()).rev() {
+        let count = self.config.path.len() + usize::from(self.config.is_folder);
+        for depth in (0..count).rev() {
             let path = self.config.path_text(depth);
             let args = mount::Args::Mount(path.as_bytes());
             let mut body = service.call(mnt, |out| args.encode(out), 0)?;

@@ -108,6 +108,11 @@ impl NfsConversation {
         &self.server
     }
 
+    /// Sets another deadline, for the calls from now on.
+    pub fn set_deadline(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
     /// The connection without a deadline, to be put on a ring.
     ///
     /// # Errors

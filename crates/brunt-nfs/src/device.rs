@@ -15,14 +15,15 @@ use crate::calls::DEPTH_MAX;
 use crate::connect::{self, NfsConnection, NfsFound, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::disk::{NfsDisk, NfsDiskConfig, NfsStability};
-use crate::protocol::{NfsProtocol, Receiving};
+use crate::folder::NfsFolder;
+use crate::protocol::NfsProtocol;
 use crate::rpc::sys_credentials;
 use crate::url::{NfsConfig, OPTIONS};
 
 /// The entry in the table of backends.
 pub const NFS: BackendEntry = BackendEntry {
     name: "nfs",
-    help: "a file on an NFS server, by NFSv3 over TCP, without a kernel mount",
+    help: "a file on an NFS server, by NFSv3 over TCP, without a kernel mount; with a '/' at its end, a folder for nfs loads",
     example: "nfs://127.0.0.1/export/disk.img?create=yes&size=1GiB",
     options: OPTIONS,
     open: |place, options| open_entry(place, options),
@@ -39,9 +40,11 @@ pub const NFS: BackendEntry = BackendEntry {
 };
 
 fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
-    Ok(Arc::new(NfsBackend::open(NfsConfig::parse(
-        place, options,
-    )?)?))
+    let config = NfsConfig::parse(place, options)?;
+    Ok(match config.is_folder {
+        true => Arc::new(NfsFolder::open(config)?),
+        false => Arc::new(NfsBackend::open(config)?),
+    })
 }
 
 /// A file to which a connection was made, so its properties are known.
@@ -84,7 +87,11 @@ impl NfsBackend {
         })
     }
 
-    fn link(&self, ring: &Ring, depth: u32) -> Result<RemoteLink<NfsProtocol>, NfsConnectError> {
+    fn link(
+        &self,
+        ring: &Ring,
+        depth: u32,
+    ) -> Result<RemoteLink<NfsProtocol<NfsDisk>>, NfsConnectError> {
         let NfsBackend { config, found, .. } = self;
         let spare = self
             .spare
@@ -104,11 +111,7 @@ impl NfsBackend {
             first_xid: random_xid().0,
         };
         let opening = Opening {
-            protocol: NfsProtocol {
-                config: config.clone(),
-                size_bytes: self.size_bytes,
-                receiving: Receiving::default(),
-            },
+            protocol: NfsProtocol::new(config.clone(), self.size_bytes),
             session: NfsDisk::new(disk, found.file.clone(), Arc::clone(&self.stability)),
             depth,
             connect_retries: connection.retries,

@@ -30,6 +30,8 @@ pub enum NfsRefusal {
     LostWrites,
     /// The file ends inside the device: it was truncated.
     EndOfFile,
+    /// READ or WRITE moved less data than it was asked for.
+    Short(Procedure),
 }
 
 impl fmt::Display for NfsRefusal {
@@ -59,6 +61,9 @@ impl fmt::Display for NfsRefusal {
                 f,
                 "READ: the file ends here; it was truncated after it was opened"
             ),
+            NfsRefusal::Short(procedure) => {
+                write!(f, "{}: less data than was asked for", procedure.name())
+            }
         }
     }
 }
@@ -102,7 +107,9 @@ impl NfsRefusal {
             NfsRefusal::Rpc(_, ReplyStatus::SystemErr) => RefusalKind::HardwareError,
             NfsRefusal::Rpc(..) => RefusalKind::BadRequest,
             // Not a kind that a retry would hide: a second COMMIT would succeed.
-            NfsRefusal::LostWrites | NfsRefusal::EndOfFile => RefusalKind::Other,
+            NfsRefusal::LostWrites | NfsRefusal::EndOfFile | NfsRefusal::Short(_) => {
+                RefusalKind::Other
+            }
         }
     }
 
@@ -116,6 +123,7 @@ impl NfsRefusal {
             },
             NfsRefusal::LostWrites => (3, 0, 0),
             NfsRefusal::EndOfFile => (4, 0, 0),
+            NfsRefusal::Short(procedure) => (5, procedure as u8, 0),
         };
         let mut bytes = [0; WORDS_BYTES];
         (bytes[0], bytes[1]) = (tag, procedure);
@@ -132,6 +140,7 @@ impl NfsRefusal {
             2 => NfsRefusal::Rpc(procedure, ReplyStatus::AuthError(number)),
             3 => NfsRefusal::LostWrites,
             4 => NfsRefusal::EndOfFile,
+            5 => NfsRefusal::Short(procedure),
             _ => return None,
         })
     }
@@ -211,6 +220,11 @@ mod tests {
             refusal,
             RefusalKind::Protected,
             "READ: the server answers AUTH_TOOWEAK",
+        );
+        check(
+            NfsRefusal::Short(Procedure::Write),
+            RefusalKind::Other,
+            "WRITE: less data than was asked for",
         );
         assert_eq!(
             from_error(&NfsRefusal::LostWrites.error()),

@@ -6,7 +6,8 @@
 //! - [`conversation`]: one call at a time, blocking, with a deadline; [`connect`] finds an export's file with it;
 //! - [`calls`]: many outstanding calls of one connection, without I/O;
 //! - [`disk`]: block requests as READ, WRITE and COMMIT calls, without I/O;
-//! - [`device`]: the backend; `protocol`, how bytes get from a connection to the session and back;
+//! - [`operations`]: requests that are any calls on the files of an export, without I/O;
+//! - [`device`] and [`folder`]: the backends; `protocol`, how bytes get from a connection to a session and back;
 //! - [`device_errors`]: maps a server's errors to a device's.
 //!
 //! The one rule: protocol rules are structs that take messages and return actions; only [`connect`], [`conversation`]
@@ -20,6 +21,8 @@ pub mod conversation;
 pub mod device;
 pub mod device_errors;
 pub mod disk;
+pub mod folder;
+pub mod operations;
 mod protocol;
 pub mod record;
 pub mod rpc;
@@ -27,6 +30,7 @@ pub mod url;
 
 pub use connect_error::NfsConnectError;
 pub use device::{NFS, NfsBackend};
+pub use folder::NfsFolder;
 
 /// The entries that this crate adds to the backend table of `brunt-block`; every program that opens device URLs passes
 /// them in.

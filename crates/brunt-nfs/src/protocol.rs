@@ -1,14 +1,15 @@
-//! How bytes get from a connection to a disk's session and back. Driven by the shared link of `brunt-block`.
+//! How bytes get from a connection to a session and back. Driven by the shared link of `brunt-block`.
 //!
 //! The one rule: no protocol rules here.
 
 use std::io;
+use std::marker::PhantomData;
 
 use brunt_block::remote::{RemoteProtocol, RemoteSession};
 use brunt_block::{Buf, Lent, PayloadPlace, Ring, Stream};
 use brunt_core::Nanos;
 
-use crate::calls::{NfsCollected, NfsIncoming, NfsOutgoing, NfsPayload, NfsReadData};
+use crate::calls::{NfsCalls, NfsCollected, NfsIncoming, NfsOutgoing, NfsPayload, NfsReadData};
 use crate::connect::NfsConnection;
 use crate::connect_error::NfsConnectError;
 use crate::disk::NfsDisk;
@@ -20,18 +21,70 @@ use brunt_wire::rpc::MARK_BYTES;
 /// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with headers.
 const RX_BYTES: usize = 256 << 10;
 
+/// A session whose requests are calls: the task of a request has the index of its call.
+pub(crate) trait NfsSession: RemoteSession {
+    /// The connection's calls.
+    fn calls(&mut self) -> &mut NfsCalls;
+
+    /// Where the data of a READ belongs: the first byte in the buffer of its task.
+    fn place_of(&self, read: &NfsReadData) -> usize;
+
+    /// A READ whose data is in its place already.
+    ///
+    /// # Errors
+    /// The reply violates a protocol.
+    fn on_read(&mut self, read: &NfsReadData, now: Nanos) -> Result<(), NfsViolation>;
+
+    /// A complete record, without its mark.
+    ///
+    /// # Errors
+    /// The reply violates a protocol.
+    fn on_reply(&mut self, call: u16, record: &[u8], now: Nanos) -> Result<(), NfsViolation>;
+}
+
+impl NfsSession for NfsDisk {
+    fn calls(&mut self) -> &mut NfsCalls {
+        self.calls()
+    }
+
+    fn place_of(&self, read: &NfsReadData) -> usize {
+        self.place_of(read)
+    }
+
+    fn on_read(&mut self, read: &NfsReadData, now: Nanos) -> Result<(), NfsViolation> {
+        self.on_read(read, now)
+    }
+
+    fn on_reply(&mut self, call: u16, record: &[u8], now: Nanos) -> Result<(), NfsViolation> {
+        self.on_reply(call, record, now)
+    }
+}
+
 /// The driver of one connection.
 #[derive(Debug)]
-pub(crate) struct NfsProtocol {
-    pub config: NfsConfig,
+pub(crate) struct NfsProtocol<S> {
+    config: NfsConfig,
     /// The file's size when the device was opened.
-    pub size_bytes: u64,
-    pub receiving: Receiving,
+    size_bytes: u64,
+    receiving: Receiving,
+    session: PhantomData<S>,
+}
+
+impl<S> NfsProtocol<S> {
+    /// The driver of a connection to a file that had this size when the device was opened.
+    pub fn new(config: NfsConfig, size_bytes: u64) -> NfsProtocol<S> {
+        NfsProtocol {
+            config,
+            size_bytes,
+            receiving: Receiving::default(),
+            session: PhantomData,
+        }
+    }
 }
 
 /// What the next received bytes are.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Receiving {
+enum Receiving {
     #[default]
     Record,
     /// Data that goes directly into its task's buffer.
@@ -40,8 +93,8 @@ pub(crate) enum Receiving {
     Padding(NfsReadData),
 }
 
-impl RemoteProtocol for NfsProtocol {
-    type Session = NfsDisk;
+impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
+    type Session = S;
     type Channel = Stream;
     type Connection = NfsConnection;
     type Error = NfsConnectError;
@@ -59,7 +112,7 @@ impl RemoteProtocol for NfsProtocol {
 
     fn bring_up(
         &mut self,
-        session: &mut NfsDisk,
+        session: &mut S,
         connection: NfsConnection,
         ring: &Ring,
         now: Nanos,
@@ -69,16 +122,16 @@ impl RemoteProtocol for NfsProtocol {
             self.config.sockets.apply(socket)?;
         }
         self.receiving = Receiving::Record;
-        session.attach(now);
+        session.calls().attach(now);
         Ok(stream)
     }
 
-    fn send(&mut self, session: &mut NfsDisk, stream: &mut Stream, lent: &mut [Option<Lent>]) {
+    fn send(&mut self, session: &mut S, stream: &mut Stream, lent: &mut [Option<Lent>]) {
         while let Some(NfsOutgoing {
             call,
             payload,
             padding,
-        }) = session.pull()
+        }) = session.calls().pull()
         {
             stream.push_bytes(session.calls().head(call));
             match payload {
@@ -99,7 +152,7 @@ impl RemoteProtocol for NfsProtocol {
 
     fn receive(
         &mut self,
-        session: &mut NfsDisk,
+        session: &mut S,
         stream: &mut Stream,
         now: Nanos,
     ) -> Result<(), NfsViolation> {
@@ -129,7 +182,7 @@ impl RemoteProtocol for NfsProtocol {
         }
     }
 
-    fn on_loss(&mut self, session: &mut NfsDisk, placed: Option<Buf>) {
+    fn on_loss(&mut self, session: &mut S, placed: Option<Buf>) {
         if let (Some(buf), Receiving::Data(read)) = (placed, self.receiving) {
             *session.data(read.call) = buf;
         }
@@ -137,11 +190,11 @@ impl RemoteProtocol for NfsProtocol {
     }
 }
 
-impl NfsProtocol {
+impl<S: NfsSession> NfsProtocol<S> {
     /// Handles one record, or the beginning of one; `false` if more has to arrive.
     fn receive_record(
         &mut self,
-        session: &mut NfsDisk,
+        session: &mut S,
         stream: &mut Stream,
         now: Nanos,
     ) -> Result<bool, NfsViolation> {

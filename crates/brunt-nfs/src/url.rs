@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! nfs://server[:port]/export/path/file
+//! nfs://server[:port]/export/path/folder/
 //! ```
 //!
-//! The path may be percent-encoded. It doesn't say where the export ends: the server does. The one rule: the identity
+//! With a slash at its end, the path names a folder, for loads that make other calls than a device's. It may be percent-encoded. It doesn't say where the export ends: the server does. The one rule: the identity
 //! that calls carry is the process's own unless the URL names another one.
 
 use std::time::Duration;
@@ -92,6 +93,11 @@ pub enum NfsUrlError {
          URL needs it"
     )]
     Path,
+    /// Options of files for a folder.
+    #[error(
+        "a path that ends in '/' names a folder; create, size, write_back and block apply to files"
+    )]
+    Folder,
     /// Both `:port` and `port=`.
     #[error("the port is given twice, after the server and as an option")]
     TwoPorts,
@@ -118,8 +124,10 @@ pub struct NfsConfig {
     pub port: Option<u16>,
     /// The port of the MOUNT service; `None`: the port mapper knows it.
     pub mount_port: Option<u16>,
-    /// The components of the path to the file.
+    /// The components of the path to the file or folder.
     pub path: Vec<String>,
+    /// The path names a folder.
+    pub is_folder: bool,
     /// The size in bytes up to which the file is created or extended.
     pub create_bytes: Option<u64>,
     /// The user in every call.
@@ -161,11 +169,9 @@ impl NfsConfig {
 
     /// The URL without its options, for messages.
     pub fn name(&self) -> String {
-        format!(
-            "nfs://{}{}",
-            self.server(),
-            percent_encode(&self.path_text(self.path.len()))
-        )
+        let path = percent_encode(&self.path_text(self.path.len()));
+        let end = if self.is_folder { "/" } else { "" };
+        format!("nfs://{}{path}{end}", self.server())
     }
 
     /// The first `count` components of the path.
@@ -200,6 +206,14 @@ impl NfsConfig {
             (false, None) => None,
             _ => return Err(NfsUrlError::Size.into()),
         };
+        let (path, is_folder) = match path.strip_suffix('/') {
+            Some(path) => (path, true),
+            None => (path, false),
+        };
+        let (write_back, block) = (options.flag("write_back")?, options.block()?);
+        if is_folder && (create || write_back.is_some() || block.is_some()) {
+            return Err(NfsUrlError::Folder.into());
+        }
         let mut id = |key, own| options.number(key, u64::from(own), 0, u32::MAX.into());
         let uid = id("uid", rustix::process::geteuid().as_raw())? as u32;
         let gid = id("gid", rustix::process::getegid().as_raw())? as u32;
@@ -208,16 +222,17 @@ impl NfsConfig {
             port: port_given,
             mount_port: port(options, "mountport")?,
             path: components(path)?,
+            is_folder,
             create_bytes,
             uid,
             gid,
-            write_back: options.flag("write_back")?.unwrap_or(true),
+            write_back: write_back.unwrap_or(true),
             reserved_port: options.flag("reserved_port")?.unwrap_or(false),
             connections: options.number("connections", 1, 1, CONNECTIONS_MAX)? as u32,
             timeout: options.time("timeout", Duration::from_secs(30), Duration::from_millis(1))?,
             reconnect: options.time("reconnect", Duration::from_secs(60), Duration::ZERO)?,
             tries: options.number("tries", 8, 1, 1_000_000)? as u32,
-            block_bytes: options.block()?.unwrap_or(512),
+            block_bytes: block.unwrap_or(512),
             read_only: options.flag("read_only")?.unwrap_or(false),
             sockets: SocketOptions::take(options)?,
         })
@@ -276,6 +291,13 @@ mod tests {
         );
         let config = parse("//h/disk").unwrap();
         assert_eq!(config.uid, rustix::process::geteuid().as_raw());
+        assert!(!config.is_folder);
+        let config = parse("//h/e/d/?uid=7").unwrap();
+        assert_eq!(
+            (config.is_folder, config.path_text(2)),
+            (true, "/e/d".to_string())
+        );
+        assert_eq!(config.name(), "nfs://h/e/d/");
     }
 
     #[test]
@@ -290,12 +312,15 @@ mod tests {
         check("//h/e//f", "names a file");
         check("//h/e/../f", "names a file");
         check("//h/%zz", "names a file");
-        check(&format!("//h/{}", "x/".repeat(512)), "names a file");
+        check(&format!("//h/{}x", "x/".repeat(512)), "names a file");
         check("//h:1/d?port=2", "twice");
         check("//h/d?port=0", "1 to 65535");
         check("//h/d?create=yes", "belong together");
         check("//h/d?size=1MiB", "belong together");
         check("//h/d?uid=-1", "0 to 4294967295");
         check("//h/d?block=1000", "512 or 4096");
+        check("//h/d/?create=yes&size=1MiB", "names a folder");
+        check("//h/d/?block=4096", "names a folder");
+        check("//h/", "names a file");
     }
 }

@@ -442,11 +442,18 @@ pub struct FirstError {
 
 impl std::fmt::Display for FirstError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} of {} bytes at {}: {}",
-            self.op, self.len, self.offset, self.text
-        )
+        let FirstError {
+            op,
+            offset,
+            len,
+            text,
+            ..
+        } = self;
+        match len {
+            // A flush, or an operation on a name.
+            0 => write!(f, "{op}: {text}"),
+            _ => write!(f, "{op} of {len} bytes at {offset}: {text}"),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use brunt_core::units::{format_grouped, format_size};
 
 use super::stride::Stride;
 use super::workload::{Arrival, ArrivalProcess, OffsetDistribution, Workload};
+use crate::nfs::settings::NfsSettings;
 
 impl OffsetDistribution {
     /// A description such as `zipf 1.1`; `None` for uniform offsets.
@@ -30,39 +31,10 @@ impl Workload {
     /// which differ from point to point.
     pub fn describe(&self, swept: &[&str]) -> String {
         let stays = |axis: &str| !swept.contains(&axis);
-        let mut words = Vec::new();
-        if stays("block_size") {
-            words.push(self.block_sizes());
-        }
-        if stays("read") {
-            words.push(match self.read {
-                1.0 => "reads".into(),
-                0.0 => "writes".into(),
-                share => format!("{} reads", percent(share)),
-            });
-        }
-        for (share, what) in [(self.trim, "trims"), (self.write_zeroes, "zeroes")] {
-            if share > 0.0 {
-                words.push(format!("{} {what}", percent(share)));
-            }
-        }
-        if self.flush_every > 0 {
-            words.push(format!("a flush after {} changes", self.flush_every));
-        }
-        if stays("sequential") {
-            words.push(match self.sequential {
-                0.0 => "random".into(),
-                1.0 => self.sequential_words(),
-                share => format!("{} sequential", percent(share)),
-            });
-        }
-        if self.sequential < 1.0 {
-            words.extend(self.distribution.describe());
-            words.extend(self.align.map(|align| format!("aligned to {align}")));
-        }
-        if self.writes_are_stable() {
-            words.push("each write stable (dsync)".into());
-        }
+        let mut words = match &self.nfs {
+            Some(nfs) => self.nfs_words(nfs, &stays),
+            None => self.block_words(&stays),
+        };
         if stays("queue_depth") {
             words.push(format!("{} outstanding", self.queue_depth));
         }
@@ -96,6 +68,54 @@ impl Workload {
             words.push(format!("on {}", self.hosts.join(" + ")));
         }
         words.join(", ")
+    }
+
+    /// What its requests to a block device are.
+    fn block_words(&self, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let mut words = Vec::new();
+        if stays("block_size") {
+            words.push(self.block_sizes());
+        }
+        if stays("read") {
+            words.push(match self.read {
+                1.0 => "reads".into(),
+                0.0 => "writes".into(),
+                share => format!("{} reads", percent(share)),
+            });
+        }
+        for (share, what) in [(self.trim, "trims"), (self.write_zeroes, "zeroes")] {
+            if share > 0.0 {
+                words.push(format!("{} {what}", percent(share)));
+            }
+        }
+        if self.flush_every > 0 {
+            words.push(format!("a flush after {} changes", self.flush_every));
+        }
+        if stays("sequential") {
+            words.push(match self.sequential {
+                0.0 => "random".into(),
+                1.0 => self.sequential_words(),
+                share => format!("{} sequential", percent(share)),
+            });
+        }
+        if self.sequential < 1.0 {
+            words.extend(self.distribution.describe());
+            words.extend(self.align.map(|align| format!("aligned to {align}")));
+        }
+        if self.writes_are_stable() {
+            words.push("each write stable (dsync)".into());
+        }
+        words
+    }
+
+    /// What its NFS calls are.
+    fn nfs_words(&self, nfs: &NfsSettings, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let mut words = vec![nfs.describe()];
+        if stays("block_size") && nfs.mix.read + nfs.mix.write > 0.0 {
+            words.push(format!("transfers of {}", self.block_sizes()));
+        }
+        words.extend(self.distribution.describe());
+        words
     }
 
     fn sequential_words(&self) -> String {

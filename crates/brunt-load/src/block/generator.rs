@@ -5,10 +5,12 @@ use std::num::NonZeroU64;
 
 use brunt_block::Op;
 use brunt_core::random::Random;
+use brunt_result::OpKind;
 
 use crate::block::pattern::OffsetSampler;
 use crate::block::stride::Walk;
 use crate::block::workload::Workload;
+use crate::record::kind_of;
 
 /// A request without a buffer or a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,9 @@ pub struct Planned {
     pub index: u64,
     /// The operation.
     pub op: Op,
-    /// Offset in bytes from the device's start.
+    /// The kind that it is counted as: that of the operation, except on devices whose requests are other calls.
+    pub kind: OpKind,
+    /// Offset in bytes from the device's start. Without a length, its meaning is up to the device.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
@@ -36,11 +40,18 @@ impl Planned {
         Planned {
             index,
             op,
+            kind: kind_of(op),
             offset,
             len,
             force_unit_access: false,
             content: None,
         }
+    }
+
+    /// Returns the offset for people; 0 for a request without a length.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        if self.len > 0 { self.offset } else { 0 }
     }
 
     /// Returns true if it changes what later reads return.
@@ -244,6 +255,7 @@ impl Generator {
             None => Op::Write,
             Some(others) => others.draw(random),
         };
+        place.kind = kind_of(place.op);
         let end = self.area.start + self.area.len;
         let offset = if self.sequential >= 1.0
             || (self.sequential > 0.0 && random.chance(self.sequential))
@@ -269,7 +281,8 @@ impl Generator {
     fn flushes(&mut self, place: &mut Planned) -> bool {
         let flushes = self.others.as_mut().is_some_and(Others::flushes);
         if flushes {
-            (place.op, place.offset, place.len) = (Op::Flush, 0, 0);
+            (place.op, place.kind) = (Op::Flush, OpKind::Flush);
+            (place.offset, place.len) = (0, 0);
         }
         flushes
     }

@@ -74,6 +74,10 @@ pub(crate) const LINE: LoadKind = LoadKind {
             let what = "a trace is replayed by a load of the kind `replay`".into();
             return Err(WorkloadError { key: "trace", what }.into());
         }
+        if workload.nfs.is_some() {
+            let what = "NFS calls are made by a load of the kind `nfs`".into();
+            return Err(WorkloadError { key: "nfs", what }.into());
+        }
         Ok(vec![(String::new(), Arc::new(BlockLoad::new(workload)))])
     },
 };

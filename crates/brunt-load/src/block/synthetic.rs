@@ -76,17 +76,17 @@ pub struct Synthetic {
 }
 
 /// When requests are issued.
-enum RequestPace {
+pub(crate) enum RequestPace {
     /// Whenever a slot is free.
     Closed,
     /// Whenever a slot is free, with pauses.
-    Bursts(Bursts),
+    Bursts(RequestBursts),
     /// At scheduled times.
     Open(ArrivalSchedule),
 }
 
 /// Bursts of a closed loop: a number of requests, then a pause after the last completion.
-struct Bursts {
+pub(crate) struct RequestBursts {
     requests: u64,
     pause: Duration,
     left: u64,
@@ -98,6 +98,17 @@ struct Bursts {
 impl Synthetic {
     /// Creates the sequence of a worker that uses `area`.
     pub fn new(workload: &Workload, area: Area, id: WorkerId) -> Synthetic {
+        Synthetic {
+            generator: Generator::new(workload, area, id.seed, id.worker),
+            pace: RequestPace::of(workload, id),
+            start: Nanos(0),
+        }
+    }
+}
+
+impl RequestPace {
+    /// Returns the pace of a worker.
+    pub(crate) fn of(workload: &Workload, id: WorkerId) -> RequestPace {
         let WorkerId {
             worker,
             workers,
@@ -105,26 +116,71 @@ impl Synthetic {
             ..
         } = id;
         let bursts = workload.burst.filter(|burst| !burst.interval.0.is_zero());
-        let pace =
-            match (workload.arrival, bursts) {
-                (Arrival::Open { rate, process, .. }, _) => RequestPace::Open(
-                    ArrivalSchedule::new(rate, process, workload.burst, seed, worker, workers),
-                ),
-                (Arrival::Closed {} | Arrival::Search { .. }, None) => RequestPace::Closed,
-                (Arrival::Closed {} | Arrival::Search { .. }, Some(burst)) => {
-                    RequestPace::Bursts(Bursts {
-                        requests: burst.requests,
-                        pause: burst.interval.0,
-                        left: burst.requests,
-                        resume: Nanos(0),
-                        outstanding: Vec::with_capacity(workload.queue_depth as usize),
-                    })
+        match (workload.arrival, bursts) {
+            (Arrival::Open { rate, process, .. }, _) => RequestPace::Open(ArrivalSchedule::new(
+                rate,
+                process,
+                workload.burst,
+                seed,
+                worker,
+                workers,
+            )),
+            (Arrival::Closed {} | Arrival::Search { .. }, None) => RequestPace::Closed,
+            (Arrival::Closed {} | Arrival::Search { .. }, Some(burst)) => {
+                RequestPace::Bursts(RequestBursts {
+                    requests: burst.requests,
+                    pause: burst.interval.0,
+                    left: burst.requests,
+                    resume: Nanos(0),
+                    outstanding: Vec::with_capacity(workload.queue_depth as usize),
+                })
+            }
+        }
+    }
+
+    /// Returns when the next request, with this index, is due, and counts it; the run began at `start`.
+    ///
+    /// # Errors
+    /// It is not due yet.
+    #[inline(always)] // once per request
+    pub(crate) fn take(&mut self, now: Nanos, start: Nanos, index: u64) -> Result<Nanos, Next> {
+        match self {
+            RequestPace::Closed => Ok(now),
+            RequestPace::Open(schedule) => {
+                let due = Nanos(start.0.saturating_add(schedule.due().0));
+                if due > now {
+                    return Err(Next::Later(due));
                 }
-            };
-        Synthetic {
-            generator: Generator::new(workload, area, seed, worker),
-            pace,
-            start: Nanos(0),
+                schedule.advance();
+                Ok(due)
+            }
+            RequestPace::Bursts(bursts) => bursts.hold_back(now, index).map_or(Ok(now), Err),
+        }
+    }
+
+    /// See [`Sequence::overdue`]; the run began at `start`.
+    pub(crate) fn overdue(&self, now: Nanos, start: Nanos, ages: &mut Histogram) {
+        if let RequestPace::Open(schedule) = self {
+            schedule.overdue(Nanos(now.0.saturating_sub(start.0)), ages);
+        }
+    }
+
+    /// Reports that a request ended.
+    #[inline]
+    pub(crate) fn completed(&mut self, index: u64) {
+        if let RequestPace::Bursts(bursts) = self {
+            bursts.outstanding.retain(|other| *other != index);
+        }
+    }
+
+    /// See [`Sequence::set_rate`]; the run began at `start`.
+    pub(crate) fn set_rate(&mut self, rate: f64, now: Nanos, start: Nanos) -> bool {
+        match self {
+            RequestPace::Open(schedule) => {
+                schedule.set_rate(rate, Nanos(now.0.saturating_sub(start.0)));
+                true
+            }
+            RequestPace::Closed | RequestPace::Bursts(_) => false,
         }
     }
 }
@@ -138,50 +194,29 @@ impl Sequence for Synthetic {
 
     #[inline(always)] // once per request, from one place
     fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
-        let due = match &mut self.pace {
-            RequestPace::Closed => now,
-            RequestPace::Open(schedule) => {
-                let due = Nanos(self.start.0.saturating_add(schedule.due().0));
-                if due > now {
-                    return Next::Later(due);
-                }
-                schedule.advance();
-                due
-            }
-            RequestPace::Bursts(bursts) => match bursts.hold_back(now, self.generator.index()) {
-                Some(wait) => return wait,
-                None => now,
-            },
+        let due = match self.pace.take(now, self.start, self.generator.index()) {
+            Ok(due) => due,
+            Err(wait) => return wait,
         };
         self.generator.next_request(place);
         Next::Due(due)
     }
 
     fn overdue(&self, now: Nanos, ages: &mut Histogram) {
-        if let RequestPace::Open(schedule) = &self.pace {
-            schedule.overdue(Nanos(now.0.saturating_sub(self.start.0)), ages);
-        }
+        self.pace.overdue(now, self.start, ages);
     }
 
     #[inline]
     fn completed(&mut self, index: u64, _status: RequestStatus, _at: Nanos) {
-        if let RequestPace::Bursts(bursts) = &mut self.pace {
-            bursts.outstanding.retain(|other| *other != index);
-        }
+        self.pace.completed(index);
     }
 
     fn set_rate(&mut self, rate: f64, now: Nanos) -> bool {
-        match &mut self.pace {
-            RequestPace::Open(schedule) => {
-                schedule.set_rate(rate, Nanos(now.0.saturating_sub(self.start.0)));
-                true
-            }
-            RequestPace::Closed | RequestPace::Bursts(_) => false,
-        }
+        self.pace.set_rate(rate, now, self.start)
     }
 }
 
-impl Bursts {
+impl RequestBursts {
     /// If the next request, which has this index, has to wait, returns what to wait for; otherwise counts it in the
     /// burst.
     #[inline(never)] // few closed loops have bursts

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::stride::Stride;
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
+use crate::nfs::settings::NfsSettings;
 use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 
 mod depth;
@@ -127,6 +128,11 @@ pub struct Workload {
     pub verify: Option<VerifySettings>,
     /// Also records every single request (docs/results.md).
     pub record_requests: bool,
+    /// Makes calls to an NFS server instead of requests to a device. The target is a folder of the server:
+    /// `nfs://server/export/folder/`. `blocks` are the sizes of READ and WRITE, `distribution` says which files are used.
+    /// Keys that describe block requests (`read`, `sequential` and others) are left out then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<NfsSettings>,
     /// Replays the requests of this block trace with their original timing. Keys that describe requests (`blocks`,
     /// `read`, `arrival` and others) are left out then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,6 +216,7 @@ impl Default for Workload {
             sync: None,
             verify: None,
             record_requests: false,
+            nfs: None,
             trace: None,
             format: None,
             reading: None,
@@ -437,6 +444,7 @@ impl Workload {
     /// The first invalid key.
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.check_replay()?;
+        self.check_nfs()?;
         let share = |key, value: f64| match value {
             0.0..=1.0 => Ok(()),
             _ => wrong(
@@ -762,6 +770,9 @@ impl Workload {
 
     /// Returns the kinds of its requests, in the order of their figures.
     pub fn kinds(&self) -> Vec<OpKind> {
+        if let Some(nfs) = &self.nfs {
+            return nfs.kinds();
+        }
         let more = [
             (OpKind::Unmap, self.trim > 0.0),
             (OpKind::WriteZeroes, self.write_zeroes > 0.0),
@@ -775,6 +786,11 @@ impl Workload {
             .into_iter()
             .chain(more)
             .collect()
+    }
+
+    /// Returns true if it describes requests to a block device, rather than a replay or NFS calls.
+    pub fn describes_blocks(&self) -> bool {
+        self.trace.is_none() && self.nfs.is_none()
     }
 
     /// Returns true if it writes data.

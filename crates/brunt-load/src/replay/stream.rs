@@ -322,12 +322,9 @@ impl Stream {
             self.window.push(entry);
             self.feed.advance();
             *place = Planned {
-                index,
-                op,
-                offset,
-                len,
                 force_unit_access: fua,
                 content,
+                ..Planned::new(index, op, offset, len)
             };
             return Next::Due(due);
         }
@@ -383,12 +380,9 @@ impl Stream {
         self.head = None;
         self.feed.advance();
         *place = Planned {
-            index,
-            op,
-            offset,
-            len,
             force_unit_access: fua,
             content,
+            ..Planned::new(index, op, offset, len)
         };
         Next::Due(due)
     }

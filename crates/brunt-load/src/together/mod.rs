@@ -28,6 +28,7 @@ use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedJob,
     PreparedLoad, RunOrder, RunningLoad, WorkloadError,
 };
+use crate::nfs::NfsLoad;
 use crate::replay::ReplayLoad;
 
 /// Its name in [`crate::LOADS`].
@@ -120,11 +121,14 @@ impl TogetherSettings {
     }
 }
 
-/// Returns the load of a workload: a replay if it has a trace.
+/// Returns the load of a workload: a replay if it has a trace, NFS calls if it describes some.
 pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
-    match workload.trace.is_some() {
-        true => Arc::new(ReplayLoad::new(workload, &context.targets).sharing(&context.inputs)),
-        false => Arc::new(BlockLoad::new(workload)),
+    if workload.trace.is_some() {
+        Arc::new(ReplayLoad::new(workload, &context.targets).sharing(&context.inputs))
+    } else if workload.nfs.is_some() {
+        Arc::new(NfsLoad::new(workload))
+    } else {
+        Arc::new(BlockLoad::new(workload))
     }
 }
 

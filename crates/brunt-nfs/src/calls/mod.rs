@@ -249,6 +249,11 @@ impl NfsCalls {
         self.calls[usize::from(index)].state == CallState::Waiting
     }
 
+    /// Maximum data of one reply.
+    pub fn data_bytes_max(&self) -> u32 {
+        self.config.data_bytes_max
+    }
+
     /// Number of calls sent again so far.
     pub fn replays(&self) -> u64 {
         self.replays

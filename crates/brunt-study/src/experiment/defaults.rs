@@ -49,7 +49,9 @@ impl Experiment {
         let writes = |(workload_name, workload): (&String, &Workload)| {
             let named = target.workloads.as_ref();
             let runs = named.is_none_or(|names| names.contains(workload_name));
-            runs && workload.trace.is_none() && workload.changes_data() && workload.sync.is_none()
+            runs && workload.describes_blocks()
+                && workload.changes_data()
+                && workload.sync.is_none()
         };
         let is_file = target.url.starts_with("file:") || target.url.starts_with('/');
         let is_open = target.serve.is_none() && is_file && !target.url.contains("write_back=");
@@ -69,7 +71,7 @@ fn relies_on_align(workload: &Workload, experiment: &Experiment) -> bool {
         true => workload.align_bytes() != OLD_ALIGN_BYTES,
         false => sizes.iter().any(|size| size.0 != OLD_ALIGN_BYTES),
     };
-    workload.align.is_none() && workload.trace.is_none() && workload.sequential < 1.0 && changes
+    workload.align.is_none() && workload.describes_blocks() && workload.sequential < 1.0 && changes
 }
 
 #[cfg(test)]

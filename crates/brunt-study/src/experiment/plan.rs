@@ -301,11 +301,11 @@ impl Point {
         self.targets.iter().any(|name| name == target)
     }
 
-    /// The workload, if the load is one that drives a device and replays no trace.
+    /// The workload, if it describes requests to a block device.
     pub fn workload(&self) -> Option<&Workload> {
         self.described
             .as_deref()
-            .filter(|workload| workload.trace.is_none())
+            .filter(|workload| workload.describes_blocks())
     }
 
     /// The other hosts that it runs on; empty if the experiment's own process runs it.

@@ -587,7 +587,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             slot.attempts += 1;
             slot.retry_at = now.after(self.retry.delay);
             if slot.recorded {
-                self.tally.op(planned.op).retries += 1;
+                self.tally.op(planned.kind).retries += 1;
             }
             self.tally
                 .has_no_service_time(slot.sent, now, self.phase.end, slot.recorded);
@@ -651,7 +651,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             }
             slot.timed_out = true;
             if slot.recorded {
-                self.tally.op(slot.planned.op).timeouts += 1;
+                self.tally.op(slot.planned.kind).timeouts += 1;
             }
             device.cancel(index as u64);
         }

@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
-use brunt_block::{DeviceError, Op};
+use brunt_block::DeviceError;
 use brunt_core::{Histogram, Nanos};
 use brunt_result::{
     Cost, Counts, Figures, FirstError, Interval, OpFigures, OpKind, Outcome, RequestRecord,
     RequestStatus,
 };
 
+use brunt_result::op::{OpInfo, TABLE};
 use brunt_result::wrong::{CAUSES_MAX, ErrorCause, OTHER_CAUSES, merge_causes};
 
 use super::occupancy::{InFlight, Occupancy};
@@ -19,26 +20,24 @@ use super::phase::RunPhase;
 use super::time::RingUse;
 use crate::block::generator::Planned;
 use crate::cost;
-use crate::record::{Recorder, kind_of};
+use crate::record::Recorder;
 
 /// Number of requests that the log holds before they are passed to the recorder.
 const LOG_REQUESTS: usize = 4096;
 /// Maximum age of a request in the log before it is passed to the recorder: a run that is killed loses its log.
 const LOG_AGE_MAX: Duration = Duration::from_millis(250);
-/// The operations that devices support.
-const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Unmap, Op::WriteZeroes];
 
 pub(super) struct Tally {
     worker: u32,
-    /// Index of each operation's figures, by [`Op`].
-    places: [u8; OPS.len()],
+    /// Index of each kind's figures, by [`OpKind`].
+    places: [u8; TABLE.len()],
     current: Interval,
     total: Figures,
     occupancy: Occupancy,
     cost: Cost,
     first_error: Option<FirstError>,
     /// Recorded requests that failed, by cause.
-    causes: Vec<(Op, RequestStatus, DeviceError, u64)>,
+    causes: Vec<(OpKind, RequestStatus, DeviceError, u64)>,
     /// Failed requests beyond the maximum number of distinct causes.
     other_causes: u64,
     last_completed: Nanos,
@@ -69,15 +68,15 @@ impl Tally {
         interval: Option<Duration>,
         log: bool,
     ) -> Tally {
-        let place = |op: Op| {
+        let place = |info: OpInfo| {
             kinds
                 .iter()
-                .position(|kind| *kind == kind_of(op))
+                .position(|kind| *kind == info.kind)
                 .unwrap_or(0) as u8
         };
         Tally {
             worker,
-            places: OPS.map(place),
+            places: TABLE.map(place),
             current: Interval {
                 index: 0,
                 start: Nanos(0),
@@ -169,12 +168,12 @@ impl Tally {
         self.current.start = end;
     }
 
-    /// Returns the open interval's figures of an operation.
+    /// Returns the open interval's figures of a kind of operation.
     #[inline]
-    pub(super) fn op(&mut self, op: Op) -> &mut OpFigures {
+    pub(super) fn op(&mut self, kind: OpKind) -> &mut OpFigures {
         self.current
             .figures
-            .at(usize::from(self.places[op as usize]))
+            .at(usize::from(self.places[kind as usize]))
     }
 
     /// Counts a recorded request that ended with this status.
@@ -197,7 +196,7 @@ impl Tally {
         self.last_completed = now;
         self.count(status);
         if status == RequestStatus::Good {
-            let figures = self.op(planned.op);
+            let figures = self.op(planned.kind);
             figures.completed += 1;
             figures.bytes += planned.len;
             figures.service.record(Nanos(now.0 - sent.0));
@@ -237,24 +236,21 @@ impl Tally {
         difference: impl FnOnce() -> String,
     ) {
         if let Some(error) = error.filter(|_| recorded) {
-            self.count_cause(status, *error, planned.op);
+            self.count_cause(status, *error, planned.kind);
         }
         if self.first_error.is_none() {
             let text = error.map_or_else(difference, DeviceError::to_string);
-            let Planned {
-                op, offset, len, ..
-            } = *planned;
             self.first_error = Some(FirstError {
                 status,
-                op: kind_of(op),
-                offset,
-                len,
+                op: planned.kind,
+                offset: planned.address(),
+                len: planned.len,
                 text,
             });
         }
     }
 
-    fn count_cause(&mut self, status: RequestStatus, error: DeviceError, op: Op) {
+    fn count_cause(&mut self, status: RequestStatus, error: DeviceError, op: OpKind) {
         let key = (op, status, error.cause());
         let known = self
             .causes
@@ -275,7 +271,7 @@ impl Tally {
             .causes
             .iter()
             .map(|(op, status, cause, count)| ErrorCause {
-                op: kind_of(*op),
+                op: *op,
                 status: status.name().to_string(),
                 cause: cause.cause_text(),
                 count: *count,
@@ -305,18 +301,18 @@ impl Tally {
         if let Some(log) = &mut self.log {
             let Planned {
                 index,
-                op,
-                offset,
+                kind: op,
                 len,
                 ..
             } = *planned;
+            let offset = planned.address();
             let Times {
                 intended,
                 sent,
                 completed,
                 retries,
             } = times;
-            let (worker, op) = (self.worker, kind_of(op));
+            let worker = self.worker;
             log.push(RequestRecord {
                 worker,
                 index,

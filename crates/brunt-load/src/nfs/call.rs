@@ -1,0 +1,231 @@
+//! The calls of the load, and how each is written into the offset of a request: the device for NFS calls reads it
+//! there ([`NfsTarget`]).
+//!
+//! READ and WRITE have an address in the tree, as if a worker's files followed one another. Other calls have a length
+//! of 0, so their offset is a code: the operation in the upper bits, then two numbers of 30 bits.
+//!
+//! The rule: names follow from numbers, and a number is used again only after a billion others.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use brunt_block::Op;
+use brunt_nfs::operations::{NfsAsk, NfsNames, NfsPlan};
+use brunt_wire::FileData;
+use brunt_wire::nfs::v3::{Args, CreateHow, DirOp, SetAttributes, SetTime, StableHow};
+
+use super::op::{NfsOp, OPS};
+use super::settings::NfsStable;
+use super::tree::{RunFolder, WorkerTree};
+
+/// Bits of a number in a code.
+const NUMBER_BITS: u32 = 30;
+/// Maximum number of a file or a name.
+pub(super) const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
+/// All rights of ACCESS (RFC 1813, 3.3.4).
+const ACCESS_ALL: u32 = 0x3f;
+/// Bytes of names and cookies, and of all of a reply, that READDIRPLUS asks for.
+const DIR_BYTES: u32 = 8 << 10;
+const ENTRIES_BYTES: u32 = 32 << 10;
+/// Modes of files and directories.
+pub(super) const FILE_MODE: u32 = 0o644;
+pub(super) const DIR_MODE: u32 = 0o755;
+
+/// A call without data: its operation, and the numbers of a file, a directory or a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NfsCode {
+    pub(super) op: NfsOp,
+    pub(super) number: u64,
+    /// The new name's number, for RENAME.
+    pub(super) other: u64,
+}
+
+impl NfsCode {
+    pub(super) fn offset(self) -> u64 {
+        let NfsCode { op, number, other } = self;
+        debug_assert!(number <= NUMBER_MAX && other <= NUMBER_MAX);
+        (op as u64) << (2 * NUMBER_BITS) | number << NUMBER_BITS | other
+    }
+
+    pub(super) fn of_offset(offset: u64) -> NfsCode {
+        NfsCode {
+            op: OPS[(offset >> (2 * NUMBER_BITS)) as usize],
+            number: offset >> NUMBER_BITS & NUMBER_MAX,
+            other: offset & NUMBER_MAX,
+        }
+    }
+}
+
+/// Appends the name with a number to `out`, which is cleared: `f17`.
+pub(super) fn name(out: &mut Vec<u8>, letter: char, number: u64) {
+    out.clear();
+    write!(out, "{letter}{number}").expect("a vector takes all bytes");
+}
+
+/// What the calls of a worker in a run apply to.
+#[derive(Clone, Debug)]
+pub(super) struct NfsTarget {
+    pub(super) tree: Arc<WorkerTree>,
+    /// Where names are created and removed.
+    pub(super) run: Arc<RunFolder>,
+    pub(super) stable: NfsStable,
+}
+
+impl NfsTarget {
+    /// The file and the offset in it at an address of the tree.
+    fn file_at(&self, address: u64) -> (usize, u64) {
+        let size = self.tree.file_bytes;
+        ((address / size) as usize, address % size)
+    }
+
+    /// A call with data.
+    fn transfer(&self, ask: NfsAsk) -> Args<'_> {
+        let (file, offset) = self.file_at(ask.offset);
+        let (file, count) = (self.tree.files[file].as_handle(), ask.len);
+        if ask.op == Op::Read {
+            return Args::Read {
+                file,
+                offset,
+                count,
+            };
+        }
+        let stable = match self.stable {
+            NfsStable::Unstable => StableHow::Unstable,
+            NfsStable::DataSync => StableHow::DataSync,
+            NfsStable::FileSync => StableHow::FileSync,
+        };
+        let data = FileData {
+            at: 0,
+            len: count,
+            bytes: &[],
+        };
+        Args::Write {
+            file,
+            offset,
+            count,
+            stable,
+            data,
+        }
+    }
+
+    /// A call that creates or removes a name.
+    fn change<'a>(&'a self, code: NfsCode, names: &'a mut NfsNames) -> Args<'a> {
+        let NfsCode { op, number, other } = code;
+        let letter = match op {
+            NfsOp::Mkdir | NfsOp::Rmdir => 'd',
+            _ => 'f',
+        };
+        name(&mut names.name, letter, number);
+        name(&mut names.new_name, letter, other);
+        let (files, directories) = (self.run.files.as_handle(), self.run.directories.as_handle());
+        let file = DirOp {
+            dir: files,
+            name: &names.name,
+        };
+        let directory = DirOp {
+            dir: directories,
+            name: &names.name,
+        };
+        let mode = |mode| SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        match op {
+            NfsOp::Create => Args::Create {
+                place: file,
+                how: CreateHow::Guarded(mode(FILE_MODE)),
+            },
+            NfsOp::Remove => Args::Remove { object: file },
+            NfsOp::Rename => Args::Rename {
+                from: file,
+                to: DirOp {
+                    dir: files,
+                    name: &names.new_name,
+                },
+            },
+            NfsOp::Mkdir => Args::Mkdir {
+                place: directory,
+                attributes: mode(DIR_MODE),
+            },
+            _ => Args::Rmdir { object: directory },
+        }
+    }
+}
+
+impl NfsPlan for NfsTarget {
+    fn call<'a>(&'a self, ask: NfsAsk, names: &'a mut NfsNames) -> Args<'a> {
+        if ask.op != Op::Flush {
+            return self.transfer(ask);
+        }
+        let code = NfsCode::of_offset(ask.offset);
+        let number = code.number as usize;
+        let tree = &self.tree;
+        match code.op {
+            NfsOp::Getattr => Args::Getattr {
+                object: tree.files[number].as_handle(),
+            },
+            NfsOp::Lookup => {
+                let (directory, file) = tree.place_of(number);
+                name(&mut names.name, 'f', file as u64);
+                Args::Lookup {
+                    what: DirOp {
+                        dir: tree.directories[directory].as_handle(),
+                        name: &names.name,
+                    },
+                }
+            }
+            NfsOp::Access => Args::Access {
+                object: tree.files[number].as_handle(),
+                access: ACCESS_ALL,
+            },
+            NfsOp::Readlink => Args::Readlink {
+                symlink: tree.links[number].as_handle(),
+            },
+            NfsOp::Commit => Args::Commit {
+                file: tree.files[number].as_handle(),
+                offset: 0,
+                count: 0,
+            },
+            NfsOp::Readdirplus => Args::Readdirplus {
+                dir: tree.directories[number].as_handle(),
+                cookie: 0,
+                cookie_verifier: 0,
+                dir_count: DIR_BYTES,
+                max_count: ENTRIES_BYTES,
+            },
+            NfsOp::Setattr => Args::Setattr {
+                object: tree.files[number].as_handle(),
+                attributes: SetAttributes {
+                    mode: Some(FILE_MODE),
+                    mtime: SetTime::ServerTime,
+                    ..SetAttributes::default()
+                },
+                guard: None,
+            },
+            NfsOp::Create | NfsOp::Remove | NfsOp::Rename | NfsOp::Mkdir | NfsOp::Rmdir => {
+                self.change(code, names)
+            }
+            NfsOp::Read | NfsOp::Write => unreachable!("calls with data have an address"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_survives_in_an_offset() {
+        for (index, op) in OPS.into_iter().enumerate() {
+            assert_eq!(op as usize, index);
+            for (number, other) in [(0, 0), (1, 2), (NUMBER_MAX, 7), (3, NUMBER_MAX)] {
+                let code = NfsCode { op, number, other };
+                assert_eq!(NfsCode::of_offset(code.offset()), code);
+            }
+        }
+        // Each operation has figures of its own.
+        for (index, op) in OPS.iter().enumerate() {
+            assert!(OPS[..index].iter().all(|other| other.kind() != op.kind()));
+        }
+    }
+}

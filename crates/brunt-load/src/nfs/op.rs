@@ -1,0 +1,94 @@
+//! The operations of the load, with the kinds that they are counted as.
+
+use brunt_block::Op;
+use brunt_result::OpKind;
+
+/// An operation of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the RFC's own names
+#[repr(u8)]
+pub enum NfsOp {
+    Getattr,
+    Lookup,
+    Access,
+    Readlink,
+    Read,
+    Write,
+    Commit,
+    Create,
+    Remove,
+    Rename,
+    Mkdir,
+    Rmdir,
+    Readdirplus,
+    Setattr,
+}
+
+/// All operations, in the order of [`NfsOp`].
+pub const OPS: [NfsOp; 14] = [
+    NfsOp::Getattr,
+    NfsOp::Lookup,
+    NfsOp::Access,
+    NfsOp::Readlink,
+    NfsOp::Read,
+    NfsOp::Write,
+    NfsOp::Commit,
+    NfsOp::Create,
+    NfsOp::Remove,
+    NfsOp::Rename,
+    NfsOp::Mkdir,
+    NfsOp::Rmdir,
+    NfsOp::Readdirplus,
+    NfsOp::Setattr,
+];
+
+impl NfsOp {
+    /// Returns the RFC's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            NfsOp::Getattr => "GETATTR",
+            NfsOp::Lookup => "LOOKUP",
+            NfsOp::Access => "ACCESS",
+            NfsOp::Readlink => "READLINK",
+            NfsOp::Read => "READ",
+            NfsOp::Write => "WRITE",
+            NfsOp::Commit => "COMMIT",
+            NfsOp::Create => "CREATE",
+            NfsOp::Remove => "REMOVE",
+            NfsOp::Rename => "RENAME",
+            NfsOp::Mkdir => "MKDIR",
+            NfsOp::Rmdir => "RMDIR",
+            NfsOp::Readdirplus => "READDIRPLUS",
+            NfsOp::Setattr => "SETATTR",
+        }
+    }
+
+    /// Returns the kind that it is counted as.
+    pub fn kind(self) -> OpKind {
+        match self {
+            NfsOp::Getattr => OpKind::GetAttributes,
+            NfsOp::Lookup => OpKind::Lookup,
+            NfsOp::Access => OpKind::Access,
+            NfsOp::Readlink => OpKind::ReadLink,
+            NfsOp::Read => OpKind::Read,
+            NfsOp::Write => OpKind::Write,
+            NfsOp::Commit => OpKind::Flush,
+            NfsOp::Create => OpKind::Create,
+            NfsOp::Remove => OpKind::Remove,
+            NfsOp::Rename => OpKind::Rename,
+            NfsOp::Mkdir => OpKind::MakeDirectory,
+            NfsOp::Rmdir => OpKind::RemoveDirectory,
+            NfsOp::Readdirplus => OpKind::ReadDirectory,
+            NfsOp::Setattr => OpKind::SetAttributes,
+        }
+    }
+
+    /// Returns the operation of the request that carries it.
+    pub(super) fn carrier(self) -> Op {
+        match self {
+            NfsOp::Read => Op::Read,
+            NfsOp::Write => Op::Write,
+            _ => Op::Flush,
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Requests that are any calls on the files of an export, as calls of one connection, without I/O. Each request is one
+//! call; a plan of the caller says which.
+//!
+//! Driven like a disk's session ([`crate::disk`]), but an answer that is not NFS3_OK ends its request, whatever it is:
+//! NFS3ERR_JUKEBOX, too. Calls that were not answered before a connection was lost go out again with the same xid, so a
+//! server without a cache of replies may answer NFS3ERR_EXIST or NFS3ERR_NOENT to a call that it has executed before.
+//!
+//! The one rule: every request is answered once, and nothing is written outside its buffer.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use brunt_block::remote::{RemoteEvents, RemoteSession};
+use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
+use brunt_core::Nanos;
+use brunt_wire::nfs::v3::{Args, Procedure, ResultBody, Results, StableHow, Status};
+
+use crate::calls::{
+    NfsCalls, NfsCallsConfig, NfsPayload, NfsReadData, NfsReply, NfsUnanswered, reply_data_max,
+};
+use crate::device_errors::NfsRefusal;
+use crate::disk::NfsLate;
+use crate::protocol::NfsSession;
+use crate::rpc::NfsViolation;
+
+/// Maximum entries and attributes that a READDIRPLUS may ask for: a reply has to fit into the receive buffer.
+pub const ENTRIES_BYTES_MAX: u32 = 64 << 10;
+
+/// A request, for a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsAsk {
+    /// [`Op::Read`] for READ, [`Op::Write`] for WRITE, and [`Op::Flush`] for all other calls.
+    pub op: Op,
+    /// Its meaning is the plan's.
+    pub offset: u64,
+    /// Bytes to read or write; otherwise 0.
+    pub len: u32,
+}
+
+/// Room for the names in a call.
+#[derive(Debug, Default)]
+pub struct NfsNames {
+    /// The name, or that before a RENAME.
+    pub name: Vec<u8>,
+    /// The name after a RENAME.
+    pub new_name: Vec<u8>,
+}
+
+/// Decides which call a request is.
+pub trait NfsPlan: Debug {
+    /// The call of a request, with names in `names`. Data of a WRITE comes from the request's buffer.
+    fn call<'a>(&'a self, ask: NfsAsk, names: &'a mut NfsNames) -> Args<'a>;
+}
+
+/// The configuration of a session.
+#[derive(Clone, Debug)]
+pub struct NfsOperationsConfig {
+    /// Maximum concurrent calls.
+    pub depth: u32,
+    /// Time limit for one attempt of a call.
+    pub timeout: Duration,
+    /// Maximum attempts per call.
+    pub tries: u32,
+    /// The body of the AUTH_SYS credential.
+    pub credentials: Vec<u8>,
+    /// Maximum data of one READ.
+    pub read_bytes_max: u32,
+    /// Where xids start.
+    pub first_xid: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OperationState {
+    Free,
+    Calling,
+    Answered(Result<(), DeviceError>),
+}
+
+#[derive(Debug)]
+struct Operation {
+    state: OperationState,
+    tag: u64,
+    procedure: Procedure,
+    /// Data to move.
+    asked: u32,
+    stable: StableHow,
+    buf: Buf,
+}
+
+/// The session; see the module.
+#[derive(Debug)]
+pub struct NfsOperations<P> {
+    plan: P,
+    calls: NfsCalls,
+    tasks: Vec<Operation>,
+    free: Vec<u16>,
+    answered: VecDeque<u16>,
+    names: NfsNames,
+    refusal: Option<NfsRefusal>,
+}
+
+impl<P: NfsPlan> NfsOperations<P> {
+    /// A session without a connection.
+    ///
+    /// # Panics
+    /// If the depth is 0 or exceeds [`crate::calls::DEPTH_MAX`].
+    pub fn new(config: NfsOperationsConfig, plan: P) -> NfsOperations<P> {
+        let NfsOperationsConfig {
+            depth,
+            timeout,
+            tries,
+            credentials,
+            read_bytes_max,
+            first_xid,
+        } = config;
+        let task = |_| Operation {
+            state: OperationState::Free,
+            tag: 0,
+            procedure: Procedure::Null,
+            asked: 0,
+            stable: StableHow::Unstable,
+            buf: Buf::empty(),
+        };
+        NfsOperations {
+            plan,
+            calls: NfsCalls::new(NfsCallsConfig {
+                depth,
+                timeout,
+                tries,
+                credentials,
+                data_bytes_max: read_bytes_max.max(ENTRIES_BYTES_MAX),
+                first_xid,
+            }),
+            tasks: (0..depth).map(task).collect(),
+            free: (0..depth as u16).rev().collect(),
+            answered: VecDeque::with_capacity(depth as usize),
+            names: NfsNames::default(),
+            refusal: None,
+        }
+    }
+
+    fn answer(&mut self, index: u16, result: Result<(), DeviceError>) {
+        let task = &mut self.tasks[usize::from(index)];
+        assert!(
+            task.state == OperationState::Calling,
+            "a request is answered once, and only when it is under way"
+        );
+        task.state = OperationState::Answered(result);
+        self.answered.push_back(index);
+    }
+
+    fn refuse(&mut self, index: u16, refusal: NfsRefusal) {
+        self.refusal = Some(refusal);
+        self.answer(index, Err(refusal.error()));
+    }
+
+    /// A call has moved this much of its data.
+    fn moved(&mut self, index: u16, bytes: u32) {
+        let Operation {
+            asked, procedure, ..
+        } = self.tasks[usize::from(index)];
+        match bytes == asked {
+            true => self.answer(index, Ok(())),
+            false => self.refuse(index, NfsRefusal::Short(procedure)),
+        }
+    }
+
+    fn succeeded(&mut self, call: u16, body: ResultBody<'_>) -> Result<(), NfsViolation> {
+        let task = &mut self.tasks[usize::from(call)];
+        match body {
+            ResultBody::Read { data, .. } => {
+                // No more than was asked for: `results` has checked it.
+                task.buf[..data.bytes.len()].copy_from_slice(data.bytes);
+                self.moved(call, data.len);
+            }
+            ResultBody::Write {
+                count, committed, ..
+            } => {
+                if count > task.asked {
+                    return Err(NfsViolation::Count {
+                        operation: Procedure::Write.name(),
+                        answered: count,
+                        asked: task.asked,
+                    });
+                }
+                if committed.number() < task.stable.number() {
+                    return Err(NfsViolation::Stability);
+                }
+                self.moved(call, count);
+            }
+            _ => self.answer(call, Ok(())),
+        }
+        Ok(())
+    }
+}
+
+impl<P: NfsPlan> NfsSession for NfsOperations<P> {
+    fn calls(&mut self) -> &mut NfsCalls {
+        &mut self.calls
+    }
+
+    fn place_of(&self, _read: &NfsReadData) -> usize {
+        0
+    }
+
+    #[inline]
+    fn on_read(&mut self, read: &NfsReadData, _now: Nanos) -> Result<(), NfsViolation> {
+        self.calls.end(read.call);
+        self.moved(read.call, read.len);
+        Ok(())
+    }
+
+    #[inline]
+    fn on_reply(&mut self, call: u16, record: &[u8], _now: Nanos) -> Result<(), NfsViolation> {
+        let procedure = self.tasks[usize::from(call)].procedure;
+        let reply = self.calls.results(call, record)?;
+        self.calls.end(call);
+        match reply {
+            NfsReply::Results(Results {
+                status: Status::OK,
+                body,
+            }) => return self.succeeded(call, body),
+            NfsReply::Results(Results { status, .. }) => {
+                self.refuse(call, NfsRefusal::Status(procedure, status));
+            }
+            NfsReply::Refused(status) => self.refuse(call, NfsRefusal::Rpc(procedure, status)),
+        }
+        Ok(())
+    }
+}
+
+impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
+    type Loss = NfsLate;
+
+    #[inline]
+    fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u32 {
+        (self.tasks.len() - self.free.len()) as u32
+    }
+
+    fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
+        let Some(index) = self.free.pop() else {
+            return Err(request);
+        };
+        let Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            ..
+        } = request;
+        let ask = NfsAsk {
+            op,
+            offset,
+            len: len as u32,
+        };
+        let args = self.plan.call(ask, &mut self.names);
+        let (asked, stable) = match args {
+            Args::Read { count, .. } => (count, StableHow::Unstable),
+            Args::Write { count, stable, .. } => (count, stable),
+            _ => (0, StableHow::Unstable),
+        };
+        assert!(
+            asked as usize <= buf.len() && reply_data_max(&args) <= self.calls.data_bytes_max(),
+            "a plan asks for what its request has room for"
+        );
+        let payload = match args {
+            Args::Write { count, .. } => NfsPayload::Buf {
+                start: 0,
+                len: count as usize,
+            },
+            _ => NfsPayload::None,
+        };
+        self.calls.start(index, &args, payload, now);
+        let task = &mut self.tasks[usize::from(index)];
+        assert!(
+            task.state == OperationState::Free,
+            "a request takes a free task"
+        );
+        *task = Operation {
+            state: OperationState::Calling,
+            tag,
+            procedure: args.procedure(),
+            asked,
+            stable,
+            buf,
+        };
+        Ok(())
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        let is_asked = |task: &Operation| task.tag == tag && task.state == OperationState::Calling;
+        if let Some(index) = self.tasks.iter().position(is_asked)
+            && self.calls.is_waiting(index as u16)
+        {
+            self.calls.end(index as u16);
+            self.answer(
+                index as u16,
+                Err(DeviceError::refused(RefusalKind::Cancelled)),
+            );
+        }
+    }
+
+    #[inline]
+    fn data(&mut self, task: u16) -> &mut Buf {
+        &mut self.tasks[usize::from(task)].buf
+    }
+
+    #[inline]
+    fn next_answered(&mut self) -> Option<u16> {
+        self.answered.pop_front()
+    }
+
+    fn retire(&mut self, index: u16) -> Completion {
+        let task = &mut self.tasks[usize::from(index)];
+        let OperationState::Answered(result) = task.state else {
+            panic!("only answered requests are retired")
+        };
+        task.state = OperationState::Free;
+        self.free.push(index);
+        Completion {
+            tag: task.tag,
+            buf: std::mem::take(&mut task.buf),
+            result,
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        match self.answered.is_empty() {
+            false => Nanos(0),
+            true => self.calls.deadline(),
+        }
+    }
+
+    fn on_time(&mut self, now: Nanos) {
+        self.calls.on_time(now);
+    }
+
+    fn lost(&self) -> Option<NfsLate> {
+        self.calls.late().map(NfsLate)
+    }
+
+    fn detach(&mut self) {
+        for (index, why) in self.calls.detach() {
+            let error = match why {
+                NfsUnanswered::TimedOut => DeviceError::TimedOut,
+                NfsUnanswered::Lost => DeviceError::Gone,
+            };
+            self.answer(index, Err(error));
+        }
+    }
+
+    fn fail_all(&mut self, error: DeviceError) {
+        for index in 0..self.tasks.len() as u16 {
+            if self.tasks[usize::from(index)].state == OperationState::Calling {
+                self.calls.end(index);
+                self.answer(index, Err(error));
+            }
+        }
+    }
+
+    fn events(&self) -> RemoteEvents {
+        RemoteEvents {
+            replays: self.calls.replays(),
+            timeouts: self.calls.timeouts(),
+            // Failed requests are counted by cause; of these, this is only the last.
+            words: self.refusal.map(|refusal| refusal.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
