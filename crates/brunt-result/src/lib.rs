@@ -32,6 +32,7 @@ mod latencies;
 pub mod link;
 pub mod noise;
 pub mod op;
+pub mod over_occurrences;
 pub mod percentile;
 pub mod performability;
 pub mod probe;

@@ -11,8 +11,8 @@ use brunt_lake::{LakeError, read_table};
 use brunt_result::degradation::{
     IntervalFigures, METHODS, PhaseFigures, WaitingFigures, phases_over_runs,
 };
+use brunt_result::over_occurrences::recurring_over_runs;
 use brunt_result::performability::Performability;
-use brunt_result::recurring::recurring_over_runs;
 use brunt_result::summary::{RunSummary, Summary, SummaryError, effects_over_runs};
 use brunt_result::tables::intervals;
 

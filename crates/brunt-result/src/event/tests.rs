@@ -20,8 +20,9 @@ use crate::impact::{
 };
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
+use crate::over_occurrences::recurring_over_runs;
 use crate::probe::ProbeRecord;
-use crate::recurring::{FaultOccurrence, recurring_over_runs};
+use crate::recurring::FaultOccurrence;
 use crate::require::{RequiredUnit, RequirementOutcome, RequirementVerdict};
 use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};

@@ -37,9 +37,9 @@ use crate::written::written;
 use brunt_result::degradation::{PhaseFigures, phases_over_runs};
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
+use brunt_result::over_occurrences::recurring_over_runs;
 use brunt_result::percentile::Percentile;
 use brunt_result::performability::{FailingSystem, Performability};
-use brunt_result::recurring::recurring_over_runs;
 use brunt_result::require::{Requirement, outcomes};
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{

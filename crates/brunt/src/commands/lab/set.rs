@@ -177,25 +177,25 @@ impl LinkChanged {
 }
 
 /// The links of a lab as they were at its start, and all changes since.
-pub struct Changes {
+pub struct LinkChanges {
     at_start: BTreeMap<String, [Settings; 2]>,
     pub made: Vec<LinkChanged>,
     /// Older changes than those in `made`.
     pub older: usize,
 }
 
-impl Changes {
+impl LinkChanges {
     /// None so far.
     ///
     /// # Errors
     /// A link's settings are unknown.
-    pub fn new(lab: &BuiltLab) -> Result<Changes, LabError> {
+    pub fn new(lab: &BuiltLab) -> Result<LinkChanges, LabError> {
         let names: Vec<String> = lab.links().map(String::from).collect();
         let links = names.into_iter().map(|name| {
             let settings = lab.lab().settings(&name)?;
             Ok((name, settings))
         });
-        Ok(Changes {
+        Ok(LinkChanges {
             at_start: links.collect::<Result<_, LabError>>()?,
             made: Vec::new(),
             older: 0,

@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
 use super::build::{Built, Plan, Variables};
-use super::set::{Changes, LinkChangeRequest, LinkChanged};
+use super::set::{LinkChangeRequest, LinkChanged, LinkChanges};
 use crate::cli::{Failure, Output};
 
 /// How long a client may take to send its request.
@@ -60,7 +60,7 @@ pub enum Answer {
     Changed(LinkChanged),
     /// To [`Request::End`]: the lab ends now.
     Ending {
-        /// Changes of links, in chronological order.
+        /// LinkChanges of links, in chronological order.
         changes: Vec<LinkChanged>,
         /// Everything unintended that happened.
         trouble: Vec<String>,
@@ -85,7 +85,7 @@ pub struct Description {
     pub targets: Variables,
     /// Targets that died, and why.
     pub trouble: Vec<String>,
-    /// Changes of links since the start, in chronological order.
+    /// LinkChanges of links since the start, in chronological order.
     pub changes: Vec<LinkChanged>,
     /// Older changes that are no longer kept.
     pub older_changes: usize,
@@ -114,7 +114,7 @@ pub fn serve(
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::failed(format!("the lab's socket: {error}"));
     listener.set_nonblocking(true).map_err(failed)?;
-    let mut changes = Changes::new(&built.lab).map_err(Failure::failed)?;
+    let mut changes = LinkChanges::new(&built.lab).map_err(Failure::failed)?;
     while !output.is_interrupted() {
         let mut polled = [PollFd::new(listener, PollFlags::IN)];
         match poll(&mut polled, Some(&LOOK)) {
@@ -188,7 +188,7 @@ fn answer(
     request: &Request,
     plan: &Plan,
     built: &Built,
-    changes: &mut Changes,
+    changes: &mut LinkChanges,
 ) -> Result<(Answer, Option<Door>), Failure> {
     Ok(match request {
         Request::Describe => (Answer::Description(describe(plan, built, changes)?), None),
@@ -249,7 +249,7 @@ fn enter(host: &str, plan: &Plan, built: &Built) -> Result<(Option<Vec<usize>>, 
     Ok((settings.cores.clone(), door))
 }
 
-fn describe(plan: &Plan, built: &Built, changes: &Changes) -> Result<Description, Failure> {
+fn describe(plan: &Plan, built: &Built, changes: &LinkChanges) -> Result<Description, Failure> {
     let lab = built.lab.lab();
     let host = |name: &str| {
         let address = lab.host(name).map_err(Failure::failed)?.address();
