@@ -45,6 +45,10 @@ mod nbd;
 mod nbd_server;
 mod netem_guest;
 mod newer_suite;
+mod nfs_load;
+#[allow(dead_code)] // the rest is for the client's own tests
+#[path = "../../../brunt-nfs/tests/it/server.rs"]
+mod nfs_server;
 mod old_traces;
 mod outside;
 mod pipes;

@@ -1,0 +1,279 @@
+//! The load of NFS calls against nfs-ganesha: what is counted is what the server's folder and tshark show, the same
+//! seed gives the same calls, and the load's tree is removed or kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::nfs_server::{MOUNT_PORT, NFS_PORT, Server, run};
+use crate::support::{TempDir, eventually, experiment, need, run_within, succeed};
+
+/// All operations, few files.
+const SMALL: &str = "directories = 2, files = 20, file_size = \"16k\", names = 10";
+
+/// The URL of the exported folder.
+fn folder_url(server: &Server) -> String {
+    let export = server.export();
+    format!(
+        "nfs://127.0.0.1:{NFS_PORT}{}/?mountport={MOUNT_PORT}",
+        export.display()
+    )
+}
+
+fn text(server: &Server, nfs: &str, workload: &str) -> String {
+    format!(
+        "name = \"x\"\nrepetitions = 2\nseed = 5\n[targets.export]\nurl = \"{}\"\n[workloads.w]\nnfs = {{ {nfs} }}\n{workload}\n",
+        folder_url(server)
+    )
+}
+
+/// The names in the exported folder.
+fn left(server: &Server) -> Vec<PathBuf> {
+    let entries = fs::read_dir(server.export()).expect("the export").flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Completed requests of each run by kind.
+fn completed(summary: &Value) -> Vec<BTreeMap<String, u64>> {
+    let runs = summary["points"][0]["runs"].as_array().expect("runs");
+    let of_run = |run: &Value| {
+        let ops = run["ops"].as_array().expect("operations").iter();
+        ops.map(|op| {
+            let name = op["op"].as_str().expect("a name").to_string();
+            (name, op["completed"].as_u64().expect("a count"))
+        })
+        .collect()
+    };
+    runs.iter().map(of_run).collect()
+}
+
+fn measured(server: &Server, nfs: &str, workload: &str) -> Value {
+    let folder = TempDir::new("nfs-load");
+    let out = succeed(&mut experiment(&folder, &text(server, nfs, workload)), 60);
+    serde_json::from_str(&out).expect("JSON")
+}
+
+#[test]
+fn a_mix_of_calls_runs_on_ganesha() {
+    let Some(server) = Server::within("nfs_load::a_mix_of_calls_runs_on_ganesha") else {
+        return;
+    };
+    let workload = "queue_depth = 8\nworkers = 2\nstop = { requests = 3000 }";
+    let summary = measured(&server, SMALL, workload);
+    println!("{}", summary["points"][0]["runs"][0]);
+    let counts = completed(&summary);
+    assert_eq!(counts.len(), 2);
+    for (run, counts) in counts.iter().enumerate() {
+        assert_eq!(counts.values().sum::<u64>(), 3000, "{counts:?}");
+        assert!(
+            counts.len() == 14 && counts.values().all(|count| *count > 0),
+            "{counts:?}"
+        );
+        let run = &summary["points"][0]["runs"][run];
+        assert!(
+            run["losses"]
+                .as_object()
+                .is_none_or(serde_json::Map::is_empty),
+            "{run}"
+        );
+    }
+    assert_eq!(
+        left(&server),
+        [""; 0].map(PathBuf::from),
+        "the tree is removed"
+    );
+
+    // The same seed makes the same calls; this time, the tree stays.
+    let kept = format!("{SMALL}, keep = true");
+    let again = measured(&server, &kept, workload);
+    assert_eq!(completed(&again), counts);
+    let [tree] = &left(&server)[..] else {
+        panic!("{:?}", left(&server));
+    };
+    let file = tree.join("w1/d1/f19");
+    assert_eq!(fs::metadata(&file).expect("a file").len(), 16 << 10);
+    assert!(
+        fs::read(&file)
+            .expect("its data")
+            .iter()
+            .any(|byte| *byte != 0)
+    );
+    assert!(tree.join("w0/c0f").is_dir() && tree.join("w0/c1d").is_dir());
+    let note = summary["points"][0]["notes"].to_string() + &again["points"][0]["notes"].to_string();
+    assert!(note.contains("stays on the server"), "{note}");
+}
+
+/// An open loop makes its calls at its rate, over several connections.
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let Some(server) = Server::within("nfs_load::an_open_loop_keeps_its_rate") else {
+        return;
+    };
+    let nfs = "files = 10, mix = { getattr = 3, create = 1, remove = 1 }";
+    let workload =
+        "queue_depth = 16\narrival = { kind = \"open\", rate = 200 }\nstop = { time = \"3s\" }";
+    let summary = measured(&server, nfs, workload);
+    for counts in completed(&summary) {
+        let all: u64 = counts.values().sum();
+        assert!((450..750).contains(&all), "{counts:?}");
+    }
+    assert!(left(&server).is_empty());
+}
+
+/// Errors are counted by the server's status, and don't end the run.
+#[test]
+fn errors_are_counted_by_their_status() {
+    let Some(server) = Server::within("nfs_load::errors_are_counted_by_their_status") else {
+        return;
+    };
+    let folder = TempDir::new("nfs-load");
+    let nfs = "directories = 1, files = 1, names = 500, mix = { create = 1, remove = 1 }";
+    let text = text(&server, nfs, "stop = { time = \"3s\" }")
+        .replace("repetitions = 2", "repetitions = 1");
+    let saboteur = std::thread::spawn({
+        let export = server.export();
+        move || {
+            let names = || {
+                Some(
+                    fs::read_dir(&export)
+                        .ok()?
+                        .flatten()
+                        .next()?
+                        .path()
+                        .join("w0/c0f"),
+                )
+            };
+            let has = |name: &str| names().is_some_and(|names| names.join(name).exists());
+            // Between the two, the run begins: it removes the oldest file first.
+            eventually("names are made", 30, || has("f499"));
+            eventually("a name is removed", 30, || !has("f0"));
+            let names = fs::read_dir(names().expect("a tree"))
+                .expect("names")
+                .flatten();
+            // The load may have removed it, too.
+            names.for_each(|name| drop(fs::remove_file(name.path())));
+        }
+    });
+    let output = run_within(&mut experiment(&folder, &text), 60);
+    saboteur.join().expect("the names were removed");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let run = &summary["points"][0]["runs"][0];
+    println!("{} {} {}", run["causes"], run["losses"], run["first_error"]);
+    let causes = run["causes"].as_array().expect("causes");
+    let said = "REMOVE: the server answers NFS3ERR_NOENT (2)";
+    let [cause] = &causes[..] else {
+        panic!("{run}");
+    };
+    assert_eq!(
+        (&cause["op"], &cause["cause"]),
+        (&"remove".into(), &said.into())
+    );
+    let (failed, lost) = (cause["count"].as_u64(), run["losses"]["scsi"].as_u64());
+    assert!(failed > Some(100) && failed == lost, "{run}");
+    assert_eq!(run["first_error"], format!("remove: {said}"));
+    let counts = &completed(&summary)[0];
+    assert!(counts["create"] > 500 && counts["remove"] > 0, "{counts:?}");
+    assert!(left(&server).is_empty());
+}
+
+/// A capture of everything on the loopback interface.
+struct Capture {
+    tshark: Child,
+    file: PathBuf,
+}
+
+impl Capture {
+    fn start(file: &Path) -> Capture {
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-q", "-i", "lo", "-B", "64", "-w"]).arg(file);
+        tshark.stdout(Stdio::null()).stderr(Stdio::null());
+        let capture = Capture {
+            tshark: tshark.spawn().expect("tshark"),
+            file: file.to_path_buf(),
+        };
+        capture.wait_for(b"the capture has begun");
+        capture
+    }
+
+    /// Sends a mark until it is in the file: then so is everything before it.
+    fn wait_for(&self, mark: &[u8]) {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        eventually("tshark captures", 60, || {
+            socket.send_to(mark, "127.0.0.1:9").expect("it is sent");
+            let bytes = fs::read(&self.file).unwrap_or_default();
+            bytes.windows(mark.len()).any(|window| window == mark)
+        });
+    }
+
+    fn stop(mut self) {
+        self.wait_for(b"the capture may end");
+        kill_process(Pid::from_child(&self.tshark), Signal::INT).expect("it is ours");
+        self.tshark.wait().expect("it ends");
+    }
+}
+
+/// What tshark reads on the wire is what the results say.
+#[test]
+fn tshark_counts_the_same_calls() {
+    if need("tshark", "tshark").is_none() {
+        return;
+    }
+    let Some(server) = Server::within("nfs_load::tshark_counts_the_same_calls") else {
+        return;
+    };
+    let folder = TempDir::new("nfs-load");
+    let file = folder.join("capture.pcapng");
+    let capture = Capture::start(&file);
+    let nfs = format!("{SMALL}, stable = \"data-sync\"");
+    let summary = measured(&server, &nfs, "queue_depth = 4\nstop = { requests = 1000 }");
+    capture.stop();
+    let nfs = format!("tcp.port=={NFS_PORT},rpc");
+    let file = file.to_str().expect("UTF-8");
+    let ask = |filter: &str, fields: &[&str]| {
+        let mut arguments = vec!["-r", file, "-d", &nfs, "-Y", filter, "-T", "fields"];
+        fields
+            .iter()
+            .for_each(|field| arguments.extend(["-e", field]));
+        let text = run("tshark", &arguments);
+        text.lines().map(str::to_string).collect::<Vec<_>>()
+    };
+    let broken = ask("_ws.malformed || rpc.fragment.error", &["frame.number"]);
+    assert!(broken.is_empty(), "{broken:?}");
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    for line in ask("nfs && rpc.msgtyp == 0", &["nfs.procedure_v3"]) {
+        for procedure in line.split(',') {
+            *seen.entry(procedure.to_string()).or_default() += 1;
+        }
+    }
+    let counts = completed(&summary);
+    println!("calls by procedure: {seen:?}; counted: {counts:?}");
+    // Of these, none are needed to make and remove the tree.
+    let only_load = [
+        ("read", "6"),
+        ("access", "4"),
+        ("read-link", "5"),
+        ("rename", "14"),
+        ("read-directory", "17"),
+        ("set-attributes", "2"),
+    ];
+    for (name, procedure) in only_load {
+        let counted: u64 = counts.iter().map(|run| run[name]).sum();
+        assert_eq!(seen.get(procedure).copied(), Some(counted), "{name}");
+    }
+    // Those that fill the files are UNSTABLE (0).
+    let stable = ask(
+        "nfs.procedure_v3 == 7 && rpc.msgtyp == 0",
+        &["nfs.write.stable"],
+    );
+    let stable = stable
+        .iter()
+        .flat_map(|line| line.split(','))
+        .filter(|word| *word == "1");
+    let written: u64 = counts.iter().map(|run| run["write"]).sum();
+    assert_eq!(stable.count() as u64, written);
+}
