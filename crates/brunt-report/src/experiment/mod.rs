@@ -39,7 +39,7 @@ pub use comparison::comparison;
 pub use details::{Details, ProbeSeries, RunDetails, StoredInterval};
 
 use crate::html::render;
-use crate::page::Page;
+use crate::page::{Page, Section};
 use points::Points;
 
 /// Name of the page in a result's folder.
@@ -48,6 +48,15 @@ pub const FILE_NAME: &str = "report.html";
 /// The page of the result in `folder`, as HTML.
 pub fn text(summary: &Summary, folder: &Path) -> String {
     render(&page(summary, &Details::read(folder, summary)))
+}
+
+/// The section about faults, with what the verdicts about them were made from.
+fn with_verdicts(summary: &Summary, points: &Points<'_>, details: &Details) -> Option<Section> {
+    let mut section = faults::section(summary, points)?;
+    section
+        .blocks
+        .extend(verdicts::block(summary, points, details));
+    Some(section)
 }
 
 /// The page of a result, with the details from its tables.
@@ -68,15 +77,8 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     );
     let robustness = indexes::section(summary);
     let over_years = performability::section(summary, &points);
-    let (faults, replay) = (
-        faults::section(summary, &points).map(|mut section| {
-            section
-                .blocks
-                .extend(verdicts::block(summary, &points, details));
-            section
-        }),
-        replay::section(summary, &points),
-    );
+    let faults = with_verdicts(summary, &points, details);
+    let replay = replay::section(summary, &points);
     let distribution = Some(distribution::section(&points, details));
     let timeline = Some(timeline::section(summary, details));
     // With faults, phases come first, and averages over whole runs after them.

@@ -33,9 +33,9 @@ fn stationary(mut rates: Vec<Vec<f64>>) -> Vec<f64> {
     }
     let mut weights = vec![1.0];
     for state in 1..count {
-        let weight = (0..state)
-            .map(|from| weights[from] * rates[from][state])
-            .sum();
+        // Only from states that have a weight already.
+        let into = weights.iter().zip(&rates);
+        let weight = into.map(|(weight, rates)| weight * rates[state]).sum();
         weights.push(weight);
     }
     let all: f64 = weights.iter().sum();
