@@ -223,7 +223,8 @@ fn per_second(run: &RunSummary, number: u64) -> Option<f64> {
     (run.measured_s > 0.0).then(|| number as f64 / run.measured_s)
 }
 
-fn failed_share(run: &RunSummary) -> Option<f64> {
+/// Share of a run's requests that did not succeed; `None` without any.
+pub(crate) fn failed_share(run: &RunSummary) -> Option<f64> {
     let lost: u64 = run.losses.values().sum();
     let all = run.completed() + lost;
     (all > 0).then(|| lost as f64 / all as f64)

@@ -28,6 +28,7 @@ use crate::record::part;
 use crate::recurring::{FaultOccurrence, RecurringOverRuns};
 use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
+use crate::sticky::StickyCost;
 use crate::transfer::{RunTransfer, TransferEfficiency};
 use crate::wrong::{ErrorCause, Verified};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
@@ -117,6 +118,13 @@ pub struct PointSummary {
     /// Effect of each intermittent fault, all of its occurrences together, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recurring: Vec<RecurringOverRuns>,
+    /// Of a point with faults: label of the point without, with the same load on a target that is defined in the same way;
+    /// `null` if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normal: Option<String>,
+    /// Cost of faults that last for whole runs, compared with the point that `normal` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<StickyCost>,
     /// Before, during and after the faults, over all complete runs; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseOverRuns>,
@@ -250,7 +258,7 @@ pub struct FaultSummary {
     /// Times at which it was absent, because its target was killed and restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<GapSummary>,
-    /// Its effect; `null` without a baseline before it (a sticky fault).
+    /// Its effect; `null` without a baseline before it; a sticky fault's is in `points[].sticky`.
     pub cost: Option<Degradation>,
     /// Which occurrence of an intermittent fault it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

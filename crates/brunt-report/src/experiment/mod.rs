@@ -5,6 +5,7 @@
 
 mod again;
 mod comparison;
+mod conditions;
 mod cost;
 mod depth;
 mod details;
@@ -50,9 +51,11 @@ pub fn text(summary: &Summary, folder: &Path) -> String {
     render(&page(summary, &Details::read(folder, summary)))
 }
 
-/// The section about faults, with what the verdicts about them were made from.
+/// The section about faults, with the conditions of each load and what the verdicts were made from.
 fn with_verdicts(summary: &Summary, points: &Points<'_>, details: &Details) -> Option<Section> {
     let mut section = faults::section(summary, points)?;
+    let conditions = conditions::blocks(summary, points, details);
+    section.blocks.extend(conditions);
     section
         .blocks
         .extend(verdicts::block(summary, points, details));

@@ -25,6 +25,7 @@ use crate::probe::ProbeRecord;
 use crate::recurring::FaultOccurrence;
 use crate::require::{RequiredUnit, RequirementOutcome, RequirementVerdict};
 use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
+use crate::sticky::StickyCost;
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
 use crate::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes, efficiency};
 use crate::wrong::{ErrorCause, Verified, WrongExtent};
@@ -344,6 +345,8 @@ impl Make {
         let performability = Performability::of(&self.system(), &phases);
         PointSummary {
             performability: Some(performability),
+            normal: self.maybe(Make::text),
+            sticky: self.maybe(Make::sticky),
             label: self.text(),
             target: self.text(),
             workload: self.text(),
@@ -388,6 +391,21 @@ impl Make {
             phases: phases_over_runs(runs.iter().map(|run| &run.phases[..])),
             transfer: efficiency(&runs),
             runs,
+        }
+    }
+
+    fn sticky(&mut self) -> StickyCost {
+        StickyCost {
+            faults: self.list(Make::text),
+            normal: self.text(),
+            rounds: self.small() as usize,
+            baseline: self.maybe(Make::estimate),
+            drop: self.maybe(Make::estimate),
+            lost_requests_per_second: self.maybe(Make::estimate),
+            response_mean_factor: self.maybe(Make::estimate),
+            response_p99_factor: self.maybe(Make::estimate),
+            failed_share_before: self.maybe(Make::estimate),
+            failed_share: self.maybe(Make::estimate),
         }
     }
 

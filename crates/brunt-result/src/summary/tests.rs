@@ -115,6 +115,8 @@ pub(crate) fn point(label: &str, runs: Vec<RunSummary>) -> PointSummary {
         precision: None,
         degradation: Vec::new(),
         recurring: Vec::new(),
+        normal: None,
+        sticky: None,
         phases: Vec::new(),
         performability: None,
         transfer: None,

@@ -15,6 +15,7 @@ mod lab_check;
 mod link_options;
 mod mistake;
 mod names;
+mod normal;
 mod own_targets;
 mod parse;
 mod percentiles;

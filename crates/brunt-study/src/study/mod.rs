@@ -37,11 +37,13 @@ use crate::written::written;
 use brunt_result::degradation::{PhaseFigures, phases_over_runs};
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
+use brunt_result::normal::sticky_cost;
 use brunt_result::over_occurrences::recurring_over_runs;
 use brunt_result::percentile::Percentile;
 use brunt_result::performability::{FailingSystem, Performability};
 use brunt_result::require::{Requirement, outcomes};
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
+use brunt_result::sticky::StickyCost;
 use brunt_result::summary::{
     FORMAT, Latencies, PointSummary, RunSummary, Summary, effects_over_runs,
 };
@@ -240,11 +242,11 @@ impl<'a> Study<'a> {
         folder: &'a Path,
         company: Company,
     ) -> Study<'a> {
-        let points = plan
-            .points
-            .iter()
-            .map(|point| empty(point, &plan))
-            .collect();
+        let point = |point: &Point| PointSummary {
+            normal: experiment.normal_point(point, &plan),
+            ..empty(point, &plan)
+        };
+        let points = plan.points.iter().map(point).collect();
         let merged = plan
             .points
             .iter()
@@ -790,6 +792,13 @@ impl<'a> Study<'a> {
                 )
             };
             point.precision = self.precision.map(of);
+        }
+        let sticky: Vec<Option<StickyCost>> = points
+            .iter()
+            .map(|point| sticky_cost(point, points))
+            .collect();
+        for (point, sticky) in points.iter_mut().zip(sticky) {
+            point.sticky = sticky;
         }
     }
 }

@@ -24,6 +24,7 @@ use brunt_result::failures;
 use brunt_result::noise::NoiseShare;
 use brunt_result::probe::{HostProbes, ProbeRecord};
 use brunt_result::statistics::{Estimate, NOISY, RUNS_MIN};
+use brunt_result::sticky::StickyCost;
 use brunt_result::summary::{OpSummary, PointSummary, RunSummary, Summary};
 
 use cells::{Cells, Columns};
@@ -456,10 +457,47 @@ fn costs(point: &PointSummary) -> Vec<String> {
             .iter()
             .flat_map(|total| recurring::lines(point, total)),
     );
-    for fault in &point.degradation {
+    let sticky = point.sticky.as_ref();
+    let is_compared =
+        |fault: &&OverRuns| sticky.is_some_and(|cost| cost.faults.contains(&fault.fault));
+    for fault in point.degradation.iter().filter(|one| !is_compared(one)) {
         if point.occurrence(&fault.fault).is_none() {
             lines.extend(cost(fault));
         }
+    }
+    lines.extend(sticky.into_iter().flat_map(sticky_cost));
+    lines
+}
+
+/// What sticky faults cost compared with the normal point.
+fn sticky_cost(cost: &StickyCost) -> Vec<String> {
+    let half = |estimate: &Estimate| estimate.high.map(|high| high - estimate.mean);
+    let mut lines = vec![format!("  fault {}, {}:", cost.name(), cost.reference())];
+    match &cost.drop {
+        Some(drop) => {
+            let width = half(drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+            lines.push(format!(
+                "    {:.1}%{width} of the rate lost",
+                drop.mean * 100.0
+            ));
+        }
+        None => lines.push("    no round in which both points have a complete run".into()),
+    }
+    let factor = |factor: &Estimate| Factor(factor.mean, half(factor)).to_string();
+    if let (Some(mean), Some(p99)) = (&cost.response_mean_factor, &cost.response_p99_factor) {
+        lines.push(format!(
+            "    response: mean {}, p99 {}",
+            factor(mean),
+            factor(p99)
+        ));
+    }
+    if let (Some(share), Some(before)) = (cost.failed_share, cost.failed_share_before)
+        && share.mean > 0.0
+    {
+        let (share, before) = (share.mean * 100.0, before.mean * 100.0);
+        lines.push(format!(
+            "    {share:.2}% of requests failed, {before:.2}% without"
+        ));
     }
     lines
 }
@@ -840,6 +878,40 @@ mod tests {
             "probes: far: no network; near: no disk; near: no memory",
         ];
         assert_eq!(probes(&summary), expected);
+    }
+
+    /// A sticky fault has the line of its comparison in place of a cost without a baseline.
+    #[test]
+    fn sticky_faults_are_held_against_the_normal_point() {
+        let each = |values: &[f64]| Estimate::of(values);
+        let fault = OverRuns {
+            fault: "far".into(),
+            ..OverRuns::default()
+        };
+        let mut point = PointSummary {
+            degradation: vec![fault],
+            ..PointSummary::default()
+        };
+        assert!(costs(&point)[1].contains("no baseline"));
+        point.sticky = Some(StickyCost {
+            faults: vec!["far".into()],
+            normal: "normal reads".into(),
+            rounds: 2,
+            baseline: each(&[1000.0, 2000.0]),
+            drop: each(&[0.5, 0.5]),
+            lost_requests_per_second: each(&[500.0, 1000.0]),
+            response_mean_factor: each(&[2.0, 2.0]),
+            response_p99_factor: each(&[3.0, 3.0]),
+            failed_share_before: each(&[0.0, 0.0]),
+            failed_share: each(&[0.01, 0.01]),
+        });
+        let expected = [
+            "  fault far, against normal reads, 2 rounds:",
+            "    50.0% ± 0.0 of the rate lost",
+            "    response: mean x 2.00 ± 0.00, p99 x 3.00 ± 0.00",
+            "    1.00% of requests failed, 0.00% without",
+        ];
+        assert_eq!(costs(&point), expected);
     }
 
     /// The chosen percentiles are the columns, in the rows of points and kinds of operations.

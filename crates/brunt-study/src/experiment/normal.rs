@@ -1,0 +1,87 @@
+//! Finds the normal point of a point with faults: the same load on a target that is defined in the same way, in runs without
+//! faults. Called once, at the start of a study.
+
+use super::{Experiment, Plan, Point, Target};
+
+impl Experiment {
+    /// Label of the normal point of `point`; `None` if no fault affects it, or if there is no such point.
+    pub fn normal_point(&self, point: &Point, plan: &Plan) -> Option<String> {
+        if !self.has_faults(point) || point.part_of.is_some() {
+            return None;
+        }
+        let definition = self.definition(point)?;
+        let is_normal = |other: &&Point| {
+            other.part_of.is_none()
+                && (&other.workload_name, &other.axes) == (&point.workload_name, &point.axes)
+                && !self.has_faults(other)
+                && self.definition(other).as_ref() == Some(&definition)
+        };
+        let normal = plan.points.iter().find(is_normal)?;
+        Some(normal.label.clone())
+    }
+
+    /// Whether a fault is injected into the runs of a point.
+    fn has_faults(&self, point: &Point) -> bool {
+        let affects = |target: &str| target.is_empty() || point.is_on(target);
+        self.fault.iter().any(|fault| affects(&fault.common.target))
+    }
+
+    /// The target of a point, without the workloads that it lists.
+    fn definition(&self, point: &Point) -> Option<Target> {
+        let target = self.targets.get(&point.target)?;
+        Some(Target {
+            workloads: None,
+            ..target.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_normal_point_has_the_same_load_and_definition() {
+        let text = r#"
+name = "x"
+[targets.normal]
+serve = "memory:1MiB"
+[targets.sticky]
+serve = "memory:1MiB"
+[targets.other]
+serve = "memory:2MiB"
+[workloads.w]
+stop = { time = "1s" }
+[sweep]
+queue_depth = [1, 2]
+[[fault]]
+target = "sticky"
+storage = "slow:1ms"
+[[fault]]
+target = "other"
+storage = "slow:1ms"
+"#;
+        let experiment = Experiment::parse("x.toml", text).expect("a good file");
+        let plan = experiment.plan();
+        let found: Vec<(&str, Option<String>)> = plan
+            .points
+            .iter()
+            .map(|point| (point.label.as_str(), experiment.normal_point(point, &plan)))
+            .collect();
+        let expected = [
+            ("normal w queue_depth=1", None),
+            ("normal w queue_depth=2", None),
+            ("other w queue_depth=1", None),
+            ("other w queue_depth=2", None),
+            (
+                "sticky w queue_depth=1",
+                Some("normal w queue_depth=1".to_string()),
+            ),
+            (
+                "sticky w queue_depth=2",
+                Some("normal w queue_depth=2".to_string()),
+            ),
+        ];
+        assert_eq!(found, expected);
+    }
+}
