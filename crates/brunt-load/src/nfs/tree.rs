@@ -56,11 +56,18 @@ pub(super) enum NfsTreeError {
         status: Status,
     },
     /// Removed files are still listed, or more of them than were made.
-    #[error("{0}: the server lists more files than were made there; remove what is left by hand")]
+    #[error("{0}: the server lists more files than were made there")]
     Endless(String),
     /// A handle that is too long, or results of another call.
     #[error("{0}: {1}: the server's answer has no usable handle")]
     NoHandle(String, &'static str),
+    /// The tree is still there.
+    #[error("{place}{name} could not be removed; remove it by hand: {source}")]
+    Left {
+        place: String,
+        name: String,
+        source: Box<NfsTreeError>,
+    },
     /// The run was stopped.
     #[error("stopped while files were made on the server")]
     Stopped,
@@ -178,6 +185,14 @@ impl NfsTree {
         name: &str,
         entries_max: u64,
     ) -> Result<(), NfsTreeError> {
+        NfsTree::try_to_remove(folder, name, entries_max).map_err(|error| NfsTreeError::Left {
+            place: folder.name().to_string(),
+            name: name.to_string(),
+            source: Box::new(error),
+        })
+    }
+
+    fn try_to_remove(folder: &NfsFolder, name: &str, entries_max: u64) -> Result<(), NfsTreeError> {
         let mut maker = TreeMaker::new(folder, &|| false)?;
         maker.left = entries_max;
         let place = Handle::of(&folder.place().handle)

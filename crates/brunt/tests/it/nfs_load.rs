@@ -108,7 +108,7 @@ fn a_mix_of_calls_runs_on_ganesha() {
     assert!(note.contains("stays on the server"), "{note}");
 }
 
-/// An open loop makes its calls at its rate, over several connections.
+/// An open loop makes its calls at its rate.
 #[test]
 fn an_open_loop_keeps_its_rate() {
     let Some(server) = Server::within("nfs_load::an_open_loop_keeps_its_rate") else {
@@ -179,6 +179,31 @@ fn errors_are_counted_by_their_status() {
     let counts = &completed(&summary)[0];
     assert!(counts["create"] > 500 && counts["remove"] > 0, "{counts:?}");
     assert!(left(&server).is_empty());
+}
+
+/// Ctrl-C removes the tree, while it is made and during a run.
+#[test]
+fn an_interrupt_removes_the_tree() {
+    let Some(server) = Server::within("nfs_load::an_interrupt_removes_the_tree") else {
+        return;
+    };
+    let trees = [
+        ("directories = 1000, files = 100", "w0/d1"),
+        ("directories = 2, files = 20", "w0/c0d/d99"),
+    ];
+    for (nfs, made) in trees {
+        let folder = TempDir::new("nfs-load");
+        let text = text(&server, nfs, "stop = { time = \"60s\" }");
+        let mut command = experiment(&folder, &text);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("it starts");
+        eventually("files are made", 30, || {
+            left(&server).iter().any(|tree| tree.join(made).exists())
+        });
+        kill_process(Pid::from_child(&child), Signal::INT).expect("it is ours");
+        assert!(!child.wait().expect("it ends").success());
+        assert!(left(&server).is_empty(), "{nfs}");
+    }
 }
 
 /// A capture of everything on the loopback interface.
