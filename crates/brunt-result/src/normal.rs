@@ -77,6 +77,7 @@ mod tests {
             gone_by: String::new(),
             gaps: Vec::new(),
             cost: None,
+            occurrence: None,
         }
     }
 
