@@ -34,8 +34,8 @@ pub(super) struct Lacking {
 enum Attempt {
     /// None yet.
     None,
-    /// One is running.
-    Runs,
+    /// One is running; how the previous one failed.
+    Runs(Option<WaitStatus>),
     /// One failed, at this time.
     Failed(WaitStatus, Instant),
 }
@@ -64,13 +64,16 @@ impl Lacking {
 
     /// Whether another attempt of the command is due; if so, it counts as started.
     pub fn attempt_is_due(&mut self) -> bool {
-        let is_due = match &self.attempt {
-            Attempt::None => self.command,
-            Attempt::Runs => false,
-            Attempt::Failed(_, at) => self.command && at.elapsed() >= ATTEMPT_PAUSE,
+        let (is_due, failed) = match &self.attempt {
+            Attempt::None => (self.command, None),
+            Attempt::Runs(_) => (false, None),
+            Attempt::Failed(status, at) => {
+                let is_due = self.command && at.elapsed() >= ATTEMPT_PAUSE;
+                (is_due, Some(*status))
+            }
         };
         if is_due {
-            self.attempt = Attempt::Runs;
+            self.attempt = Attempt::Runs(failed);
         }
         is_due
     }
@@ -106,7 +109,11 @@ impl Lacking {
         if self.command {
             said.push(match &self.attempt {
                 Attempt::None => "its ready command was not started".to_string(),
-                Attempt::Runs => "its ready command does not end".to_string(),
+                Attempt::Runs(None) => "its ready command does not end".to_string(),
+                Attempt::Runs(Some(failed)) => {
+                    let how = ending(failed);
+                    format!("its ready command {how}, and the next attempt has not ended")
+                }
                 Attempt::Failed(status, _) => format!("its ready command {}", ending(status)),
             });
         }
@@ -151,6 +158,20 @@ mod tests {
         lacking.returned();
         assert!(lacking.attempt_is_due() && !lacking.attempt_is_due() && !lacking.is_nothing());
         assert_eq!(lacking.said(), "its ready command does not end");
+        // An attempt that was cut off does not hide how the one before failed.
+        let child = std::process::Command::new("false").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let ended = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        let (_, status) = ended.unwrap().unwrap();
+        lacking.attempt_ended(status);
+        assert_eq!(lacking.said(), "its ready command ended with exit status 1");
+        std::thread::sleep(ATTEMPT_PAUSE);
+        assert!(lacking.attempt_is_due());
+        let said = lacking.said();
+        assert!(
+            said.starts_with("its ready command ended with exit status 1, and"),
+            "{said}"
+        );
         let none = ReadyWhen {
             port: None,
             line: None,

@@ -765,15 +765,15 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         }
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
         let when = match (time(fault.common.at), time(fault.common.lasts)) {
-            (None, _) => "for the whole run".to_string(),
+            (None, _) => " for the whole run".to_string(),
             _ if fault.common.occurrence.is_some() => {
-                recurring::planned(&experiment.fault[index..])
+                format!(", {}", recurring::planned(&experiment.fault[index..]))
             }
-            (Some(at), None) => format!("from {at}"),
-            (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),
+            (Some(at), None) => format!(" from {at}"),
+            (Some(at), Some(lasts)) => format!(" at {at} for {lasts}"),
         };
         lines.push(format!(
-            "fault on {}: {} {when}",
+            "fault on {}: {}{when}",
             fault.place(),
             fault.what()
         ));
