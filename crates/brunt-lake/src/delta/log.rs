@@ -135,15 +135,16 @@ impl Log {
         mut visit: impl FnMut(&Log, ReadVersion),
     ) -> Result<Log, DeltaError> {
         let mut log = Log::default();
+        // Before the names: a version that another process publishes meanwhile must not seem to be missing.
+        let sums = LogSums::read(folder).unwrap_or_else(|error| {
+            problems.push(error);
+            None
+        });
         let names = names_in(folder)?;
         log.checkpoint = names
             .iter()
             .filter_map(|name| checkpoint::version_of(name))
             .max();
-        let sums = LogSums::read(folder).unwrap_or_else(|error| {
-            problems.push(error);
-            None
-        });
         let written = sums.iter().flat_map(|sums| sums.files.keys());
         let written: BTreeSet<u64> = written.filter_map(|name| version_of(name)).collect();
         let found: BTreeSet<u64> = names.iter().filter_map(|name| version_of(name)).collect();
