@@ -45,7 +45,7 @@ use crate::host::HostName;
 const RECURRENCE_SEED: u64 = 0x6d74_6266;
 
 /// One fault: its effect, time and place. Of a fault that occurs several times in a run, one occurrence
-/// ([`super::recurrence`]).
+/// ([`super::Recurrence`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultEntry {
     /// Time and place.
