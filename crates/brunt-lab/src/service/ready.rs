@@ -159,10 +159,11 @@ mod tests {
         assert!(lacking.attempt_is_due() && !lacking.attempt_is_due() && !lacking.is_nothing());
         assert_eq!(lacking.said(), "its ready command does not end");
         // An attempt that was cut off does not hide how the one before failed.
-        let child = std::process::Command::new("false").spawn().unwrap();
+        let mut child = std::process::Command::new("false").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let ended = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
         let (_, status) = ended.unwrap().unwrap();
+        let _ = child.wait();
         lacking.attempt_ended(status);
         assert_eq!(lacking.said(), "its ready command ended with exit status 1");
         std::thread::sleep(ATTEMPT_PAUSE);
