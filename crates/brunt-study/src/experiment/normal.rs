@@ -2,6 +2,15 @@
 //! faults. Called once, at the start of a study.
 
 use super::{Experiment, Plan, Point, Target};
+use crate::fault::FaultEntry;
+
+impl Point {
+    /// Whether a fault is injected into its runs.
+    pub fn has_fault(&self, fault: &FaultEntry) -> bool {
+        let target = &fault.common.target;
+        target.is_empty() || self.is_on(target)
+    }
+}
 
 impl Experiment {
     /// Label of the normal point of `point`; `None` if no fault affects it, or if there is no such point.
@@ -22,8 +31,8 @@ impl Experiment {
 
     /// Whether a fault is injected into the runs of a point.
     fn has_faults(&self, point: &Point) -> bool {
-        let affects = |target: &str| target.is_empty() || point.is_on(target);
-        self.fault.iter().any(|fault| affects(&fault.common.target))
+        let mut faults = self.fault.iter();
+        faults.any(|fault| point.has_fault(fault))
     }
 
     /// The target of a point, without the workloads that it lists.

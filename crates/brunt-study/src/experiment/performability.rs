@@ -212,7 +212,7 @@ impl Experiment {
         let entry = self.performability.as_ref()?;
         let occurs = |name: &String| {
             let mut faults = self.faults_named(name);
-            faults.any(|fault| fault.common.target.is_empty() || point.is_on(&fault.common.target))
+            faults.any(|fault| point.has_fault(fault))
         };
         let components: Vec<FailingComponent> = entry
             .components

@@ -127,6 +127,9 @@ impl Experiment {
 
     /// Checks that each workload that runs is in one phase.
     pub(super) fn check_phases(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        if self.phase.is_empty() {
+            return Ok(());
+        }
         let at = |index: usize, key: &str, what: String, help: Option<String>| {
             let what = format!("phase {}: {what}", index + 1);
             Err(source.mistake(&["phase", &index.to_string(), key], what, help))
@@ -171,12 +174,12 @@ impl Experiment {
         let points = self.points();
         let lacks = |point: &&Point| point.part_of.is_none() && self.phase_of(point).is_none();
         match points.iter().find(lacks) {
-            Some(point) if !self.phase.is_empty() => {
+            Some(point) => {
                 let what = format!("workload {} is in no phase", point.workload_name);
                 let help = Some("add it to the workloads of a [[phase]]".to_string());
                 Err(source.mistake(&["phase"], what, help))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 }

@@ -180,7 +180,7 @@ fn periodic(
         ));
     };
     if lasts.0 >= period.0 {
-        let what = format!("it lasts {lasts}, so there is no pause in a period of {period}");
+        let what = format!("a duration of {lasts} leaves no pause in a period of {period}");
         return Err(Mistake::new(
             "period",
             what,

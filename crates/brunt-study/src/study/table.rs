@@ -469,13 +469,18 @@ fn costs(point: &PointSummary) -> Vec<String> {
     lines
 }
 
+/// Half the width of an interval; a single run has none, rather than one of zero width.
+fn half_width(estimate: &Estimate) -> Option<f64> {
+    estimate.high.map(|high| high - estimate.mean)
+}
+
 /// What sticky faults cost compared with the normal point.
 fn sticky_cost(cost: &StickyCost) -> Vec<String> {
-    let half = |estimate: &Estimate| estimate.high.map(|high| high - estimate.mean);
     let mut lines = vec![format!("  fault {}, {}:", cost.name(), cost.reference())];
     match &cost.drop {
         Some(drop) => {
-            let width = half(drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+            let width =
+                half_width(drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
             lines.push(format!(
                 "    {:.1}%{width} of the rate lost",
                 drop.mean * 100.0
@@ -483,7 +488,7 @@ fn sticky_cost(cost: &StickyCost) -> Vec<String> {
         }
         None => lines.push("    no round in which both points have a complete run".into()),
     }
-    let factor = |factor: &Estimate| Factor(factor.mean, half(factor)).to_string();
+    let factor = |factor: &Estimate| Factor(factor.mean, half_width(factor)).to_string();
     if let (Some(mean), Some(p99)) = (&cost.response_mean_factor, &cost.response_p99_factor) {
         lines.push(format!(
             "    response: mean {}, p99 {}",
@@ -512,8 +517,6 @@ fn cost(fault: &OverRuns) -> Vec<String> {
             "    no baseline before the fault".to_string(),
         ];
     };
-    // A single run has no interval: none is shown, rather than one of zero width.
-    let half = |estimate: &Estimate| estimate.high.map(|high| high - estimate.mean);
     let mut lines = vec![format!("  fault {name}:")];
     let mut say = |what: String, when: String| {
         let line = format!("    {what}; {when}");
@@ -522,7 +525,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
         }
         lines.extend([format!("    {what}"), format!("      {when}")]);
     };
-    let width = half(&drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+    let width = half_width(&drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
     let share = format!("{:.1}%{width} of the rate lost", drop.mean * 100.0);
     let when = times(
         (
@@ -543,7 +546,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     say(format!("{share}{lost}"), when);
     let factor = |of: &ResponseOverRuns| {
         of.factor
-            .map(|factor| format!("{}", Factor(factor.mean, half(&factor))))
+            .map(|factor| format!("{}", Factor(factor.mean, half_width(&factor))))
     };
     let (mean, p99) = (&fault.response_mean, &fault.response_p99);
     if mean.baseline_us.is_some() {

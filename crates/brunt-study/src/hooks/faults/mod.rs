@@ -122,10 +122,8 @@ impl FaultSchedule {
                 fault: entry.name(),
                 source,
             })?;
-            let target = &entry.common.target;
-            let meant = |(index, point): (usize, &Point)| {
-                (target.is_empty() || point.is_on(target)).then_some(index as u32)
-            };
+            let meant =
+                |(index, point): (usize, &Point)| point.has_fault(entry).then_some(index as u32);
             let points = points.iter().enumerate().filter_map(meant).collect();
             lines.push(Line {
                 occurrences: vec![(index, entry.clone())],

@@ -65,8 +65,8 @@ pub(super) fn lines(point: &PointSummary, total: &RecurringOverRuns) -> Vec<Stri
 
 /// What all occurrences of a run cost together.
 fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
-    let half = drop.high.map(|high| high - drop.mean);
-    let half = half.map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+    let half =
+        super::half_width(drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
     let mut text = format!("together: {:.1}%{half} of the rate lost", drop.mean * 100.0);
     if let Some(lost) = total.lost_requests {
         text += &format!(", {:.0} requests in a run", lost.mean);
