@@ -644,11 +644,12 @@ def a_capture_is_compacted_and_copied_while_it_runs(reference):
 
 def mistakes_are_named(reference):
     folder = write(parts(reference), work / "mistakes")
+    brunt("lake", "push", write(parts(reference), work / "another"), f"s3://{BUCKET}/another")
     for words, status, text, environment in [
         (["lake", "push", folder, "s3://nobody-made-this/x"], 2, "no such bucket", {}),
         (["lake", "push", folder, "gs://lake/x"], 2, "only s3://", {}),
         (["lake", "push", folder, f"s3://{BUCKET}/x"], 2, "AWS_ALLOW_HTTP", {"AWS_ALLOW_HTTP": "false"}),
-        (["lake", "push", folder, f"s3://{BUCKET}/pushed"], 2, "another trace", {}),
+        (["lake", "push", folder, f"s3://{BUCKET}/another"], 2, "another trace", {}),
         (["lake", "push", work / "nothing", f"s3://{BUCKET}/x"], 2, "no such folder", {}),
         (["lake", "pull", f"s3://{BUCKET}/empty", work / "empty"], 1, "has no parts", {}),
         (["capture", "-r", CAPTURE, "--out", work / "refused", "--to", "s3://nobody-made-this/x"], 2, "no such bucket", {}),
