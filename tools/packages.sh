@@ -4,6 +4,7 @@
 #   packages.sh --prepare                       a bare root of Debian (debootstrap; network), kept as a tar archive
 #   packages.sh --ready                         exit 0 when prepared
 #   packages.sh build [--profile NAME] [OUT]    build them into OUT (default: target/packages, profile release)
+#   packages.sh static [--profile NAME]         only compile the static program, for a later build
 #   packages.sh try [OUT]                       try the packages in OUT; needs root and --prepare
 #   packages.sh deb PROGRAM [OUT]               only the .deb, of an existing program, tried where it is unpacked
 #
@@ -55,19 +56,34 @@ documents() {
   find "$1" -type f -exec chmod 644 {} +
 }
 
-build() {
-  local profile=release folder dynamic static flags
-  if [ "${1:-}" = --profile ]; then profile=$2; shift 2; fi
-  OUT=$(realpath -m "${1:-$TARGET/packages}")
+# The static program has a target folder of its own: its build doesn't wait for others, such as tests that call cargo.
+STATIC=$TARGET/static
+
+# profile_of [--profile NAME]: sets `profile` and the folder that cargo gives it, `folder`.
+profile_of() {
+  profile=release
+  [ "${1:-}" != --profile ] || profile=$2
   folder=$([ "$profile" = dev ] && echo debug || echo "$profile")
+}
+
+static() {
+  local profile folder
+  profile_of "$@"
+  # With --target, these flags don't apply to build scripts and procedural macros, which need shared libraries.
+  RUSTFLAGS="$(portable_flags) -C target-feature=+crt-static" "${CARGO:-cargo}" build --quiet --locked --profile "$profile" \
+    --target "$TRIPLE" --target-dir "$STATIC" -p brunt
+}
+
+build() {
+  local profile folder dynamic static
+  profile_of "$@"
+  if [ "${1:-}" = --profile ]; then shift 2; fi
+  OUT=$(realpath -m "${1:-$TARGET/packages}")
   rm -rf "$OUT"; mkdir -p "$OUT"
   "${CARGO:-cargo}" fetch --quiet --locked
-  flags=$(portable_flags)
-  RUSTFLAGS=$flags "${CARGO:-cargo}" build --quiet --locked --profile "$profile" -p brunt
-  # With --target, these flags don't apply to build scripts and procedural macros, which need shared libraries.
-  RUSTFLAGS="$flags -C target-feature=+crt-static" \
-    "${CARGO:-cargo}" build --quiet --locked --profile "$profile" --target "$TRIPLE" -p brunt
-  dynamic=$TARGET/$folder/brunt static=$TARGET/$TRIPLE/$folder/brunt
+  RUSTFLAGS=$(portable_flags) "${CARGO:-cargo}" build --quiet --locked --profile "$profile" -p brunt
+  static --profile "$profile"
+  dynamic=$TARGET/$folder/brunt static=$STATIC/$TRIPLE/$folder/brunt
   work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
   # Keep only function names of the debugging information, for backtraces.
   strip --strip-debug -o "$work/dynamic" "$dynamic"
@@ -333,8 +349,9 @@ as_root() { [ "$(id -u)" = 0 ] || exec sudo -E bash tools/packages.sh "$@"; }
 case ${1:-} in
   --prepare) ready || { as_root "$@"; prepare; } ;;
   --ready) ready ;;
+  static) shift; static "$@" ;;
   build) shift; build "$@" ;;
   deb) shift; deb "$@" ;;
   try) as_root "$@"; shift; try "$@" ;;
-  *) sed -n '2,12p' "$0"; exit 2 ;;
+  *) sed -n '2,10p' "$0"; exit 2 ;;
 esac
