@@ -19,6 +19,7 @@ pub mod cost;
 pub mod degradation;
 pub mod drift;
 pub mod engines;
+pub mod estimates;
 pub mod event;
 pub mod experiment;
 pub mod failures;

@@ -27,7 +27,6 @@ use brunt_load::decisions::{self, Settled};
 use brunt_load::load::{Finished, LoadTarget, RunOrder};
 use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::RingChoice;
-use brunt_result::correlated::CorrelatedFigure;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
@@ -35,15 +34,13 @@ use crate::hooks::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use crate::written::written;
 use brunt_result::degradation::{PhaseFigures, phases_over_runs};
-use brunt_result::experiment::ArrivalKind;
+use brunt_result::estimates::estimate;
 use brunt_result::indexes::robustness;
-use brunt_result::normal::sticky_cost;
 use brunt_result::over_occurrences::recurring_over_runs;
 use brunt_result::percentile::Percentile;
 use brunt_result::performability::{FailingSystem, Performability};
 use brunt_result::require::{Requirement, outcomes};
-use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
-use brunt_result::sticky::StickyCost;
+use brunt_result::statistics::interleaved;
 use brunt_result::summary::{
     FORMAT, Latencies, PointSummary, RunSummary, Summary, effects_over_runs,
 };
@@ -762,44 +759,13 @@ impl<'a> Study<'a> {
         point.service = Latencies::of(&self.merged[index].1);
     }
 
-    /// Estimates each figure of every point. The correlation of successive runs is computed from all of them.
+    /// Estimates the figures of all points.
     fn estimate(&mut self) {
         let Summary {
             experiment, points, ..
         } = &mut self.summary;
-        let requests = CorrelatedFigure::of(points, |run| Some(run.requests_per_second));
-        let bytes = CorrelatedFigure::of(points, |run| Some(run.bytes_per_second));
-        let response_mean = CorrelatedFigure::of(points, |run| Some(run.response?.mean_us));
-        let p99 = CorrelatedFigure::of(points, |run| Some(run.response?.p99_us));
-        for point in points.iter_mut() {
-            point.requests_per_second = requests.estimate(point);
-            point.bytes_per_second = bytes.estimate(point);
-            point.response_mean_us = response_mean.estimate(point);
-            point.response_p99_us = p99.estimate(point);
-            let workload = experiment.workloads.get(&point.workload);
-            let open = workload.is_some_and(|workload| workload.arrival == ArrivalKind::Open);
-            // The rate of an open loop is given.
-            let (figure, name) = match open {
-                true => (&response_mean, PreciseFigure::ResponseMeanUs),
-                false => (&requests, PreciseFigure::RequestsPerSecond),
-            };
-            let of = |goal: PrecisionGoal| {
-                PointPrecision::of(
-                    &figure.runs(point),
-                    figure.correlation(),
-                    goal.half_width,
-                    name,
-                )
-            };
-            point.precision = self.precision.map(of);
-        }
-        let sticky: Vec<Option<StickyCost>> = points
-            .iter()
-            .map(|point| sticky_cost(point, points))
-            .collect();
-        for (point, sticky) in points.iter_mut().zip(sticky) {
-            point.sticky = sticky;
-        }
+        let precision = self.precision.map(|goal| goal.half_width);
+        estimate(points, experiment, precision);
     }
 }
 
