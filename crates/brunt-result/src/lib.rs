@@ -42,6 +42,7 @@ pub mod record;
 pub mod recurring;
 pub mod replay;
 pub mod require;
+pub mod run_log;
 pub mod statistics;
 pub mod sticky;
 pub mod summary;

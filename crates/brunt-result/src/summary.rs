@@ -1,5 +1,5 @@
-//! `summary.json`: the small result file for people and scripts. Rewritten after every run, so that an interrupted
-//! experiment keeps its finished runs.
+//! `summary.json`: the small result file for people and scripts. Written without runs before the first one, and with all
+//! of them at the end; in between, [`crate::run_log`] keeps them.
 //!
 //! Keys end with their unit. Percentiles of a point come from the merged histograms of its runs; confidence intervals
 //! come from one value per run.
@@ -606,11 +606,8 @@ impl Summary {
         std::fs::rename(&new, &path)
     }
 
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// If it does not exist, has another format, or is not a summary; the error names the file.
-    pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
+    /// Reads the file alone. An experiment that hasn't ended keeps its runs elsewhere: use [`Summary::read`].
+    pub(crate) fn read_file(folder: &Path) -> Result<Summary, SummaryError> {
         let path = folder.join(FILE_NAME);
         let text = std::fs::read_to_string(&path).map_err(|source| SummaryError {
             path: path.clone(),
@@ -667,6 +664,22 @@ pub enum SummaryMistake {
     /// The file is not a summary.
     #[error("not a summary: {0}")]
     Json(serde_json::Error),
+    /// A line of the file of finished runs is damaged.
+    #[error("line {line}: not a run: {source}")]
+    LoggedRun {
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A finished run is one of a point that the summary doesn't have.
+    #[error("line {line}: a run of point {index}, which {FILE_NAME} does not have")]
+    LoggedPoint {
+        /// From 1.
+        line: usize,
+        /// Of the point, from 0.
+        index: usize,
+    },
 }
 
 impl SummaryError {
@@ -680,6 +693,11 @@ impl SummaryError {
                 "read it with Brunt {brunt}, or run the experiment again: its text is in the result's table \
                  environment, under experiment"
             ),
+            SummaryMistake::LoggedRun { line, .. } | SummaryMistake::LoggedPoint { line, .. } => {
+                format!(
+                    "delete line {line} to read the other runs; the Parquet tables in the folder have all of them"
+                )
+            }
         }
     }
 }
