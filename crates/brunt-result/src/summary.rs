@@ -413,8 +413,13 @@ pub struct OpSummary {
 /// Averages over completed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostPerRequest {
-    /// CPU time of the workers and of threads that work for them (of the kernel: io-wq, SQPOLL), in nanoseconds.
-    pub cpu_ns: f64,
+    /// CPU time of the workers and of threads that work for them (of the kernel: io-wq, SQPOLL), in nanoseconds; `null`
+    /// if those of the kernel could not be found.
+    pub cpu_ns: Option<f64>,
+    /// Of it, time spent polling for completions instead of sleeping (of sockets, and SQPOLL), in nanoseconds; `null` in
+    /// results from before it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling_ns: Option<f64>,
     /// System calls of the workers' rings.
     pub system_calls: f64,
     /// Context switches of the workers.
@@ -455,7 +460,8 @@ impl CostPerRequest {
     fn of(cost: &Cost, completed: u64) -> CostPerRequest {
         let each = |count: u64| count as f64 / completed.max(1) as f64;
         CostPerRequest {
-            cpu_ns: each(cost.cpu_nanos()),
+            cpu_ns: (!cost.is_partial).then(|| each(cost.cpu_nanos())),
+            polling_ns: Some(each(cost.polling_nanos)),
             system_calls: each(cost.system_calls),
             context_switches: each(cost.switches()),
         }
