@@ -96,6 +96,25 @@ class ResultsTest(Folder):
         self.assertEqual(results.points().num_rows, len(results.summary["points"]))
         self.assertEqual(results.runs(["seed"], brunt.field("run") == 2).to_pylist(), [{"seed": runs[2]["seed"]}])
 
+    def test_an_unfinished_result_has_its_finished_runs(self) -> None:
+        killed = self.folder / "killed.results"
+        killed.mkdir()
+        whole = brunt.open_results(self.results).summary
+        points = whole["points"]
+        (killed / "summary.json").write_text(
+            json.dumps(whole | {"complete": False, "points": [point | {"runs": []} for point in points]})
+        )
+        lines = [{"precision": None}]
+        for index, point in enumerate(points):
+            lines += [{"points": [{"index": index, "point": point | {"runs": [run]}}]} for run in point["runs"]]
+        text = "\n".join(json.dumps(line) for line in lines)
+        (killed / "runs.jsonl").write_text(text)
+        read = brunt.open_results(killed).summary["points"]
+        # The last line has no end.
+        self.assertEqual(read[-1]["runs"], points[-1]["runs"][:-1])
+        (killed / "runs.jsonl").write_text(text + "\n")
+        self.assertEqual(brunt.open_results(killed).summary["points"], points)
+
     def test_every_table_opens(self) -> None:
         results = brunt.open_results(self.results)
         for name in results.tables():

@@ -48,11 +48,12 @@ pub fn measure(
         .map(|_| request(ring.pool().take(size)))
         .collect();
     let (mut none, mut done) = (VecDeque::new(), Vec::with_capacity(depth as usize));
-    let (begin, cpu, calls) = (
-        Instant::now(),
-        ResourceUsage::of_thread(),
-        ring.stats().system_calls,
-    );
+    // Of this thread and of those that work for its ring; `None` if these cannot be found.
+    let cpu = || {
+        let workers = ring.cpu().workers_nanos?;
+        Some(ResourceUsage::of_thread().cpu() + Duration::from_nanos(workers))
+    };
+    let (begin, before, calls) = (Instant::now(), cpu(), ring.stats().system_calls);
     let mut requests = 0;
     let mut elapsed = Duration::ZERO;
     while elapsed < time || device.outstanding() > 0 {
@@ -72,7 +73,9 @@ pub fn measure(
     Ok(RunSample {
         requests,
         elapsed,
-        client_cpu: Some(ResourceUsage::of_thread().since(cpu).cpu()),
+        client_cpu: cpu()
+            .zip(before)
+            .map(|(now, before)| now.saturating_sub(before)),
         client_calls: Some(ring.stats().system_calls - calls),
         ..RunSample::default()
     })

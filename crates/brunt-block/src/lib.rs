@@ -65,6 +65,6 @@ pub use device::{
 pub use error::{DeviceError, RefusalKind, Said};
 pub use open_error::OpenError;
 pub use reconnect::{ReconnectError, ReconnectState, Reconnecting, hand_out};
-pub use ring::{Port, Ring, RingConfig, RingStats, Waker};
+pub use ring::{Port, Ring, RingConfig, RingCpu, RingStats, Waker};
 pub use stream::{Lent, PayloadPlace, Stream, StreamEvent};
 pub use table::{foresee_url_with, open_url, open_url_with};

@@ -266,7 +266,7 @@ impl RunRules {
 #[derive(Clone, Debug, Default)]
 struct Sums {
     /// Counts of requests and bytes; counts of latencies; costs.
-    numbers: [u64; 13],
+    numbers: [u64; 14],
     statuses: [u64; RequestStatus::ALL.len()],
     /// Sums of latencies, and of the time that requests spent in flight.
     nanos: [u128; 3],
@@ -283,6 +283,8 @@ impl Sums {
         let Cost {
             cpu_user_nanos,
             cpu_system_nanos,
+            polling_nanos,
+            is_partial: _,
             voluntary_switches,
             involuntary_switches,
             system_calls,
@@ -290,6 +292,7 @@ impl Sums {
         let costs = [
             cpu_user_nanos,
             cpu_system_nanos,
+            polling_nanos,
             voluntary_switches,
             involuntary_switches,
             system_calls,

@@ -12,7 +12,9 @@ pub fn of_this_thread(ring: RingUse) -> Cost {
     let used = brunt_core::cost::ResourceUsage::of_thread();
     Cost {
         cpu_user_nanos: used.user.as_nanos() as u64,
-        cpu_system_nanos: used.system.as_nanos() as u64 + ring.workers_cpu_nanos,
+        cpu_system_nanos: used.system.as_nanos() as u64 + ring.cpu.workers_nanos.unwrap_or(0),
+        polling_nanos: ring.cpu.polling_nanos,
+        is_partial: ring.cpu.workers_nanos.is_none(),
         voluntary_switches: used.voluntary_switches,
         involuntary_switches: used.involuntary_switches,
         system_calls: ring.system_calls,
@@ -22,13 +24,17 @@ pub fn of_this_thread(ring: RingUse) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_block::RingCpu;
 
     /// Work of this thread is counted; a pause counts as a context switch, not as work.
     #[test]
     fn work_of_the_thread_is_counted_and_pauses_are_not() {
         let calls = |system_calls| RingUse {
             system_calls,
-            workers_cpu_nanos: 1000 * system_calls,
+            cpu: RingCpu {
+                workers_nanos: Some(1000 * system_calls),
+                polling_nanos: 10 * system_calls,
+            },
         };
         let before = of_this_thread(calls(3));
         let mut sum = 0u64;
@@ -40,5 +46,11 @@ mod tests {
         assert!(used.voluntary_switches >= 1);
         assert_eq!(used.system_calls, 7);
         assert!(used.cpu_system_nanos >= 7000, "other threads' time counts");
+        assert_eq!((used.polling_nanos, used.is_partial), (70, false));
+        let unknown = of_this_thread(RingUse {
+            cpu: RingCpu::default(),
+            ..calls(10)
+        });
+        assert!(unknown.since(&before).is_partial);
     }
 }

@@ -10,6 +10,13 @@ pub struct Cost {
     pub cpu_user_nanos: u64,
     /// Processor time in the kernel, on behalf of this thread.
     pub cpu_system_nanos: u64,
+    /// Time spent polling for completions instead of sleeping: part of the processor time, unless other programs had the
+    /// processor meanwhile.
+    #[serde(default)]
+    pub polling_nanos: u64,
+    /// The processor time lacks that of kernel threads, which could not be listed.
+    #[serde(default)]
+    pub is_partial: bool,
     /// Times a thread waited for something.
     pub voluntary_switches: u64,
     /// Times a thread was preempted.
@@ -26,6 +33,8 @@ impl Cost {
             cpu_system_nanos: self
                 .cpu_system_nanos
                 .saturating_sub(earlier.cpu_system_nanos),
+            polling_nanos: self.polling_nanos.saturating_sub(earlier.polling_nanos),
+            is_partial: self.is_partial,
             voluntary_switches: self.voluntary_switches - earlier.voluntary_switches,
             involuntary_switches: self.involuntary_switches - earlier.involuntary_switches,
             system_calls: self.system_calls - earlier.system_calls,
@@ -36,6 +45,8 @@ impl Cost {
     pub fn add(&mut self, other: &Cost) {
         self.cpu_user_nanos += other.cpu_user_nanos;
         self.cpu_system_nanos += other.cpu_system_nanos;
+        self.polling_nanos += other.polling_nanos;
+        self.is_partial |= other.is_partial;
         self.voluntary_switches += other.voluntary_switches;
         self.involuntary_switches += other.involuntary_switches;
         self.system_calls += other.system_calls;

@@ -1,5 +1,5 @@
-//! `summary.json`: the small result file for people and scripts. Rewritten after every run, so that an interrupted
-//! experiment keeps its finished runs.
+//! `summary.json`: the small result file for people and scripts. Written without runs before the first one, and with all
+//! of them at the end; in between, [`crate::run_log`] keeps them.
 //!
 //! Keys end with their unit. Percentiles of a point come from the merged histograms of its runs; confidence intervals
 //! come from one value per run.
@@ -413,8 +413,13 @@ pub struct OpSummary {
 /// Averages over completed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostPerRequest {
-    /// CPU time of the workers and of threads that work for them (of the kernel: io-wq, SQPOLL), in nanoseconds.
-    pub cpu_ns: f64,
+    /// CPU time of the workers and of threads that work for them (of the kernel: io-wq, SQPOLL), in nanoseconds; `null`
+    /// if those of the kernel could not be found.
+    pub cpu_ns: Option<f64>,
+    /// Of it, time spent polling for completions instead of sleeping (of sockets, and SQPOLL), in nanoseconds; `null` in
+    /// results from before it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling_ns: Option<f64>,
     /// System calls of the workers' rings.
     pub system_calls: f64,
     /// Context switches of the workers.
@@ -455,7 +460,8 @@ impl CostPerRequest {
     fn of(cost: &Cost, completed: u64) -> CostPerRequest {
         let each = |count: u64| count as f64 / completed.max(1) as f64;
         CostPerRequest {
-            cpu_ns: each(cost.cpu_nanos()),
+            cpu_ns: (!cost.is_partial).then(|| each(cost.cpu_nanos())),
+            polling_ns: Some(each(cost.polling_nanos)),
             system_calls: each(cost.system_calls),
             context_switches: each(cost.switches()),
         }
@@ -606,11 +612,8 @@ impl Summary {
         std::fs::rename(&new, &path)
     }
 
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// If it does not exist, has another format, or is not a summary; the error names the file.
-    pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
+    /// Reads the file alone. An experiment that hasn't ended keeps its runs elsewhere: use [`Summary::read`].
+    pub(crate) fn read_file(folder: &Path) -> Result<Summary, SummaryError> {
         let path = folder.join(FILE_NAME);
         let text = std::fs::read_to_string(&path).map_err(|source| SummaryError {
             path: path.clone(),
@@ -667,6 +670,22 @@ pub enum SummaryMistake {
     /// The file is not a summary.
     #[error("not a summary: {0}")]
     Json(serde_json::Error),
+    /// A line of the file of finished runs is damaged.
+    #[error("line {line}: not a run: {source}")]
+    LoggedRun {
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A finished run is one of a point that the summary doesn't have.
+    #[error("line {line}: a run of point {index}, which {FILE_NAME} does not have")]
+    LoggedPoint {
+        /// From 1.
+        line: usize,
+        /// Of the point, from 0.
+        index: usize,
+    },
 }
 
 impl SummaryError {
@@ -680,6 +699,11 @@ impl SummaryError {
                 "read it with Brunt {brunt}, or run the experiment again: its text is in the result's table \
                  environment, under experiment"
             ),
+            SummaryMistake::LoggedRun { line, .. } | SummaryMistake::LoggedPoint { line, .. } => {
+                format!(
+                    "delete line {line} to read the other runs; the Parquet tables in the folder have all of them"
+                )
+            }
         }
     }
 }

@@ -32,10 +32,16 @@ class Results(Tables):
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The figures of every point and run, as docs/summary-json.md describes them."""
+        """The figures of every point and run, as docs/summary-json.md describes them. An experiment that has not ended has
+        those of its finished runs, without estimates over runs."""
+        # The program removes the log once summary.json has all runs: in the other order, they could be missing from both.
+        log = self.path / "runs.jsonl"
+        logged = log.read_bytes() if log.is_file() else b""
         summary = json.loads((self.path / "summary.json").read_text())
         if not isinstance(summary, dict):
             raise NotBrunt(f"{self.path / 'summary.json'} is no object")
+        if not summary.get("complete"):
+            _add_runs(summary, logged)
         return summary
 
     def points(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
@@ -93,3 +99,12 @@ class Results(Tables):
     def clients(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
         """What each client had, in experiments with indexes of robustness."""
         return self.table("clients", columns, condition)
+
+
+def _add_runs(summary: dict[str, Any], log: bytes) -> None:
+    """Adds the runs of `runs.jsonl`, except those that the summary has. A line without an end is not a whole run."""
+    for line in log.split(b"\n")[1:-1]:
+        for logged in json.loads(line)["points"]:
+            point, known = logged["point"], summary["points"][logged["index"]]["runs"]
+            if point["runs"][0]["order"] not in [run["order"] for run in known]:
+                summary["points"][logged["index"]] = point | {"runs": known + point["runs"]}

@@ -27,12 +27,31 @@ pub(super) fn of_thread(thread: libc::pid_t) -> Option<u64> {
     (got == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
+/// CPU time spent for a ring that its thread's own usage doesn't show, or doesn't show as such.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCpu {
+    /// CPU time of other threads that work for the ring, kernel threads (io-wq, SQPOLL) or helpers, in nanoseconds.
+    /// Excludes the last work of an io-wq thread that exited between two readings. `None` if they cannot be found.
+    pub workers_nanos: Option<u64>,
+    /// Time spent polling for completions or submissions instead of sleeping, in nanoseconds: by the ring's thread, and
+    /// by SQPOLL's. Excludes polling within a system call (`iopoll`).
+    pub polling_nanos: u64,
+}
+
+struct SeenThread {
+    nanos: u64,
+    /// SQPOLL's thread rather than a worker.
+    polls: bool,
+}
+
 /// The kernel threads that work for one thread's io_uring.
 pub(super) struct KernelWorkers {
     owner: libc::pid_t,
     /// CPU time of each thread when last seen; io-wq threads exit after 5 s without work.
-    seen: BTreeMap<libc::pid_t, u64>,
+    seen: BTreeMap<libc::pid_t, SeenThread>,
     look_again: Nanos,
+    /// Every look so far could list the threads of this process.
+    is_known: bool,
 }
 
 impl KernelWorkers {
@@ -42,27 +61,35 @@ impl KernelWorkers {
             owner: this_thread(),
             seen: BTreeMap::new(),
             look_again: Nanos(0),
+            is_known: true,
         }
     }
 
-    /// Total CPU time of all of these threads so far, in nanoseconds.
-    pub fn cpu_nanos(&mut self) -> u64 {
+    /// Total CPU time of all of these threads so far.
+    pub fn cpu(&mut self) -> RingCpu {
         let begin = Clock::Monotonic.now();
         if begin >= self.look_again {
             self.look();
             let end = Clock::Monotonic.now();
             self.look_again = end.after(end.since(begin) * LOOK_SHARE);
         }
-        for (thread, nanos) in &mut self.seen {
-            *nanos = of_thread(*thread).unwrap_or(*nanos).max(*nanos);
+        for (thread, seen) in &mut self.seen {
+            seen.nanos = of_thread(*thread).unwrap_or(0).max(seen.nanos);
         }
-        self.seen.values().sum()
+        let polling = self.seen.values().filter(|seen| seen.polls);
+        RingCpu {
+            workers_nanos: self
+                .is_known
+                .then(|| self.seen.values().map(|seen| seen.nanos).sum()),
+            polling_nanos: polling.map(|seen| seen.nanos).sum(),
+        }
     }
 
     /// The kernel names these threads after the thread that they work for: `iou-wrk-TID`, `iou-sqp-TID`
     /// (io_uring/io-wq.c, sqpoll.c). A polling thread has its own workers.
     fn look(&mut self) {
         let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+            self.is_known = false;
             return;
         };
         let named: Vec<(libc::pid_t, String)> = tasks
@@ -89,7 +116,13 @@ impl KernelWorkers {
             .filter(|(_, name)| direct.iter().any(|thread| works_for(name, *thread)))
             .map(|(thread, _)| *thread);
         for thread in direct.iter().copied().chain(indirect) {
-            self.seen.entry(thread).or_insert(0);
+            let polls = |(other, name): &(libc::pid_t, String)| {
+                *other == thread && name.starts_with("iou-sqp-")
+            };
+            self.seen.entry(thread).or_insert_with(|| SeenThread {
+                nanos: 0,
+                polls: named.iter().any(polls),
+            });
         }
     }
 }

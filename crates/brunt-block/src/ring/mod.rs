@@ -30,6 +30,7 @@ use brunt_core::{Clock, IoEngine, Nanos};
 
 use crate::{Buf, BufPool};
 use call::{Call, Manner, RingFile};
+pub use cpu::RingCpu;
 use poll_turn::PollTurn;
 use threads::Threads;
 use uring::Uring;
@@ -116,6 +117,8 @@ struct RingInner {
     lingers: bool,
     /// Number of sockets on this ring: polling before sleeping pays off only with sockets.
     sockets: Cell<u32>,
+    /// Time that this thread spent polling, in nanoseconds.
+    polled_nanos: Cell<u64>,
     /// Whether the last wait was short enough for polling to pay off.
     poll_pays: Cell<bool>,
     /// Number of waits that skip polling because another thread wanted this core.
@@ -230,6 +233,7 @@ impl Ring {
                 in_flight: Cell::new(0),
                 lingers,
                 sockets: Cell::new(0),
+                polled_nanos: Cell::new(0),
                 poll_pays: Cell::new(true),
                 poll_pause: Cell::new(0),
             }),
@@ -262,13 +266,17 @@ impl Ring {
         stats
     }
 
-    /// CPU time, in nanoseconds, of other threads that work for this ring: kernel threads (io-wq, SQPOLL) or helpers.
-    /// Excludes the last work of an io-wq thread that exited between two calls of this function.
-    pub fn workers_cpu_nanos(&self) -> u64 {
-        match &mut *self.inner.engine.borrow_mut() {
-            EngineState::Uring(uring) => uring.workers_cpu_nanos(),
-            EngineState::Threads(threads) => threads.helpers_cpu_nanos(),
-        }
+    /// CPU time spent for this ring so far by other threads, and by polling.
+    pub fn cpu(&self) -> RingCpu {
+        let mut cpu = match &mut *self.inner.engine.borrow_mut() {
+            EngineState::Uring(uring) => uring.cpu(),
+            EngineState::Threads(threads) => RingCpu {
+                workers_nanos: Some(threads.helpers_cpu_nanos()),
+                polling_nanos: 0,
+            },
+        };
+        cpu.polling_nanos += self.inner.polled_nanos.get();
+        cpu
     }
 
     /// The engine in use.
@@ -421,7 +429,23 @@ impl Ring {
     /// in one. Returns whether the wait is over. If `polite`, it yields to other threads that wait for this core
     /// (possibly the peer whose answer is awaited), and then skips polling for some waits.
     fn look(&self, time: Duration, until: Nanos, polite: bool) -> io::Result<bool> {
-        let mut now = Clock::Monotonic.now();
+        let begin = Clock::Monotonic.now();
+        let is_over = self.look_from(begin, time, until, polite);
+        let polled = Clock::Monotonic.now().since(begin).as_nanos() as u64;
+        let polled_nanos = &self.inner.polled_nanos;
+        polled_nanos.set(polled_nanos.get() + polled);
+        is_over
+    }
+
+    /// [`Ring::look`], without counting its time.
+    fn look_from(
+        &self,
+        begin: Nanos,
+        time: Duration,
+        until: Nanos,
+        polite: bool,
+    ) -> io::Result<bool> {
+        let mut now = begin;
         let end = now.after(time);
         let mut yield_at = now.after(YIELD_EVERY);
         loop {

@@ -35,17 +35,20 @@ fn time_of_other_threads_is_counted() {
         ..RingConfig::default()
     };
     let ring = Ring::new(polling).unwrap();
-    let before = ring.workers_cpu_nanos();
+    let workers = |ring: &Ring| ring.cpu().workers_nanos.expect("threads are listed");
+    let before = workers(&ring);
     let until = Clock::Monotonic.now().after(Duration::from_secs(20));
     // After its first request, it polls continuously.
     ring.enter(Nanos(0)).unwrap();
-    while ring.workers_cpu_nanos() < before + 2_000_000 {
+    while workers(&ring) < before + 2_000_000 {
         assert!(
             Clock::Monotonic.now() < until,
             "the polling thread is not seen"
         );
         std::thread::sleep(Duration::from_millis(2));
     }
+    let cpu = ring.cpu();
+    assert_eq!(Some(cpu.polling_nanos), cpu.workers_nanos, "it only polls");
     let plain = RingConfig {
         engine: Some(IoEngine::IoUring),
         ..RingConfig::default()
@@ -54,11 +57,12 @@ fn time_of_other_threads_is_counted() {
     let thread = std::thread::spawn(move || {
         Ring::new(RingConfig::default())
             .unwrap()
-            .workers_cpu_nanos()
+            .cpu()
+            .workers_nanos
     });
     assert_eq!(
         thread.join().unwrap(),
-        0,
+        Some(0),
         "that of another thread is not its own"
     );
     drop(other);

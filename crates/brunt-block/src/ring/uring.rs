@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::call::{Call, RingFile};
-use super::cpu::KernelWorkers;
+use super::cpu::{KernelWorkers, RingCpu};
 use super::engine::NoIoUring;
 use super::{LINGER, RingConfig, Wait};
 
@@ -81,9 +81,9 @@ impl Uring {
         self.arena_registered
     }
 
-    /// CPU time of the kernel threads that work for this ring, in nanoseconds.
-    pub fn workers_cpu_nanos(&mut self) -> u64 {
-        self.workers.cpu_nanos()
+    /// CPU time of the kernel threads that work for this ring.
+    pub fn cpu(&mut self) -> RingCpu {
+        self.workers.cpu()
     }
 
     pub fn lingers(&self) -> bool {

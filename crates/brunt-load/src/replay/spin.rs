@@ -6,7 +6,7 @@
 
 use std::io;
 
-use brunt_block::Ring;
+use brunt_block::{Ring, RingCpu};
 use brunt_core::{Clock, Nanos};
 
 use crate::block::worker::Timeline;
@@ -48,7 +48,7 @@ impl Timeline for SpinTime<'_> {
         self.ring.stats().system_calls
     }
 
-    fn workers_cpu_nanos(&self) -> u64 {
-        self.ring.workers_cpu_nanos()
+    fn ring_cpu(&self) -> RingCpu {
+        self.ring.cpu()
     }
 }

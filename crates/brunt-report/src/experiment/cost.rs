@@ -18,16 +18,19 @@ pub(super) fn section(summary: &Summary) -> Section {
         .points
         .iter()
         .filter_map(|point| {
-            let over = |get: &dyn Fn(&CostPerRequest) -> f64| {
+            point.runs.iter().find(|run| run.is_complete())?;
+            let over = |get: &dyn Fn(&CostPerRequest) -> Option<f64>| {
                 let runs = point.runs.iter().filter(|run| run.is_complete());
-                Estimate::of(
-                    &runs
-                        .map(|run| get(&run.cost_per_request))
-                        .collect::<Vec<f64>>(),
-                )
+                let each: Option<Vec<f64>> = runs.map(|run| get(&run.cost_per_request)).collect();
+                Estimate::of(&each?)
             };
-            let cpu = over(&|cost| cost.cpu_ns / 1e3)?;
-            let (value, uncertainty) = told(&cpu, Unit::Micros);
+            let us = |estimate: Option<Estimate>| {
+                estimate.map_or(Cell::Empty, |estimate| {
+                    let (value, uncertainty) = told(&estimate, Unit::Micros);
+                    Cell::Estimate(value, uncertainty)
+                })
+            };
+            let cpu = over(&|cost| Some(cost.cpu_ns? / 1e3));
             let depth = summary
                 .experiment
                 .workloads
@@ -35,7 +38,7 @@ pub(super) fn section(summary: &Summary) -> Section {
                 .map_or(Some(1), |w| w.queue_depth);
             if let Some(mean) = point.response_mean_us
                 && depth == Some(1)
-                && cpu.mean > LARGE * mean.mean
+                && cpu.is_some_and(|cpu| cpu.mean > LARGE * mean.mean)
             {
                 large += 1;
             }
@@ -46,9 +49,10 @@ pub(super) fn section(summary: &Summary) -> Section {
             };
             Some(vec![
                 Cell::text(points.full_name(point)),
-                Cell::Estimate(value, uncertainty),
-                plain(over(&|cost| cost.system_calls)),
-                plain(over(&|cost| cost.context_switches)),
+                us(cpu),
+                us(over(&|cost| Some(cost.polling_ns? / 1e3))),
+                plain(over(&|cost| Some(cost.system_calls))),
+                plain(over(&|cost| Some(cost.context_switches))),
             ])
         })
         .collect();
@@ -59,11 +63,12 @@ pub(super) fn section(summary: &Summary) -> Section {
         return section;
     }
     section.prose(
-        "Cost of the workers per completed request: CPU time, system calls and context switches. Includes the work of a target inside the same process.",
+        "Cost of the workers per completed request: CPU time, system calls and context switches. Includes kernel threads that work for them (io-wq, SQPOLL), and the work of a target inside the same process. Polling is the part of the time that they looked for completions instead of sleeping.",
     );
     let columns = [
         "point",
         "processor time",
+        "of it, polling",
         "system calls",
         "context switches",
     ];

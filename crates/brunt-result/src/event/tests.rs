@@ -98,6 +98,8 @@ impl Make {
         figures.cost = Cost {
             cpu_user_nanos: self.count(),
             cpu_system_nanos: self.count(),
+            polling_nanos: self.count(),
+            is_partial: false,
             voluntary_switches: self.count(),
             involuntary_switches: self.count(),
             system_calls: self.count(),

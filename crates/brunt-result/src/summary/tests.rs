@@ -60,7 +60,8 @@ pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         page_cache: None,
         replay: None,
         cost_per_request: CostPerRequest {
-            cpu_ns: 0.0,
+            cpu_ns: Some(0.0),
+            polling_ns: None,
             system_calls: 0.0,
             context_switches: 0.0,
         },

@@ -27,7 +27,6 @@ use brunt_load::decisions::{self, Settled};
 use brunt_load::load::{Finished, LoadTarget, RunOrder};
 use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::RingChoice;
-use brunt_result::correlated::CorrelatedFigure;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
@@ -35,15 +34,14 @@ use crate::hooks::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use crate::written::written;
 use brunt_result::degradation::{PhaseFigures, phases_over_runs};
-use brunt_result::experiment::ArrivalKind;
+use brunt_result::estimates::estimate;
 use brunt_result::indexes::robustness;
-use brunt_result::normal::sticky_cost;
 use brunt_result::over_occurrences::recurring_over_runs;
 use brunt_result::percentile::Percentile;
 use brunt_result::performability::{FailingSystem, Performability};
 use brunt_result::require::{Requirement, outcomes};
-use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
-use brunt_result::sticky::StickyCost;
+use brunt_result::run_log::RunLog;
+use brunt_result::statistics::interleaved;
 use brunt_result::summary::{
     FORMAT, Latencies, PointSummary, RunSummary, Summary, effects_over_runs,
 };
@@ -303,10 +301,13 @@ impl<'a> Study<'a> {
     /// What ended it early; the summary on disk includes it as well.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.open_loads(stop)?;
+        let precision = self.precision.map(|goal| goal.half_width);
+        let mut log = RunLog::create(self.folder, precision)?;
         self.summary.write(self.folder)?;
         self.hub
             .tell(&Event::Begins(Arc::new(self.summary.clone())));
-        let mut result = self.runs(stop);
+        let mut result = self.runs(&mut log, stop);
+        self.estimate();
         for point in self
             .plan
             .points
@@ -335,8 +336,9 @@ impl<'a> Study<'a> {
         {
             (self.summary.complete, self.summary.trouble) = (false, Some(failure));
         }
-        if let Err(error) = self.summary.write(self.folder) {
-            result = result.and(Err(error.into()));
+        match self.summary.write(self.folder) {
+            Ok(()) => log.remove(),
+            Err(error) => result = result.and(Err(error.into())),
         }
         result.map(|()| self.summary)
     }
@@ -399,7 +401,7 @@ impl<'a> Study<'a> {
 
     /// Executes the runs in order, then rounds of those points that are not precise enough. An early end without an
     /// error becomes the summary's trouble.
-    fn runs(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
+    fn runs(&mut self, log: &mut RunLog, stop: &AtomicBool) -> Result<(), StudyError> {
         let planned = std::mem::take(&mut self.plan.runs);
         // Each of several jobs has a number, and so has their group.
         let numbered = |plan: &Plan, point: usize| 1 + plan.jobs_of(point).len();
@@ -409,7 +411,7 @@ impl<'a> Study<'a> {
             .sum();
         let (began, mut numbers) = (Clock::Monotonic.now(), Numbers { next: 0, all });
         for run in &planned {
-            if !self.enter_phase(*run, stop)? || !self.make(&mut numbers, *run, stop)? {
+            if !self.enter_phase(*run, stop)? || !self.make(&mut numbers, *run, log, stop)? {
                 return Ok(());
             }
         }
@@ -429,6 +431,7 @@ impl<'a> Study<'a> {
             if goal.time_max.is_some_and(late) {
                 break;
             }
+            self.estimate();
             // Shuffled like the rounds before, so that drift affects all points alike.
             let round = interleaved(heads.len(), 1, self.seed.wrapping_add(repetition as u64));
             let reached = |point: usize| {
@@ -449,7 +452,7 @@ impl<'a> Study<'a> {
                 .map(|point| numbered(&self.plan, *point))
                 .sum::<usize>();
             for run in round.into_iter().map(|point| (point, repetition)) {
-                if !self.enter_phase(run, stop)? || !self.make(&mut numbers, run, stop)? {
+                if !self.enter_phase(run, stop)? || !self.make(&mut numbers, run, log, stop)? {
                     return Ok(());
                 }
             }
@@ -489,6 +492,7 @@ impl<'a> Study<'a> {
         &mut self,
         numbers: &mut Numbers,
         (index, repetition): (usize, usize),
+        log: &mut RunLog,
         stop: &AtomicBool,
     ) -> Result<bool, StudyError> {
         if let Some(failure) = self.hub.failure() {
@@ -562,6 +566,7 @@ impl<'a> Study<'a> {
             .runs
             .push(Arc::unwrap_or_clone(run));
         self.conclude(index);
+        let ended = index..index + 1 + jobs.len();
         for (job, (outcome, run)) in jobs.into_iter().enumerate() {
             let point = index + 1 + job;
             let info = jobs::job_info(&info, job, &self.plan.points[point].label);
@@ -572,8 +577,7 @@ impl<'a> Study<'a> {
             self.summary.points[point].runs.push(run);
             self.conclude(point);
         }
-        self.estimate();
-        self.summary.write(self.folder)?;
+        log.add(ended, &mut self.summary.points)?;
         Ok(self.summary.trouble.is_none())
     }
 
@@ -762,44 +766,13 @@ impl<'a> Study<'a> {
         point.service = Latencies::of(&self.merged[index].1);
     }
 
-    /// Estimates each figure of every point. The correlation of successive runs is computed from all of them.
+    /// Estimates the figures of all points.
     fn estimate(&mut self) {
         let Summary {
             experiment, points, ..
         } = &mut self.summary;
-        let requests = CorrelatedFigure::of(points, |run| Some(run.requests_per_second));
-        let bytes = CorrelatedFigure::of(points, |run| Some(run.bytes_per_second));
-        let response_mean = CorrelatedFigure::of(points, |run| Some(run.response?.mean_us));
-        let p99 = CorrelatedFigure::of(points, |run| Some(run.response?.p99_us));
-        for point in points.iter_mut() {
-            point.requests_per_second = requests.estimate(point);
-            point.bytes_per_second = bytes.estimate(point);
-            point.response_mean_us = response_mean.estimate(point);
-            point.response_p99_us = p99.estimate(point);
-            let workload = experiment.workloads.get(&point.workload);
-            let open = workload.is_some_and(|workload| workload.arrival == ArrivalKind::Open);
-            // The rate of an open loop is given.
-            let (figure, name) = match open {
-                true => (&response_mean, PreciseFigure::ResponseMeanUs),
-                false => (&requests, PreciseFigure::RequestsPerSecond),
-            };
-            let of = |goal: PrecisionGoal| {
-                PointPrecision::of(
-                    &figure.runs(point),
-                    figure.correlation(),
-                    goal.half_width,
-                    name,
-                )
-            };
-            point.precision = self.precision.map(of);
-        }
-        let sticky: Vec<Option<StickyCost>> = points
-            .iter()
-            .map(|point| sticky_cost(point, points))
-            .collect();
-        for (point, sticky) in points.iter_mut().zip(sticky) {
-            point.sticky = sticky;
-        }
+        let precision = self.precision.map(|goal| goal.half_width);
+        estimate(points, experiment, precision);
     }
 }
 
@@ -1049,6 +1022,56 @@ mod tests {
             .collect();
         orders.sort_unstable();
         assert_eq!(orders, (0..orders.len() as u32).collect::<Vec<u32>>());
+    }
+
+    /// Reads the result on disk when a run ends, before that run is recorded.
+    struct Reads(std::path::PathBuf, Arc<Mutex<Vec<Summary>>>);
+    impl Observer for Reads {
+        fn event(&mut self, event: &Event) -> io::Result<()> {
+            if let Event::RunEnds(..) = event {
+                let read = Summary::read(&self.0).map_err(io::Error::other)?;
+                self.1.lock().unwrap().push(read);
+            }
+            Ok(())
+        }
+    }
+
+    /// What is on disk during an experiment has every finished run, with the same figures as at the end.
+    #[test]
+    fn finished_runs_are_readable_during_the_experiment() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let company = Company {
+            observers: vec![Box::new(Reads(folder.path().into(), seen.clone()))],
+            hooks: Vec::new(),
+        };
+        let summary = study(folder.path(), company)
+            .run(&AtomicBool::new(false))
+            .unwrap();
+        let runs = |summary: &Summary| {
+            let runs = summary.points.iter().flat_map(|point| point.runs.clone());
+            let mut runs: Vec<RunSummary> = runs.collect();
+            runs.sort_by_key(|run| run.order);
+            runs
+        };
+        let all = runs(&summary);
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), all.len());
+        for (count, read) in seen.iter().enumerate() {
+            assert!(!read.complete);
+            assert_eq!(runs(read), all[..count]);
+            for (point, last) in read.points.iter().zip(&summary.points) {
+                let is_whole = point.runs.len() == last.runs.len();
+                assert!(!is_whole || point.response == last.response);
+                assert_eq!(point.requests_per_second.is_some(), !point.runs.is_empty());
+            }
+        }
+        assert!(
+            !folder
+                .path()
+                .join(brunt_result::run_log::FILE_NAME)
+                .exists()
+        );
     }
 
     /// An interrupted experiment is recorded and marked incomplete.

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use brunt_lake::read_table;
 use brunt_report::experiment;
 use brunt_report::html::render;
+use brunt_result::run_log::ResultVersion;
 use brunt_result::summary::{self, Summary};
 use brunt_result::tables::runs;
 use brunt_study::results::make_private;
@@ -26,13 +27,12 @@ const LISTED_MAX: usize = 2000;
 /// A folder of results.
 pub struct ResultsFolder {
     path: PathBuf,
-    /// What was read from each result, valid until its summary changes.
+    /// What was read from each result, valid until its files change.
     known: Mutex<HashMap<String, KnownResult>>,
 }
 
 struct KnownResult {
-    changed: SystemTime,
-    bytes: u64,
+    version: ResultVersion,
     entry: Arc<ResultEntry>,
     /// The text to search, in lower case.
     words: String,
@@ -148,20 +148,17 @@ impl ResultsFolder {
         Ok(found)
     }
 
-    /// A result's row: the cached one, unless its summary has changed.
+    /// A result's row: the cached one, unless it has new runs.
     fn read(&self, id: &str, known: Option<KnownResult>) -> Option<KnownResult> {
         let folder = self.find(id)?;
-        let about = std::fs::metadata(folder.join(summary::FILE_NAME)).ok()?;
-        let (changed, bytes) = (about.modified().ok()?, about.len());
-        if let Some(known) = known.filter(|known| known.changed == changed && known.bytes == bytes)
-        {
+        let version = ResultVersion::of(&folder).ok()?;
+        if let Some(known) = known.filter(|known| known.version == version) {
             return Some(known);
         }
         let summary = Summary::read(&folder).ok()?;
         let entry = Arc::new(entry(id, &folder, &summary));
         Some(KnownResult {
-            changed,
-            bytes,
+            version,
             entry,
             words: searched(id, &summary),
         })

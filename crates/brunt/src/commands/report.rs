@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use brunt_report::experiment;
 use brunt_report::html;
-use brunt_result::summary::Summary;
+use brunt_result::run_log;
+use brunt_result::summary::{self, Summary};
+use brunt_study::results::{ClaimError, ClaimedFolder};
 use serde_json::json;
 
 use super::Subcommand;
@@ -12,8 +14,8 @@ use crate::cli::{Done, Failure, Output};
 
 /// Write a result's report: one self-contained HTML page with charts and tables
 ///
-/// `brunt run` writes it into the results folder. This command writes it again, also for an experiment that was
-/// interrupted.
+/// `brunt run` writes it into the results folder. This command writes it again, also for an experiment that is running
+/// or was killed. If it was killed, its finished runs are added to summary.json.
 #[derive(clap::Args)]
 pub struct Report {
     /// Results folder
@@ -68,6 +70,13 @@ impl Subcommand for Report {
                 (html::render(&page), folder.join("comparison.html"))
             }
         };
+        if let Err(error) = add_logged_runs(&self.folder) {
+            output.note(format_args!(
+                "{} lacks the runs of {}: {error}",
+                summary::FILE_NAME,
+                run_log::FILE_NAME
+            ));
+        }
         let file = self.output.unwrap_or(file);
         put(&text, &file)
             .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
@@ -75,6 +84,18 @@ impl Subcommand for Report {
         output
             .object(&json!({ "report": file, "bytes": text.len(), "complete": summary.complete }));
         Ok(())
+    }
+}
+
+/// Writes the summary of an experiment that was killed, with the runs of its log, for programs that read only the file.
+fn add_logged_runs(folder: &Path) -> std::io::Result<()> {
+    let is_stopped = || matches!(ClaimedFolder::of(folder), Err(ClaimError::HasResults(_)));
+    match folder.join(run_log::FILE_NAME).exists() && is_stopped() {
+        // The log stays: readers skip runs that the summary has.
+        true => Summary::read(folder)
+            .map_err(std::io::Error::other)?
+            .write(folder),
+        false => Ok(()),
     }
 }
 

@@ -272,3 +272,53 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
         assert!(code == Some(0) && plan.contains(said), "{keys}: {plan}");
     }
 }
+
+/// The CPU time of a run includes that of the kernel's threads: compared with that of the whole process, which only starts
+/// and reports in addition.
+#[test]
+fn the_cost_of_requests_includes_the_kernels_threads() {
+    let on_io_uring = ["io", "read", "memory:1MiB", "--engine", "io_uring"];
+    if !run_within(brunt().args(on_io_uring), 60).status.success() {
+        println!("skipped: needs io_uring");
+        return;
+    }
+    // On tmpfs, requests are left to the kernel's workers.
+    let memory = tempfile::TempDir::new_in("/dev/shm");
+    let check = |keys: &str| {
+        let (folder, file) = experiment(&[("w", keys)]);
+        let disk = match &memory {
+            Ok(memory) => memory.path().join("disk.img"),
+            Err(_) => folder.join("disk.img"),
+        };
+        let text = std::fs::read_to_string(&file)
+            .unwrap()
+            .replace(
+                "memory:8MiB",
+                &format!("{}?size=8MiB&create=yes", disk.display()),
+            )
+            .replace("requests = 100 ", "requests = 100_000 ");
+        std::fs::write(&file, text).unwrap();
+        let out = folder.join("out");
+        let mut run = brunt();
+        run.arg("run").arg(&file).arg("--out").arg(&out);
+        run.stdout(std::process::Stdio::null());
+        run.stderr(std::process::Stdio::null());
+        let spent = brunt_core::cost::Spent::wait(run.spawn().unwrap()).unwrap();
+        assert!(spent.status.success(), "{}", spent.status);
+        let cost = summary_of(&out)["points"][0]["runs"][0]["cost_per_request"].clone();
+        let of = |key: &str| cost[key].as_f64().expect("a number") * 100_000.0 / 1e9;
+        let process = spent.cost.cpu().as_secs_f64();
+        let cpu = of("cpu_ns");
+        println!("{keys}: {cpu} of {process} s, polling {}", of("polling_ns"));
+        // A thread's last slice may be counted later than its clock shows.
+        assert!(cpu <= process * 1.05, "{cpu} of {process} s");
+        assert!(
+            cpu >= process * 0.5,
+            "{cpu} of {process} s: some is missing"
+        );
+        of("polling_ns")
+    };
+    let many = "engine = \"io_uring\"\nqueue_depth = 32\nread = 0.5\n";
+    assert_eq!(check(&format!("{many}ring = \"interrupt\"")), 0.0);
+    assert!(check(&format!("{many}ring = \"sqpoll\"")) > 0.0);
+}

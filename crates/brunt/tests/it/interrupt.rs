@@ -170,6 +170,56 @@ fn an_interrupt_at_any_moment_keeps_every_finished_run() {
     }
 }
 
+/// A SIGKILL at any moment loses no finished run, and every command reads them.
+#[test]
+fn a_kill_at_any_moment_keeps_every_finished_run() {
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    for round in 0..3 {
+        let text = experiment("memory:16MiB", 1000, "stop = { requests = 1 }");
+        let mut run = Run::start(&format!("kill-{round}"), &text);
+        let (log, results) = (run.results().join("runs.jsonl"), run.results());
+        // The first line is a head.
+        let logged = || {
+            let text = std::fs::read(&log).unwrap_or_default();
+            let lines = text.iter().filter(|byte| **byte == b'\n').count();
+            lines.saturating_sub(1)
+        };
+        wait_for(|| (logged() >= 3).then_some(()));
+        std::thread::sleep(Duration::from_millis(random.below(100)));
+        run.send(Signal::KILL);
+        run.end();
+        let finished = logged();
+        assert!(runs(&summary(&results)).is_empty(), "written at the end");
+        let brunt = |words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+            command.arg("--json").args(words).arg(&results);
+            let output = command.output().expect("the program runs");
+            let answer: Value = serde_json::from_slice(&output.stdout).expect("one object");
+            assert!(output.status.success(), "{words:?}: {answer:#}");
+            answer
+        };
+        let path = results.display().to_string();
+        let compared = brunt(&["compare", &path]);
+        let lines = compared["lines"].as_array().expect("a list");
+        assert!(!lines.is_empty(), "{compared:#}");
+        brunt(&["history"]);
+        // Twice: the second time, the summary has the runs already.
+        for _ in 0..2 {
+            assert_eq!(brunt(&["report"])["complete"], false);
+            let summary = summary(&results);
+            let orders: Vec<u64> = runs(&summary)
+                .iter()
+                .filter_map(|run| run["order"].as_u64())
+                .collect();
+            assert_eq!(orders, (0..finished as u64).collect::<Vec<u64>>());
+            let mean = &summary["points"][0]["requests_per_second"]["mean"];
+            assert!(mean.as_f64().expect("an estimate") > 0.0);
+        }
+    }
+}
+
 /// A second Ctrl-C doesn't wait for a device that doesn't answer, and what was saved before is still readable.
 #[test]
 fn a_second_interrupt_does_not_wait_for_the_device() {

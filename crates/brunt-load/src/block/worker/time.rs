@@ -3,7 +3,7 @@
 
 use std::io;
 
-use brunt_block::Ring;
+use brunt_block::{Ring, RingCpu};
 use brunt_core::{Clock, Nanos};
 
 /// A worker's source of time and how it waits.
@@ -23,15 +23,18 @@ pub trait Timeline {
     fn push(&mut self) -> io::Result<()>;
     /// Returns the number of system calls made for requests so far.
     fn system_calls(&self) -> u64;
-    /// Returns the CPU time used so far by other threads that work on its requests, in nanoseconds.
-    fn workers_cpu_nanos(&self) -> u64 {
-        0
+    /// Returns the CPU time used so far by other threads that work on its requests, and by polling.
+    fn ring_cpu(&self) -> RingCpu {
+        RingCpu {
+            workers_nanos: Some(0),
+            polling_nanos: 0,
+        }
     }
     /// Returns both.
     fn used(&self) -> RingUse {
         RingUse {
             system_calls: self.system_calls(),
-            workers_cpu_nanos: self.workers_cpu_nanos(),
+            cpu: self.ring_cpu(),
         }
     }
 }
@@ -41,8 +44,8 @@ pub trait Timeline {
 pub struct RingUse {
     /// Number of system calls.
     pub system_calls: u64,
-    /// CPU time of other threads, either the kernel's or helpers.
-    pub workers_cpu_nanos: u64,
+    /// CPU time of other threads, and of polling.
+    pub cpu: RingCpu,
 }
 
 /// The monotonic clock and a ring.
@@ -62,7 +65,7 @@ impl Timeline for RingTime<'_> {
     fn system_calls(&self) -> u64 {
         self.0.stats().system_calls
     }
-    fn workers_cpu_nanos(&self) -> u64 {
-        self.0.workers_cpu_nanos()
+    fn ring_cpu(&self) -> RingCpu {
+        self.0.cpu()
     }
 }
