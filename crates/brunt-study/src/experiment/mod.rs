@@ -66,7 +66,7 @@ pub use services::{
     SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace,
     ServiceReady,
 };
-pub use sweep::Sweep;
+pub use sweep::{AxisValue, Sweep};
 pub use target::{LUNS_MAX, Target};
 pub use together::{JobEntry, TogetherEntry};
 

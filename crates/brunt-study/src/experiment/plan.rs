@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_core::device_url::UrlOptionChanges;
 use brunt_host::{Fleet, HostLoad};
 use brunt_lab::link::Settings as LinkSettings;
 use brunt_load::block::workload::Workload;
@@ -17,6 +18,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::remote_workloads::RemoteSetup;
+use super::sweep::FILE_SIZE_AXIS;
 use super::together::TogetherDraft;
 use super::{Experiment, PhaseEntry};
 
@@ -32,11 +34,15 @@ pub struct Point {
     /// The workload's name.
     pub workload_name: String,
     /// The value on each swept axis.
-    pub axes: Vec<(&'static str, String)>,
+    pub axes: Vec<(String, String)>,
     /// The load to run.
     pub load: Arc<dyn Load>,
     /// The lab's links as swept: there and back.
     pub links: BTreeMap<String, [LinkSettings; 2]>,
+    /// The MTUs of the lab's links as swept, in bytes.
+    pub mtus: BTreeMap<String, u32>,
+    /// By target: the options of its URL that are swept.
+    pub options: BTreeMap<String, UrlOptionChanges>,
     /// For one of several simultaneous jobs: the index of the point that combines them, which precedes it. A job has no
     /// other runs than those of that point.
     pub part_of: Option<usize>,
@@ -54,11 +60,13 @@ pub(super) struct Draft {
     pub(super) targets: Vec<String>,
     url: String,
     workload_name: String,
-    pub(super) axes: Vec<(&'static str, String)>,
+    pub(super) axes: Vec<(String, String)>,
     pub(super) what: What,
     /// What a workload on other hosts needs.
     remote: Option<RemoteSetup>,
     pub(super) links: BTreeMap<String, [LinkSettings; 2]>,
+    pub(super) mtus: BTreeMap<String, u32>,
+    options: BTreeMap<String, UrlOptionChanges>,
 }
 
 /// The load of a draft.
@@ -109,6 +117,20 @@ impl What {
 }
 
 impl Draft {
+    /// Sets an option of a target's URL, or removes it without a value.
+    pub(super) fn set_option(&mut self, target: &str, option: &str, value: Option<String>) {
+        let changes = self.options.entry(target.to_string()).or_default();
+        changes.set(option, value);
+        let jobs = match &mut self.what {
+            What::Together(group) => &mut group.jobs[..],
+            What::Block(_) | What::Files(..) => &mut [],
+        };
+        let remotes = jobs.iter_mut().map(|job| &mut job.remote);
+        for remote in remotes.chain([&mut self.remote]).flatten() {
+            remote.set_options(target, changes);
+        }
+    }
+
     fn target(&self) -> String {
         self.targets.join("+")
     }
@@ -149,6 +171,8 @@ impl Draft {
             axes: self.axes,
             load,
             links: self.links,
+            mtus: self.mtus,
+            options: self.options,
             part_of: None,
             targets: self.targets,
             phase: None,
@@ -222,6 +246,7 @@ impl Serialize for Point {
         }
         if !self.links.is_empty() {
             map.serialize_entry("links", &self.links)?;
+            map.serialize_entry("mtus", &self.mtus)?;
         }
         map.end()
     }
@@ -242,6 +267,14 @@ impl Point {
     /// Whether it drives this target, alone or with others.
     pub fn is_on(&self, target: &str) -> bool {
         self.targets.iter().any(|name| name == target)
+    }
+
+    /// The name of the device that it opens a target as: the target's own, followed by the options that are swept.
+    pub fn device_of(&self, target: &str) -> String {
+        match self.options.get(target) {
+            Some(changes) => format!("{target}?{changes}"),
+            None => target.to_string(),
+        }
     }
 
     /// The workload, if it describes requests to a block device.
@@ -322,6 +355,23 @@ impl Plan {
         on.peek().is_some() && on.all(|point| !point.hosts().is_empty())
     }
 
+    /// The devices that this process opens a target as, by name, each with the options in which it differs from the
+    /// target's URL. Several only if options of the target are swept.
+    pub fn devices_of(&self, target: &str) -> BTreeMap<String, UrlOptionChanges> {
+        let own = self
+            .alone()
+            .filter(|point| point.is_on(target) && point.hosts().is_empty());
+        let devices = own.map(|point| {
+            let changes = point.options.get(target).cloned();
+            (point.device_of(target), changes.unwrap_or_default())
+        });
+        let devices: BTreeMap<String, UrlOptionChanges> = devices.collect();
+        match devices.is_empty() {
+            true => [(target.to_string(), UrlOptionChanges::default())].into(),
+            false => devices,
+        }
+    }
+
     /// The points that have their own runs.
     pub fn heads(&self) -> Vec<usize> {
         (0..self.points.len())
@@ -345,71 +395,91 @@ impl Experiment {
     }
 
     pub(super) fn drafts(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
+        let drafts = self.drafts_alone(fleet).chain(self.drafts_together(fleet));
+        // Preparation is the same for all points.
+        let is_fixed = |draft: &Draft| self.is_preparation(&draft.workload_name);
+        let (mut fixed, mut drafts): (Vec<Draft>, Vec<Draft>) = drafts.partition(is_fixed);
+        self.sweep.vary(&mut drafts);
+        drafts.extend(self.drafts_of_files(fleet));
+        self.sweep.vary_surroundings(&mut drafts, self.lab.as_ref());
+        fixed.extend(drafts);
+        fixed
+    }
+
+    /// A draft in the lab as the file defines it, without a value on any axis.
+    fn draft(&self, targets: Vec<String>, url: String, workload_name: &str, what: What) -> Draft {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
-        let links: BTreeMap<_, _> = links
-            .map(|(name, link)| (name.clone(), link.settings()))
-            .collect();
-        let mut drafts = Vec::new();
-        for name in self.targets.keys() {
+        let of_link = links.map(|(name, link)| {
+            let settings = (name.clone(), link.settings());
+            (settings, (name.clone(), link.mtu()))
+        });
+        let (links, mtus) = of_link.unzip();
+        Draft {
+            targets,
+            url,
+            workload_name: workload_name.to_string(),
+            axes: Vec::new(),
+            what,
+            remote: None,
+            links,
+            mtus,
+            options: BTreeMap::new(),
+        }
+    }
+
+    /// The workloads that run alone.
+    fn drafts_alone(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
+        let on_target = move |name: &String| {
             let wanted = |workload: &str| self.runs_alone(name, workload);
-            for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name))
-            {
+            let workloads = self.workloads.iter().filter(|(name, _)| wanted(name));
+            let drafts = workloads.filter_map(|(workload_name, workload)| {
                 let targets = replayed_on(workload, name);
                 // One replay drives all of its targets; the first of them creates it.
                 if targets[0] != *name {
-                    continue;
+                    return None;
                 }
                 let places = targets
                     .iter()
                     .filter_map(|name| Some(self.targets.get(name)?.place().to_string()));
+                let places = places.collect::<Vec<String>>().join(" + ");
                 let remote = || self.remote_setup(&targets, fleet);
-                drafts.push(Draft {
-                    remote: (!workload.hosts.is_empty()).then(remote),
-                    url: places.collect::<Vec<String>>().join(" + "),
-                    targets,
-                    workload_name: workload_name.clone(),
-                    axes: Vec::new(),
-                    what: What::Block(Box::new(workload.clone())),
-                    links: links.clone(),
-                });
-            }
-        }
-        for (name, group) in &self.together {
-            let group = self.together_draft(group, fleet);
-            drafts.push(Draft {
-                targets: group.targets.clone(),
-                url: group
-                    .jobs
-                    .iter()
-                    .map(|job| job.url.as_str())
-                    .collect::<Vec<&str>>()
-                    .join(", "),
-                workload_name: name.clone(),
-                axes: Vec::new(),
-                what: What::Together(Box::new(group)),
-                remote: None,
-                links: links.clone(),
+                let remote = (!workload.hosts.is_empty()).then(remote);
+                let what = What::Block(Box::new(workload.clone()));
+                Some(Draft {
+                    remote,
+                    ..self.draft(targets, places, workload_name, what)
+                })
             });
-        }
-        // Preparation is the same for all points.
-        let is_fixed = |draft: &Draft| self.is_preparation(&draft.workload_name);
-        let (mut fixed, mut drafts): (Vec<Draft>, Vec<Draft>) =
-            drafts.into_iter().partition(is_fixed);
-        self.sweep.vary(&mut drafts);
-        for (name, settings) in &self.filesystems {
-            drafts.extend(FileLoad::phases(settings).into_iter().map(|load| Draft {
-                targets: vec![name.clone()],
-                url: settings.directory.display().to_string(),
-                workload_name: load.phase().name().to_string(),
-                axes: Vec::new(),
-                what: What::Files(load, Arc::clone(fleet)),
-                remote: None,
-                links: links.clone(),
-            }));
-        }
-        self.sweep.vary_surroundings(&mut drafts);
-        fixed.extend(drafts);
-        fixed
+            drafts.collect::<Vec<Draft>>()
+        };
+        self.targets.keys().flat_map(on_target)
+    }
+
+    /// The groups of simultaneous jobs.
+    fn drafts_together(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
+        self.together.iter().map(move |(name, group)| {
+            let group = self.together_draft(group, fleet);
+            let urls = group.jobs.iter().map(|job| job.url.as_str());
+            let urls = urls.collect::<Vec<&str>>().join(", ");
+            let targets = group.targets.clone();
+            self.draft(targets, urls, name, What::Together(Box::new(group)))
+        })
+    }
+
+    /// The phases on file systems, for each size of their files.
+    fn drafts_of_files(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
+        self.filesystems.iter().flat_map(move |(name, settings)| {
+            let phases = self.sweep.phases(settings).into_iter();
+            phases.map(move |(size, load)| {
+                let (phase, place) = (load.phase(), settings.directory.display().to_string());
+                let what = What::Files(load, Arc::clone(fleet));
+                let axis = size.map(|size| (FILE_SIZE_AXIS.to_string(), size.to_string()));
+                Draft {
+                    axes: axis.into_iter().collect(),
+                    ..self.draft(vec![name.clone()], place, phase.name(), what)
+                }
+            })
+        })
     }
 
     /// The experiment's plan.
