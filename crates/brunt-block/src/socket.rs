@@ -217,7 +217,7 @@ impl SocketOptions {
     }
 
     /// The congestion control in use, and whether the URL requested it; for a device's facts.
-    pub fn congestion_fact(&self, socket: &impl AsFd) -> Option<String> {
+    fn congestion_fact(&self, socket: &impl AsFd) -> Option<String> {
         let used = Congestion::of(socket).ok()?;
         Some(match self.congestion {
             Some(_) => format!("TCP congestion control {used}, as the URL says"),
@@ -225,25 +225,48 @@ impl SocketOptions {
         })
     }
 
+    /// What users must know to judge results: the congestion control in use, and the sizes of the buffers that the URL
+    /// requested, as the kernel granted them.
+    pub fn facts(&self, socket: &impl AsFd) -> Vec<String> {
+        let [send, receive] = self.granted(socket);
+        let said = |what: &str, found: Option<(usize, usize)>| {
+            let (asked, got) = found?;
+            Some(match asked == got {
+                true => format!("socket {what} buffer of {got} bytes, as the URL says"),
+                false => format!("socket {what} buffer of {got} bytes; the URL says {asked}"),
+            })
+        };
+        let buffers = [said("send", send), said("receive", receive)];
+        let facts = self.congestion_fact(socket).into_iter();
+        facts.chain(buffers.into_iter().flatten()).collect()
+    }
+
+    /// The sizes of the send and the receive buffer: requested and granted. `None` if the URL doesn't set one.
+    fn granted(&self, socket: &impl AsFd) -> [Option<(usize, usize)>; 2] {
+        // The kernel reports twice the size that was set (socket(7)).
+        let granted = |asked: Option<usize>, got: Result<usize, rustix::io::Errno>| {
+            Some((asked?, got.ok()? / 2))
+        };
+        [
+            granted(
+                self.send_buffer_bytes,
+                sockopt::socket_send_buffer_size(socket),
+            ),
+            granted(
+                self.receive_buffer_bytes,
+                sockopt::socket_recv_buffer_size(socket),
+            ),
+        ]
+    }
+
     /// Buffer sizes that the kernel granted below the requested ones; for a device's notes.
     pub fn complaint(&self, socket: &impl AsFd) -> Option<String> {
-        // The kernel reports twice the size that was set (socket(7)).
-        let granted = |asked: Option<usize>, got: io::Result<usize>| {
-            let (asked, got) = (asked?, got.ok()? / 2);
-            (got < asked).then_some((asked, got))
-        };
-        let send = granted(
-            self.send_buffer_bytes,
-            sockopt::socket_send_buffer_size(socket).map_err(Into::into),
-        );
-        let receive = granted(
-            self.receive_buffer_bytes,
-            sockopt::socket_recv_buffer_size(socket).map_err(Into::into),
-        );
+        let [send, receive] = self.granted(socket);
         let say = |what: &str, key: &str, found: Option<(usize, usize)>| {
-            found.map(|(asked, got)| {
-                format!("the kernel grants a {what} buffer of {got} bytes, not {asked}: see sysctl {key}")
-            })
+            let (asked, got) = found.filter(|(asked, got)| got < asked)?;
+            Some(format!(
+                "the kernel grants a {what} buffer of {got} bytes, not {asked}: see sysctl {key}"
+            ))
         };
         say("send", "net.core.wmem_max", send)
             .or_else(|| say("receive", "net.core.rmem_max", receive))

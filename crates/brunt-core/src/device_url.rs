@@ -25,6 +25,62 @@ pub fn split_options(text: &str) -> (&str, &str) {
     }
 }
 
+/// Options to set in a device URL, in place of those that it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UrlOptionChanges(Vec<(String, Option<String>)>);
+
+impl UrlOptionChanges {
+    /// Sets an option to a value, or removes it without one, so that its default applies.
+    pub fn set(&mut self, option: &str, value: Option<String>) {
+        self.0.retain(|(known, _)| known != option);
+        self.0.push((option.to_string(), value));
+    }
+
+    /// Whether nothing is to be changed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The URL with these changes. A new value replaces all values of its option.
+    pub fn applied_to(&self, url: &str) -> String {
+        let (place, options) = split_options(url);
+        let is_kept = |pair: &&str| {
+            let key = pair.split('=').next();
+            !pair.is_empty()
+                && self
+                    .0
+                    .iter()
+                    .all(|(changed, _)| Some(changed.as_str()) != key)
+        };
+        let kept = options.split('&').filter(is_kept).map(String::from);
+        let set = self.0.iter();
+        let set = set.filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+        let all: Vec<String> = kept.chain(set).collect();
+        match all.is_empty() {
+            true => place.to_string(),
+            false => format!("{place}?{}", all.join("&")),
+        }
+    }
+}
+
+impl std::fmt::Display for UrlOptionChanges {
+    /// `first_burst=8KiB&send_buffer=default`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (number, (key, value)) in self.0.iter().enumerate() {
+            let join = if number > 0 { "&" } else { "" };
+            write!(
+                f,
+                "{join}{key}={}",
+                value.as_deref().unwrap_or(OPTION_DEFAULT)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Stands for the default of a URL's option where a value is expected.
+pub const OPTION_DEFAULT: &str = "default";
+
 /// Whether the value of this URL option or configuration key is a secret.
 pub fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
@@ -292,6 +348,46 @@ pub fn percent_encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changed_options_replace_those_of_the_url() {
+        let check = |url: &str, changes: &[(&str, Option<&str>)], expected: &str, said: &str| {
+            let mut all = UrlOptionChanges::default();
+            for (option, value) in changes {
+                all.set(option, value.map(String::from));
+            }
+            assert_eq!(
+                (all.applied_to(url).as_str(), all.to_string().as_str()),
+                (expected, said)
+            );
+        };
+        let buffer: &[_] = &[("send_buffer", Some("64k"))];
+        check(
+            "tcp://h:1",
+            buffer,
+            "tcp://h:1?send_buffer=64k",
+            "send_buffer=64k",
+        );
+        let url = "iscsi://h/t/0?sessions=2&send_buffer=1M";
+        check(
+            url,
+            buffer,
+            "iscsi://h/t/0?sessions=2&send_buffer=64k",
+            "send_buffer=64k",
+        );
+        check(
+            url,
+            &[("send_buffer", None)],
+            "iscsi://h/t/0?sessions=2",
+            "send_buffer=default",
+        );
+        let array = "array:raid1,[memory:1M?cache=2],[null:1M]";
+        let cached = "array:raid1,[memory:1M?cache=2],[null:1M]?cache=3";
+        check(array, &[("cache", Some("3"))], cached, "cache=3");
+        let both: &[_] = &[("a", Some("1")), ("b", None), ("a", Some("2"))];
+        check("null:1M?a=7&a=8&b=9", both, "null:1M?a=2", "b=default&a=2");
+        check("null:1M?b=9", &[("b", None)], "null:1M", "b=default");
+    }
 
     #[test]
     fn urls_are_shown_without_their_secrets() {

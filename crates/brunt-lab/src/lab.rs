@@ -44,6 +44,7 @@ struct BuiltLink {
     /// The link's own devices, and those of the parallel veth pair.
     pairs: Vec<Ends>,
     settings: [Settings; 2],
+    mtu: u32,
 }
 
 impl BuiltLink {
@@ -179,6 +180,7 @@ impl Lab {
             between: config.between.clone(),
             pairs,
             settings: config.settings.clone(),
+            mtu: config.mtu,
         });
         Ok(handle)
     }
@@ -325,6 +327,26 @@ impl Lab {
                 .restart(direction, settings.clone(), seed)?;
         }
         built.settings = settings;
+        Ok(())
+    }
+
+    /// Sets the largest IP packet that a link carries, in bytes. Connections that are open keep working.
+    ///
+    /// # Errors
+    /// No link has this name, or the kernel refuses.
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), LabError> {
+        let built = self.built_mut(name)?;
+        if built.mtu == mtu {
+            return Ok(());
+        }
+        for device in built.pairs.iter().flat_map(|pair| &pair.devices) {
+            let set = device.set_mtu(mtu);
+            set.map_err(LabError::system(format!(
+                "set the MTU of link {name} to {mtu} on host {}",
+                device.host.name()
+            )))?;
+        }
+        built.mtu = mtu;
         Ok(())
     }
 

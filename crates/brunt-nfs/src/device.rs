@@ -74,7 +74,7 @@ impl NfsBackend {
                 NfsConnectError::Io(config.server(), "setting its socket's options", error)
             })?;
             info.notes.extend(config.sockets.complaint(socket));
-            info.facts.extend(config.sockets.congestion_fact(socket));
+            info.facts.extend(config.sockets.facts(socket));
         }
         let spare = Mutex::new(Some(connection));
         Ok(NfsBackend {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use brunt_capture::Ledger;
 use brunt_capture::trace::Tell;
-use brunt_capture::trace::pcap::{PacketFeed, PacketLane, PcapOptions, PcapStatus, PcapSummary};
+use brunt_capture::trace::pcap::{
+    PacketComments, PacketFeed, PacketLane, PcapOptions, PcapStatus, PcapSummary,
+};
 use brunt_host::{OpenedPacketSink, PacketSink, SavedPackets};
 use brunt_lab::link::{Direction, PacketWatcher};
 use brunt_result::link::CaptureCounts;
@@ -26,6 +28,7 @@ pub struct BridgeCapture {
     path: PathBuf,
     lane: PacketLane,
     status: PcapStatus,
+    comments: PacketComments,
 }
 
 impl BridgeCapture {
@@ -43,9 +46,11 @@ impl BridgeCapture {
         } else {
             Vec::new()
         };
+        let comments = PacketComments::default();
         let options = PcapOptions {
             interfaces,
             tell,
+            comments: comments.clone(),
             ..PcapOptions::new(path.to_path_buf())
         };
         let (lane, feed) = PacketLane::with_feed(options)?;
@@ -55,6 +60,7 @@ impl BridgeCapture {
                 path: path.to_path_buf(),
                 lane,
                 status,
+                comments,
             },
             Box::new(FeedWatcher(feed)),
         ))
@@ -63,6 +69,11 @@ impl BridgeCapture {
     /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Takes comments for packets of the file. Only pcapng has room for them.
+    pub fn comments(&self) -> PacketComments {
+        self.comments.clone()
     }
 
     /// Closes the file after the watcher was dropped. Also returns the error that cut it short, if any.

@@ -4,6 +4,7 @@
 //! one link type; a packet of another type ends it with an error instead of being written wrong.
 
 mod blocks;
+mod comments;
 mod feed;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ use super::store::{OnFull, OnLag, RETRY, Stop, Tell};
 use crate::ledger::Ledger;
 use crate::parcel::Parcel;
 
+pub use comments::PacketComments;
 pub use feed::PacketFeed;
 
 /// Times in nanoseconds, in this machine's byte order.
@@ -52,6 +54,8 @@ pub struct PcapOptions {
     /// Names of the capture interfaces, numbered from 0; the files are then pcapng. Empty: classic pcap, which
     /// has no interfaces.
     pub interfaces: Vec<String>,
+    /// Comments for packets; only pcapng has room for them.
+    pub comments: PacketComments,
     /// What to do when the disk is full.
     pub on_full: OnFull,
     /// Receives messages for the user.
@@ -70,6 +74,7 @@ impl PcapOptions {
             keep_bytes: None,
             snap_bytes: PACKET_BYTES_MAX,
             interfaces: Vec::new(),
+            comments: PacketComments::default(),
             on_full: OnFull::default(),
             tell: Arc::new(|_| {}),
             stop: Arc::new(|| false),
@@ -249,7 +254,15 @@ impl PacketFiles {
                 (interface as usize) < self.options.interfaces.len(),
                 "all interfaces were named"
             );
-            blocks::packet(&mut self.open.buffer, interface, time_ns, wire_len, bytes);
+            let comment = self.options.comments.take(time_ns);
+            let fields = [interface, wire_len];
+            blocks::packet(
+                &mut self.open.buffer,
+                fields,
+                time_ns,
+                bytes,
+                comment.as_deref(),
+            );
         }
         self.open.buffered += 1;
         self.summary.packets += 1;

@@ -6,16 +6,33 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use brunt_core::device_url::UrlOptionChanges;
 use brunt_protocol::Secret;
 
 /// The URL of a target as hosts open it. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct TargetUrl(Arc<OnceLock<Secret>>);
+pub struct TargetUrl {
+    url: Arc<OnceLock<Secret>>,
+    /// Differences from the shared URL.
+    changes: UrlOptionChanges,
+}
 
 impl TargetUrl {
     /// A URL that is already known.
     pub fn known(url: impl Into<String>) -> TargetUrl {
-        TargetUrl(Arc::new(OnceLock::from(Secret(url.into()))))
+        TargetUrl {
+            url: Arc::new(OnceLock::from(Secret(url.into()))),
+            changes: UrlOptionChanges::default(),
+        }
+    }
+
+    /// The same target, opened with other options.
+    #[must_use]
+    pub fn with_options(&self, changes: &UrlOptionChanges) -> TargetUrl {
+        TargetUrl {
+            url: Arc::clone(&self.url),
+            changes: changes.clone(),
+        }
     }
 
     /// Sets the URL at which the target listens.
@@ -23,7 +40,10 @@ impl TargetUrl {
     /// # Panics
     /// If it is already known: a target is started only once.
     pub fn listens(&self, url: String) {
-        assert!(self.0.set(Secret(url)).is_ok(), "a target is started once");
+        assert!(
+            self.url.set(Secret(url)).is_ok(),
+            "a target is started once"
+        );
     }
 
     /// The URL.
@@ -31,10 +51,14 @@ impl TargetUrl {
     /// # Panics
     /// If the target was not started.
     pub fn get(&self) -> Secret {
-        self.0
+        let Secret(url) = self
+            .url
             .get()
-            .cloned()
-            .expect("a target is started before its loads are opened")
+            .expect("a target is started before its loads are opened");
+        Secret(match self.changes.is_empty() {
+            true => url.clone(),
+            false => self.changes.applied_to(url),
+        })
     }
 }
 
@@ -56,6 +80,19 @@ impl HostedUrl {
         match self {
             HostedUrl::Shared(url) => url.get(),
             HostedUrl::Own(urls) => urls[host].get(),
+        }
+    }
+
+    /// The same targets, opened with other options.
+    #[must_use]
+    pub fn with_options(&self, changes: &UrlOptionChanges) -> HostedUrl {
+        match self {
+            HostedUrl::Shared(url) => HostedUrl::Shared(url.with_options(changes)),
+            HostedUrl::Own(urls) => {
+                let changed =
+                    |(host, url): (&String, &TargetUrl)| (host.clone(), url.with_options(changes));
+                HostedUrl::Own(urls.iter().map(changed).collect())
+            }
         }
     }
 

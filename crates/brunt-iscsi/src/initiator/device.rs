@@ -117,7 +117,7 @@ impl Initiator {
             }
             notes.extend(config.sockets.complaint(&established.sockets[0]));
         }
-        facts_told.extend(config.sockets.congestion_fact(&established.sockets[0]));
+        facts_told.extend(config.sockets.facts(&established.sockets[0]));
         if facts.unmap_by != UnmapBy::Nothing && !facts.unmapped_reads_zeros {
             notes.push("unmapped blocks need not read as zeros (LBPRZ=0)".to_string());
         }

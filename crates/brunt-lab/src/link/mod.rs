@@ -70,7 +70,7 @@ pub(crate) use tcp::reset::ResetRule;
 pub(crate) use way::Way;
 
 use crate::host::Host;
-use crate::netlink::{DeviceStats, Netlink};
+use crate::netlink::{DeviceConfig, DeviceStats, Netlink};
 
 /// A running link. Dropping it ends its thread and removes both devices; veth pairs carried by the kernel disappear
 /// with their hosts.
@@ -112,6 +112,16 @@ pub(crate) struct LinkDevice {
 impl LinkDevice {
     pub(crate) fn stats(&self) -> io::Result<DeviceStats> {
         self.host.run(|| Netlink::open()?.stats(self.index))
+    }
+
+    /// Sets the largest IP packet, in bytes.
+    pub(crate) fn set_mtu(&self, mtu: u32) -> io::Result<()> {
+        let device = DeviceConfig {
+            mtu: Some(mtu),
+            ..DeviceConfig::default()
+        };
+        self.host
+            .run(|| Netlink::open()?.set_up(self.index, &device))
     }
 
     fn set_netem(&self, link: &str, settings: &Settings) -> Result<(), LinkError> {

@@ -115,7 +115,7 @@ impl NbdBackend {
                 )
             })?;
             info.notes.extend(config.sockets.complaint(socket));
-            info.facts.extend(config.sockets.congestion_fact(socket));
+            info.facts.extend(config.sockets.facts(socket));
         }
         if connection.tls.is_some() {
             info.facts.push("TLS 1.3".to_string());

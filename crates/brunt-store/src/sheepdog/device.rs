@@ -76,7 +76,7 @@ impl SheepdogBackend {
                 SheepdogConnectError::Io(config.address(), "setting its socket's options", error)
             })?;
             info.notes.extend(config.sockets.complaint(socket));
-            info.facts.extend(config.sockets.congestion_fact(socket));
+            info.facts.extend(config.sockets.facts(socket));
         }
         Ok(SheepdogBackend {
             config,

@@ -19,7 +19,7 @@ impl Experiment {
         let Some(first) = axes.links.first() else {
             return Ok(());
         };
-        if axes.link_delay.is_empty() && axes.link_loss.is_empty() && axes.link_rate.is_empty() {
+        if !axes.varies_links() {
             let what = format!("links are listed ({first}, …), but nothing about them is swept");
             let help = "write link_delay = [\"0\", \"10ms\"], or omit links".to_string();
             return Err(source.mistake(&["sweep", "links"], what, Some(help)));
@@ -239,7 +239,7 @@ links = ["to-b", "to-c"]
                     point
                         .axes
                         .iter()
-                        .map(|(axis, _)| *axis)
+                        .map(|(axis, _)| axis.as_str())
                         .collect::<Vec<_>>()
                         .join(" "),
                     point.hosts(),

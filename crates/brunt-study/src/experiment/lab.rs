@@ -122,6 +122,9 @@ macro_rules! settings_keys {
         }
 
         impl LinkBack {
+            /// All keys.
+            pub const KEYS: &[&str] = &[$(stringify!($key)),*];
+
             /// Applies these keys on top of the settings.
             pub fn lay_over(&self, settings: &mut Settings) {
                 $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
@@ -224,6 +227,14 @@ impl LinkEntry {
             }
         }
         Ok(())
+    }
+
+    /// The link with another preset. Its own keys still apply on top.
+    pub(super) fn with_preset(&self, name: &str) -> LinkEntry {
+        LinkEntry {
+            preset: Some(name.to_string()),
+            ..self.clone()
+        }
     }
 
     /// The settings from the first host to the second, and back.

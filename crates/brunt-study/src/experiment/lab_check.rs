@@ -11,10 +11,8 @@ use super::mistake::{FileError, Source};
 use super::{CarrierName, Experiment, LabEntry, LinkEntry};
 use crate::host::{HostName, Hosts};
 
-/// Largest IP packet that a link may carry, in bytes.
-const MTU_MAX: u32 = 9000;
-/// Smallest: the size that every host must accept (RFC 791).
-const MTU_MIN: u32 = 576;
+/// The MTUs of links in bytes: from the size that every host must accept (RFC 791) to jumbo frames.
+pub(super) const MTU: RangeInclusive<u32> = 576..=9000;
 
 /// Limits of the idle time before each run: in less time, a few packets would dominate the result.
 const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
@@ -57,21 +55,22 @@ impl Experiment {
     }
 
     fn check_without_lab(&self) -> Checked<'_> {
-        match self
+        let axis = self
             .sweep
             .swept()
             .into_iter()
-            .find(|axis| axis.starts_with("link_"))
-        {
-            Some(axis) => {
+            .find(|axis| axis.starts_with("link_"));
+        let help = Some("add [lab] with hosts and links");
+        match (axis, self.sweep.link.keys().next()) {
+            (Some(axis), _) => {
                 let what = format!("{axis} is swept, but there is no link");
-                wrong(
-                    &["sweep", axis],
-                    what,
-                    Some("add [lab] with hosts and links"),
-                )
+                wrong(&["sweep", axis], what, help)
             }
-            None => Ok(()),
+            (None, Some(key)) => {
+                let what = format!("{key} of links is swept, but there is no link");
+                wrong(&["sweep", "link", key], what, help)
+            }
+            (None, None) => Ok(()),
         }
     }
 
@@ -108,16 +107,14 @@ impl Experiment {
         for point in self.points() {
             for settings in point.links.values().flatten() {
                 if let Err(SettingsError { key, what, .. }) = settings.check() {
-                    let axis = match key {
-                        "delay" => "link_delay",
-                        "loss" => "link_loss",
-                        _ => "link_rate",
+                    let what = format!("{}: {key}: {what}", point.label);
+                    return match (key, self.sweep.link.contains_key(key)) {
+                        (_, true) => wrong(&["sweep", "link", key], what, None),
+                        ("delay", _) => wrong(&["sweep", "link_delay"], what, None),
+                        ("loss", _) => wrong(&["sweep", "link_loss"], what, None),
+                        ("rate", _) => wrong(&["sweep", "link_rate"], what, None),
+                        _ => wrong(&["sweep", "link"], what, None),
                     };
-                    return wrong(
-                        &["sweep", axis],
-                        format!("{}: {key}: {what}", point.label),
-                        None,
-                    );
                 }
             }
         }
@@ -230,8 +227,13 @@ fn check_link<'a>(
         );
         return wrong(&at("preset"), what, None);
     }
-    if !(MTU_MIN..=MTU_MAX).contains(&link.mtu()) {
-        let what = format!("an MTU of {}; write {MTU_MIN} to {MTU_MAX}", link.mtu());
+    if !MTU.contains(&link.mtu()) {
+        let what = format!(
+            "an MTU of {}; write {} to {}",
+            link.mtu(),
+            MTU.start(),
+            MTU.end()
+        );
         return wrong(&at("mtu"), what, Some("1500, or 9000 for jumbo frames"));
     }
     for settings in link.settings() {

@@ -107,6 +107,21 @@ impl LinkOptions {
         Ok(all.settings)
     }
 
+    /// Sets one option in both directions. Unlike [`LinkOptions::over`], this doesn't check whether the settings fit
+    /// together: others may follow.
+    ///
+    /// # Errors
+    /// The option is invalid by itself.
+    pub(super) fn set_on(option: &str, ways: &mut [Settings; 2]) -> Result<(), LinkOptionError> {
+        let mut all = LinkOptions {
+            settings: ways.clone(),
+            said: Default::default(),
+        };
+        (0..ways.len()).try_for_each(|way| all.lay_over(way, option))?;
+        *ways = all.settings;
+        Ok(())
+    }
+
     /// The settings of each direction as text; empty if there are none.
     pub fn said(&self) -> [String; 2] {
         let said = |(key, value): &(String, String)| format!("{key} {value}");

@@ -30,6 +30,8 @@ mod secrets;
 mod service_hosts;
 mod services;
 mod summary;
+mod sweep;
+mod sweep_check;
 mod target;
 mod together;
 pub(crate) mod wording;
@@ -56,7 +58,7 @@ pub use mistake::{FileError, mistake_in, read_toml};
 pub use percentiles::{Percentiles, PercentilesError};
 pub use performability::{ComponentEntry, PerformabilityEntry, STATES_MAX, UNITS_MAX};
 pub use phase::{PhaseEntry, WaitFor};
-pub use plan::{Plan, PlanError, Point, Sweep};
+pub use plan::{Plan, PlanError, Point};
 pub use precision::{Precision, PrecisionGoal};
 pub use remote_workloads::OnHostFailure;
 pub use secrets::toml_without_secrets;
@@ -64,6 +66,7 @@ pub use services::{
     SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace,
     ServiceReady,
 };
+pub use sweep::{AxisValue, Sweep};
 pub use target::{LUNS_MAX, Target};
 pub use together::{JobEntry, TogetherEntry};
 

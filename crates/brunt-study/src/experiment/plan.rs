@@ -1,81 +1,26 @@
-//! The plan of an experiment: its sweep as points and its points as runs, in execution order.
+//! The plan of an experiment: its points, which the sweep varies, and its points as runs, in execution order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_core::share::{self, Share};
-use brunt_core::{Size, Span};
+use brunt_core::device_url::UrlOptionChanges;
 use brunt_host::{Fleet, HostLoad};
-use brunt_lab::link::{BitRate, Settings as LinkSettings};
-use brunt_load::block::workload::{Arrival, BlockSize, Workload};
+use brunt_lab::link::Settings as LinkSettings;
+use brunt_load::block::workload::Workload;
 use brunt_load::decisions;
 use brunt_load::file::FileLoad;
 use brunt_load::load::{LoadInfo, Pace};
-use brunt_load::replay::settings::ReplayTiming;
 use brunt_load::together::{TogetherLoad, load_of};
 use brunt_load::{Load, LoadContext, SharedInputs, WorkloadError};
-use schemars::JsonSchema;
 use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
-use super::mistake::{FileError, Source};
 use super::remote_workloads::RemoteSetup;
+use super::sweep::FILE_SIZE_AXIS;
 use super::together::TogetherDraft;
-use super::{Experiment, PhaseEntry, RUNS_MAX};
-use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
-
-/// Number of axes that are a workload's own keys; they come first.
-const OWN_AXES: usize = 7;
-
-/// Values to sweep over. A key that is absent or empty leaves the workload's own value.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sweep {
-    /// Block size, in place of the workload's `blocks`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub block_size: Vec<Size>,
-    /// Outstanding requests per worker.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub queue_depth: Vec<u32>,
-    /// Worker threads.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub workers: Vec<u32>,
-    /// Share of reads, 0 to 1.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub read: Vec<f64>,
-    /// Probability of sequential requests, 0 to 1.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sequential: Vec<f64>,
-    /// Requests per second; requires open-loop workloads.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rate: Vec<f64>,
-    /// How many times as fast as their traces; the workloads have to replay some.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub speed: Vec<f64>,
-    /// How many of a workload's `hosts` work at once. The hosts are divided into groups of that many, in their order, and
-    /// each group is a point: with 1, every host works alone, one after another. For indexes of robustness (docs/indexes.md).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub clients: Vec<u32>,
-    /// One-way delay of every link of the lab, or of those in `links`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub link_delay: Vec<Span>,
-    /// Packet loss of every link of the lab, or of those in `links`, in each direction, such as 0.01 or "1%".
-    #[serde(
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "share::link_loss"
-    )]
-    #[schemars(with = "Vec<Share>")]
-    pub link_loss: Vec<f64>,
-    /// Rate of every link of the lab, or of those in `links`, in each direction.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub link_rate: Vec<BitRate>,
-    /// No axis: names of the links that `link_delay`, `link_loss` and `link_rate` vary, such as those between sites; default:
-    /// all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<String>,
-}
+use super::{Experiment, PhaseEntry};
 
 /// One combination: a load as swept, and its targets.
 #[derive(Clone, Debug)]
@@ -89,11 +34,15 @@ pub struct Point {
     /// The workload's name.
     pub workload_name: String,
     /// The value on each swept axis.
-    pub axes: Vec<(&'static str, String)>,
+    pub axes: Vec<(String, String)>,
     /// The load to run.
     pub load: Arc<dyn Load>,
     /// The lab's links as swept: there and back.
     pub links: BTreeMap<String, [LinkSettings; 2]>,
+    /// The MTUs of the lab's links as swept, in bytes.
+    pub mtus: BTreeMap<String, u32>,
+    /// By target: the options of its URL that are swept.
+    pub options: BTreeMap<String, UrlOptionChanges>,
     /// For one of several simultaneous jobs: the index of the point that combines them, which precedes it. A job has no
     /// other runs than those of that point.
     pub part_of: Option<usize>,
@@ -107,20 +56,22 @@ pub struct Point {
 
 /// A point before its label and load are final.
 #[derive(Clone)]
-struct Draft {
-    targets: Vec<String>,
+pub(super) struct Draft {
+    pub(super) targets: Vec<String>,
     url: String,
     workload_name: String,
-    axes: Vec<(&'static str, String)>,
-    what: What,
+    pub(super) axes: Vec<(String, String)>,
+    pub(super) what: What,
     /// What a workload on other hosts needs.
     remote: Option<RemoteSetup>,
-    links: BTreeMap<String, [LinkSettings; 2]>,
+    pub(super) links: BTreeMap<String, [LinkSettings; 2]>,
+    pub(super) mtus: BTreeMap<String, u32>,
+    options: BTreeMap<String, UrlOptionChanges>,
 }
 
 /// The load of a draft.
 #[derive(Clone)]
-enum What {
+pub(super) enum What {
     /// A workload, which axes change.
     Block(Box<Workload>),
     /// Simultaneous workloads, all of which axes change alike.
@@ -166,11 +117,25 @@ impl What {
 }
 
 impl Draft {
+    /// Sets an option of a target's URL, or removes it without a value.
+    pub(super) fn set_option(&mut self, target: &str, option: &str, value: Option<String>) {
+        let changes = self.options.entry(target.to_string()).or_default();
+        changes.set(option, value);
+        let jobs = match &mut self.what {
+            What::Together(group) => &mut group.jobs[..],
+            What::Block(_) | What::Files(..) => &mut [],
+        };
+        let remotes = jobs.iter_mut().map(|job| &mut job.remote);
+        for remote in remotes.chain([&mut self.remote]).flatten() {
+            remote.set_options(target, changes);
+        }
+    }
+
     fn target(&self) -> String {
         self.targets.join("+")
     }
 
-    fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         let mut label = format!("{} {}", self.target(), self.workload_name);
         for (axis, value) in &self.axes {
             label += &format!(" {axis}={value}");
@@ -178,7 +143,7 @@ impl Draft {
         label
     }
 
-    fn check(&self) -> Result<(), WorkloadError> {
+    pub(super) fn check(&self) -> Result<(), WorkloadError> {
         match &self.what {
             What::Block(workload) => workload.check(),
             What::Together(group) => {
@@ -206,6 +171,8 @@ impl Draft {
             axes: self.axes,
             load,
             links: self.links,
+            mtus: self.mtus,
+            options: self.options,
             part_of: None,
             targets: self.targets,
             phase: None,
@@ -279,6 +246,7 @@ impl Serialize for Point {
         }
         if !self.links.is_empty() {
             map.serialize_entry("links", &self.links)?;
+            map.serialize_entry("mtus", &self.mtus)?;
         }
         map.end()
     }
@@ -299,6 +267,14 @@ impl Point {
     /// Whether it drives this target, alone or with others.
     pub fn is_on(&self, target: &str) -> bool {
         self.targets.iter().any(|name| name == target)
+    }
+
+    /// The name of the device that it opens a target as: the target's own, followed by the options that are swept.
+    pub fn device_of(&self, target: &str) -> String {
+        match self.options.get(target) {
+            Some(changes) => format!("{target}?{changes}"),
+            None => target.to_string(),
+        }
     }
 
     /// The workload, if it describes requests to a block device.
@@ -379,6 +355,23 @@ impl Plan {
         on.peek().is_some() && on.all(|point| !point.hosts().is_empty())
     }
 
+    /// The devices that this process opens a target as, by name, each with the options in which it differs from the
+    /// target's URL. Several only if options of the target are swept.
+    pub fn devices_of(&self, target: &str) -> BTreeMap<String, UrlOptionChanges> {
+        let own = self
+            .alone()
+            .filter(|point| point.is_on(target) && point.hosts().is_empty());
+        let devices = own.map(|point| {
+            let changes = point.options.get(target).cloned();
+            (point.device_of(target), changes.unwrap_or_default())
+        });
+        let devices: BTreeMap<String, UrlOptionChanges> = devices.collect();
+        match devices.is_empty() {
+            true => [(target.to_string(), UrlOptionChanges::default())].into(),
+            false => devices,
+        }
+    }
+
     /// The points that have their own runs.
     pub fn heads(&self) -> Vec<usize> {
         (0..self.points.len())
@@ -388,92 +381,6 @@ impl Plan {
 }
 
 impl Experiment {
-    pub(super) fn check_sweep(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let axes = &self.sweep;
-        let lengths = [
-            axes.block_size.len(),
-            axes.queue_depth.len(),
-            axes.workers.len(),
-            axes.read.len(),
-            axes.sequential.len(),
-            axes.rate.len(),
-            axes.speed.len(),
-            self.groups_of_clients(),
-            axes.link_delay.len(),
-            axes.link_loss.len(),
-            axes.link_rate.len(),
-        ];
-        let product = |lengths: &[usize]| {
-            lengths
-                .iter()
-                .map(|length| (*length).max(1))
-                .fold(1usize, usize::saturating_mul)
-        };
-        let points = product(&lengths);
-        let phases: usize = self
-            .filesystems
-            .values()
-            .map(|load| load.phases.len())
-            .sum();
-        // Each job has a point, and so has the group.
-        let jobs = self
-            .together
-            .values()
-            .map(|group| group.jobs.len() + 1)
-            .sum::<usize>();
-        let most = self
-            .precision_goal()
-            .map_or(self.repetitions, |goal| goal.repetitions_max);
-        let all = points
-            .saturating_mul(self.targets.len() * self.workloads.len() + jobs)
-            .saturating_add(phases.saturating_mul(product(&lengths[OWN_AXES..])))
-            .saturating_mul(most as usize);
-        if all > RUNS_MAX {
-            let what = format!("these axes make {all} runs, more than {RUNS_MAX}");
-            return Err(source.mistake(&["sweep"], what, Some("leave values out".into())));
-        }
-        let closed = self
-            .swept_workloads()
-            .find(|(_, workload)| !matches!(workload.arrival, Arrival::Open { .. }));
-        if !axes.rate.is_empty()
-            && let Some((name, _)) = closed
-        {
-            let what = format!("rate is swept, but workload {name} is not an open loop");
-            let help = format!(
-                "write arrival = {{ kind = \"open\", rate = 1000 }} under [workloads.{name}]"
-            );
-            return Err(source.mistake(&["sweep", "rate"], what, Some(help)));
-        }
-        let without = self.swept_workloads().find(|(_, workload)| {
-            workload
-                .replay()
-                .is_none_or(|settings| settings.timing == ReplayTiming::Depth)
-        });
-        if !axes.speed.is_empty()
-            && let Some((name, _)) = without
-        {
-            let what = format!(
-                "speed is swept, but workload {name} does not replay a trace with its original timing"
-            );
-            let help = format!(
-                "write trace = \"requests.vscsi\" under [workloads.{name}], without timing = \"depth\""
-            );
-            return Err(source.mistake(&["sweep", "speed"], what, Some(help)));
-        }
-        for draft in self.drafts(&self.fleet()) {
-            if let Err(error) = draft.check() {
-                let axis = draft
-                    .axes
-                    .iter()
-                    .map(|(axis, _)| *axis)
-                    .find(|axis| touches(axis, error.key));
-                let path = ["sweep", axis.unwrap_or(error.key)];
-                return Err(source.mistake(&path, format!("{}: {}", draft.label(), error), None));
-            }
-        }
-        Ok(())
-    }
-
     /// Every combination of target, workload and axes, ordered by name.
     pub fn points(&self) -> Vec<Point> {
         self.points_on(&self.fleet())
@@ -487,72 +394,92 @@ impl Experiment {
         points
     }
 
-    fn drafts(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
+    pub(super) fn drafts(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
+        let drafts = self.drafts_alone(fleet).chain(self.drafts_together(fleet));
+        // Preparation is the same for all points.
+        let is_fixed = |draft: &Draft| self.is_preparation(&draft.workload_name);
+        let (mut fixed, mut drafts): (Vec<Draft>, Vec<Draft>) = drafts.partition(is_fixed);
+        self.sweep.vary(&mut drafts);
+        drafts.extend(self.drafts_of_files(fleet));
+        self.sweep.vary_surroundings(&mut drafts, self.lab.as_ref());
+        fixed.extend(drafts);
+        fixed
+    }
+
+    /// A draft in the lab as the file defines it, without a value on any axis.
+    fn draft(&self, targets: Vec<String>, url: String, workload_name: &str, what: What) -> Draft {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
-        let links: BTreeMap<_, _> = links
-            .map(|(name, link)| (name.clone(), link.settings()))
-            .collect();
-        let mut drafts = Vec::new();
-        for name in self.targets.keys() {
+        let of_link = links.map(|(name, link)| {
+            let settings = (name.clone(), link.settings());
+            (settings, (name.clone(), link.mtu()))
+        });
+        let (links, mtus) = of_link.unzip();
+        Draft {
+            targets,
+            url,
+            workload_name: workload_name.to_string(),
+            axes: Vec::new(),
+            what,
+            remote: None,
+            links,
+            mtus,
+            options: BTreeMap::new(),
+        }
+    }
+
+    /// The workloads that run alone.
+    fn drafts_alone(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
+        let on_target = move |name: &String| {
             let wanted = |workload: &str| self.runs_alone(name, workload);
-            for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name))
-            {
+            let workloads = self.workloads.iter().filter(|(name, _)| wanted(name));
+            let drafts = workloads.filter_map(|(workload_name, workload)| {
                 let targets = replayed_on(workload, name);
                 // One replay drives all of its targets; the first of them creates it.
                 if targets[0] != *name {
-                    continue;
+                    return None;
                 }
                 let places = targets
                     .iter()
                     .filter_map(|name| Some(self.targets.get(name)?.place().to_string()));
+                let places = places.collect::<Vec<String>>().join(" + ");
                 let remote = || self.remote_setup(&targets, fleet);
-                drafts.push(Draft {
-                    remote: (!workload.hosts.is_empty()).then(remote),
-                    url: places.collect::<Vec<String>>().join(" + "),
-                    targets,
-                    workload_name: workload_name.clone(),
-                    axes: Vec::new(),
-                    what: What::Block(Box::new(workload.clone())),
-                    links: links.clone(),
-                });
-            }
-        }
-        for (name, group) in &self.together {
-            let group = self.together_draft(group, fleet);
-            drafts.push(Draft {
-                targets: group.targets.clone(),
-                url: group
-                    .jobs
-                    .iter()
-                    .map(|job| job.url.as_str())
-                    .collect::<Vec<&str>>()
-                    .join(", "),
-                workload_name: name.clone(),
-                axes: Vec::new(),
-                what: What::Together(Box::new(group)),
-                remote: None,
-                links: links.clone(),
+                let remote = (!workload.hosts.is_empty()).then(remote);
+                let what = What::Block(Box::new(workload.clone()));
+                Some(Draft {
+                    remote,
+                    ..self.draft(targets, places, workload_name, what)
+                })
             });
-        }
-        // Preparation is the same for all points.
-        let is_fixed = |draft: &Draft| self.is_preparation(&draft.workload_name);
-        let (mut fixed, mut drafts): (Vec<Draft>, Vec<Draft>) =
-            drafts.into_iter().partition(is_fixed);
-        self.sweep.vary(&mut drafts);
-        for (name, settings) in &self.filesystems {
-            drafts.extend(FileLoad::phases(settings).into_iter().map(|load| Draft {
-                targets: vec![name.clone()],
-                url: settings.directory.display().to_string(),
-                workload_name: load.phase().name().to_string(),
-                axes: Vec::new(),
-                what: What::Files(load, Arc::clone(fleet)),
-                remote: None,
-                links: links.clone(),
-            }));
-        }
-        self.sweep.vary_surroundings(&mut drafts);
-        fixed.extend(drafts);
-        fixed
+            drafts.collect::<Vec<Draft>>()
+        };
+        self.targets.keys().flat_map(on_target)
+    }
+
+    /// The groups of simultaneous jobs.
+    fn drafts_together(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
+        self.together.iter().map(move |(name, group)| {
+            let group = self.together_draft(group, fleet);
+            let urls = group.jobs.iter().map(|job| job.url.as_str());
+            let urls = urls.collect::<Vec<&str>>().join(", ");
+            let targets = group.targets.clone();
+            self.draft(targets, urls, name, What::Together(Box::new(group)))
+        })
+    }
+
+    /// The phases on file systems, for each size of their files.
+    fn drafts_of_files(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
+        self.filesystems.iter().flat_map(move |(name, settings)| {
+            let phases = self.sweep.phases(settings).into_iter();
+            phases.map(move |(size, load)| {
+                let (phase, place) = (load.phase(), settings.directory.display().to_string());
+                let what = What::Files(load, Arc::clone(fleet));
+                let axis = size.map(|size| (FILE_SIZE_AXIS.to_string(), size.to_string()));
+                Draft {
+                    axes: axis.into_iter().collect(),
+                    ..self.draft(vec![name.clone()], place, phase.name(), what)
+                }
+            })
+        })
     }
 
     /// The experiment's plan.
@@ -605,88 +532,6 @@ impl Experiment {
     }
 }
 
-impl Sweep {
-    /// Names of the axes that have values.
-    pub fn swept(&self) -> Vec<&'static str> {
-        let axes = [
-            ("block_size", self.block_size.is_empty()),
-            ("queue_depth", self.queue_depth.is_empty()),
-            ("workers", self.workers.is_empty()),
-            ("read", self.read.is_empty()),
-            ("sequential", self.sequential.is_empty()),
-            ("rate", self.rate.is_empty()),
-            ("speed", self.speed.is_empty()),
-            (CLIENTS_AXIS, self.clients.is_empty()),
-            ("link_delay", self.link_delay.is_empty()),
-            ("link_loss", self.link_loss.is_empty()),
-            ("link_rate", self.link_rate.is_empty()),
-        ];
-        axes.into_iter()
-            .filter(|(_, empty)| !empty)
-            .map(|(name, _)| name)
-            .collect()
-    }
-
-    /// Replaces each draft by one for each combination of values of a workload's keys.
-    fn vary(&self, drafts: &mut Vec<Draft>) {
-        vary(drafts, "block_size", &self.block_size, |workload, size| {
-            workload.blocks = vec![BlockSize {
-                size: *size,
-                weight: 1.0,
-            }];
-        });
-        vary(
-            drafts,
-            "queue_depth",
-            &self.queue_depth,
-            |workload, depth| workload.queue_depth = *depth,
-        );
-        vary(drafts, "workers", &self.workers, |workload, workers| {
-            workload.workers = *workers
-        });
-        vary(drafts, "read", &self.read, |workload, read| {
-            workload.read = *read
-        });
-        vary(drafts, "sequential", &self.sequential, |workload, share| {
-            workload.sequential = *share
-        });
-        vary(drafts, "rate", &self.rate, |workload, new| {
-            if let Arrival::Open { rate, .. } = &mut workload.arrival {
-                *rate = *new;
-            }
-        });
-        vary(drafts, "speed", &self.speed, |workload, speed| {
-            workload.speed = Some(*speed)
-        });
-    }
-
-    /// Does the same for the axes that are not keys of a workload.
-    fn vary_surroundings(&self, drafts: &mut Vec<Draft>) {
-        vary_clients(drafts, &self.clients);
-        let links = &self.links;
-        vary_links(
-            drafts,
-            links,
-            (DELAY_AXIS, &self.link_delay),
-            |link, delay| link.delay = *delay,
-        );
-        vary_links(
-            drafts,
-            links,
-            ("link_loss", &self.link_loss),
-            |link, loss| {
-                (link.loss, link.loss_bursts) = (*loss, None);
-            },
-        );
-        vary_links(
-            drafts,
-            links,
-            ("link_rate", &self.link_rate),
-            |link, rate| link.rate = Some(*rate),
-        );
-    }
-}
-
 /// The targets that a workload run on `target` drives together.
 fn replayed_on(workload: &Workload, target: &str) -> Vec<String> {
     let mut named: Vec<String> = workload.devices.values().cloned().collect();
@@ -697,104 +542,4 @@ fn replayed_on(workload: &Workload, target: &str) -> Vec<String> {
     } else {
         named
     }
-}
-
-/// Whether a mistake in a workload's key is due to this axis of a sweep.
-fn touches(axis: &str, key: &str) -> bool {
-    match axis {
-        "block_size" => key == "blocks",
-        "rate" => key.starts_with("arrival"),
-        axis => key == axis,
-    }
-}
-
-/// Replaces each draft by one for each value of an axis of the workload.
-fn vary<T: std::fmt::Display>(
-    drafts: &mut Vec<Draft>,
-    axis: &'static str,
-    values: &[T],
-    set: impl Fn(&mut Workload, &T),
-) {
-    vary_drafts(drafts, axis, values, |draft, value| match &mut draft.what {
-        What::Block(workload) => set(workload, value),
-        What::Together(group) => group
-            .jobs
-            .iter_mut()
-            .for_each(|job| set(&mut job.workload, value)),
-        What::Files(..) => {}
-    });
-}
-
-/// Replaces each draft by one for each group of simultaneous clients.
-fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
-    if counts.is_empty() {
-        return;
-    }
-    let with = |draft: &Draft, clients: &[String]| {
-        let mut draft = draft.clone();
-        match &mut draft.what {
-            What::Block(workload) => workload.hosts = clients.to_vec(),
-            What::Files(load, _) => *load = load.on_hosts(clients.to_vec()),
-            What::Together(_) => {}
-        }
-        draft.axes.push((CLIENTS_AXIS, clients.len().to_string()));
-        draft
-            .axes
-            .push((ON_AXIS, clients.join(&CLIENTS_JOINT.to_string())));
-        draft
-    };
-    let groups = |draft: &Draft| {
-        let hosts = match &draft.what {
-            What::Block(workload) => &workload.hosts[..],
-            What::Files(load, _) => &load.settings().hosts[..],
-            What::Together(_) => &[],
-        };
-        let groups = counts
-            .iter()
-            .flat_map(|count| hosts.chunks_exact((*count).max(1) as usize));
-        groups
-            .map(|clients| with(draft, clients))
-            .collect::<Vec<Draft>>()
-    };
-    *drafts = drafts.iter().flat_map(groups).collect();
-}
-
-/// Replaces each draft by one for each value of an axis of these links, or of every link if none is named.
-fn vary_links<T: std::fmt::Display>(
-    drafts: &mut Vec<Draft>,
-    names: &[String],
-    (axis, values): (&'static str, &[T]),
-    set: impl Fn(&mut LinkSettings, &T),
-) {
-    vary_drafts(drafts, axis, values, |draft, value| {
-        let links = draft
-            .links
-            .iter_mut()
-            .filter(|(name, _)| names.is_empty() || names.contains(name));
-        links
-            .flat_map(|(_, ways)| ways)
-            .for_each(|link| set(link, value));
-    });
-}
-
-/// Replaces each draft by one for each value of an axis.
-fn vary_drafts<T: std::fmt::Display>(
-    drafts: &mut Vec<Draft>,
-    axis: &'static str,
-    values: &[T],
-    set: impl Fn(&mut Draft, &T),
-) {
-    if values.is_empty() {
-        return;
-    }
-    let with = |draft: &Draft, value: &T| {
-        let mut draft = draft.clone();
-        set(&mut draft, value);
-        draft.axes.push((axis, value.to_string()));
-        draft
-    };
-    *drafts = drafts
-        .iter()
-        .flat_map(|draft| values.iter().map(move |value| with(draft, value)))
-        .collect();
 }

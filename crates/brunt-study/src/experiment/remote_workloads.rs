@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_core::device_url::UrlOptionChanges;
 use brunt_host::{
     Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, RunMembers, SILENCE_MAX, TargetUrl,
 };
@@ -46,6 +47,14 @@ pub(super) struct RemoteSetup {
 }
 
 impl RemoteSetup {
+    /// Makes the hosts open a target with other options.
+    pub(super) fn set_options(&mut self, target: &str, changes: &UrlOptionChanges) {
+        let targets = self.targets.iter_mut();
+        for hosted in targets.filter(|hosted| hosted.name == target) {
+            hosted.url = hosted.url.with_options(changes);
+        }
+    }
+
     /// The load of a workload that names hosts. For one of several simultaneous jobs, `members` has its lane and the
     /// other jobs.
     pub(super) fn load(

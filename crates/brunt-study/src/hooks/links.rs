@@ -17,15 +17,18 @@ use crate::lab::{BuiltLab, link_seed};
 use crate::observe::{Hub, RunInfo};
 use brunt_result::summary::RunSummary;
 
-/// Configures the links for each run; `points` has their settings at each point of the experiment.
+/// Configures the links for each run; `points` has their settings at each point of the experiment, and `mtus` their
+/// MTUs.
 pub(super) fn links(
     lab: &BuiltLab,
     points: Vec<BTreeMap<String, [Settings; 2]>>,
+    mtus: Vec<BTreeMap<String, u32>>,
 ) -> Box<dyn RunHook> {
     let (before, seen) = Default::default();
     Box::new(Links {
         lab: lab.clone(),
         points,
+        mtus,
         point: 0,
         before,
         seen,
@@ -37,6 +40,8 @@ struct Links {
     lab: BuiltLab,
     /// Settings of each link, for each point.
     points: Vec<BTreeMap<String, [Settings; 2]>>,
+    /// Their MTUs, likewise.
+    mtus: Vec<BTreeMap<String, u32>>,
     /// The current run's point.
     point: usize,
     before: BTreeMap<String, LinkReport>,
@@ -66,6 +71,10 @@ impl RunHook for Links {
             let seed = link_seed(run.seed, number);
             let restarted = lab.restart(name, settings.clone(), seed);
             restarted.map_err(|error| HookError::not_ready(format!("link {name}"), error))?;
+        }
+        for (name, mtu) in &self.mtus[self.point] {
+            let set = lab.set_mtu(name, *mtu);
+            set.map_err(|error| HookError::not_ready(format!("link {name}"), error))?;
         }
         drop(lab);
         self.before = self

@@ -92,8 +92,9 @@ pub fn hooks(
     let watch = Watch::default();
     let mut hooks: Vec<Box<dyn RunHook>> = Vec::new();
     let points = lab.map_or_else(Vec::new, |_| experiment.points());
-    let settings: Vec<_> = points.into_iter().map(|point| point.links).collect();
-    hooks.extend(lab.map(|lab| links(lab, settings.clone())));
+    let of_links = points.into_iter().map(|point| (point.links, point.mtus));
+    let (settings, mtus): (Vec<_>, Vec<_>) = of_links.unzip();
+    hooks.extend(lab.map(|lab| links(lab, settings.clone(), mtus)));
     if !roles.is_empty() {
         let goes_on = experiment.goes_on_without_hosts();
         hooks.push(Box::new(Roles::new(roles.to_vec(), &watch, goes_on)));

@@ -217,7 +217,7 @@ impl Recorder for Relay<'_> {
 }
 
 impl<'a> Study<'a> {
-    /// A study of an experiment with these open targets, by name, and its hooks and observers. The summary goes to
+    /// A study of an experiment with these open targets, by the names of their devices ([`Point::device_of`]), and its hooks and observers. The summary goes to
     /// `folder`, which must exist.
     pub fn new(
         experiment: Experiment,
@@ -356,10 +356,27 @@ impl<'a> Study<'a> {
                 label: point.label.clone(),
                 source,
             })?;
+            let notes = [self.facts_of(index), notes].concat();
             self.summary.points[index].notes.clone_from(&notes);
             self.notes.push(notes);
         }
         Ok(())
+    }
+
+    /// What is known about the devices of a point whose options are swept: it differs from point to point.
+    fn facts_of(&self, index: usize) -> Vec<String> {
+        let point = &self.plan.points[index];
+        let devices = point.options.keys().filter(|name| point.is_on(name));
+        let facts = devices.filter_map(|name| {
+            let info = self.targets.get(&point.device_of(name))?.info();
+            let facts = info.facts.iter().chain(&info.notes);
+            Some(
+                facts
+                    .map(move |fact| format!("{name}: {fact}"))
+                    .collect::<Vec<_>>(),
+            )
+        });
+        facts.flatten().collect()
     }
 
     /// The target or device that a point's load runs on.
@@ -376,7 +393,7 @@ impl<'a> Study<'a> {
         let point = &self.plan.points[index];
         // Other hosts open their own targets, and combine several into one device themselves.
         if !self.plan.joins_targets(index) {
-            let device = self.targets.get(&point.target).cloned();
+            let device = self.targets.get(&point.device_of(&point.target)).cloned();
             return Ok(LoadTarget {
                 device,
                 parts: Vec::new(),
@@ -386,7 +403,7 @@ impl<'a> Study<'a> {
         let backends = point
             .targets
             .iter()
-            .filter_map(|name| self.targets.get(name).cloned());
+            .filter_map(|name| self.targets.get(&point.device_of(name)).cloned());
         let changes = point
             .targets
             .iter()
@@ -844,11 +861,7 @@ fn empty(point: &Point, plan: &Plan) -> PointSummary {
         label: point.label.clone(),
         target: point.target.clone(),
         workload: point.workload_name.clone(),
-        axes: point
-            .axes
-            .iter()
-            .map(|(axis, value)| (axis.to_string(), value.clone()))
-            .collect(),
+        axes: point.axes.iter().cloned().collect(),
         ring: RingChoice::stated(point.load.info().ring),
         line_bits_per_second: lines(point),
         ..PointSummary::default()

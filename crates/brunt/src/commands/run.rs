@@ -483,6 +483,7 @@ impl<'a> Ground<'a> {
 
 /// The targets of an experiment, and the processes that serve some of them.
 pub(super) struct Opened {
+    /// By the names of their devices ([`Plan::devices_of`]).
     pub targets: BTreeMap<String, Arc<dyn Backend>>,
     /// Roles of targets and services, in the order in which they are stopped.
     pub roles: Vec<Arc<dyn Role>>,
@@ -572,15 +573,17 @@ pub(super) fn open(
         if is_remote {
             continue;
         }
-        let backend = devices::open(&url, written.is_none())?;
-        if let Some((_, url, allowed)) = written {
-            let allow = format!("allow it in the experiment: allow_overwrite = [\"{url}\"]");
-            devices::guard(backend.as_ref(), *allowed, &allow, output)?;
+        for (device, options) in plan.devices_of(name) {
+            let backend = devices::open(&options.applied_to(&url), written.is_none())?;
+            if let Some((_, url, allowed)) = written {
+                let allow = format!("allow it in the experiment: allow_overwrite = [\"{url}\"]");
+                devices::guard(backend.as_ref(), *allowed, &allow, output)?;
+            }
+            for note in backend.info().remarks() {
+                output.note(format_args!("{device}: {note}"));
+            }
+            opened.targets.insert(device, backend);
         }
-        for note in backend.info().remarks() {
-            output.note(format_args!("{name}: {note}"));
-        }
-        opened.targets.insert(name.clone(), backend);
     }
     shared_storage::check(&opened.targets, plan, output)?;
     opened

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use brunt_block::{Backend, DeviceInfo, OpenError, foresee_url_with};
 use brunt_load::LoadError;
 use brunt_load::load::LoadTarget;
 use brunt_result::summary;
-use brunt_study::experiment::{Experiment, Plan, Target};
+use brunt_study::experiment::{Experiment, Plan, Point, Target};
 use brunt_study::fault::overlaps;
 use brunt_study::study::describe;
 use serde_json::json;
@@ -113,6 +114,7 @@ pub(super) fn check_closed(
     plan: &Plan,
     inputs: Inputs,
 ) -> Result<Vec<String>, Failure> {
+    check_options(experiment, plan)?;
     let (infos, notes) = foreseen(experiment, plan)?;
     fit(
         plan,
@@ -123,6 +125,36 @@ pub(super) fn check_closed(
         inputs,
     )?;
     Ok(notes)
+}
+
+/// Checks the options with which targets are opened that the experiment serves, and those that its sweep varies.
+fn check_options(experiment: &Experiment, plan: &Plan) -> Done {
+    // The port is chosen when the target is served.
+    let somewhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    for (name, target) in &experiment.targets {
+        let address = target.serve.as_ref().map(|_| somewhere);
+        if target.is_of_service() {
+            continue;
+        }
+        for (_, opened) in experiment.as_opened(name) {
+            let url = experiment.url_of(&opened, address);
+            let points = plan.points.iter();
+            let mut swept: Vec<_> = points.filter_map(|point| point.options.get(name)).collect();
+            swept.dedup();
+            let urls = swept.iter().map(|options| options.applied_to(&url));
+            for url in urls.chain(address.map(|_| url.clone())) {
+                match foresee_url_with(&url, &devices::BACKENDS) {
+                    // Other hosts may have it.
+                    Ok(_) | Err(OpenError::Os { .. }) => {}
+                    Err(error) => {
+                        let what = format!("target {name}: {error}");
+                        return Err(devices::open_failure(&error, what));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The expected properties of the targets' devices, as far as known, and notes on why others are unknown.
@@ -216,8 +248,16 @@ pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend
     fit(plan, &infos, Inputs::Read)
 }
 
-/// Checks that the workloads of all points fit the devices of these targets.
+/// Checks that the workloads of all points fit the devices with these names.
 fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done {
+    // Before anything is opened, the devices of a target are known by its name only.
+    let info_of = |point: &Point, name: &str| {
+        let device = point.device_of(name);
+        infos
+            .get(device.as_str())
+            .or_else(|| infos.get(name))
+            .copied()
+    };
     // Other hosts report mismatches on their side themselves.
     let points = plan.points.iter().enumerate();
     for (index, point) in points.filter(|(_, point)| point.hosts().is_empty()) {
@@ -225,7 +265,7 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done
         let joined: Option<Vec<&DeviceInfo>> = point
             .targets
             .iter()
-            .map(|name| infos.get(name.as_str()).copied())
+            .map(|name| info_of(point, name))
             .collect();
         if let Some(joined) = joined.filter(|_| plan.joins_targets(index)) {
             JoinedBackend::check(&joined).map_err(|error| wrong(&LoadError::Join(error)))?;
@@ -233,9 +273,11 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done
         if inputs == Inputs::Leave && point.load.input().is_some() {
             continue;
         }
-        for (name, info) in infos.iter().filter(|(name, _)| point.is_on(name)) {
-            let fits = point.load.check_target(info, name);
-            fits.map_err(|error| wrong(&error))?;
+        for name in &point.targets {
+            if let Some(info) = info_of(point, name) {
+                let fits = point.load.check_target(info, name);
+                fits.map_err(|error| wrong(&error))?;
+            }
         }
     }
     Ok(())

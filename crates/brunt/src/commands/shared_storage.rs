@@ -2,7 +2,7 @@
 //!
 //! The one rule: targets are refused only if they certainly share storage. A note names those that may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brunt_block::{Backend, StorageId};
@@ -23,10 +23,18 @@ pub(super) fn check(
         let mut points = plan.points.iter();
         points.any(|point| point.is_on(one) && point.is_on(other))
     };
-    let targets: Vec<_> = targets
+    // The devices of a target have the same storage, whatever options they are opened with.
+    let of_target = |name: &String| {
+        let devices = plan.devices_of(name);
+        let backend = devices.keys().find_map(|device| targets.get(device))?;
+        Some((name.clone(), local_disk::with_names(backend.storage())))
+    };
+    let names: BTreeSet<&String> = plan
+        .points
         .iter()
-        .map(|(name, backend)| (name, local_disk::with_names(backend.storage())))
+        .flat_map(|point| &point.targets)
         .collect();
+    let targets: Vec<_> = names.into_iter().filter_map(of_target).collect();
     for (index, (name, storage)) in targets.iter().enumerate() {
         let shared = targets[..index]
             .iter()

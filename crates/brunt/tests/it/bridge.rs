@@ -25,7 +25,7 @@ fn hosts(script: &str) -> Option<String> {
             read line <$WORK/$1
             ip link add $2 mtu 9000 type veth peer name ${1}0 mtu 9000 netns $pid
         }
-        WORK=$(mktemp -d); trap 'kill $(cat $WORK/*.pid) 2>/dev/null; rm -rf $WORK' EXIT
+        WORK=$(mktemp -d); export XDG_RUNTIME_DIR=$WORK; trap 'kill $(cat $WORK/*.pid) 2>/dev/null; rm -rf $WORK' EXIT
         A() { nsenter -n -t $(cat $WORK/a.pid) "$@"; }
         B() { nsenter -n -t $(cat $WORK/b.pid) "$@"; }
         quiet; host a in0; host b out0
@@ -550,6 +550,74 @@ fn frames_refused_by_the_outgoing_interface_are_counted() {
             .is_some_and(|doubts| !doubts.is_empty()),
         "{report}"
     );
+}
+
+/// A running bridge can be changed in one direction or both; the report and a pcapng capture have each change with its
+/// time, and wrong changes are refused without an effect.
+#[test]
+fn a_running_bridge_can_be_changed() {
+    let folder = TempDir::new("bridge-set");
+    let kept = folder.join("kept.pcapng");
+    let Some(text) = hosts(&format!(
+        r#"
+        rtt() {{ A ping -c 1 -W 60 10.9.0.2 | sed -n 's/.*time=\([0-9]*\).*/\1/p'; }}
+        set_() {{ "$BRUNT" --json bridge set "$@" >$WORK/changed 2>$WORK/refused; }}
+        refused() {{ words=$1; shift; set_ "$@" && exit 1; grep -q "$words" $WORK/refused || {{ cat $WORK/refused >&2; exit 1; }}; }}
+        refused 'no running bridge' delay=1ms
+        bridge --set delay=5ms --capture {kept}
+        grep -q "brunt bridge set in0-out0" $WORK/notes
+        A ping -c 1 -W 60 10.9.0.2 >&2
+        set_ delay=100ms; [ $(rtt) -ge 200 ]
+        set_ in0-out0 delay=300ms --from out0; [ $(rtt) -ge 400 ]
+        set_ --restore loss=0; [ $(rtt) -lt 200 ]
+        refused 'did you mean delay?' dely=1ms
+        refused 'already has these settings' --restore
+        refused 'not one of its interfaces, in0 and out0' delay=1ms --from eth7
+        refused 'no running bridge named' other delay=1ms
+        refused 'no settings' in0-out0
+        end
+        [ -z "$(ls $WORK/brunt-bridges)" ]
+        "#,
+        kept = kept.display()
+    )) else {
+        return;
+    };
+    let report = report(&text);
+    let changes = report["changes"].as_array().expect("a list");
+    let said: Vec<String> = changes
+        .iter()
+        .map(|change| {
+            format!(
+                "{} {} {}",
+                change["options"], change["from"], change["restored"]
+            )
+        })
+        .collect();
+    let expected = [
+        "[\"delay=100ms\"] null false",
+        "[\"delay=300ms\"] \"out0\" false",
+        "[\"loss=0\"] null true",
+    ];
+    assert_eq!(said, expected);
+    let times: Vec<f64> = changes
+        .iter()
+        .filter_map(|change| change["at_s"].as_f64())
+        .collect();
+    assert!(times.is_sorted() && times[0] > 1.7e9, "{times:?}");
+    assert_eq!(report["older_changes"], 0);
+    let capture = std::fs::read(&kept).expect("the capture");
+    for comment in [
+        "link in0-out0: delay=100ms, at ",
+        "link in0-out0 from out0: delay=300ms, at ",
+        "as at the start, then loss=0",
+    ] {
+        assert!(
+            capture
+                .windows(comment.len())
+                .any(|part| part == comment.as_bytes()),
+            "{comment}"
+        );
+    }
 }
 
 /// If an interface disappears, the bridge ends with its report and an error.

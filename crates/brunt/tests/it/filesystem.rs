@@ -65,6 +65,43 @@ fn phases_are_points() {
     assert_eq!(left(&folder), 0);
 }
 
+/// The size of the data file is an axis; the phases of one size share a file.
+#[test]
+fn file_sizes_are_an_axis() {
+    let folder = TempDir::new("fs-sizes");
+    let more = "phases = [\"write-blocks\", \"read-blocks\"]\nblock = \"4KiB\"\n[sweep]\nfile_size = [\"64KiB\", \"1MiB\"]";
+    let output = run_within(&mut experiment(&folder, more), 60);
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let points = summary["points"].as_array().expect("points");
+    let requests: Vec<(&str, &str, u64)> = points
+        .iter()
+        .map(|point| {
+            let run = &point["runs"][0];
+            let of = |key: &str| {
+                run[key]
+                    .as_f64()
+                    .unwrap_or_else(|| panic!("{key}: {point}"))
+            };
+            let requests = of("requests_per_second") * of("measured_s");
+            (
+                point["workload"].as_str().expect("a name"),
+                point["axes"]["file_size"].as_str().expect("a size"),
+                requests.round() as u64,
+            )
+        })
+        .collect();
+    let expected = [
+        ("write-blocks", "64KiB", 16),
+        ("read-blocks", "64KiB", 16),
+        ("write-blocks", "1MiB", 256),
+        ("read-blocks", "1MiB", 256),
+    ];
+    assert_eq!(requests, expected);
+    assert_eq!(left(&folder), 0);
+}
+
 /// Ctrl-C in the middle keeps the measurements and removes the created files; even SIGKILL doesn't leave the data file.
 #[test]
 fn an_interrupt_keeps_measurements_and_removes_created_files() {

@@ -53,6 +53,69 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
+/// The MTU of links and options of a target's URL are axes: runs differ as they say, and points record what was granted.
+#[test]
+fn mtus_and_url_options_are_axes() {
+    let text = "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
+         [lab.links.wan]\nbetween = [\"client\", \"server\"]\nrate = \"1Gb/s\"\n\
+         [targets.san]\nserve = \"memory:8MiB\"\nhost = \"server\"\noptions = \"sessions=1\"\n\
+         [workloads.load]\nblocks = [{ size = \"64k\" }]\nstop = { requests = 40 }\n\
+         [sweep]\nlink.mtu = [9000, 1500]\n\
+         [sweep.options.san]\nreceive_buffer = [\"16KiB\", \"default\"]\n";
+    let Some(done) = run("swept-mtu", text) else {
+        return;
+    };
+    let summary = done.expect("it runs");
+    let points = summary["points"].as_array().expect("points");
+    assert_eq!(points.len(), 4);
+    for point in points {
+        let axes = &point["axes"];
+        let back = &point["runs"][0]["links"]["wan"]["back"];
+        let count = |key: &str| back[key].as_f64().expect("a count");
+        let mean_bytes = count("bytes") / count("packets");
+        let is_small = axes["receive_buffer"] == "16KiB";
+        match axes["link_mtu"].as_str() {
+            // A small window leaves no room for large segments.
+            Some("9000") if is_small => {}
+            Some("9000") => assert!(mean_bytes > 1600.0, "{point}"),
+            Some("1500") => assert!(mean_bytes < 1600.0, "{point}"),
+            other => panic!("{other:?}"),
+        }
+        let is_granted = point["notes"]
+            .to_string()
+            .contains("san: socket receive buffer of 16384 bytes, as the URL says");
+        assert_eq!(is_granted, is_small, "{point}");
+    }
+    let folder = TempDir::new("swept-unknown");
+    let check = |from: &str, to: &str, words: &[&str]| {
+        assert!(text.contains(from));
+        std::fs::write(folder.join("x.toml"), text.replace(from, to)).expect("a file");
+        let mut check = support::brunt();
+        check.args(["run", "--check"]).arg(folder.join("x.toml"));
+        let output = check.output().expect("brunt");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    };
+    check(
+        "receive_buffer =",
+        "receive_bufer =",
+        &[
+            "target san",
+            "receive_bufer",
+            "first_burst",
+            "receive_buffer",
+        ],
+    );
+    check("\"16KiB\"", "\"much\"", &["target san", "much"]);
+    check(
+        "sessions=1",
+        "sesions=1",
+        &["target san", "sesions", "sessions"],
+    );
+    check("[9000, 1500]", "[9000, 150]", &["write 576 to 9000"]);
+}
+
 /// Connections use the experiment's congestion control, and it is recorded; without a setting, the kernel's is
 /// recorded. One that the kernel lacks is refused at its key.
 #[test]

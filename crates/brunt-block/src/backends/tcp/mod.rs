@@ -178,7 +178,7 @@ impl TcpBackend {
             "the network alone: {HEADER_BYTES} bytes of header each way, nothing is stored, reads are zeros"
         ));
         info.notes.extend(config.sockets.complaint(socket));
-        info.facts.extend(config.sockets.congestion_fact(socket));
+        info.facts.extend(config.sockets.facts(socket));
         Ok(TcpBackend {
             config,
             info,

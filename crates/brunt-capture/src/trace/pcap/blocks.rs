@@ -9,6 +9,7 @@ const SECTION: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
+const OPTION_COMMENT: u16 = 1;
 const OPTION_NAME: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
 /// Size of a packet block without the packet.
@@ -36,18 +37,27 @@ pub(super) fn begin(into: &mut Vec<u8>, link: LinkType, snap_bytes: u32, interfa
     }
 }
 
-/// Adds a packet.
+/// Adds a packet, with a comment if there is one.
 pub(super) fn packet(
     into: &mut Vec<u8>,
-    interface: u32,
+    [interface, wire_len]: [u32; 2],
     time_ns: u64,
-    wire_len: u32,
     bytes: &[u8],
+    comment: Option<&str>,
 ) {
     block(into, ENHANCED_PACKET, |into| {
         let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
         words(into, [interface, high, low, bytes.len() as u32, wire_len]);
         padded(into, bytes);
+        if let Some(comment) = comment {
+            // An option's length has 16 bits.
+            let mut end = comment.len().min(usize::from(u16::MAX));
+            while !comment.is_char_boundary(end) {
+                end -= 1;
+            }
+            option(into, OPTION_COMMENT, &comment.as_bytes()[..end]);
+            words(into, [0]);
+        }
     });
 }
 
@@ -87,10 +97,15 @@ mod tests {
     fn a_block_has_its_stated_length() {
         for length in 0..9 {
             let mut written = Vec::new();
-            packet(&mut written, 1, 2, 3, &vec![7; length]);
+            packet(&mut written, [1, 3], 2, &vec![7; length], None);
             assert_eq!(written.len(), packet_bytes(length));
-            let stated = u32::from_ne_bytes(*written[4..].first_chunk().unwrap());
-            assert_eq!(stated as usize, written.len());
+            let stated = |written: &[u8]| u32::from_ne_bytes(*written[4..].first_chunk().unwrap());
+            assert_eq!(stated(&written) as usize, written.len());
+            let mut commented = Vec::new();
+            packet(&mut commented, [1, 3], 2, &vec![7; length], Some("hello"));
+            // The option's header, its padded text, and the end of options.
+            assert_eq!(commented.len(), written.len() + 4 + 8 + 4);
+            assert_eq!(stated(&commented) as usize, commented.len());
         }
     }
 }

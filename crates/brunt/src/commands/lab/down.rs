@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 
-use super::registry::{Registry, State};
+use super::super::registry::{Registry, State};
 use super::standing::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
@@ -37,7 +37,7 @@ pub struct DownArgs {
 
 /// Asks the labs to end, and makes sure that they have.
 pub fn run(args: &DownArgs, output: &Output) -> Done {
-    let registry = Registry::open()?;
+    let registry = Registry::labs()?;
     let labs = if args.all {
         registry.all()?
     } else {

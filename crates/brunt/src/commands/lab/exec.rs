@@ -9,8 +9,8 @@ use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use serde_json::json;
 
+use super::super::registry::Registry;
 use super::build::end_as;
-use super::registry::Registry;
 use super::standing::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
@@ -44,7 +44,7 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
         [host] => (None, host),
         _ => unreachable!("clap takes one or two"),
     };
-    let registry = Registry::open()?;
+    let registry = Registry::labs()?;
     let state = registry.find(lab)?;
     let request = Request::Enter { host: host.clone() };
     let (answer, door) = registry

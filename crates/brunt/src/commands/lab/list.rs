@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use brunt_core::units::format_duration;
 use serde_json::json;
 
-use super::registry::{Registry, State};
+use super::super::registry::{Registry, State};
 use super::standing::{Answer, Description, Request};
 use crate::cli::{Done, Output};
 
@@ -21,7 +21,7 @@ pub struct ListArgs {}
 
 /// Asks each lab to describe itself.
 pub fn run(_: &ListArgs, output: &Output) -> Done {
-    let registry = Registry::open()?;
+    let registry = Registry::labs()?;
     let mut labs = Vec::new();
     for state in registry.all()? {
         let description = match registry.ask(&state.name, &Request::Describe, PATIENCE) {
@@ -47,10 +47,9 @@ fn print(state: &State, description: Option<&Description>, output: &Output) {
     let State {
         name, file, pid, ..
     } = state;
-    output.line(format_args!(
-        "{name}: up for {age}, process {pid}, {}",
-        file.display()
-    ));
+    let file = file.as_deref().map(|file| format!(", {}", file.display()));
+    let file = file.unwrap_or_default();
+    output.line(format_args!("{name}: up for {age}, process {pid}{file}"));
     let Some(description) = description else {
         output.line("  does not answer: it is being set up, or is stopped");
         return;

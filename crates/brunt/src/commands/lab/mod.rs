@@ -6,7 +6,6 @@ mod down;
 mod exec;
 mod list;
 mod once;
-mod registry;
 mod set;
 mod standing;
 mod up;

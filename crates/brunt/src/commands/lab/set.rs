@@ -3,25 +3,23 @@
 //! The rule: a change is recorded with the time at which it took effect; 'brunt lab list' and 'brunt lab down' show all.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use brunt_lab::LabError;
 use brunt_lab::link::Settings;
-use brunt_study::experiment::{LinkOptionError, LinkOptions};
 use brunt_study::host::HostName;
 use brunt_study::lab::{BuiltLab, directions};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::registry::Registry;
+use super::super::link_changes::{
+    LinkChangeLog, LinkChangeRequest, LinkChanged, UnchangedSettings,
+};
+use super::super::registry::Registry;
 use super::standing::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
 /// A lab that is being built answers once it is up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of changes kept; older ones are counted.
-const CHANGES_MAX: usize = 1000;
 
 /// Change a link of a running lab
 ///
@@ -46,34 +44,6 @@ pub struct SetArgs {
     restore: bool,
 }
 
-/// What is to be changed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct LinkChangeRequest {
-    /// Name of the link.
-    pub link: String,
-    /// Only packets that this host sends.
-    pub from: Option<HostName>,
-    /// The settings to change, as on the command line.
-    pub options: Vec<String>,
-    /// Whether to return to the settings at the start first.
-    pub restore: bool,
-}
-
-/// A change that was made.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct LinkChanged {
-    /// When it took effect, in seconds since 1970.
-    pub at_s: f64,
-    /// Name of the link.
-    pub link: String,
-    /// The host whose packets it affects; both directions without one.
-    pub from: Option<HostName>,
-    /// The settings that were changed, as on the command line; none after `restore` alone.
-    pub options: Vec<String>,
-    /// Whether the link first returned to its settings at the start.
-    pub restored: bool,
-}
-
 /// Why a link was not changed.
 #[derive(Debug, thiserror::Error)]
 enum NotChanged {
@@ -86,38 +56,27 @@ enum NotChanged {
         one: HostName,
         other: HostName,
     },
-    #[error("link {0} already has these settings")]
-    Same(String),
     #[error(transparent)]
-    Option(#[from] LinkOptionError),
+    Settings(#[from] UnchangedSettings),
     #[error(transparent)]
     Lab(#[from] LabError),
 }
 
 /// Asks the lab to change the link.
 pub fn run(args: SetArgs, output: &Output) -> Done {
-    let (settings, names): (Vec<String>, Vec<String>) =
-        args.words.into_iter().partition(|word| word.contains('='));
+    let (names, request) = LinkChangeRequest::parse(args.words, args.from, args.restore)?;
     let (lab, link) = match names.as_slice() {
-        [lab, link] => (Some(lab.as_str()), link),
-        [link] => (None, link),
+        [lab, link] => (Some(lab.as_str()), link.clone()),
+        [link] => (None, link.clone()),
         _ => {
             let what = "name one link, and settings such as delay=50ms";
             return Err(Failure::usage(what).advise("see 'brunt lab set --help'"));
         }
     };
-    if settings.is_empty() && !args.restore {
-        return Err(Failure::usage("no settings").advise("write delay=50ms, or --restore"));
-    }
-    let request = LinkChangeRequest {
-        link: link.clone(),
-        from: args.from.as_deref().map(HostName::from),
-        options: settings.into_iter().map(absolute).collect(),
-        restore: args.restore,
-    };
-    let registry = Registry::open()?;
+    let request = LinkChangeRequest { link, ..request };
+    let registry = Registry::labs()?;
     let state = registry.find(lab)?;
-    let answer = registry
+    let answer: (Answer, _) = registry
         .ask(&state.name, &Request::Set(request), PATIENCE)
         .map_err(|error| Failure::failed(format!("lab {} does not answer: {error}", state.name)))?;
     match answer.0 {
@@ -134,54 +93,10 @@ pub fn run(args: SetArgs, output: &Output) -> Done {
     }
 }
 
-/// A relative path of a distribution's file, as this process resolves it.
-fn absolute(option: String) -> String {
-    let file = option.strip_prefix("distribution=").map(Path::new);
-    match file.filter(|file| file.is_file()).map(std::path::absolute) {
-        Some(Ok(path)) => format!("distribution={}", path.display()),
-        _ => option,
-    }
-}
-
-impl LinkChanged {
-    /// In a line.
-    pub fn described(&self) -> String {
-        let LinkChanged {
-            link,
-            from,
-            options,
-            ..
-        } = self;
-        let from = from
-            .as_ref()
-            .map_or(String::new(), |host| format!(" from {host}"));
-        let options = options.join(" ");
-        let what = match (self.restored, options.as_str()) {
-            (true, "") => "as at the start".to_string(),
-            (true, options) => format!("as at the start, then {options}"),
-            (false, _) => options,
-        };
-        format!("link {link}{from}: {what}, at {}", self.at())
-    }
-
-    /// The time of day in UTC, with milliseconds.
-    fn at(&self) -> String {
-        let millis = (self.at_s * 1e3).round() as u64;
-        let (seconds, millis) = (millis / 1000 % 86_400, millis % 1000);
-        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        format!(
-            "{hours:02}:{minutes:02}:{:02}.{millis:03} UTC",
-            seconds % 60
-        )
-    }
-}
-
 /// The links of a lab as they were at its start, and all changes since.
 pub struct LinkChanges {
     at_start: BTreeMap<String, [Settings; 2]>,
-    pub made: Vec<LinkChanged>,
-    /// Older changes than those in `made`.
-    pub older: usize,
+    pub log: LinkChangeLog,
 }
 
 impl LinkChanges {
@@ -197,8 +112,7 @@ impl LinkChanges {
         });
         Ok(LinkChanges {
             at_start: links.collect::<Result<_, LabError>>()?,
-            made: Vec::new(),
-            older: 0,
+            log: LinkChangeLog::default(),
         })
     }
 
@@ -206,11 +120,7 @@ impl LinkChanges {
     pub fn answer(&mut self, request: &LinkChangeRequest, lab: &BuiltLab) -> Answer {
         match self.change(request, lab) {
             Ok(change) => {
-                if self.made.len() == CHANGES_MAX {
-                    self.made.remove(0);
-                    self.older += 1;
-                }
-                self.made.push(change.clone());
+                self.log.push(change.clone());
                 Answer::Changed(change)
             }
             Err(error) => Answer::Refused {
@@ -224,12 +134,8 @@ impl LinkChanges {
         request: &LinkChangeRequest,
         lab: &BuiltLab,
     ) -> Result<LinkChanged, NotChanged> {
-        let LinkChangeRequest {
-            link,
-            from,
-            options,
-            restore,
-        } = request;
+        let LinkChangeRequest { link, from, .. } = request;
+        let from = from.as_deref().map(HostName::from);
         let (Some(between), Some(at_start)) = (lab.between(link), self.at_start.get(link)) else {
             let known: Vec<&str> = lab.links().collect();
             let (link, known) = (link.clone(), known.join(", "));
@@ -245,44 +151,8 @@ impl LinkChanges {
             }
         })?;
         let current = lab.lab().settings(link)?;
-        let mut base = current.clone();
-        if *restore {
-            let both = base.iter_mut().zip(at_start).zip(directions);
-            let meant = both.filter(|(_, is_meant)| *is_meant);
-            meant.for_each(|((now, start), _)| now.clone_from(start));
-        }
-        let wanted = LinkOptions::over(options, &base, directions)?;
-        if wanted == current {
-            return Err(NotChanged::Same(link.clone()));
-        }
+        let wanted = request.wanted(&current, at_start, directions)?;
         lab.lab().change(link, wanted)?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Ok(LinkChanged {
-            at_s: now.unwrap_or_default().as_secs_f64(),
-            link: link.clone(),
-            from: from.clone(),
-            options: options.clone(),
-            restored: *restore,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_has_its_time() {
-        let change = LinkChanged {
-            at_s: 86_400.0 * 365.0 + 3723.0045,
-            link: "wan".into(),
-            from: Some(HostName::from("server")),
-            options: vec!["delay=50ms".into()],
-            restored: true,
-        };
-        assert_eq!(
-            change.described(),
-            "link wan from server: as at the start, then delay=50ms, at 01:02:03.005 UTC"
-        );
+        Ok(request.made(SystemTime::now()))
     }
 }

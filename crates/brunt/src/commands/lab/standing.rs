@@ -14,8 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 
+use super::super::link_changes::{LinkChangeRequest, LinkChanged};
 use super::build::{Built, Plan, Variables};
-use super::set::{LinkChangeRequest, LinkChanged, LinkChanges};
+use super::set::LinkChanges;
 use crate::cli::{Failure, Output};
 
 /// How long a client may take to send its request.
@@ -60,7 +61,7 @@ pub enum Answer {
     Changed(LinkChanged),
     /// To [`Request::End`]: the lab ends now.
     Ending {
-        /// LinkChanges of links, in chronological order.
+        /// Changes of links, in chronological order.
         changes: Vec<LinkChanged>,
         /// Everything unintended that happened.
         trouble: Vec<String>,
@@ -85,7 +86,7 @@ pub struct Description {
     pub targets: Variables,
     /// Targets that died, and why.
     pub trouble: Vec<String>,
-    /// LinkChanges of links since the start, in chronological order.
+    /// Changes of links since the start, in chronological order.
     pub changes: Vec<LinkChanged>,
     /// Older changes that are no longer kept.
     pub older_changes: usize,
@@ -197,7 +198,7 @@ fn answer(
             let ending = built.end()?;
             (
                 Answer::Ending {
-                    changes: std::mem::take(&mut changes.made),
+                    changes: std::mem::take(&mut changes.log.made),
                     trouble: ending.all_trouble(),
                     links: ending.links,
                 },
@@ -277,8 +278,8 @@ fn describe(plan: &Plan, built: &Built, changes: &LinkChanges) -> Result<Descrip
             .filter_map(|role| role.check().err())
             .map(|error| error.to_string())
             .collect(),
-        changes: changes.made.clone(),
-        older_changes: changes.older,
+        changes: changes.log.made.clone(),
+        older_changes: changes.log.older,
     })
 }
 

@@ -15,8 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::super::detach::leave_terminal;
+use super::super::registry::{Registry, State, default_name};
 use super::build::Plan;
-use super::registry::{Registry, State, default_name};
 use super::standing::{self, Answer, Description, Request};
 use crate::cli::{Done, Failure, Output};
 
@@ -56,7 +56,7 @@ pub fn run(args: &UpArgs, output: &Output) -> Done {
         .link_warnings()
         .into_iter()
         .for_each(|warning| output.note(warning));
-    let registry = Registry::open()?;
+    let registry = Registry::labs()?;
     let name = args
         .name
         .clone()
@@ -116,7 +116,7 @@ fn start(
     let file = std::path::absolute(&args.experiment).unwrap_or_else(|_| args.experiment.clone());
     let state = State {
         name: name.to_string(),
-        file,
+        file: Some(file),
         pid: child.id() as i32,
         since_s: since.as_secs(),
     };

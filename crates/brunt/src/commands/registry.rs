@@ -1,8 +1,8 @@
-//! Finds running labs: a per-user folder holds a socket (`NAME.sock`), a state file (`NAME.json`) and a log
-//! (`NAME.log`) for each lab.
+//! Finds running labs and bridges: a per-user folder for each kind holds a socket (`NAME.sock`), a state file
+//! (`NAME.json`) and, of a lab, a log (`NAME.log`). Called by `brunt lab` and `brunt bridge`.
 //!
-//! The rule: a lab is running as long as a process listens on its socket. If a lab was killed, the next command that
-//! looks removes its files; the kernel has removed everything else.
+//! The rule: one is running as long as a process listens on its socket. If it was killed, the next command that looks
+//! removes its files; the kernel has removed everything else.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -13,43 +13,82 @@ use std::time::Duration;
 
 use brunt_lab::door::{self, Door};
 use rustix::process::geteuid;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::standing::{Answer, Request};
 use crate::cli::Failure;
 
-/// Maximum length of a lab's name: a socket path has at most 108 bytes.
+/// Maximum length of a name: a socket path has at most 108 bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Contents of the state file, written as soon as the lab has a process.
+/// What a registry lists.
+struct RegisteredKind {
+    folder: &'static str,
+    one: &'static str,
+    many: &'static str,
+    /// How to start one.
+    start: &'static str,
+    /// What to do if a name is in use.
+    rename: &'static str,
+}
+
+const LABS: RegisteredKind = RegisteredKind {
+    folder: "brunt-labs",
+    one: "lab",
+    many: "labs",
+    start: "set one up with 'brunt lab up FILE'",
+    rename: "remove it with 'brunt lab down NAME', or choose another name with --name",
+};
+
+const BRIDGES: RegisteredKind = RegisteredKind {
+    folder: "brunt-bridges",
+    one: "bridge",
+    many: "bridges",
+    start: "start one with 'brunt bridge IN OUT', as the same user",
+    rename: "choose another name with --name",
+};
+
+/// Contents of the state file, written as soon as there is a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
-    /// Name of the lab.
+    /// Its name.
     pub name: String,
-    /// The experiment's file.
-    pub file: PathBuf,
-    /// The process that holds the lab; killing it removes the whole lab.
+    /// The experiment's file, of a lab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The process that holds it; killing it removes the whole lab, or ends the bridge.
     pub pid: i32,
     /// Seconds since 1970.
     pub since_s: u64,
 }
 
-/// This user's registry folder.
+/// A registry folder of this user.
 pub struct Registry {
     folder: PathBuf,
+    kind: &'static RegisteredKind,
 }
 
 impl Registry {
+    /// Opens the registry of labs.
+    pub fn labs() -> Result<Registry, Failure> {
+        Registry::open(&LABS)
+    }
+
+    /// Opens the registry of bridges.
+    pub fn bridges() -> Result<Registry, Failure> {
+        Registry::open(&BRIDGES)
+    }
+
     /// Opens the folder under $XDG_RUNTIME_DIR or /run/user, or else under /tmp, creating it if needed.
-    pub fn open() -> Result<Registry, Failure> {
+    fn open(kind: &'static RegisteredKind) -> Result<Registry, Failure> {
         let user = geteuid().as_raw();
         let given = std::env::var_os("XDG_RUNTIME_DIR")
             .map(PathBuf::from)
             .filter(|path| path.is_absolute());
         let usual = PathBuf::from(format!("/run/user/{user}"));
         let folder = match given.or_else(|| usual.is_dir().then_some(usual)) {
-            Some(runtime) => runtime.join("brunt-labs"),
-            None => PathBuf::from(format!("/tmp/brunt-labs-{user}")),
+            Some(runtime) => runtime.join(kind.folder),
+            None => PathBuf::from(format!("/tmp/{}-{user}", kind.folder)),
         };
         let failed = |error: io::Error| Failure::failed(format!("{}: {error}", folder.display()));
         match DirBuilder::new().mode(0o700).create(&folder) {
@@ -58,7 +97,7 @@ impl Registry {
             }
             _ => {}
         }
-        // In /tmp, any user could have created it, and write access to it is access to the labs.
+        // In /tmp, any user could have created it, and write access to it is access to what it lists.
         let about = fs::symlink_metadata(&folder).map_err(failed)?;
         if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {
             let what = format!(
@@ -69,31 +108,48 @@ impl Registry {
                 "remove it, or set XDG_RUNTIME_DIR to a folder that you own, with mode 0700",
             ));
         }
-        Ok(Registry { folder })
+        Ok(Registry { folder, kind })
     }
 
-    /// The path of a file of a lab.
+    /// The path of a file.
     pub fn path(&self, name: &str, kind: &str) -> PathBuf {
         self.folder.join(format!("{name}.{kind}"))
     }
 
     /// Reserves a name. Clients can connect at once; they get an answer once the listener is served.
     pub fn reserve(&self, name: &str) -> Result<UnixListener, Failure> {
-        check_name(name)?;
+        self.check_name(name)?;
         let _alone = self.lock()?;
         self.sweep()?;
+        self.bind(name)
+    }
+
+    /// Like [`Registry::reserve`], with a number behind the name if it is in use. Returns the name.
+    pub fn reserve_any(&self, name: &str) -> Result<(String, UnixListener), Failure> {
+        self.check_name(name)?;
+        let _alone = self.lock()?;
+        self.sweep()?;
+        let taken = self.names()?;
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.to_string()).chain(numbered);
+        let free = names.find(|name| !taken.contains(name));
+        let free = free.expect("numbers do not end");
+        let listener = self.bind(&free)?;
+        Ok((free, listener))
+    }
+
+    fn bind(&self, name: &str) -> Result<UnixListener, Failure> {
         let path = self.path(name, "sock");
         UnixListener::bind(&path).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => {
-                Failure::usage(format!("a lab named '{name}' is already running")).advise(format!(
-                    "remove it with 'brunt lab down {name}', or choose another name with --name"
-                ))
+                let what = format!("a {} named '{name}' is already running", self.kind.one);
+                Failure::usage(what).advise(self.kind.rename.replace("NAME", name))
             }
             _ => Failure::failed(format!("{}: {error}", path.display())),
         })
     }
 
-    /// Writes the state of a lab.
+    /// Writes the state of one.
     pub fn write(&self, state: &State) -> Result<(), Failure> {
         let path = self.path(&state.name, "json");
         let text = serde_json::to_string_pretty(state).map_err(Failure::failed)?;
@@ -101,14 +157,14 @@ impl Registry {
             .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
     }
 
-    /// Removes the files of a lab that has ended.
+    /// Removes the files of one that has ended.
     pub fn remove(&self, name: &str) {
         for kind in ["sock", "json", "log"] {
             let _ = fs::remove_file(self.path(name, kind));
         }
     }
 
-    /// All labs that are running or being built, by name.
+    /// All that are running or being built, by name.
     pub fn all(&self) -> Result<Vec<State>, Failure> {
         let _alone = self.lock()?;
         self.sweep()?;
@@ -119,7 +175,7 @@ impl Registry {
         Ok(self.names()?.iter().filter_map(read).collect())
     }
 
-    /// Finds the lab of this name, or the only lab if there is no name.
+    /// Finds the one of this name, or the only one if there is no name.
     pub fn find(&self, name: Option<&str>) -> Result<State, Failure> {
         let all = self.all()?;
         let names = || {
@@ -130,33 +186,36 @@ impl Registry {
         };
         match (name, all.as_slice()) {
             (_, []) => {
-                Err(Failure::usage("no running lab").advise("set one up with 'brunt lab up FILE'"))
+                Err(Failure::usage(format!("no running {}", self.kind.one)).advise(self.kind.start))
             }
             (None, [only]) => Ok(only.clone()),
-            (None, _) => Err(
-                Failure::usage(format!("several labs are running: {}", names()))
-                    .advise("name one of them as the first argument"),
-            ),
+            (None, _) => Err(Failure::usage(format!(
+                "several {} are running: {}",
+                self.kind.many,
+                names()
+            ))
+            .advise("name one of them as the first argument")),
             (Some(name), _) => all
                 .iter()
                 .find(|state| state.name == name)
                 .cloned()
                 .ok_or_else(|| {
                     Failure::usage(format!(
-                        "no running lab named '{name}'; running: {}",
+                        "no running {} named '{name}'; running: {}",
+                        self.kind.one,
                         names()
                     ))
                 }),
         }
     }
 
-    /// Sends a request to a lab. `patience` is how long the answer may take.
-    pub fn ask(
+    /// Sends a request to one. `patience` is how long the answer may take.
+    pub fn ask<A: DeserializeOwned>(
         &self,
         name: &str,
-        request: &Request,
+        request: &impl Serialize,
         patience: Duration,
-    ) -> io::Result<(Answer, Option<Door>)> {
+    ) -> io::Result<(A, Option<Door>)> {
         let socket = UnixStream::connect(self.path(name, "sock"))?;
         socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(patience))?;
@@ -174,7 +233,7 @@ impl Registry {
         Ok(folder)
     }
 
-    /// Removes the files of labs that were killed.
+    /// Removes the files of those that were killed.
     fn sweep(&self) -> Result<(), Failure> {
         for name in self.names()? {
             let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -202,28 +261,34 @@ impl Registry {
         names.sort();
         Ok(names)
     }
+
+    fn check_name(&self, name: &str) -> Result<(), Failure> {
+        if is_name(name) {
+            return Ok(());
+        }
+        let what = format!("'{name}' is not a valid name of a {}", self.kind.one);
+        let advice = format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
+        Err(Failure::usage(what).advise(advice))
+    }
 }
 
-/// The lab's default name, from the file's.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_usual)
+}
+
+/// A lab's default name, from its file's.
 pub fn default_name(file: &Path) -> String {
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    usual_name(&file.file_stem().unwrap_or_default().to_string_lossy())
+}
+
+/// A valid name that resembles this text.
+pub fn usual_name(text: &str) -> String {
     let usual = |letter: char| if is_usual(letter) { letter } else { '_' };
-    stem.chars().map(usual).take(NAME_BYTES_MAX).collect()
+    text.chars().map(usual).take(NAME_BYTES_MAX).collect()
 }
 
 fn is_usual(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_')
-}
-
-fn check_name(name: &str) -> Result<(), Failure> {
-    let good = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_usual);
-    let what = || format!("'{name}' is not a valid lab name");
-    let advice = || format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
-    if good {
-        Ok(())
-    } else {
-        Err(Failure::usage(what()).advise(advice()))
-    }
 }
 
 #[cfg(test)]
@@ -238,12 +303,12 @@ mod tests {
             ("x", "x"),
         ] {
             assert_eq!(default_name(Path::new(file)), name);
-            assert!(check_name(name).is_ok());
+            assert!(is_name(name));
         }
         let long = default_name(Path::new(&"y".repeat(200)));
-        assert!(check_name(&long).is_ok());
+        assert!(is_name(&long));
         for bad in ["", "../x", "a/b", "a b", &"z".repeat(33)] {
-            assert!(check_name(bad).is_err(), "{bad}");
+            assert!(!is_name(bad), "{bad}");
         }
     }
 }

@@ -4,20 +4,24 @@
 //! The rule: however it ends, one report shows the forwarded traffic, the frames not forwarded and why, and the delay
 //! added by bridging.
 
+mod set;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use brunt_capture::trace::pcap::PcapSummary;
+use brunt_capture::trace::pcap::{PacketComments, PcapSummary};
 use brunt_core::units::parse_duration;
 use brunt_core::{Histogram, Nanos};
-use brunt_lab::link::{BridgeConfig, BridgeEnd, WireBridge};
+use brunt_lab::link::{BridgeConfig, BridgeEnd, PacketWatcher, Settings, WireBridge};
 use brunt_result::link::{LinkCounts, LinkReport, SettingForm};
 use brunt_study::experiment::LinkOptions;
 use serde_json::{Value, json};
 
 use super::Subcommand;
+use super::link_changes::LinkChangeLog;
 use crate::bridge_capture::{BegunCapture, BridgeCapture};
 use crate::cli::{Done, Failure, Output};
+use set::BridgeDoor;
 
 /// Interval between checks for the end of the bridge.
 const LOOK: Duration = Duration::from_millis(50);
@@ -31,7 +35,22 @@ const STRETCH: Duration = Duration::from_secs(1);
 /// packets are delayed, lost, reordered, corrupted or limited in rate as on a lab's links. Ctrl-C, SIGTERM or SIGHUP
 /// ends it with a report. Needs root, or CAP_NET_RAW and CAP_NET_ADMIN.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Bridge {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    wire: Option<WireArgs>,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Set(set::BridgeSetArgs),
+}
+
+/// A bridge to be started.
+#[derive(clap::Args)]
+struct WireArgs {
     /// Interface towards one side, such as eth0
     #[arg(value_name = "IN")]
     first: String,
@@ -52,6 +71,9 @@ pub struct Bridge {
     /// interfaces if its name ends in .pcapng, otherwise pcap
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    /// Name by which 'brunt bridge set' finds it [default: IN-OUT]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Stops after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasts: Option<Duration>,
@@ -72,55 +94,62 @@ impl Subcommand for Bridge {
             "brunt bridge eth0 eth1 --capture wire.pcapng --for 10m",
             "record the traffic for ten minutes",
         ),
+        (
+            "brunt bridge set delay=50ms loss=1%",
+            "change a bridge while it runs",
+        ),
     ];
 
+    fn run(self, output: &Output) -> Done {
+        match (self.what, self.wire) {
+            (Some(What::Set(args)), _) => set::run(args, output),
+            (None, Some(wire)) => wire.run(output),
+            (None, None) => {
+                Err(Failure::usage("name two interfaces, or set")
+                    .advise("see 'brunt bridge --help'"))
+            }
+        }
+    }
+}
+
+impl WireArgs {
     fn run(self, output: &Output) -> Done {
         let options = LinkOptions::parse(&self.set, &self.back).map_err(|error| {
             Failure::usage(error).advise("docs/experiments.md lists them under lab.links")
         })?;
         let said = options.said();
         let names = [self.first.clone(), self.second.clone()];
+        let mut door = self.door(&names, &options.settings, output)?;
         let file = self
             .capture
             .as_deref()
             .map(|path| record(path, &names, output))
             .transpose()?;
         let (recording, watcher) = file.unzip();
-        let config = BridgeConfig {
-            interfaces: names.clone(),
-            settings: options.settings,
-            seed: self.seed,
-            watcher,
-        };
-        let started = WireBridge::start(config).map_err(|error| {
-            let advice = error.advice();
-            Failure::usage(error).advise(advice)
-        });
-        let bridge = match started {
-            Ok(bridge) => bridge,
-            Err(failure) => {
-                // Remove the capture file: it would be empty.
-                self.capture
-                    .iter()
-                    .for_each(|path| drop(std::fs::remove_file(path)));
-                return Err(failure);
-            }
-        };
+        let bridge = self.start(&names, options, watcher)?;
         bridge.notes().iter().for_each(|note| output.note(note));
+        let change = door
+            .as_ref()
+            .map(|door| format!(", 'brunt bridge set {} KEY=VALUE' changes it", door.name()));
         output.note(format_args!(
-            "bridging {} and {}; Ctrl-C ends it with a report",
-            names[0], names[1]
+            "bridging {} and {}; Ctrl-C ends it with a report{}",
+            names[0],
+            names[1],
+            change.unwrap_or_default()
         ));
-        let watched = watch(bridge, self.lasts, output);
+        let comments = recording.as_ref().map(BridgeCapture::comments);
+        let watched = watch(bridge, self.lasts, door.as_mut(), comments.as_ref(), output);
         let recorded = recording.map(|recording| end_record(recording, output));
         let failed = watched.end.error.as_ref().map(|error| {
             Failure::failed(format!("an interface disappeared: {error}"))
                 .advise("see `ip -br link`, and start the bridge again")
         });
+        let changes = door.as_ref().map(|door| door.log().clone());
         let report = BridgeReport {
             names,
             said,
             watched,
+            changes: changes.unwrap_or_default(),
         };
         report.lines().iter().for_each(|line| output.line(line));
         let mut object = report.object();
@@ -133,6 +162,48 @@ impl Subcommand for Bridge {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
+    }
+
+    /// Where the bridge can be reached. Without a name on the command line, it may forward without.
+    fn door(
+        &self,
+        names: &[String; 2],
+        settings: &[Settings; 2],
+        output: &Output,
+    ) -> Result<Option<BridgeDoor>, Failure> {
+        match BridgeDoor::open(self.name.as_deref(), names, settings) {
+            Ok(door) => Ok(Some(door)),
+            Err(failure) if self.name.is_some() => Err(failure),
+            Err(failure) => {
+                output.note(format_args!(
+                    "'brunt bridge set' cannot reach it: {}",
+                    failure.what()
+                ));
+                Ok(None)
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        names: &[String; 2],
+        options: LinkOptions,
+        watcher: Option<Box<dyn PacketWatcher>>,
+    ) -> Result<WireBridge, Failure> {
+        let config = BridgeConfig {
+            interfaces: names.clone(),
+            settings: options.settings,
+            seed: self.seed,
+            watcher,
+        };
+        WireBridge::start(config).map_err(|error| {
+            // Remove the capture file: it would be empty.
+            self.capture
+                .iter()
+                .for_each(|path| drop(std::fs::remove_file(path)));
+            let advice = error.advice();
+            Failure::usage(error).advise(advice)
+        })
     }
 }
 
@@ -174,8 +245,14 @@ struct Watched {
     busiest: [f64; 2],
 }
 
-/// Runs until interrupted, the time is up, or an interface is gone.
-fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Watched {
+/// Runs until interrupted, the time is up, or an interface is gone. Answers requests for changes meanwhile.
+fn watch(
+    mut bridge: WireBridge,
+    lasts: Option<Duration>,
+    mut door: Option<&mut BridgeDoor>,
+    comments: Option<&PacketComments>,
+    output: &Output,
+) -> Watched {
     let start = Instant::now();
     let mut busiest = Busiest {
         since: start,
@@ -187,6 +264,14 @@ fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Wa
         && lasts.is_none_or(|lasts| start.elapsed() < lasts)
     {
         std::thread::sleep(LOOK);
+        if let Some(door) = &mut door {
+            door.answer(&bridge, |change, at| {
+                output.note(change.described());
+                if let Some(comments) = comments {
+                    comments.add(at, change.described());
+                }
+            });
+        }
         if busiest.since.elapsed() >= STRETCH {
             busiest.look(&bridge.report());
         }
@@ -228,6 +313,8 @@ struct BridgeReport {
     /// The settings of each direction.
     said: [String; 2],
     watched: Watched,
+    /// Changes of these settings meanwhile.
+    changes: LinkChangeLog,
 }
 
 /// One direction.
@@ -270,6 +357,14 @@ impl BridgeReport {
             end.report.busy * 100.0
         )];
         lines.extend(self.ways().iter().flat_map(Way::lines));
+        if self.changes.older > 0 {
+            lines.push(format!(
+                "changed: {} times before these",
+                self.changes.older
+            ));
+        }
+        let changes = self.changes.made.iter();
+        lines.extend(changes.map(|change| format!("changed: {}", change.described())));
         lines.push(
             "added: from the kernel's time stamp of a frame's arrival to the end of the call that sent"
                 .into(),
@@ -302,6 +397,8 @@ impl BridgeReport {
             "busy": end.report.busy,
             "there": there.object(),
             "back": back.object(),
+            "changes": self.changes.made,
+            "older_changes": self.changes.older,
             "doubts": doubts,
             "ended_by": end.error.as_ref().map(ToString::to_string),
         })
