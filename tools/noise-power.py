@@ -12,6 +12,7 @@ the length of a run for each condition: eight minutes by default.
 import argparse
 import os
 import pathlib
+import resource
 import subprocess
 import tempfile
 import time
@@ -52,18 +53,18 @@ def start_hogs(share):
     return hogs
 
 
-class Ticks:
-    """CPU time since boot, in seconds (proc_stat(5)), and the time of this process's ended children."""
+class Moment:
+    """CPU time in use, in seconds from some moment, and the part of it that this process and its ended children used."""
 
     def __init__(self):
-        line = pathlib.Path("/proc/stat").read_text().splitlines()[0]
-        user, nice, system, _idle, _wait, irq, softirq, steal = (int(field) for field in line.split()[1:9])
+        fields = pathlib.Path("/proc/stat").read_text().splitlines()[0].split()
         second = os.sysconf("SC_CLK_TCK")
-        self.busy_s = (user + nice + system + irq + softirq) / second
-        self.stolen_s = steal / second
-        times = os.times()
-        self.own_s = times.user + times.system + times.children_user + times.children_system
         self.at_s = time.monotonic()
+        # The kernel measures idle time exactly, but samples the others every tick.
+        self.busy_s = os.cpu_count() * self.at_s - (int(fields[4]) + int(fields[5])) / second
+        self.stolen_s = int(fields[8]) / second
+        uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        self.own_s = sum(use.ru_utime + use.ru_stime for use in uses)
 
 
 def is_idle(before, after):
@@ -82,7 +83,7 @@ def mention(brunt, file, out):
 
 def run_next_to(share, brunt, file, out):
     """The line about the machine in a run next to hogs, and whether nothing else ran."""
-    before = Ticks()
+    before = Moment()
     hogs = start_hogs(share)
     try:
         said = mention(brunt, file, out)
@@ -90,7 +91,7 @@ def run_next_to(share, brunt, file, out):
         for pid in hogs:
             os.kill(pid, 9)
             os.waitpid(pid, 0)
-    return said, is_idle(before, Ticks())
+    return said, is_idle(before, Moment())
 
 
 def main():
