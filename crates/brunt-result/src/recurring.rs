@@ -37,7 +37,7 @@ pub struct RecurringOverRuns {
     pub lost_requests: Option<Estimate>,
     /// Runs in which it isn't known, because of an occurrence whose recovery is not known.
     pub lost_unknown: usize,
-    /// Seconds that requests waited beyond the baseline's mean until recovery, in a run.
+    /// Seconds that requests waited beyond the mean expected without the fault until recovery, in a run.
     pub excess_wait_s: Option<Estimate>,
     /// Occurrences with a detected effect, in all runs.
     pub detected: usize,

@@ -33,8 +33,9 @@ pub(super) struct Answers {
 
 /// Answers for runs that are judged together, at this probability of a false alarm; `None` without enough intervals.
 ///
-/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. If the runs
-/// differ too much to show an effect together, single runs may still show it alone.
+/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may rule
+/// out what a reader sees, for example if the noise before the fault is much larger than during it, so the plain mean has
+/// to agree. If the runs differ too much to show an effect together, single runs may still show it alone.
 pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> {
     let together = match runs {
         [run] => run.evidence_alone()?,
@@ -46,10 +47,12 @@ pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> 
     };
     let is_shown = together.chance < chance;
     let limit = ALONE * chance / runs.len() as f64;
-    let hit: Vec<bool> = alone
+    let effect = together.whole.0;
+    let hit: Vec<bool> = runs
         .iter()
-        .map(|alone| match (is_shown, alone) {
-            (true, Some(alone)) => !alone.excludes(together.whole.0),
+        .zip(&alone)
+        .map(|(run, alone)| match (is_shown, alone) {
+            (true, Some(alone)) => !alone.excludes(effect) || run.mean_during() >= 0.5 * effect,
             (false, Some(alone)) => alone.chance < limit,
             (_, None) => is_shown,
         })

@@ -84,6 +84,22 @@ impl Input {
         (one.end_s.min(end_s) - one.start_s.max(self.fault.start_s)).max(0.0)
     }
 
+    /// Intervals from `after`, the first after the fault, in which requests waited and none was answered, if that began
+    /// during the fault. None if there were such intervals before the fault.
+    fn unanswered(&self, after: usize) -> usize {
+        let is_silent = |one: &IntervalFigures| {
+            let long_us = (one.end_s - one.start_s) * 1e6;
+            let oldest_us = one.waiting.and_then(|waiting| waiting.oldest_us);
+            one.requests + one.failed == 0 && oldest_us.is_some_and(|us| us >= long_us)
+        };
+        let began = after.checked_sub(1).map(|last| &self.series[last]);
+        if self.usual().any(is_silent) || !began.is_some_and(is_silent) {
+            return 0;
+        }
+        let later = self.series[after..].iter();
+        later.take_while(|one| is_silent(one)).count()
+    }
+
     /// The series of one figure, as the share by which each interval is worse. `worse` returns `None` for an interval
     /// without information. `figure` is the index in [`Input::alone`].
     pub fn relative(
@@ -99,6 +115,7 @@ impl Input {
             end_s: Vec::new(),
             begin: 0,
             after: 0,
+            unanswered: 0,
             fault_end_s: self.fault.end_s,
             fault_start_s: self.fault.start_s,
             alone: Arc::clone(&self.alone[figure]),
@@ -118,6 +135,7 @@ impl Input {
             run.begin += usize::from(is_before);
             run.after += usize::from(is_before || cover > 0.0);
         }
+        run.unanswered = self.unanswered(run.after);
         let usual = run.known[..run.begin]
             .iter()
             .filter(|known| **known)
@@ -182,16 +200,11 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
     let each = known.iter().zip(answers).zip(means.into_iter().zip(p99s));
     each.map(|(((input, baseline, series), answers), (mean, p99))| {
         let mut found = of_rate(input, *baseline, series, &answers);
-        found.excess_wait_s = mean.as_ref().and_then(|(cost, until_s)| {
-            let until_s = until_s.as_ref()?;
-            Some(response::excess_wait_s(
-                input,
-                cost,
-                until_s.min(input.horizon_s),
-            ))
+        found.excess_wait_s = mean.as_ref().and_then(|(cost, series, answers)| {
+            response::excess_wait_s(input, cost, series, answers)
         });
-        found.response_mean = mean.map(|(cost, _)| cost);
-        found.response_p99 = p99.map(|(cost, _)| cost);
+        found.response_mean = mean.map(|(cost, ..)| cost);
+        found.response_p99 = p99.map(|(cost, ..)| cost);
         found.basis = Basis(Some(Arc::clone(input)));
         found
     })

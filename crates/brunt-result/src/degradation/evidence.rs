@@ -55,6 +55,8 @@ pub(super) struct RunSeries {
     pub begin: usize,
     /// First interval after the fault; the number of intervals if there is none.
     pub after: usize,
+    /// Intervals after the fault in which nothing was answered, without a break since the fault.
+    pub unanswered: usize,
     /// End of the fault, if it ended.
     pub fault_end_s: Option<f64>,
     pub fault_start_s: f64,
@@ -73,6 +75,14 @@ impl RunSeries {
 
     pub fn len(&self) -> usize {
         self.worse.len()
+    }
+
+    /// By how much the figure was worse during the fault: the plain mean, without a model.
+    pub fn mean_during(&self) -> f64 {
+        let window = self.begin..self.after;
+        let known = window.filter(|at| self.known[*at]).map(|at| self.worse[at]);
+        let (count, sum) = known.fold((0, 0.0), |(count, sum), worse| (count + 1, sum + worse));
+        sum / f64::from(count.max(1))
     }
 }
 

@@ -15,7 +15,8 @@
 //!   (`paths`). Otherwise *never* if a change by [`NOTICEABLE`] would have been seen, and *inconclusive* if not.
 //! - *Recovered*: counted from the fault's end, the start of the first interval that is usual again, within [`BACK`],
 //!   and stays so for at least [`HOLD`] (`paths`). *Inconclusive* if recovery is not likely enough, or if the series
-//!   ends or the next fault starts before [`HOLD`] has passed: then it was *too short* to tell.
+//!   ends or the next fault starts before [`HOLD`] has passed: then it was *too short* to tell. As long as no request
+//!   is answered, nothing has recovered, however noisy the baseline is.
 //!
 //! `brunt-bench verdicts` measures how often these answers are right and wrong; `docs/verdicts.md` has the figures.
 //!
@@ -25,8 +26,8 @@
 //! - *Baseline*, *band* and *level* as above. The band's upper edge is shown; the levels are the mean and the p99 of
 //!   all baseline requests. Verdicts use logarithms, because response times grow by factors.
 //! - *Factor*: mean and p99 of all requests during the fault, as a multiple of the level.
-//! - *Excess wait*, the area: response time beyond the mean's level, summed over all requests answered from the fault's
-//!   start until the mean has recovered. Requests that are never answered are not included.
+//! - *Excess wait*, the area: response time beyond the mean expected without the fault (`paths`), summed over all requests
+//!   answered from the fault's start until the mean has recovered, and over those outstanding then, with their age.
 //! - *Detected* and *recovered* as above, with longer in place of lower. In an interval without known times,
 //!   outstanding requests are taken to have waited since the last interval that had one.
 //!
@@ -132,7 +133,8 @@ pub struct Degradation {
     /// The 99th percentile of the response time.
     #[serde(default)]
     pub response_p99: Option<ResponseCost>,
-    /// Total seconds that requests waited beyond the baseline's mean until recovery; negative if they waited less.
+    /// Total seconds that requests waited beyond the mean expected without the fault until recovery; negative if they
+    /// waited less.
     #[serde(default)]
     pub excess_wait_s: Option<f64>,
     /// Share of requests that failed before any fault.

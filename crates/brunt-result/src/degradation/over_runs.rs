@@ -55,7 +55,7 @@ pub struct OverRuns {
     /// The 99th percentile of the response time.
     #[serde(default)]
     pub response_p99: ResponseOverRuns,
-    /// Total seconds that requests waited beyond the baseline's mean.
+    /// Total seconds that requests waited beyond the mean expected without the fault.
     #[serde(default)]
     pub excess_wait_s: Option<Estimate>,
     /// Share of requests that failed before any fault.

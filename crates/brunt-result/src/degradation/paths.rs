@@ -224,8 +224,10 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
     let paths = Paths::of(&base, noise);
     let effect: Vec<f64> = base.rows.iter().map(|row| row[EFFECT]).collect();
     let path = |bad: usize| likelihood(run, &paths, &effect, bad);
-    // A path that leaves less than the margin counts as an earlier recovery.
+    // A path that leaves less than the margin counts as an earlier recovery, but not as one before anything was
+    // answered.
     let mut add = |(fits, counted): (f64, usize)| {
+        let counted = counted.max(run.unanswered.min(after));
         likelihoods[counted] = likelihoods[counted].max(fits);
         fits
     };

@@ -9,6 +9,7 @@ use super::cost::{Input, band};
 use super::evidence::{RunSeries, VerdictBasis};
 use super::interval::{IntervalFigures, touched};
 use super::limits::BASELINE_MIN;
+use super::paths::usual;
 use super::times::{TimeFigure, TimesTogether};
 
 /// Effect on a statistic of the response time (mean or p99) over the intervals of a run.
@@ -79,19 +80,19 @@ fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
     input.relative(place, |at, _| waited[at].map(|us| us.ln() - usual))
 }
 
-/// The effect of a fault on one figure of each run, and when it ended; `None` without a baseline.
+/// The effect of a fault on one figure of each run, with the series and the answers behind it; `None` without a baseline.
 pub(super) fn of_figure(
     runs: &[&Input],
     chance: f64,
     figure: TimeFigure,
-) -> Vec<Option<(ResponseCost, Option<f64>)>> {
+) -> Vec<Option<(ResponseCost, RunSeries, Answers)>> {
     let series: Vec<Option<RunSeries>> = runs.iter().map(|run| longer(run, figure)).collect();
     let known: Vec<&RunSeries> = series.iter().flatten().collect();
     let mut answers = answers(&known, chance).unwrap_or_default().into_iter();
     let of = |(input, series): (&&Input, &Option<RunSeries>)| {
-        series.as_ref()?;
+        let series = series.as_ref()?;
         let answers: Answers = answers.next()?;
-        Some((cost(input, &answers, figure)?, answers.until_s))
+        Some((cost(input, &answers, figure)?, series.clone(), answers))
     };
     runs.iter().zip(&series).map(of).collect()
 }
@@ -115,13 +116,41 @@ fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<Response
     })
 }
 
-/// Waiting time beyond the usual mean, summed over all requests answered between a fault's start and `until_s`. The
-/// intervals count whole: requests held up by a stall are answered at once when it ends, anywhere within an interval.
-pub(super) fn excess_wait_s(input: &Input, mean: &ResponseCost, until_s: f64) -> f64 {
-    touched(&input.series, input.fault.start_s, until_s)
-        .map(|at| &input.series[at])
-        .filter_map(|one| {
-            Some(one.requests as f64 * (one.response_mean_us? - mean.baseline_us) / 1e6)
+/// Waiting time beyond what the model expects without the fault, such as an oscillating baseline, summed over all
+/// requests answered between the fault's start and its effect's end, and those outstanding then, with their age; `None` if
+/// that end is unknown. The intervals count whole: requests held up by a stall are answered at once when it ends, anywhere
+/// within an interval. If that interval counts as recovered, they are still outstanding at its start.
+pub(super) fn excess_wait_s(
+    input: &Input,
+    mean: &ResponseCost,
+    series: &RunSeries,
+    answers: &Answers,
+) -> Option<f64> {
+    let until_s = answers.until_s?.min(input.horizon_s);
+    let usual = usual(series, &answers.evidence, answers.usual_from);
+    let all: Vec<usize> = touched(&input.series, input.fault.start_s, until_s).collect();
+    let answered: f64 = all
+        .iter()
+        .filter_map(|at| {
+            let one = &input.series[*at];
+            let expected_us = mean.baseline_us * usual[*at].exp();
+            Some(one.requests as f64 * (one.response_mean_us? - expected_us) / 1e6)
         })
-        .sum()
+        .sum();
+    let last = all.last().map(|at| &input.series[*at]);
+    Some(answered + last.and_then(|last| older_s(input, last)).unwrap_or(0.0))
+}
+
+/// By how much more the requests outstanding at the end of an interval have waited than those at the end of a usual
+/// one, in all; `None` if their ages are unknown.
+fn older_s(input: &Input, one: &IntervalFigures) -> Option<f64> {
+    let ages_us = |one: &IntervalFigures| {
+        let waiting = one.waiting?;
+        Some(waiting.requests as f64 * waiting.mean_us.unwrap_or(0.0))
+    };
+    let before: Vec<f64> = input.usual().filter_map(ages_us).collect();
+    if before.is_empty() {
+        return None;
+    }
+    Some((ages_us(one)? - before.iter().sum::<f64>() / before.len() as f64) / 1e6)
 }

@@ -1,5 +1,7 @@
 //! Tests degradation on handmade series.
 
+use brunt_core::random::Random;
+
 use super::*;
 
 /// Intervals of a tenth of a second with these rates.
@@ -324,6 +326,108 @@ fn a_stall_that_ends_within_an_interval_costs_all_that_it_held_up() {
         let excess = found.excess_wait_s.expect("a known wait");
         assert!((excess - 10.0).abs() < 0.05, "{end_s}: {excess}");
     }
+}
+
+/// Requests in each tenth of a second of four runs on a busy machine. From 1 to 5 s, the server had 2 % of
+/// a processor. Every run lost 99 %, although the rate before and after was a tenth of the usual at times.
+#[rustfmt::skip]
+const STARVED: [[u64; 70]; 4] = [
+    [9848, 9446, 3949, 6120, 914, 1128, 1388, 1016, 837, 880, 54, 65, 73, 120, 48, 0, 2, 0, 1, 0, 0, 2, 0, 1, 0, 0, 1, 25, 0, 2, 1, 0, 211, 178, 131, 124, 131, 142, 114, 189, 163, 1, 1, 1, 1, 95, 103, 1, 192, 199, 169, 4834, 4115, 6365, 11814, 11764, 11271, 11758, 5640, 3491, 9014, 11914, 11714, 12024, 6989, 536, 529, 487, 714, 586],
+    [522, 1092, 730, 718, 632, 2209, 9927, 11451, 11777, 11698, 223, 94, 152, 1, 0, 1, 1, 1, 1, 2, 0, 2, 1, 0, 3, 1, 3, 1, 0, 0, 2, 0, 18, 210, 167, 143, 267, 192, 146, 262, 94, 296, 117, 112, 284, 117, 123, 125, 2, 2, 600, 638, 1950, 3592, 7827, 11668, 5228, 671, 513, 485, 2731, 7604, 11623, 11597, 11580, 11121, 11694, 11636, 11569, 11692],
+    [11671, 10765, 11211, 11733, 11830, 7220, 892, 775, 772, 5906, 244, 1, 1, 1, 1, 1, 0, 2, 1, 143, 1, 139, 2, 1, 2, 108, 110, 83, 214, 167, 147, 113, 0, 1, 1, 52, 88, 243, 199, 111, 0, 0, 1, 2, 0, 1, 2, 1, 2, 1, 460, 3305, 11691, 11156, 11919, 11905, 622, 619, 1011, 716, 1045, 612, 799, 11387, 11896, 12065, 12010, 12069, 4202, 10124],
+    [11657, 4779, 2062, 11874, 11885, 11691, 11870, 11411, 1617, 12030, 277, 1, 0, 2, 80, 203, 187, 156, 152, 1, 2, 0, 1, 1, 1, 1, 2, 2, 2, 44, 1, 260, 52, 146, 131, 63, 332, 105, 140, 168, 160, 136, 101, 294, 156, 98, 72, 142, 264, 217, 3113, 11694, 11807, 11755, 11945, 11673, 11979, 11876, 4956, 12006, 11326, 11634, 7883, 3360, 2238, 956, 864, 592, 607, 590],
+];
+
+/// A run that plainly lost as much as the others shows the effect, too.
+#[test]
+fn a_noisy_baseline_hides_no_loss_that_every_run_shows() {
+    let run = |requests: &[u64; 70]| {
+        let interval = |(at, requests): (usize, &u64)| IntervalFigures {
+            start_s: at as f64 / 10.0,
+            end_s: (at + 1) as f64 / 10.0,
+            requests: *requests,
+            ..IntervalFigures::default()
+        };
+        let series: Vec<_> = requests.iter().enumerate().map(interval).collect();
+        of_run(&series, &[span(1.0001, 5.05)], 0).unwrap()
+    };
+    let runs: Vec<Degradation> = STARVED.iter().map(run).collect();
+    let all = over_runs("starved", &runs);
+    let seen = all.detected_s.map_or(0, |seen| seen.runs);
+    assert_eq!((seen, all.not_detected), (4, 0));
+}
+
+/// A baseline that oscillates in the same phase in each run makes the fault's time better or worse than the time before
+/// it; only what the fault adds counts.
+#[test]
+fn an_oscillation_is_no_excess_wait() {
+    let run = |seed| {
+        let mut random = Random::new(seed);
+        let interval = |at: usize| {
+            let slow = if (20..40).contains(&at) {
+                1.0 / 0.9
+            } else {
+                1.0
+            };
+            let wave = 1.0 + 0.1 * (std::f64::consts::TAU * (at as f64 + 0.5) / 13.0).sin();
+            let mean_us = 5000.0 * slow * wave * (1.0 + 0.005 * random.normal());
+            IntervalFigures {
+                start_s: at as f64 / 10.0,
+                end_s: (at + 1) as f64 / 10.0,
+                requests: (16.0 * 1e5 / mean_us) as u64,
+                response_mean_us: Some(mean_us),
+                ..IntervalFigures::default()
+            }
+        };
+        let series: Vec<_> = (0..60).map(interval).collect();
+        of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
+    };
+    let runs: Vec<Degradation> = (1..=4).map(run).collect();
+    // A closed loop of 16 for two seconds, a tenth of whose rate is lost.
+    let wait_s = over_runs("slow", &runs).excess_wait_s.unwrap().mean;
+    assert!((wait_s - 3.2).abs() < 0.32, "{wait_s}");
+}
+
+/// A server that is restarted after a second answers again half a second later. However noisy its rate is, it has not
+/// recovered before, and the requests that waited for it count although they are answered in a usual interval.
+#[test]
+fn nothing_has_recovered_before_an_answer() {
+    const LENGTH_S: f64 = 0.25;
+    let run = |seed| {
+        let mut random = Random::new(seed);
+        let interval = |at: usize| {
+            let silent = (8..14).contains(&at);
+            let usual = 30_000.0 * (0.5 * random.normal() - 0.125).exp();
+            let requests = if silent { 0 } else { usual as u64 };
+            let mean_us = 0.25e6 * 8.0 / usual;
+            let held_up_us = if at == 14 { 8.0 * 1.5e6 / usual } else { 0.0 };
+            let oldest_us = match silent {
+                true => (at - 7) as f64 * LENGTH_S * 1e6,
+                false => mean_us,
+            };
+            IntervalFigures {
+                start_s: at as f64 * LENGTH_S,
+                end_s: (at + 1) as f64 * LENGTH_S,
+                requests,
+                response_mean_us: (!silent).then_some(mean_us + held_up_us),
+                waiting: Some(WaitingFigures {
+                    requests: 8,
+                    mean_us: Some(oldest_us),
+                    oldest_us: Some(oldest_us),
+                }),
+                ..IntervalFigures::default()
+            }
+        };
+        let series: Vec<_> = (0..32).map(interval).collect();
+        of_run(&series, &[span(2.0, 3.0003)], 0).unwrap()
+    };
+    let runs: Vec<Degradation> = (1..=4).map(run).collect();
+    let all = over_runs("crash", &runs);
+    let back_s = all.recovered_s.unwrap();
+    assert_eq!((back_s.runs, all.not_recovered), (4, 0));
+    near(back_s.mean, 0.4997);
+    let wait_s = all.excess_wait_s.unwrap().mean;
+    assert!((wait_s - 12.0).abs() < 1.2, "{wait_s}");
 }
 
 /// A fault during which no request is answered has no factor, but is detected; the requests it held up count in the

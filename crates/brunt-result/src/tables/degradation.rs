@@ -87,7 +87,7 @@ pub const TABLE: Table = Table {
         Column::int("response_p99_recovered_ns", "From the fault's end until the p99 recovered.").nullable(),
         Column::float(
             "excess_wait_s",
-            "Area: total seconds that requests waited beyond the baseline's mean until recovery.",
+            "Area: total seconds that requests waited beyond the mean expected without the fault until recovery.",
         )
         .nullable(),
         Column::float("failed_share_before", "Share of requests that failed before any fault."),
