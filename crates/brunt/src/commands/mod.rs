@@ -26,6 +26,7 @@ mod probe;
 mod record;
 mod remote;
 mod replay;
+mod replay_nfs;
 mod report;
 mod require;
 mod role;
