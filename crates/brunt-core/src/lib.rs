@@ -1,8 +1,9 @@
 //! Shared by all crates of Brunt: units, the clock, seeded random numbers, histograms, device URL parsing,
-//! distinct-count sketches and file locks. Its only I/O is locking files, reading and writing user-named files, reading
+//! names as text, distinct-count sketches and file locks. Its only I/O is locking files, reading and writing user-named files, reading
 //! the clock and this process's resource usage. It has no knowledge of storage.
 #![deny(unsafe_code)]
 
+pub mod byte_text;
 #[allow(unsafe_code, reason = "clock_gettime")]
 pub mod clock;
 #[allow(unsafe_code, reason = "getrusage and wait4")]

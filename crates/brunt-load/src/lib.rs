@@ -22,6 +22,7 @@ mod kind;
 pub mod load;
 mod loads;
 pub mod nfs;
+pub mod nfs_replay;
 pub mod record;
 pub mod replay;
 pub mod sequence;

@@ -47,10 +47,32 @@ pub struct NfsNames {
     pub new_name: Vec<u8>,
 }
 
+/// The server's answer to a request.
+#[derive(Clone, Copy, Debug)]
+pub struct NfsAnswer<'a> {
+    /// The status.
+    pub status: Status,
+    /// Bytes of data that READ or WRITE moved.
+    pub moved: u32,
+    /// What follows the status; [`ResultBody::Empty`] for a READ.
+    pub body: ResultBody<'a>,
+}
+
 /// Decides which call a request is.
 pub trait NfsPlan: Debug {
     /// The call of a request, with names in `names`. Data of a WRITE comes from the request's buffer.
     fn call<'a>(&'a self, ask: NfsAsk, names: &'a mut NfsNames) -> Args<'a>;
+
+    /// The body of the AUTH_SYS credential of a request; `None` for that of the URL.
+    fn credentials(&self, _ask: NfsAsk) -> Option<&[u8]> {
+        None
+    }
+
+    /// The server has executed a call. If this returns true, the request succeeds, whatever the answer; otherwise, if
+    /// the status is NFS3_OK and all data was moved.
+    fn answered(&self, _ask: NfsAsk, _answer: &NfsAnswer<'_>) -> bool {
+        false
+    }
 }
 
 /// The configuration of a session.
@@ -81,6 +103,7 @@ enum OperationState {
 struct Operation {
     state: OperationState,
     tag: u64,
+    ask: NfsAsk,
     procedure: Procedure,
     /// Data to move.
     asked: u32,
@@ -117,6 +140,11 @@ impl<P: NfsPlan> NfsOperations<P> {
         let task = |_| Operation {
             state: OperationState::Free,
             tag: 0,
+            ask: NfsAsk {
+                op: Op::Flush,
+                offset: 0,
+                len: 0,
+            },
             procedure: Procedure::Null,
             asked: 0,
             stable: StableHow::Unstable,
@@ -156,11 +184,19 @@ impl<P: NfsPlan> NfsOperations<P> {
     }
 
     /// A call has moved this much of its data.
-    fn moved(&mut self, index: u16, bytes: u32) {
+    fn moved(&mut self, index: u16, bytes: u32, body: ResultBody<'_>) {
         let Operation {
-            asked, procedure, ..
+            asked,
+            procedure,
+            ask,
+            ..
         } = self.tasks[usize::from(index)];
-        match bytes == asked {
+        let answer = NfsAnswer {
+            status: Status::OK,
+            moved: bytes,
+            body,
+        };
+        match self.plan.answered(ask, &answer) || bytes == asked {
             true => self.answer(index, Ok(())),
             false => self.refuse(index, NfsRefusal::Short(procedure)),
         }
@@ -172,7 +208,7 @@ impl<P: NfsPlan> NfsOperations<P> {
             ResultBody::Read { data, .. } => {
                 // No more than was asked for: `results` has checked it.
                 task.buf[..data.bytes.len()].copy_from_slice(data.bytes);
-                self.moved(call, data.len);
+                self.moved(call, data.len, ResultBody::Empty);
             }
             ResultBody::Write {
                 count, committed, ..
@@ -187,9 +223,10 @@ impl<P: NfsPlan> NfsOperations<P> {
                 if committed.number() < task.stable.number() {
                     return Err(NfsViolation::Stability);
                 }
-                self.moved(call, count);
+                self.moved(call, count, body);
             }
-            _ => self.answer(call, Ok(())),
+            // These move no data, and have asked for none.
+            _ => self.moved(call, 0, body),
         }
         Ok(())
     }
@@ -207,7 +244,7 @@ impl<P: NfsPlan> NfsSession for NfsOperations<P> {
     #[inline]
     fn on_read(&mut self, read: &NfsReadData, _now: Nanos) -> Result<(), NfsViolation> {
         self.calls.end(read.call);
-        self.moved(read.call, read.len);
+        self.moved(read.call, read.len, ResultBody::Empty);
         Ok(())
     }
 
@@ -221,8 +258,17 @@ impl<P: NfsPlan> NfsSession for NfsOperations<P> {
                 status: Status::OK,
                 body,
             }) => return self.succeeded(call, body),
-            NfsReply::Results(Results { status, .. }) => {
-                self.refuse(call, NfsRefusal::Status(procedure, status));
+            NfsReply::Results(Results { status, body }) => {
+                let (ask, moved) = (self.tasks[usize::from(call)].ask, 0);
+                let answer = NfsAnswer {
+                    status,
+                    moved,
+                    body,
+                };
+                match self.plan.answered(ask, &answer) {
+                    true => self.answer(call, Ok(())),
+                    false => self.refuse(call, NfsRefusal::Status(procedure, status)),
+                }
             }
             NfsReply::Refused(status) => self.refuse(call, NfsRefusal::Rpc(procedure, status)),
         }
@@ -277,7 +323,8 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
             },
             _ => NfsPayload::None,
         };
-        self.calls.start(index, &args, payload, now);
+        let credentials = self.plan.credentials(ask);
+        self.calls.start_as(index, &args, payload, credentials, now);
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             task.state == OperationState::Free,
@@ -286,6 +333,7 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
         *task = Operation {
             state: OperationState::Calling,
             tag,
+            ask,
             procedure: args.procedure(),
             asked,
             stable,

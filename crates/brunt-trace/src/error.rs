@@ -50,6 +50,14 @@ pub enum TraceError {
     /// A folder of tables cannot be read or written.
     #[error(transparent)]
     Lake(#[from] LakeError),
+    /// A trace has more calls than are read into memory.
+    #[error("{path} has more than {limit} NFSv3 calls")]
+    TooManyCalls {
+        /// The folder.
+        path: String,
+        /// The limit.
+        limit: usize,
+    },
     /// No format fits.
     #[error("{path} is not in a supported block trace format{}", closest.as_ref().map_or_else(String::new, Closest::to_string))]
     UnknownFormat {

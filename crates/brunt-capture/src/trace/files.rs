@@ -1,6 +1,7 @@
 //! Files and their names: the tables `handles` and `names`, for all protocols. The one rule: a handle is
 //! written before the first row that refers to it.
 
+use brunt_core::byte_text;
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
 use brunt_wire::nfs::FileHandle;
@@ -9,7 +10,6 @@ use hashbrown::HashSet;
 
 use super::common::{Common, FILE, RECORD};
 use super::rows::{Handle, Registry, Tabled};
-use super::text;
 use crate::key::FileKey;
 
 /// File handles.
@@ -197,7 +197,7 @@ impl Files {
             Some(_) => format!("{known:016x}"),
             None => {
                 let mut hex = String::with_capacity(2 * handle.0.len());
-                text::hexadecimal(handle.0, &mut hex);
+                byte_text::hexadecimal(handle.0, &mut hex);
                 hex
             }
         };

@@ -33,7 +33,6 @@ mod sketches;
 mod statistics;
 mod store;
 pub mod tables;
-pub mod text;
 
 pub use anonymize::{Anonymizer, KeyError};
 pub use budget::TraceParts;

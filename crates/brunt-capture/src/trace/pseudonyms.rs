@@ -1,10 +1,11 @@
 //! Names, addresses and ids as written to the tables: plain, or as pseudonyms. Called by all table writers.
 //! The one rule: all identifying data goes through here.
 
+use brunt_core::byte_text;
 use brunt_lake::{Row, Words};
 use brunt_wire::net::IpAddress;
 
-use super::{Anonymizer, text};
+use super::Anonymizer;
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::hide::Hide;
 use crate::key::{FileKey, leads_on};
@@ -65,7 +66,7 @@ impl Pseudonyms {
     /// The word for a name in a row of words.
     #[inline]
     pub fn word(&self, name: &[u8], words: &mut Words) -> i64 {
-        if self.key.is_none() && text::is_plain(name) {
+        if self.key.is_none() && byte_text::is_plain(name) {
             return words.ascii(name);
         }
         self.name(name, |name| words.text(name))
@@ -76,7 +77,7 @@ impl Pseudonyms {
         match &self.key {
             // `.` and `..` don't identify anything and stay as they are.
             Some(key) if leads_on(name) && !name.is_empty() => with(&key.name(name)),
-            _ => with(&text::from_bytes(name)),
+            _ => with(&byte_text::from_bytes(name)),
         }
     }
 }
@@ -94,7 +95,7 @@ impl Hide for Pseudonyms {
     }
 
     fn name(&self, name: &[u8]) -> Vec<u8> {
-        Pseudonyms::name(self, name, |shown| text::to_bytes(shown).into_owned())
+        Pseudonyms::name(self, name, |shown| byte_text::to_bytes(shown).into_owned())
     }
 
     fn sum(&self, sum: u64) -> u64 {

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 
-use brunt_core::TransferOutcome;
+use brunt_core::{TransferOutcome, byte_text};
 use brunt_lake::{
     Batch, Column, LakeError, LakeSnapshot, LakeTap, OrderedReader, OrderedRuns, Table,
     TableReader, read_table, reader,
 };
 use brunt_wire::net::IpAddress;
 
-use super::{lake, tables, text};
+use super::{lake, tables};
 use crate::analysis::{Analysis, OperationEvent};
 use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
@@ -647,7 +647,7 @@ fn feed(
 
 fn feed_name(server: IpAddress, parent: Option<FileKey>, named: &NameRow, analysis: &mut Analysis) {
     let Some(leads_to) = named.file else { return };
-    let name = text::to_bytes(&named.name);
+    let name = byte_text::to_bytes(&named.name);
     if leads_on(&name) {
         analysis.feed_name(server, leads_to, parent, &name);
     }

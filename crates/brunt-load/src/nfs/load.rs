@@ -14,7 +14,7 @@ use brunt_result::choice::RingChoice;
 use super::call::NfsTarget;
 use super::requests::{NfsData, NfsSequence};
 use super::settings::NfsSettings;
-use super::tree::{NfsTree, NfsTreeError, TreeMaker, most};
+use super::tree::{DEPTH_MAX, NfsTree, NfsTreeError, TreeMaker, most};
 use crate::block::BlockLoad;
 use crate::block::crew::{WorkerJob, Workers, ring_of};
 use crate::block::engine::{self, ForeseenEngine};
@@ -247,6 +247,7 @@ impl Load for NfsLoad {
             folder(backend.as_ref())?,
             &tree.name,
             entries_max,
+            DEPTH_MAX,
         )?)
     }
 }

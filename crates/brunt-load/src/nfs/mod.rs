@@ -14,7 +14,7 @@ mod load;
 pub mod op;
 mod requests;
 pub mod settings;
-mod tree;
+pub(crate) mod tree;
 
 pub use load::{KIND, NfsLoad};
 pub use settings::NfsSettings;

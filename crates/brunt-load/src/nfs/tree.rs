@@ -34,12 +34,12 @@ const FILL_BYTES: u32 = 64 << 10;
 /// Size of a reply that lists a directory.
 const LIST_BYTES: u32 = 32 << 10;
 /// How deep the tree is, and maximum replies without a name in a row.
-const DEPTH_MAX: u32 = 4;
+pub(crate) const DEPTH_MAX: u32 = 4;
 const EMPTY_LISTS_MAX: u32 = 16;
 
 /// Why the tree could not be made or removed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NfsTreeError {
+pub(crate) enum NfsTreeError {
     /// The server doesn't answer, or broke the protocol.
     #[error(transparent)]
     Server(#[from] NfsConnectError),
@@ -81,15 +81,23 @@ fn advice(status: Status) -> &'static str {
     }
 }
 
+fn refused(folder: &NfsFolder, procedure: Procedure, status: Status) -> NfsTreeError {
+    NfsTreeError::Refused {
+        place: folder.name().to_string(),
+        procedure,
+        status,
+    }
+}
+
 /// A file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Handle {
+pub(crate) struct Handle {
     len: u8,
     bytes: [u8; HANDLE_BYTES_MAX],
 }
 
 impl Handle {
-    pub(super) fn of(handle: &[u8]) -> Option<Handle> {
+    pub(crate) fn of(handle: &[u8]) -> Option<Handle> {
         let mut bytes = [0; HANDLE_BYTES_MAX];
         bytes.get_mut(..handle.len())?.copy_from_slice(handle);
         Some(Handle {
@@ -98,27 +106,27 @@ impl Handle {
         })
     }
 
-    pub(super) fn as_handle(&self) -> FileHandle<'_> {
+    pub(crate) fn as_handle(&self) -> FileHandle<'_> {
         FileHandle(&self.bytes[..usize::from(self.len)])
     }
 }
 
 /// The part of the tree that belongs to a worker.
 #[derive(Debug)]
-pub(super) struct WorkerTree {
+pub(crate) struct WorkerTree {
     root: Handle,
-    pub(super) directories: Vec<Handle>,
+    pub(crate) directories: Vec<Handle>,
     /// The files of the first directory, then those of the second.
-    pub(super) files: Vec<Handle>,
+    pub(crate) files: Vec<Handle>,
     /// A link for each directory, if they are read.
-    pub(super) links: Vec<Handle>,
-    pub(super) file_bytes: u64,
+    pub(crate) links: Vec<Handle>,
+    pub(crate) file_bytes: u64,
     files_of_directory: usize,
 }
 
 impl WorkerTree {
     /// The directory of a file, and its number there.
-    pub(super) fn place_of(&self, file: usize) -> (usize, usize) {
+    pub(crate) fn place_of(&self, file: usize) -> (usize, usize) {
         (
             file / self.files_of_directory,
             file % self.files_of_directory,
@@ -128,21 +136,21 @@ impl WorkerTree {
 
 /// The directories in which a worker creates names during a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RunFolder {
-    pub(super) files: Handle,
-    pub(super) directories: Handle,
+pub(crate) struct RunFolder {
+    pub(crate) files: Handle,
+    pub(crate) directories: Handle,
 }
 
 /// The tree of a load.
 #[derive(Debug)]
-pub(super) struct NfsTree {
-    pub(super) name: String,
-    pub(super) workers: Vec<Arc<WorkerTree>>,
+pub(crate) struct NfsTree {
+    pub(crate) name: String,
+    pub(crate) workers: Vec<Arc<WorkerTree>>,
 }
 
 impl NfsTree {
     /// Makes the tree, all workers' parts at once.
-    pub(super) fn make(
+    pub(crate) fn make(
         folder: &NfsFolder,
         settings: &NfsSettings,
         workers: u32,
@@ -173,46 +181,53 @@ impl NfsTree {
             }),
             Err(error) => {
                 // The reason why it could not be made matters more than why it could not be removed.
-                let _ = NfsTree::remove(folder, &name, most(settings, workers, 0));
+                let _ = NfsTree::remove(folder, &name, most(settings, workers, 0), DEPTH_MAX);
                 Err(error)
             }
         }
     }
 
-    /// Removes a tree that had at most this many entries.
-    pub(super) fn remove(
+    /// Removes a tree that had at most this many entries, in directories at most this deep.
+    pub(crate) fn remove(
         folder: &NfsFolder,
         name: &str,
         entries_max: u64,
+        depth_max: u32,
     ) -> Result<(), NfsTreeError> {
-        NfsTree::try_to_remove(folder, name, entries_max).map_err(|error| NfsTreeError::Left {
-            place: folder.name().to_string(),
-            name: name.to_string(),
-            source: Box::new(error),
+        NfsTree::try_to_remove(folder, name, (entries_max, depth_max)).map_err(|error| {
+            NfsTreeError::Left {
+                place: folder.name().to_string(),
+                name: name.to_string(),
+                source: Box::new(error),
+            }
         })
     }
 
-    fn try_to_remove(folder: &NfsFolder, name: &str, entries_max: u64) -> Result<(), NfsTreeError> {
+    fn try_to_remove(
+        folder: &NfsFolder,
+        name: &str,
+        (entries_max, depth_max): (u64, u32),
+    ) -> Result<(), NfsTreeError> {
         let mut maker = TreeMaker::new(folder, &|| false)?;
         maker.left = entries_max;
         let place = Handle::of(&folder.place().handle)
             .ok_or_else(|| NfsTreeError::NoHandle(folder.name().to_string(), "MNT"))?;
         let (base, _) = maker.look_up(&place, name.as_bytes())?;
-        maker.clear(&base, DEPTH_MAX)?;
+        maker.clear(&base, depth_max)?;
         maker.remove_entry(&place, name.as_bytes(), true)
     }
 }
 
 /// The maximum number of entries in a tree after this many runs: a run leaves at most twice the names that it began
 /// with, and those in flight.
-pub(super) fn most(settings: &NfsSettings, workers: u32, runs: u64) -> u64 {
+pub(crate) fn most(settings: &NfsSettings, workers: u32, runs: u64) -> u64 {
     let names = 4 * u64::from(settings.names) + 2 * u64::from(brunt_nfs::calls::DEPTH_MAX);
     let worker = settings.files_of_worker() + 2 * u64::from(settings.directories) + 1;
     u64::from(workers) * (worker + runs * (names + 2)) + 1
 }
 
 /// Makes and removes files, one call at a time.
-pub(super) struct TreeMaker<'a> {
+pub(crate) struct TreeMaker<'a> {
     folder: &'a NfsFolder,
     nfs: NfsConversation,
     stop: &'a (dyn Fn() -> bool + Sync),
@@ -223,7 +238,7 @@ pub(super) struct TreeMaker<'a> {
 }
 
 impl<'a> TreeMaker<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         folder: &'a NfsFolder,
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<TreeMaker<'a>, NfsTreeError> {
@@ -238,7 +253,7 @@ impl<'a> TreeMaker<'a> {
     }
 
     /// Makes a call, and returns its status and results.
-    fn ask(&mut self, args: &Args<'_>) -> Result<Results<'_>, NfsTreeError> {
+    pub(crate) fn ask(&mut self, args: &Args<'_>) -> Result<Results<'_>, NfsTreeError> {
         if (self.stop)() {
             return Err(NfsTreeError::Stopped);
         }
@@ -248,27 +263,31 @@ impl<'a> TreeMaker<'a> {
     }
 
     /// Makes a call that has to succeed.
-    fn call(&mut self, args: &Args<'_>) -> Result<ResultBody<'_>, NfsTreeError> {
+    pub(crate) fn call(&mut self, args: &Args<'_>) -> Result<ResultBody<'_>, NfsTreeError> {
         let folder = self.folder;
         match self.ask(args)? {
             Results {
                 status: Status::OK,
                 body,
             } => Ok(body),
-            Results { status, .. } => Err(NfsTreeError::Refused {
-                place: folder.name().to_string(),
-                procedure: args.procedure(),
-                status,
-            }),
+            Results { status, .. } => Err(refused(folder, args.procedure(), status)),
         }
     }
 
-    fn no_handle(&self, procedure: Procedure) -> NfsTreeError {
+    pub(crate) fn refused(&self, procedure: Procedure, status: Status) -> NfsTreeError {
+        refused(self.folder, procedure, status)
+    }
+
+    pub(crate) fn no_handle(&self, procedure: Procedure) -> NfsTreeError {
         NfsTreeError::NoHandle(self.folder.name().to_string(), procedure.name())
     }
 
     /// Makes a call that creates `name` in `dir`, and returns its handle.
-    fn create(&mut self, args: &Args<'_>, place: DirOp<'_>) -> Result<Handle, NfsTreeError> {
+    pub(crate) fn create(
+        &mut self,
+        args: &Args<'_>,
+        place: DirOp<'_>,
+    ) -> Result<Handle, NfsTreeError> {
         let made = match self.call(args)? {
             ResultBody::Created { object, .. } => object.and_then(|object| Handle::of(object.0)),
             _ => None,
@@ -307,7 +326,7 @@ impl<'a> TreeMaker<'a> {
         }
     }
 
-    fn directory(&mut self, dir: &Handle, name: &[u8]) -> Result<Handle, NfsTreeError> {
+    pub(crate) fn directory(&mut self, dir: &Handle, name: &[u8]) -> Result<Handle, NfsTreeError> {
         let place = DirOp {
             dir: dir.as_handle(),
             name,
@@ -319,7 +338,12 @@ impl<'a> TreeMaker<'a> {
         self.create(&Args::Mkdir { place, attributes }, place)
     }
 
-    fn file(&mut self, dir: &Handle, name: &[u8], bytes: u64) -> Result<Handle, NfsTreeError> {
+    pub(crate) fn file(
+        &mut self,
+        dir: &Handle,
+        name: &[u8],
+        bytes: u64,
+    ) -> Result<Handle, NfsTreeError> {
         let place = DirOp {
             dir: dir.as_handle(),
             name,
@@ -409,7 +433,7 @@ impl<'a> TreeMaker<'a> {
     }
 
     /// Fills a file with data that follows from a seed and the file's address in the tree.
-    fn fill(
+    pub(crate) fn fill(
         &mut self,
         file: &Handle,
         seed: u64,
@@ -456,7 +480,7 @@ impl<'a> TreeMaker<'a> {
 
     /// Makes the directories in which a worker creates and removes names in its next run, with the names that it begins
     /// with.
-    pub(super) fn run_folder(
+    pub(crate) fn run_folder(
         mut self,
         tree: &WorkerTree,
         settings: &NfsSettings,

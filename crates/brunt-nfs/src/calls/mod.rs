@@ -185,6 +185,21 @@ impl NfsCalls {
     /// # Panics
     /// If the call of this index is under way.
     pub fn start(&mut self, index: u16, args: &Args<'_>, payload: NfsPayload, now: Nanos) {
+        self.start_as(index, args, payload, None, now);
+    }
+
+    /// Like [`NfsCalls::start`], with the body of another AUTH_SYS credential than the connection's.
+    ///
+    /// # Panics
+    /// If the call of this index is under way.
+    pub fn start_as(
+        &mut self,
+        index: u16,
+        args: &Args<'_>,
+        payload: NfsPayload,
+        credentials: Option<&[u8]>,
+        now: Nanos,
+    ) {
         self.sequence += 1;
         let call = &mut self.calls[usize::from(index)];
         assert!(
@@ -203,7 +218,7 @@ impl NfsCalls {
             &mut call.head,
             call.xid,
             procedure,
-            &self.config.credentials,
+            credentials.unwrap_or(&self.config.credentials),
         );
         args.encode(&mut call.head);
         finish_call(&mut call.head, payload.len());

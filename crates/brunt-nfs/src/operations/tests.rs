@@ -52,17 +52,20 @@ impl NfsPlan for Plan {
 
 struct Bench(NfsOperations<Plan>);
 
+fn config() -> NfsOperationsConfig {
+    NfsOperationsConfig {
+        depth: 4,
+        timeout: Duration::from_secs(30),
+        tries: 2,
+        credentials: sys_credentials(0, 0),
+        read_bytes_max: 8192,
+        first_xid: 5,
+    }
+}
+
 impl Bench {
     fn new() -> Bench {
-        let config = NfsOperationsConfig {
-            depth: 4,
-            timeout: Duration::from_secs(30),
-            tries: 2,
-            credentials: sys_credentials(0, 0),
-            read_bytes_max: 8192,
-            first_xid: 5,
-        };
-        let mut session = NfsOperations::new(config, Plan);
+        let mut session = NfsOperations::new(config(), Plan);
         session.calls().attach(Nanos(0));
         Bench(session)
     }
@@ -284,4 +287,77 @@ fn damaged_replies_never_panic() {
         ended += bench.ended().len();
         assert_eq!((ended, bench.0.outstanding()), (1, 0));
     }
+}
+
+/// A plan that has other credentials, and takes every answer.
+#[derive(Debug)]
+struct Judge(std::cell::RefCell<Vec<(Status, u32)>>);
+
+impl NfsPlan for Judge {
+    fn call<'a>(&'a self, ask: NfsAsk, names: &'a mut NfsNames) -> Args<'a> {
+        static PLAN: Plan = Plan;
+        PLAN.call(ask, names)
+    }
+
+    fn credentials(&self, _ask: NfsAsk) -> Option<&[u8]> {
+        Some(b"someone")
+    }
+
+    fn answered(&self, _ask: NfsAsk, answer: &NfsAnswer<'_>) -> bool {
+        self.0.borrow_mut().push((answer.status, answer.moved));
+        true
+    }
+}
+
+/// A plan may choose credentials, and accept errors and short transfers.
+#[test]
+fn a_plan_can_judge_answers() {
+    let mut session = NfsOperations::new(config(), Judge(Default::default()));
+    session.calls().attach(Nanos(0));
+    let bytes = [3; 100];
+    let data = FileData {
+        at: 0,
+        len: 100,
+        bytes: &bytes,
+    };
+    let short = ResultBody::Read {
+        attributes: None,
+        count: 100,
+        eof: true,
+        data,
+    };
+    let failed = ResultBody::Failed {
+        attributes: None,
+        wcc: [Wcc::default(); 2],
+    };
+    let answers = [
+        (Op::Read, 512, Status::OK, short),
+        (Op::Flush, 0, Status::NOENT, failed),
+    ];
+    for (tag, (op, len, status, body)) in (0..).zip(answers) {
+        let request = Request {
+            tag,
+            op,
+            offset: 7,
+            len,
+            buf: Buf::zeroed(len as usize),
+            force_unit_access: false,
+        };
+        assert!(session.submit(request, Nanos(0)).is_ok());
+        let out = session.calls().pull().expect("a call");
+        let head = session.calls().head(out.call);
+        let Ok(RpcMessage::Call(call)) = parse(&head[4..]) else {
+            panic!("a call")
+        };
+        assert_eq!(call.credentials.body, b"someone");
+        let procedure = Procedure::from_number(call.procedure).expect("a procedure");
+        let reply = record(call.xid, procedure, status, body);
+        session
+            .on_reply(out.call, &reply[4..], Nanos(1))
+            .expect("a reply");
+        let index = session.next_answered().expect("it is answered");
+        assert_eq!(session.retire(index).result, Ok(()));
+    }
+    let seen = session.plan.0.into_inner();
+    assert_eq!(seen, [(Status::OK, 100), (Status::NOENT, 0)]);
 }

@@ -28,6 +28,7 @@ mod record;
 mod registry;
 mod remote;
 mod replay;
+mod replay_nfs;
 mod report;
 mod require;
 mod role;

@@ -1,5 +1,5 @@
 //! `brunt replay`: replays a block trace once, as shorthand for an experiment with one workload. `brunt-load` replays
-//! it.
+//! it. [`super::replay_nfs`] has the replay of NFS calls.
 
 use std::ffi::{OsStr, OsString};
 use std::net::{SocketAddr, TcpListener};
@@ -28,6 +28,7 @@ use serde_json::json;
 
 use super::Subcommand;
 use super::engine::EngineFlag;
+use super::replay_nfs::{self, NfsArgs, SharedArgs};
 use crate::cli::{Done, Failure, Output};
 use crate::devices::url_parser;
 use crate::lab::{WatchSockets, WatchedAt};
@@ -39,7 +40,7 @@ use crate::{devices, live};
 /// Interval of the figures of a watched replay.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Replay a block trace on a device, and report how faithful the replay was
+/// Replay a block trace on a device, or captured NFS calls on an NFS server, and report how faithful the replay was
 ///
 /// Requests are sent with the trace's original timing, whatever the device does, unless --timing says otherwise. The
 /// verdict is true, degraded or not a replay; docs/replay.md gives the limits. An experiment (`brunt run`) with `trace
@@ -112,6 +113,8 @@ pub struct Replay {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = live::DEFAULT,
         value_parser = live::parse_address)]
     serve: Option<SocketAddr>,
+    #[command(flatten)]
+    nfs: NfsArgs,
 }
 
 /// Maps a device of the trace to a target.
@@ -191,6 +194,10 @@ impl Subcommand for Replay {
             "watch it in a browser (the address is printed first)",
         ),
         (
+            "brunt replay /tmp/trace nfs://server/export/ --timing dependency",
+            "the NFSv3 calls of a captured trace, on another server",
+        ),
+        (
             "brunt replay server.msr.csv --device hm-0=disk.img --device hm-1=null:64GiB",
             "two of the trace's devices, each on its own target, in the trace's order",
         ),
@@ -202,6 +209,15 @@ impl Subcommand for Replay {
 
     fn run(self, output: &Output) -> Done {
         self.engine.state()?;
+        if let Some(url) = self.target.clone()
+            && replay_nfs::is_folder(&url)
+        {
+            return self.run_nfs(&url, output);
+        }
+        if let Some(option) = self.nfs.first_set() {
+            let what = format!("{option} needs a folder of an NFS server: nfs://server/export/");
+            return Err(Failure::usage(what));
+        }
         let (seed, overwrite) = (self.seed, self.overwrite);
         let sockets = WatchSockets::listen(WatchedAt {
             metrics: self.metrics,
@@ -386,12 +402,51 @@ impl Replay {
         Ok(targets)
     }
 
-    fn workload(self) -> Workload {
-        let timing = match (self.as_fast_as_possible, self.timing) {
+    /// Replays NFS calls. Options that have a meaning only for block requests are refused.
+    fn run_nfs(self, url: &str, output: &Output) -> Done {
+        let other = [
+            (self.format.is_some(), "--format"),
+            (
+                self.reading != TraceReading::default(),
+                "an option that describes block traces",
+            ),
+            (!matches!(self.map, Map::AsIs), "--map"),
+            (self.workers != 1, "--workers"),
+            (self.from.is_some(), "--from"),
+            (self.length.is_some(), "--for"),
+            (self.repeat.is_some(), "--loop"),
+            (!matches!(self.conflicts, Rule::LetThrough), "--conflicts"),
+            (self.spin.is_some(), "--spin"),
+            (self.verify, "--verify"),
+            (self.overwrite, "--overwrite"),
+            (self.metrics.is_some(), "--metrics"),
+            (self.serve.is_some(), "--serve"),
+        ];
+        if let Some((_, option)) = other.into_iter().find(|(is_set, _)| *is_set) {
+            let what = format!("{option} doesn't apply to a folder of an NFS server");
+            return Err(Failure::usage(what));
+        }
+        let shared = SharedArgs {
+            trace: &self.trace,
+            url,
+            timing: self.replay_timing(),
+            speed: self.speed.unwrap_or(1.0),
+            depth: self.depth,
+            seed: self.seed,
+        };
+        self.nfs.clone().run(&shared, output)
+    }
+
+    fn replay_timing(&self) -> ReplayTiming {
+        match (self.as_fast_as_possible, self.timing) {
             (true, _) | (_, Timing::Depth) => ReplayTiming::Depth,
             (_, Timing::Trace) => ReplayTiming::Trace,
             (_, Timing::Dependency) => ReplayTiming::Dependency,
-        };
+        }
+    }
+
+    fn workload(self) -> Workload {
+        let timing = self.replay_timing();
         Workload {
             trace: Some(self.trace),
             format: self.format,

@@ -46,6 +46,7 @@ mod nbd_server;
 mod netem_guest;
 mod newer_suite;
 mod nfs_load;
+mod nfs_replay;
 #[allow(dead_code)] // the rest is for the client's own tests
 #[path = "../../../brunt-nfs/tests/it/server.rs"]
 mod nfs_server;

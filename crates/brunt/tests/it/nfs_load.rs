@@ -207,13 +207,13 @@ fn an_interrupt_removes_the_tree() {
 }
 
 /// A capture of everything on the loopback interface.
-struct Capture {
+pub struct Capture {
     tshark: Child,
     file: PathBuf,
 }
 
 impl Capture {
-    fn start(file: &Path) -> Capture {
+    pub fn start(file: &Path) -> Capture {
         let mut tshark = Command::new("tshark");
         tshark.args(["-q", "-i", "lo", "-B", "64", "-w"]).arg(file);
         tshark.stdout(Stdio::null()).stderr(Stdio::null());
@@ -235,7 +235,7 @@ impl Capture {
         });
     }
 
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         self.wait_for(b"the capture may end");
         kill_process(Pid::from_child(&self.tshark), Signal::INT).expect("it is ours");
         self.tshark.wait().expect("it ends");

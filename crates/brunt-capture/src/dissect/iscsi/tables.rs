@@ -1,6 +1,7 @@
 //! iSCSI's own tables in a trace: the requests of SCSI commands, and when their data moved. Called by the
 //! recorder for each iSCSI operation, after the row of `operations`.
 
+use brunt_core::byte_text;
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::iscsi::pdu::{code, lun_number};
 use brunt_wire::nfs::FileHandle;
@@ -13,7 +14,6 @@ use crate::operation::Operation;
 use crate::trace::common::{Common, FILE, RECORD};
 use crate::trace::files::{Files, Named};
 use crate::trace::rows::{Handle, Registry, Tabled};
-use crate::trace::text;
 
 /// Commands.
 pub const SCSI_COMMANDS: Table = Table {
@@ -136,7 +136,7 @@ impl OwnTables<IscsiId> for IscsiTables {
         let cdb = command.map(|command| {
             let len = brunt_wire::scsi::cdb::length(command.cdb[0]).unwrap_or(16);
             let mut hex = String::with_capacity(32);
-            text::hexadecimal(&command.cdb[..usize::from(len)], &mut hex);
+            byte_text::hexadecimal(&command.cdb[..usize::from(len)], &mut hex);
             common.rows.words(self.commands).text(&hex)
         });
         let blocks = command.and_then(|command| commands::blocks(&command.cdb));

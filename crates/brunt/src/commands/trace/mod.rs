@@ -104,6 +104,7 @@ fn failure(error: TraceError) -> Failure {
             Failure::usage(&error).advise("choose another file, or remove that one")
         }
         TraceError::Lake(LakeError::Taken { .. }) => Failure::usage(&error),
+        TraceError::TooManyCalls { .. } => Failure::failed(&error),
         TraceError::Io { .. } => Failure::failed(&error),
         TraceError::UnknownFormat { .. } => Failure::usage(&error).advise(format!(
             "set it with --format, or describe its columns with --columns; formats are {}, {PACKINGS}",

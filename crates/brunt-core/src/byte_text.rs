@@ -1,12 +1,12 @@
-//! Converts between names, which are bytes, and texts, which are UTF-8. Called by the recorder and by readers
-//! of a trace. The one rule: the conversion is lossless.
+//! Converts between names, which are bytes, and texts, which are UTF-8. Called by writers and readers of traces of
+//! network traffic. The one rule: the conversion is lossless.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Bytes as text: a backslash is doubled, and a byte that is not UTF-8 becomes `\xNN`.
 pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
-    if memchr::memchr(b'\\', bytes).is_none()
+    if !bytes.contains(&b'\\')
         && let Ok(text) = std::str::from_utf8(bytes)
     {
         return Cow::Borrowed(text);

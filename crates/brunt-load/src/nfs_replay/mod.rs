@@ -1,0 +1,426 @@
+//! The replay of captured NFSv3 traffic on another server: makes the files that the trace needs, sends the trace's calls
+//! at their times, and compares the answers. `brunt replay` uses it if its target is a folder of an NFS server.
+//!
+//! Start reading at [`NfsReplay`]. `namespace` derives from the trace what existed before its first call, `layout` where
+//! that is on the target, and `plan` what each call needs; these do no I/O. `prepare` makes the tree. `schedule` decides
+//! which call is next, `calls` writes it, and `run` sends it. `report` is the result.
+//!
+//! The rule: everything happens in a directory that the replay made itself.
+
+mod calls;
+mod layout;
+mod namespace;
+mod plan;
+mod prepare;
+mod report;
+mod run;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use brunt_block::Backend;
+use brunt_block::table::OpenError;
+use brunt_nfs::NfsFolder;
+use brunt_result::replay::{
+    DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, ISSUE_ERROR_DEGRADED_MAX_US, ISSUE_ERROR_TRUE_MAX_US,
+    LOST_DEGRADED_MAX, ReplayVerdict,
+};
+use brunt_result::summary::Latencies;
+use brunt_trace::TraceError;
+use brunt_trace::nfs::NfsTrace;
+use brunt_wire::nfs::v3::Procedure;
+
+use crate::nfs::tree::NfsTreeError;
+use crate::replay::settings::ReplayTiming;
+use layout::{Planted, TreeLayout};
+use namespace::Namespace;
+use plan::ReplayActions;
+use prepare::{PrepareOptions, PreparedTree};
+pub use report::{
+    LateCalls, NfsProcedureCalls, NfsReplayFidelity, NfsReplayTree, STATUS_DEGRADED_MAX,
+    STATUS_TRUE_MAX, StatusCause, StatusDifference,
+};
+use run::RunMeasures;
+
+/// Drift below this is true, whatever its share.
+const DRIFT_TRUE_MAX_NANOS: f64 = 1e6;
+
+/// Why a trace can't be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum NfsReplayError {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// It has no NFSv3 calls.
+    #[error("{0} has no NFSv3 calls")]
+    NoCalls(String),
+    /// The target is not a folder of an NFS server.
+    #[error(
+        "{0} is not a folder of an NFS server; name one with a '/' at its end: nfs://server/export/folder/"
+    )]
+    NotAFolder(String),
+    /// The server doesn't answer, or refused something while the tree was made or removed.
+    #[error("{0}")]
+    Server(Box<dyn std::error::Error + Send + Sync>),
+    /// The user stopped it while the tree was made.
+    #[error("interrupted while files were made on the server; the same command continues there")]
+    Stopped,
+    /// The directory exists, and was not made for this trace.
+    #[error("{0} exists, and was not made for a replay of this trace with these options")]
+    OtherContent(String),
+    /// Its content is no longer what the trace needs.
+    #[error("{0} was replayed on, so its content has changed")]
+    AlreadyReplayed(String),
+    /// An entry of a prepared tree is wrong.
+    #[error("{tree}: {name} {how}")]
+    Differs {
+        /// The tree.
+        tree: String,
+        /// The entry.
+        name: String,
+        /// What is wrong.
+        how: String,
+    },
+    /// A connection could not be opened.
+    #[error("{0}")]
+    Open(Box<OpenError>),
+    /// The ring failed.
+    #[error("input and output failed: {0}")]
+    Ring(#[source] io::Error),
+}
+
+impl From<NfsTreeError> for NfsReplayError {
+    fn from(error: NfsTreeError) -> NfsReplayError {
+        match error {
+            NfsTreeError::Stopped => NfsReplayError::Stopped,
+            error => NfsReplayError::Server(Box::new(error)),
+        }
+    }
+}
+
+/// Whose credentials calls have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NfsCallers {
+    /// The user and group of the target's URL.
+    #[default]
+    Target,
+    /// Those of the trace, where it has AUTH_SYS; files belong to the trace's owners.
+    Trace,
+}
+
+impl NfsCallers {
+    fn as_traced(self) -> bool {
+        self == NfsCallers::Trace
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            NfsCallers::Target => "target",
+            NfsCallers::Trace => "trace",
+        }
+    }
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Debug)]
+pub struct NfsReplayOptions {
+    /// When calls are due.
+    pub timing: ReplayTiming,
+    /// How many times as fast; more than 0.
+    pub speed: f64,
+    /// Maximum outstanding calls of all clients; at least 1.
+    pub depth: u32,
+    /// Whose credentials calls have.
+    pub callers: NfsCallers,
+    /// Files are made with their length, but without data.
+    pub sparse: bool,
+    /// Name of the directory for the tree; by default, it follows from the tree.
+    pub into: Option<String>,
+    /// Seed of data.
+    pub seed: u64,
+}
+
+/// A trace that can be replayed.
+#[derive(Debug)]
+pub struct NfsReplay {
+    actions: Arc<ReplayActions>,
+    layout: TreeLayout,
+    objects: usize,
+    /// Operations of the trace.
+    operations: u64,
+    contradictions: u64,
+    damaged_parts: u64,
+}
+
+/// A tree that was prepared for a replay.
+#[derive(Debug)]
+pub struct NfsPreparedTree {
+    tree: PreparedTree,
+    /// What is in it.
+    pub summary: NfsReplayTree,
+}
+
+impl NfsReplay {
+    /// Reads a captured trace.
+    ///
+    /// # Errors
+    /// It can't be read, or has no NFSv3 calls.
+    pub fn read(trace: &Path) -> Result<NfsReplay, NfsReplayError> {
+        let read = NfsTrace::read(trace)?;
+        if read.calls.is_empty() {
+            return Err(NfsReplayError::NoCalls(trace.display().to_string()));
+        }
+        Ok(NfsReplay::of(read))
+    }
+
+    fn of(trace: NfsTrace) -> NfsReplay {
+        let namespace = Namespace::of(&trace);
+        let layout = TreeLayout::of(&trace, &namespace);
+        let operations = trace.calls.len() as u64 + trace.others.values().sum::<u64>();
+        let damaged_parts = trace.damaged_parts as u64;
+        NfsReplay {
+            actions: Arc::new(ReplayActions::of(trace, &namespace, &layout)),
+            layout,
+            objects: namespace.objects.len(),
+            operations,
+            contradictions: namespace.contradictions,
+            damaged_parts,
+        }
+    }
+
+    /// Number of calls to send.
+    pub fn calls(&self) -> u64 {
+        self.actions.actions.len() as u64
+    }
+
+    /// The directory of its tree.
+    pub fn tree_name(&self, options: &NfsReplayOptions) -> String {
+        let name = options.into.clone();
+        let as_traced = options.callers.as_traced();
+        name.unwrap_or_else(|| format!("brunt-replay-{}", self.layout.digest(as_traced)))
+    }
+
+    /// Makes the tree, or checks that it is as it was made.
+    ///
+    /// # Errors
+    /// The server refused, or the tree's directory has other content.
+    pub fn prepare(
+        &self,
+        folder: &NfsFolder,
+        options: &NfsReplayOptions,
+        is_stopped: &(dyn Fn() -> bool + Sync),
+    ) -> Result<NfsPreparedTree, NfsReplayError> {
+        let options = PrepareOptions {
+            name: self.tree_name(options),
+            sparse: options.sparse,
+            as_traced: options.callers.as_traced(),
+        };
+        let tree = prepare::prepare(folder, &self.layout, &options, is_stopped)?;
+        let summary = self.summary(options.name, tree.found);
+        Ok(NfsPreparedTree { tree, summary })
+    }
+
+    fn summary(&self, name: String, found: u64) -> NfsReplayTree {
+        let layout = &self.layout;
+        let mut summary = NfsReplayTree {
+            name,
+            found,
+            hard_links: layout.links.len() as u64,
+            invented_names: layout.invented_names,
+            only_named: layout.only_named,
+            unknown_sizes: layout.unknown_sizes,
+            ..NfsReplayTree::default()
+        };
+        for entry in &layout.entries {
+            match entry.what {
+                Planted::Directory => summary.directories += 1,
+                Planted::File { size_bytes } => {
+                    summary.files += 1;
+                    summary.bytes = summary.bytes.saturating_add(size_bytes);
+                }
+                Planted::Symlink { .. } => summary.symlinks += 1,
+                Planted::Fifo => summary.fifos += 1,
+            }
+        }
+        summary
+    }
+
+    /// Sends the calls. The tree is no longer as prepared afterwards.
+    ///
+    /// # Errors
+    /// The server can't be reached.
+    pub fn run(
+        &self,
+        folder: &NfsFolder,
+        prepared: NfsPreparedTree,
+        options: &NfsReplayOptions,
+        is_stopped: &(dyn Fn() -> bool + Sync),
+    ) -> Result<NfsReplayFidelity, NfsReplayError> {
+        prepare::begin(folder, &prepared.tree)?;
+        let known = (self.objects, prepared.tree.handles.as_slice());
+        let measures = run::run(folder, &self.actions, known, options, is_stopped)?;
+        Ok(self.judge(&measures, prepared.summary, options))
+    }
+
+    /// Removes the tree.
+    ///
+    /// # Errors
+    /// The server refused, or it has more than the replay can have made.
+    pub fn remove(
+        &self,
+        folder: &NfsFolder,
+        options: &NfsReplayOptions,
+    ) -> Result<(), NfsReplayError> {
+        let made = |procedure: &Procedure| {
+            matches!(
+                procedure,
+                Procedure::Create
+                    | Procedure::Mkdir
+                    | Procedure::Symlink
+                    | Procedure::Mknod
+                    | Procedure::Link
+                    | Procedure::Rename
+            )
+        };
+        let procedures = self.actions.actions.iter().map(|action| action.procedure);
+        let made = procedures.filter(made).count() as u64;
+        let directories = self.actions.actions.iter();
+        let directories = directories.filter(|action| action.procedure == Procedure::Mkdir);
+        let deeper = u32::try_from(directories.count())
+            .unwrap_or(u32::MAX)
+            .min(256);
+        // The marker, and what NFS servers keep of files that are open while they are removed.
+        let names_max = self.layout.names() + 2 * made + 64;
+        let limits = (names_max, self.layout.depth() + deeper);
+        prepare::remove(folder, &self.tree_name(options), limits)
+    }
+
+    fn judge(
+        &self,
+        measures: &RunMeasures,
+        tree: NfsReplayTree,
+        options: &NfsReplayOptions,
+    ) -> NfsReplayFidelity {
+        let left_out: u64 = self.actions.left_out.values().sum();
+        let statuses_differ = measures.procedures.values().map(|of| of.differ).sum();
+        let drift = measures.drift();
+        let procedures = measures.procedures.iter();
+        let mut fidelity = NfsReplayFidelity {
+            verdict: ReplayVerdict::True,
+            reasons: Vec::new(),
+            timing: options.timing.name().to_string(),
+            speed: options.speed,
+            clients: self
+                .actions
+                .ends
+                .iter()
+                .filter(|ends| !ends.is_empty())
+                .count() as u64,
+            connections: measures.connections,
+            callers: options.callers.name().to_string(),
+            planned: self.calls(),
+            sent: measures.sent,
+            answered: measures.answered,
+            unsent: measures.unsent.clone(),
+            failed: measures.failed.clone(),
+            left_out: self.actions.left_out.clone(),
+            left_out_share: left_out as f64 / self.operations.max(1) as f64,
+            procedures: procedures
+                .map(|(name, of)| ((*name).to_string(), of.clone()))
+                .collect(),
+            statuses: measures.statuses(),
+            statuses_differ,
+            sizes_differ: measures.sizes_differ,
+            shortened: measures.shortened,
+            guards_dropped: self.actions.guards_dropped,
+            moved_bytes: measures.moved_bytes,
+            contradictions: self.contradictions,
+            damaged_parts: self.damaged_parts,
+            tree,
+            issue_error: Latencies::of(&measures.issue_error),
+            drift: drift.and_then(|(_, share)| share),
+            drift_us: drift.map(|(nanos, _)| nanos / 1e3),
+            late: measures.late,
+            response: Latencies::of(&measures.response),
+            seconds: measures.seconds,
+            interrupted: measures.interrupted,
+        };
+        fidelity.judge(options.timing);
+        fidelity
+    }
+}
+
+impl NfsReplayFidelity {
+    /// Sets the verdict, and the criteria that were missed.
+    fn judge(&mut self, timing: ReplayTiming) {
+        let mut miss = |value: f64, limits: [f64; 2], what: String| {
+            if value > limits[0] {
+                let verdict = match value <= limits[1] {
+                    true => ReplayVerdict::Degraded,
+                    false => ReplayVerdict::NotAReplay,
+                };
+                self.verdict = self.verdict.max(verdict);
+                self.reasons.push(what);
+            }
+        };
+        let share = |count: u64, of: u64| count as f64 / of.max(1) as f64;
+        let lost = self.planned - self.answered;
+        miss(
+            share(lost, self.planned),
+            [0.0, LOST_DEGRADED_MAX],
+            format!(
+                "{lost} of {} calls were not sent or not answered",
+                self.planned
+            ),
+        );
+        let differ = self.statuses_differ;
+        miss(
+            share(differ, self.answered),
+            [STATUS_TRUE_MAX, STATUS_DEGRADED_MAX],
+            format!(
+                "{differ} of {} calls had another status than in the trace",
+                self.answered
+            ),
+        );
+        let p99 = self.issue_error.as_ref().map_or(0.0, |error| error.p99_us);
+        if timing != ReplayTiming::Depth {
+            miss(
+                p99,
+                [ISSUE_ERROR_TRUE_MAX_US, ISSUE_ERROR_DEGRADED_MAX_US],
+                format!(
+                    "one in 100 calls was sent more than {:.1} ms late",
+                    p99 / 1e3
+                ),
+            );
+        }
+        let drift = self.drift.unwrap_or(0.0).abs();
+        let is_long = self
+            .drift_us
+            .is_some_and(|us| us.abs() * 1e3 > DRIFT_TRUE_MAX_NANOS);
+        if timing == ReplayTiming::Trace && is_long {
+            miss(
+                drift,
+                [DRIFT_TRUE_MAX, DRIFT_DEGRADED_MAX],
+                format!("it drifted by {:.2} %", drift * 100.0),
+            );
+        }
+        if self.interrupted {
+            self.verdict = self.verdict.max(ReplayVerdict::Degraded);
+            self.reasons.push("it was interrupted".into());
+        }
+    }
+}
+
+/// The folder of a target.
+///
+/// # Errors
+/// It isn't one.
+pub fn folder_of(backend: &dyn Backend) -> Result<&NfsFolder, NfsReplayError> {
+    let folder = backend.concrete().and_then(|any| any.downcast_ref());
+    folder.ok_or_else(|| NfsReplayError::NotAFolder(backend.info().name.clone()))
+}

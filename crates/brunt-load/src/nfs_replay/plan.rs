@@ -1,0 +1,466 @@
+//! The calls of a replay in the order of the trace: what each needs, when it is due, and which earlier calls it waits
+//! for.
+//!
+//! A call waits for an earlier one that had ended before it began in the trace, if both concern the same name, or one of
+//! them creates or removes what the other uses. Calls that ran at the same time don't wait for each other.
+//!
+//! The rule: a call of the trace is in the plan, or counted with the reason.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use brunt_trace::nfs::{NfsTrace, NfsTraceCall, NfsTraceCaller, NfsTraceSet, NfsTraceTime};
+use brunt_wire::nfs::v3::{FileType, NfsTime, Procedure, Status};
+
+use super::layout::TreeLayout;
+use super::namespace::{CallObjects, NONE, Namespace};
+
+/// Maximum earlier users of a name or an object that a call which removes it waits for: the last ones.
+const USERS_MAX: usize = 16;
+const NOT_SYNC: u32 = 10002;
+const NANOS: i64 = 1_000_000_000;
+
+/// Arguments that only some procedures have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallDetail {
+    None,
+    /// WRITE: the number of its `stable_how`.
+    Stable(u32),
+    /// ACCESS: rights.
+    Access(u32),
+    /// What it sets, an index into [`ReplayActions::sets`].
+    Set(u32),
+    /// Bytes of names and cookies, and of the whole reply; continues after the listing that this action makes.
+    Listing {
+        dir_bytes_max: u32,
+        bytes_max: u32,
+        after: u32,
+    },
+}
+
+/// Attributes to set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ActionSet {
+    pub(super) set: NfsTraceSet,
+    pub(super) atime: NfsTime,
+    pub(super) mtime: NfsTime,
+    pub(super) guard: Option<NfsTime>,
+    pub(super) kind: Option<FileType>,
+}
+
+/// A call to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Action {
+    /// When it began, and when its reply ended, after the first call began.
+    pub(super) start_ns: u64,
+    pub(super) end_ns: Option<u64>,
+    /// Its client, an index into [`NfsTrace::clients`].
+    pub(super) client: u32,
+    /// Its caller, an index into [`ReplayActions::callers`].
+    pub(super) caller: Option<u32>,
+    pub(super) procedure: Procedure,
+    /// The trace's status, if it is known.
+    pub(super) status: Option<Status>,
+    /// Bytes that moved.
+    pub(super) moved_bytes: u64,
+    pub(super) objects: CallObjects,
+    /// Texts; [`NONE`] if it has none.
+    pub(super) name: u32,
+    pub(super) new_name: u32,
+    pub(super) offset_bytes: u64,
+    pub(super) asked_bytes: u32,
+    pub(super) detail: CallDetail,
+    /// Where the actions that it waits for begin in [`ReplayActions::waits`]. They end where those of the next begin.
+    waits_at: u32,
+    /// How many calls of its client had ended before it began.
+    pub(super) ended_before: u32,
+}
+
+/// The calls of a replay.
+#[derive(Debug, Default)]
+pub(super) struct ReplayActions {
+    pub(super) actions: Vec<Action>,
+    waits: Vec<u32>,
+    pub(super) sets: Vec<ActionSet>,
+    pub(super) texts: Vec<Box<[u8]>>,
+    pub(super) callers: Vec<NfsTraceCaller>,
+    pub(super) clients: Vec<String>,
+    /// For each client, its actions in the order of their replies.
+    pub(super) ends: Vec<Vec<u32>>,
+    /// Actions whose status depended on which of two calls the server executed first.
+    pub(super) races: HashSet<u32>,
+    /// Calls of the trace that are not replayed, by reason.
+    pub(super) left_out: BTreeMap<String, u64>,
+    /// SETATTR whose guard, the file's ctime, was left out, because no other server has the same.
+    pub(super) guards_dropped: u64,
+}
+
+impl ReplayActions {
+    /// The actions that this one waits for.
+    pub(super) fn waits_of(&self, action: u32) -> &[u32] {
+        let at = |index: usize| {
+            self.actions
+                .get(index)
+                .map(|action| action.waits_at as usize)
+        };
+        let start = at(action as usize).unwrap_or(0);
+        let end = at(action as usize + 1).unwrap_or(self.waits.len());
+        &self.waits[start..end]
+    }
+
+    pub(super) fn of(trace: NfsTrace, namespace: &Namespace, layout: &TreeLayout) -> ReplayActions {
+        let planted = layout.entries.iter().map(|entry| entry.object);
+        let planted: HashSet<u32> = planted.collect();
+        let mut planner = ActionPlanner {
+            trace: &trace,
+            namespace,
+            planted: &planted,
+            uses: Uses::default(),
+            creators: HashMap::new(),
+            listings: HashMap::new(),
+            plan: ReplayActions::default(),
+        };
+        let first_ns = trace.calls.first().map_or(0, |call| call.start_ns);
+        for (index, call) in trace.calls.iter().enumerate() {
+            if let Err(why) = planner.add(call, namespace.calls[index], first_ns) {
+                *planner.plan.left_out.entry(why.to_string()).or_default() += 1;
+            }
+        }
+        let mut plan = planner.plan;
+        plan.races = planner.uses.races;
+        for (what, count) in trace.others {
+            *plan.left_out.entry(what).or_default() += count;
+        }
+        (plan.texts, plan.callers, plan.clients) = (trace.texts, trace.callers, trace.clients);
+        plan.count_ends();
+        plan
+    }
+
+    fn count_ends(&mut self) {
+        let mut ends: Vec<Vec<u32>> = vec![Vec::new(); self.clients.len()];
+        for (index, action) in self.actions.iter().enumerate() {
+            if action.end_ns.is_some() {
+                ends[action.client as usize].push(index as u32);
+            }
+        }
+        for ends in &mut ends {
+            ends.sort_by_key(|index| self.actions[*index as usize].end_ns);
+        }
+        let mut passed = vec![0; ends.len()];
+        for index in 0..self.actions.len() {
+            let (client, start) = (
+                self.actions[index].client as usize,
+                self.actions[index].start_ns,
+            );
+            let passed: &mut usize = &mut passed[client];
+            // An earlier call even if times are wrong: waiting for a later one would never end.
+            while let Some(end) = ends[client].get(*passed)
+                && self.actions[*end as usize].end_ns <= Some(start)
+                && (*end as usize) < index
+            {
+                *passed += 1;
+            }
+            self.actions[index].ended_before = *passed as u32;
+        }
+        self.ends = ends;
+    }
+}
+
+/// What calls use: an object, or a name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Used {
+    Object(u32),
+    Name(u32, u32),
+}
+
+/// An action, and when it ended in the trace.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    action: u32,
+    end_ns: Option<u64>,
+}
+
+/// Who created or removed a thing last, and who used it since.
+#[derive(Debug, Default)]
+struct History {
+    changed: Option<Ended>,
+    users: Vec<Ended>,
+}
+
+#[derive(Debug, Default)]
+struct Uses {
+    histories: HashMap<Used, History>,
+    /// Actions that ran at the same time as another one that changed what they use.
+    races: HashSet<u32>,
+}
+
+impl Uses {
+    /// An action uses a thing, or changes whether it exists. Appends what it waits for.
+    fn add(&mut self, used: Used, changes: bool, me: Ended, start_ns: u64, waits: &mut Vec<u32>) {
+        let (histories, races) = (&mut self.histories, &mut self.races);
+        let history = histories.entry(used).or_default();
+        let mut wait = |other: &Ended| {
+            if other.end_ns.is_some_and(|end| end <= start_ns) {
+                waits.push(other.action);
+            } else if other.action != me.action {
+                races.extend([me.action, other.action]);
+            }
+        };
+        history.changed.iter().for_each(&mut wait);
+        if changes {
+            history.users.iter().for_each(&mut wait);
+            history.users.clear();
+            history.changed = Some(me);
+            return;
+        }
+        if history.users.len() == USERS_MAX {
+            history.users.remove(0);
+        }
+        history.users.push(me);
+    }
+}
+
+struct ActionPlanner<'a> {
+    trace: &'a NfsTrace,
+    namespace: &'a Namespace,
+    planted: &'a HashSet<u32>,
+    uses: Uses,
+    /// The action that created an object.
+    creators: HashMap<u32, u32>,
+    /// The action whose listing of a directory ended with this cookie.
+    listings: HashMap<(u32, u64), u32>,
+    plan: ReplayActions,
+}
+
+impl ActionPlanner<'_> {
+    /// Adds a call.
+    ///
+    /// # Errors
+    /// The reason why it is not replayed.
+    fn add(
+        &mut self,
+        call: &NfsTraceCall,
+        objects: CallObjects,
+        first_ns: i64,
+    ) -> Result<(), &'static str> {
+        let since = |at: i64| at.saturating_sub(first_ns).max(0) as u64;
+        let procedure = Procedure::from_number(call.procedure).ok_or("unknown procedure")?;
+        self.check_objects(procedure, objects)?;
+        let [name, new_name] = self.names(procedure, call)?;
+        let detail = self.detail(procedure, call, objects)?;
+        let me = self.plan.actions.len() as u32;
+        let action = Action {
+            start_ns: since(call.start_ns),
+            end_ns: call.end_ns.map(since),
+            client: call.client,
+            caller: call.caller,
+            procedure,
+            // NULL has none.
+            status: match (procedure, call.end_ns) {
+                (Procedure::Null, Some(_)) => Some(Status::OK),
+                _ => call.status.map(Status),
+            },
+            moved_bytes: call.moved_bytes,
+            objects,
+            name,
+            new_name,
+            offset_bytes: call.offset_bytes,
+            asked_bytes: call.asked_bytes,
+            detail,
+            waits_at: self.plan.waits.len() as u32,
+            ended_before: 0,
+        };
+        self.wait(me, &action);
+        if let Some(last) = self.trace.entries.of(call.record).last() {
+            self.listings.insert((objects.object, last.cookie), me);
+        }
+        self.plan.actions.push(action);
+        Ok(())
+    }
+
+    /// Whether the handles of a call can be known.
+    fn check_objects(
+        &self,
+        procedure: Procedure,
+        objects: CallObjects,
+    ) -> Result<(), &'static str> {
+        let needs_second = matches!(procedure, Procedure::Rename | Procedure::Link);
+        let needed = match procedure {
+            Procedure::Null => return Ok(()),
+            _ if needs_second => [objects.object, objects.other],
+            _ => [objects.object, objects.object],
+        };
+        for id in needed {
+            if id == NONE {
+                return Err("arguments not captured");
+            }
+            let is_created = self.namespace.objects[id as usize].is_created;
+            if !is_created && !self.planted.contains(&id) {
+                return Err("a handle that was stale before the trace");
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self, procedure: Procedure, call: &NfsTraceCall) -> Result<[u32; 2], &'static str> {
+        let count = match procedure {
+            Procedure::Rename => 2,
+            Procedure::Lookup
+            | Procedure::Create
+            | Procedure::Mkdir
+            | Procedure::Symlink
+            | Procedure::Mknod
+            | Procedure::Remove
+            | Procedure::Rmdir
+            | Procedure::Link => 1,
+            _ => 0,
+        };
+        let mut names = [NONE; 2];
+        for position in 0..count {
+            let mut rows = self.trace.names.of(call.record);
+            let row = rows.find(|row| row.position == position as u32);
+            names[position] = row
+                .and_then(|row| row.name)
+                .ok_or("arguments not captured")?;
+        }
+        if procedure == Procedure::Symlink {
+            let row = self.trace.names.first(call.record);
+            names[1] = row
+                .and_then(|row| row.target)
+                .ok_or("arguments not captured")?;
+        }
+        Ok(names)
+    }
+
+    fn detail(
+        &mut self,
+        procedure: Procedure,
+        call: &NfsTraceCall,
+        objects: CallObjects,
+    ) -> Result<CallDetail, &'static str> {
+        let missing = "arguments not captured";
+        let record = call.record;
+        Ok(match procedure {
+            Procedure::Write => {
+                CallDetail::Stable(*self.trace.stable.first(record).ok_or(missing)?)
+            }
+            Procedure::Access => {
+                CallDetail::Access(*self.trace.accesses.first(record).ok_or(missing)?)
+            }
+            Procedure::Readdir | Procedure::Readdirplus => {
+                let listing = self.trace.listings.first(record).ok_or(missing)?;
+                let after = match listing.cookie {
+                    0 => NONE,
+                    cookie => *self
+                        .listings
+                        .get(&(objects.object, cookie))
+                        .ok_or("continues a listing that was not captured")?,
+                };
+                CallDetail::Listing {
+                    dir_bytes_max: listing.dir_bytes_max,
+                    bytes_max: listing.bytes_max,
+                    after,
+                }
+            }
+            Procedure::Setattr
+            | Procedure::Create
+            | Procedure::Mkdir
+            | Procedure::Symlink
+            | Procedure::Mknod => {
+                let set = *self.trace.sets.first(record).ok_or(missing)?;
+                let mut args = action_set(set);
+                // A guard makes sense only if it is meant to fail.
+                if args.guard.is_some() && call.status != Some(NOT_SYNC) {
+                    args.guard = None;
+                    self.plan.guards_dropped += 1;
+                }
+                self.plan.sets.push(args);
+                CallDetail::Set(self.plan.sets.len() as u32 - 1)
+            }
+            _ => CallDetail::None,
+        })
+    }
+
+    fn wait(&mut self, me: u32, action: &Action) {
+        let Action {
+            objects,
+            procedure,
+            start_ns,
+            ..
+        } = *action;
+        let (is_ok, mine) = (
+            action.status == Some(Status::OK),
+            Ended {
+                action: me,
+                end_ns: action.end_ns,
+            },
+        );
+        let (uses, mut waits) = (&mut self.uses, Vec::new());
+        let mut add = |used, changes| uses.add(used, changes, mine, start_ns, &mut waits);
+        for id in [objects.object, objects.other] {
+            if id != NONE {
+                add(Used::Object(id), false);
+            }
+        }
+        let creates = matches!(
+            procedure,
+            Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod
+        );
+        let changes_name = creates
+            || matches!(
+                procedure,
+                Procedure::Remove | Procedure::Rmdir | Procedure::Rename | Procedure::Link
+            );
+        if action.name != NONE {
+            let directory = match procedure {
+                Procedure::Link => objects.other,
+                _ => objects.object,
+            };
+            add(Used::Name(directory, action.name), changes_name && is_ok);
+        }
+        if procedure == Procedure::Rename {
+            add(Used::Name(objects.other, action.new_name), is_ok);
+        }
+        if objects.result != NONE {
+            add(Used::Object(objects.result), creates);
+        }
+        if objects.victim != NONE {
+            add(Used::Object(objects.victim), true);
+        }
+        if creates && objects.result != NONE {
+            self.creators.entry(objects.result).or_insert(me);
+        }
+        // Without its creator, there is no handle, whatever the trace says about its end.
+        let objects = [objects.object, objects.other];
+        waits.extend(objects.iter().filter_map(|id| self.creators.get(id)));
+        if let CallDetail::Listing { after, .. } = action.detail
+            && after != NONE
+        {
+            waits.push(after);
+        }
+        waits.sort_unstable();
+        waits.dedup();
+        self.plan.waits.extend(waits);
+    }
+}
+
+fn nfs_time(at_ns: i64) -> NfsTime {
+    NfsTime {
+        // Times before 1970 and after 2106 have no representation.
+        seconds: (at_ns.div_euclid(NANOS).clamp(0, u32::MAX.into()) as u32).into(),
+        nseconds: (at_ns.rem_euclid(NANOS) as u32).into(),
+    }
+}
+
+fn action_set(set: NfsTraceSet) -> ActionSet {
+    let time = |time| match time {
+        NfsTraceTime::At(at) => nfs_time(at),
+        _ => NfsTime::default(),
+    };
+    ActionSet {
+        atime: time(set.atime),
+        mtime: time(set.mtime),
+        guard: set.guard_ctime.map(nfs_time),
+        kind: set.kind.map(FileType::from_number),
+        set,
+    }
+}

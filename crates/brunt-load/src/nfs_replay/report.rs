@@ -1,0 +1,190 @@
+//! How faithful a replay of NFS traffic was.
+//!
+//! The rule: each call of the trace is counted once: sent, not sent with the reason, or left out with the reason.
+
+use std::collections::BTreeMap;
+
+use brunt_result::replay::ReplayVerdict;
+use brunt_result::summary::Latencies;
+use serde::Serialize;
+
+/// Maximum share of statuses that differ in a true and in a degraded replay.
+pub const STATUS_TRUE_MAX: f64 = 0.001;
+/// See [`STATUS_TRUE_MAX`].
+pub const STATUS_DEGRADED_MAX: f64 = 0.05;
+
+/// The tree that was made for a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NfsReplayTree {
+    /// Its directory in the target's folder.
+    pub name: String,
+    /// Directories.
+    pub directories: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Their length.
+    pub bytes: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Fifos, which stand for devices and sockets, too.
+    pub fifos: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Names that were not captured, and were invented.
+    pub invented_names: u64,
+    /// Objects of which only the name was captured, so type, length and mode are guesses.
+    pub only_named: u64,
+    /// Files whose length was not captured; they are as long as what was read of them.
+    pub unknown_sizes: u64,
+    /// Entries that existed already when the tree was prepared.
+    pub found: u64,
+}
+
+/// Late calls by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LateCalls {
+    /// The replay's own thread was busy.
+    pub worker: u64,
+    /// They waited for another call.
+    pub dependency: u64,
+    /// Too many calls were outstanding.
+    pub depth: u64,
+}
+
+impl LateCalls {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.worker + self.dependency + self.depth
+    }
+}
+
+/// Calls of a procedure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NfsProcedureCalls {
+    /// In the plan.
+    pub planned: u64,
+    /// Sent.
+    pub sent: u64,
+    /// Answered with the trace's status.
+    pub same: u64,
+    /// Answered with another status.
+    pub differ: u64,
+    /// Answered, but the trace's status is not known.
+    pub unknown: u64,
+    /// Without an answer, or refused by RPC.
+    pub failed: u64,
+}
+
+/// Why a status differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatusCause {
+    /// An earlier call on the same object or name had another status.
+    Follows,
+    /// NFS3ERR_PERM or NFS3ERR_ACCES.
+    Permission,
+    /// NFS3ERR_JUKEBOX: the server asked to wait.
+    Busy,
+    /// NFS3ERR_NOTSUPP.
+    Unsupported,
+    /// In the trace, another call changed the same object or name at the same time.
+    Race,
+    /// None of these.
+    Other,
+}
+
+impl StatusCause {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            StatusCause::Follows => "after an earlier difference on the same file or name",
+            StatusCause::Permission => "permissions",
+            StatusCause::Busy => "the server asked to wait",
+            StatusCause::Unsupported => "not supported by one of the servers",
+            StatusCause::Race => "another call changed the same file or name at the same time",
+            StatusCause::Other => "no known cause",
+        }
+    }
+}
+
+/// Calls whose status differs from the trace's in the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StatusDifference {
+    /// The procedure.
+    pub operation: String,
+    /// The trace's status.
+    pub trace: String,
+    /// The target's.
+    pub target: String,
+    /// Why.
+    pub cause: StatusCause,
+    /// How many.
+    pub calls: u64,
+}
+
+/// How faithful a replay of NFS traffic was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NfsReplayFidelity {
+    /// The verdict.
+    pub verdict: ReplayVerdict,
+    /// Each criterion that was missed.
+    pub reasons: Vec<String>,
+    /// When calls were due: `trace`, `dependency` or `depth`.
+    pub timing: String,
+    /// How many times as fast.
+    pub speed: f64,
+    /// Clients of the trace, with a connection each, up to a limit.
+    pub clients: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Whose credentials the calls had: `trace` or `target`.
+    pub callers: String,
+    /// Calls in the plan.
+    pub planned: u64,
+    /// Calls sent.
+    pub sent: u64,
+    /// Calls answered.
+    pub answered: u64,
+    /// Calls not sent, by reason.
+    pub unsent: BTreeMap<String, u64>,
+    /// Calls that were sent and failed without a status, by error.
+    pub failed: BTreeMap<String, u64>,
+    /// Operations of the trace that are not in the plan, by reason.
+    pub left_out: BTreeMap<String, u64>,
+    /// Their share of the trace's operations.
+    pub left_out_share: f64,
+    /// Calls by procedure.
+    pub procedures: BTreeMap<String, NfsProcedureCalls>,
+    /// Statuses that differ.
+    pub statuses: Vec<StatusDifference>,
+    /// Calls whose status differs, of those whose status in the trace is known.
+    pub statuses_differ: u64,
+    /// READ and WRITE that succeeded in both, and moved another number of bytes.
+    pub sizes_differ: u64,
+    /// READ and WRITE that were made shorter, because the target takes less.
+    pub shortened: u64,
+    /// SETATTR without its guard, the file's ctime.
+    pub guards_dropped: u64,
+    /// Bytes that the trace's READ and WRITE moved, and those of the replay.
+    pub moved_bytes: [u64; 2],
+    /// Replies of the trace that contradict earlier ones: calls between them were not captured.
+    pub contradictions: u64,
+    /// Damaged parts of the trace.
+    pub damaged_parts: u64,
+    /// The tree.
+    pub tree: NfsReplayTree,
+    /// From when calls were due to when they were sent.
+    pub issue_error: Option<Latencies>,
+    /// How much later the last call was sent than the first, relative to when they were due, divided by the time between.
+    pub drift: Option<f64>,
+    /// The same difference.
+    pub drift_us: Option<f64>,
+    /// Calls that were sent over 100 µs late.
+    pub late: LateCalls,
+    /// Response times: with the trace's timing from when calls were due.
+    pub response: Option<Latencies>,
+    /// How long it took.
+    pub seconds: f64,
+    /// Whether it was interrupted.
+    pub interrupted: bool,
+}

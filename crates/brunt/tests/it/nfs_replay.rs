@@ -1,0 +1,526 @@
+//! Replays of captured NFS traffic against nfs-ganesha: a capture of the replay has the same calls, sizes and statuses as
+//! the capture that was replayed, by Brunt's own reader and by tshark.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use brunt_block::open_url_with;
+use brunt_load::nfs_replay::folder_of;
+use brunt_nfs::conversation::NfsConversation;
+use brunt_trace::nfs::{NfsTrace, NfsTraceCall};
+use brunt_wire::FileData;
+use brunt_wire::nfs::FileHandle;
+use brunt_wire::nfs::v3::{
+    Args, CreateHow, DirOp, FileType, NodeKind, ResultBody, SetAttributes, SetTime, StableHow,
+    Status,
+};
+use serde_json::Value;
+
+use crate::nfs_load::Capture;
+use crate::nfs_server::{MOUNT_PORT, NFS_PORT, Server, run};
+use crate::support::{TempDir, brunt, experiment, need, root, run_within, succeed};
+
+/// The user and group of the captured traffic, which no other traffic has.
+const USER: u32 = 4711;
+
+fn folder_url(server: &Server, folder: &str, user: u32) -> String {
+    let export = server.export();
+    format!(
+        "nfs://127.0.0.1:{NFS_PORT}{}/?mountport={MOUNT_PORT}&uid={user}&gid={user}",
+        export
+            .join(folder)
+            .display()
+            .to_string()
+            .trim_end_matches('/')
+    )
+}
+
+/// A folder that the user may write to.
+fn writable(path: &Path) {
+    fs::create_dir(path).expect("a folder");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("its mode");
+}
+
+/// Reads a packet capture into a trace.
+fn traced(capture: &Path, trace: &Path) {
+    let mut command = brunt();
+    command
+        .arg("capture")
+        .arg("-r")
+        .arg(capture)
+        .arg("--out")
+        .arg(trace);
+    succeed(&mut command, 60);
+}
+
+/// Captures a load that reads and writes files, and creates, renames and removes names, all as [`USER`].
+fn capture_load(server: &Server, folder: &TempDir) {
+    writable(&server.export().join("work"));
+    let url = folder_url(server, "work", USER);
+    let text = format!(
+        "name = \"x\"\nrepetitions = 1\nseed = 5\n[targets.export]\nurl = \"{url}\"\n[workloads.w]\n\
+         nfs = {{ directories = 2, files = 20, file_size = \"16k\", names = 10 }}\n\
+         queue_depth = 4\nworkers = 2\nstop = {{ requests = 1500 }}\n"
+    );
+    let file = folder.join("load.pcapng");
+    let capture = Capture::start(&file);
+    succeed(&mut experiment(folder, &text), 60);
+    capture.stop();
+    traced(&file, &folder.join("load"));
+}
+
+fn replay_command(trace: &Path, url: &str, options: &[&str]) -> Command {
+    let mut command = brunt();
+    command
+        .arg("replay")
+        .arg(trace)
+        .arg(url)
+        .arg("--json")
+        .args(options);
+    command
+}
+
+fn replay(trace: &Path, url: &str, options: &[&str]) -> Value {
+    let output = succeed(&mut replay_command(trace, url, options), 120);
+    serde_json::from_str(&output).expect("JSON")
+}
+
+/// The calls of [`USER`], by client and in order: procedure, offset, bytes asked for and moved, status.
+fn calls(trace: &Path) -> Vec<(u32, u64, u32, u64, Option<u32>)> {
+    let trace = NfsTrace::read(trace).expect("a trace");
+    let is_users = |call: &&NfsTraceCall| {
+        let caller = call.caller.map(|caller| &trace.callers[caller as usize]);
+        caller.is_some_and(|caller| caller.uid == USER)
+    };
+    let calls = trace.calls.iter().filter(is_users);
+    let of = |call: &NfsTraceCall| {
+        let (asked, moved) = (call.asked_bytes, call.moved_bytes);
+        (call.procedure, call.offset_bytes, asked, moved, call.status)
+    };
+    calls.map(of).collect()
+}
+
+/// Calls of [`USER`] by procedure, as tshark reads them.
+fn tshark_counts(capture: &Path) -> BTreeMap<String, u64> {
+    let nfs = format!("tcp.port=={NFS_PORT},rpc");
+    let filter = format!("nfs && rpc.msgtyp == 0 && rpc.auth.uid == {USER}");
+    let file = capture.to_str().expect("UTF-8");
+    let arguments = [
+        "-r",
+        file,
+        "-d",
+        &nfs,
+        "-Y",
+        &filter,
+        "-T",
+        "fields",
+        "-e",
+        "nfs.procedure_v3",
+    ];
+    let mut counts = BTreeMap::new();
+    for line in run("tshark", &arguments).lines() {
+        for procedure in line.split(',') {
+            *counts.entry(procedure.to_string()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// A captured load, replayed onto an empty folder of a server: a capture of the replay shows the same.
+#[test]
+fn a_capture_of_a_replay_shows_the_same_calls() {
+    if need("tshark", "tshark").is_none() {
+        return;
+    }
+    let Some(server) = Server::within("nfs_replay::a_capture_of_a_replay_shows_the_same_calls")
+    else {
+        return;
+    };
+    let folder = TempDir::new("nfs-replay");
+    capture_load(&server, &folder);
+    writable(&server.export().join("fresh"));
+    let url = folder_url(&server, "fresh", 0);
+    let file = folder.join("replay.pcapng");
+    let capture = Capture::start(&file);
+    let result = replay(&folder.join("load"), &url, &["--callers", "trace"]);
+    capture.stop();
+    traced(&file, &folder.join("replay"));
+    println!("{result}");
+
+    let (wanted, found) = (calls(&folder.join("load")), calls(&folder.join("replay")));
+    assert!(wanted.len() > 1500, "{}", wanted.len());
+    assert_eq!(wanted.len(), found.len());
+    let pairs = wanted.iter().zip(&found);
+    let other: Vec<_> = pairs.filter(|(wanted, found)| wanted != found).collect();
+    println!(
+        "{} of {} calls differ: {other:?}",
+        other.len(),
+        wanted.len()
+    );
+    assert!(1000 * other.len() <= wanted.len(), "{other:?}");
+    let counts = [folder.join("load.pcapng"), file].map(|file| tshark_counts(&file));
+    println!("tshark: {counts:?}");
+    assert_eq!(counts[0], counts[1]);
+    assert_eq!(counts[0].values().sum::<u64>(), wanted.len() as u64);
+
+    // The replay says the same about itself.
+    let fidelity = &result["fidelity"];
+    assert_eq!(fidelity["sent"], wanted.len());
+    assert_eq!(fidelity["answered"], wanted.len());
+    assert!(fidelity["statuses_differ"].as_u64() <= Some(wanted.len() as u64 / 1000));
+    assert_eq!(fidelity["tree"]["invented_names"], 0);
+    let left = fs::read_dir(server.export().join("fresh")).expect("the folder");
+    assert_eq!(left.count(), 0, "its files are removed");
+}
+
+/// Everything that a trace needs is made before, with its length, mode and owner; by dependency and as fast as possible,
+/// statuses are the same.
+#[test]
+fn files_of_a_trace_are_made_before_it_is_replayed() {
+    if need("tshark", "tshark").is_none() {
+        return;
+    }
+    let Some(server) =
+        Server::within("nfs_replay::files_of_a_trace_are_made_before_it_is_replayed")
+    else {
+        return;
+    };
+    let folder = TempDir::new("nfs-replay");
+    let trace = folder.join("trace");
+    capture_walk(&server, &folder, &trace);
+    writable(&server.export().join("fresh"));
+    let (fresh, url) = (
+        server.export().join("fresh"),
+        folder_url(&server, "fresh", 0),
+    );
+
+    let options = ["--callers", "trace", "--into", "tree"];
+    let prepared = replay(&trace, &url, &[&options[..], &["--prepare-only"]].concat());
+    let root = fresh.join("tree/root");
+    assert_eq!(
+        fs::read_link(root.join("walk/link")).expect("a link"),
+        Path::new("dir/file")
+    );
+    let file = fs::metadata(root.join("walk/dir/file")).expect("a file");
+    assert_eq!(
+        (file.len(), file.permissions().mode() & 0o777),
+        (12_345, 0o640)
+    );
+    let data = fs::read(root.join("walk/dir/file")).expect("its data");
+    assert!(data.iter().any(|byte| *byte != 0), "it is filled");
+    assert!(root.join("walk/dir/gone").is_file() && !root.join("walk/dir/made").exists());
+    assert_eq!(prepared["tree"]["found"], 0);
+
+    // Preparing again finds everything, and so does the replay.
+    let again = replay(&trace, &url, &[&options[..], &["--prepare-only"]].concat());
+    let entries = ["directories", "files", "symlinks"].map(|kind| prepared["tree"][kind].as_u64());
+    assert_eq!(again["tree"]["found"].as_u64(), entries.into_iter().sum());
+    let result = replay(
+        &trace,
+        &url,
+        &[&options[..], &["--keep", "--timing", "dependency"]].concat(),
+    );
+    println!("{result}");
+    assert_eq!(result["fidelity"]["statuses_differ"], 0, "{result}");
+    assert!(root.join("walk/dir/made").is_file() && !root.join("walk/dir/gone").exists());
+
+    // Now the files are no longer those of the trace; another tree is made next to them.
+    let check = |options: &[&str], expected: &str| {
+        let output = run_within(&mut replay_command(&trace, &url, options), 60);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && said.contains(expected),
+            "{said}"
+        );
+    };
+    check(&options, "was replayed on");
+    fs::create_dir(fresh.join("mine")).expect("a folder");
+    check(&["--into", "mine"], "was not made for a replay");
+    check(&["--map", "wrap"], "--map doesn't apply");
+    let result = replay(
+        &trace,
+        &url,
+        &["--as-fast-as-possible", "--sparse", "--into", "other"],
+    );
+    assert_eq!(result["fidelity"]["statuses_differ"], 0, "{result}");
+    assert!(!fresh.join("other").exists(), "it is removed");
+}
+
+/// Captures calls of all procedures on files that existed before.
+fn capture_walk(server: &Server, folder: &TempDir, trace: &Path) {
+    let walk = server.export().join("walk");
+    writable(&walk);
+    fs::create_dir(walk.join("dir")).expect("a folder");
+    fs::write(walk.join("dir/file"), vec![7; 12_345]).expect("a file");
+    fs::set_permissions(walk.join("dir/file"), fs::Permissions::from_mode(0o640)).expect("mode");
+    fs::write(walk.join("dir/gone"), b"gone").expect("a file");
+    symlink("dir/file", walk.join("link")).expect("a link");
+    let file = folder.join("walk.pcapng");
+    let capture = Capture::start(&file);
+    let url = folder_url(server, "", 0);
+    let backend = open_url_with(&url, brunt_nfs::BACKENDS, false).expect("the export");
+    let folder = folder_of(backend.as_ref()).expect("a folder");
+    let nfs = folder
+        .converse(Duration::from_secs(60))
+        .expect("a connection");
+    Walker(nfs).walk(&folder.place().handle);
+    capture.stop();
+    traced(&file, trace);
+}
+
+/// Makes one call after another.
+struct Walker(NfsConversation);
+
+impl Walker {
+    /// Makes a call that has this status; returns the handle in the reply.
+    fn call(&mut self, args: Args<'_>, status: u32) -> Vec<u8> {
+        let results = self.0.nfs(&args).expect("an answer");
+        assert_eq!(results.status, Status(status), "{args:?}");
+        match results.body {
+            ResultBody::Lookup { object, .. } => object.0.to_vec(),
+            ResultBody::Created { object, .. } => object.expect("a handle").0.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// All procedures but NULL.
+    fn walk(&mut self, root: &[u8]) {
+        let at = |dir, name| DirOp { dir, name };
+        let root = FileHandle(root);
+        let lookup = |what| Args::Lookup { what };
+        let walk = self.call(lookup(at(root, b"walk")), 0);
+        let walk = FileHandle(&walk);
+        let dir = self.call(lookup(at(walk, b"dir")), 0);
+        let dir = FileHandle(&dir);
+        let file = self.call(lookup(at(dir, b"file")), 0);
+        let link = self.call(lookup(at(walk, b"link")), 0);
+        let (file, link) = (FileHandle(&file), FileHandle(&link));
+        self.call(lookup(at(dir, b"none")), 2);
+        for offset in [0, 8192, 20_000] {
+            self.call(
+                Args::Read {
+                    file,
+                    offset,
+                    count: 8192,
+                },
+                0,
+            );
+        }
+        self.call(Args::Readlink { symlink: link }, 0);
+        self.call(
+            Args::Access {
+                object: file,
+                access: 0x1f,
+            },
+            0,
+        );
+        self.call(Args::Fsstat { root }, 0);
+        self.call(Args::Fsinfo { root }, 0);
+        self.call(Args::Pathconf { object: root }, 0);
+        self.create(dir);
+        self.call(Args::Getattr { object: file }, 0);
+        self.change([walk, dir, file]);
+        self.list(dir);
+    }
+
+    fn change(&mut self, [walk, dir, file]: [FileHandle<'_>; 3]) {
+        let at = |dir, name| DirOp { dir, name };
+        let size = SetAttributes {
+            size: Some(12_000),
+            mtime: SetTime::ServerTime,
+            ..SetAttributes::default()
+        };
+        self.call(
+            Args::Setattr {
+                object: file,
+                attributes: size,
+                guard: None,
+            },
+            0,
+        );
+        self.call(
+            Args::Link {
+                file,
+                link: at(dir, b"hard"),
+            },
+            0,
+        );
+        self.call(
+            Args::Rmdir {
+                object: at(walk, b"dir"),
+            },
+            66,
+        );
+        self.call(
+            Args::Rename {
+                from: at(dir, b"hard"),
+                to: at(walk, b"harder"),
+            },
+            0,
+        );
+        self.call(
+            Args::Remove {
+                object: at(dir, b"gone"),
+            },
+            0,
+        );
+        self.call(
+            Args::Remove {
+                object: at(dir, b"gone"),
+            },
+            2,
+        );
+    }
+
+    fn create(&mut self, dir: FileHandle<'_>) {
+        let set = SetAttributes {
+            mode: Some(0o644),
+            ..SetAttributes::default()
+        };
+        let place = |name| DirOp { dir, name };
+        let how = CreateHow::Guarded(set);
+        let made = self.call(
+            Args::Create {
+                place: place(b"made"),
+                how,
+            },
+            0,
+        );
+        self.call(
+            Args::Create {
+                place: place(b"file"),
+                how,
+            },
+            17,
+        );
+        let (made, data) = (FileHandle(&made), [5; 700]);
+        let write = Args::Write {
+            file: made,
+            offset: 100,
+            count: 700,
+            stable: StableHow::Unstable,
+            data: FileData {
+                at: 0,
+                len: 700,
+                bytes: &data,
+            },
+        };
+        self.call(write, 0);
+        let (offset, count) = (0, 0);
+        self.call(
+            Args::Commit {
+                file: made,
+                offset,
+                count,
+            },
+            0,
+        );
+        self.create_others(dir, set);
+    }
+
+    fn create_others(&mut self, dir: FileHandle<'_>, set: SetAttributes<'_>) {
+        let place = |name| DirOp { dir, name };
+        let sub = self.call(
+            Args::Mkdir {
+                place: place(b"sub"),
+                attributes: set,
+            },
+            0,
+        );
+        self.call(
+            Args::Getattr {
+                object: FileHandle(&sub),
+            },
+            0,
+        );
+        self.call(
+            Args::Rmdir {
+                object: place(b"sub"),
+            },
+            0,
+        );
+        let soft = Args::Symlink {
+            place: place(b"soft"),
+            attributes: set,
+            target: b"made",
+        };
+        self.call(soft, 0);
+        let what = NodeKind::Pipe(FileType::Fifo, set);
+        self.call(
+            Args::Mknod {
+                place: place(b"fifo"),
+                what,
+            },
+            0,
+        );
+    }
+
+    /// Lists a directory in parts.
+    fn list(&mut self, dir: FileHandle<'_>) {
+        let (mut cookie, mut cookie_verifier, mut parts) = (0, 0, 0);
+        loop {
+            let args = match parts % 2 {
+                0 => Args::Readdirplus {
+                    dir,
+                    cookie,
+                    cookie_verifier,
+                    dir_count: 100,
+                    max_count: 700,
+                },
+                _ => Args::Readdir {
+                    dir,
+                    cookie,
+                    cookie_verifier,
+                    count: 300,
+                },
+            };
+            let results = self.0.nfs(&args).expect("an answer");
+            let ResultBody::Readdir {
+                cookie_verifier: verifier,
+                entries,
+                eof,
+                ..
+            } = results.body
+            else {
+                panic!("{results:?}");
+            };
+            parts += 1;
+            if eof {
+                break;
+            }
+            cookie = entries.iter().last().expect("an entry").cookie;
+            cookie_verifier = verifier;
+        }
+        assert!(parts > 1, "a part continues another one");
+    }
+}
+
+/// A capture that begins in the middle, of another client: what it doesn't say is made up, and statuses are the same.
+#[test]
+fn a_capture_that_begins_in_the_middle_is_replayed() {
+    let Some(server) =
+        Server::within("nfs_replay::a_capture_that_begins_in_the_middle_is_replayed")
+    else {
+        return;
+    };
+    let folder = TempDir::new("nfs-replay");
+    let trace = folder.join("trace");
+    traced(&root().join("testdata/nfs3-small.pcap.zst"), &trace);
+    let result = replay(
+        &trace,
+        &folder_url(&server, "", 0),
+        &["--timing", "dependency"],
+    );
+    let fidelity = &result["fidelity"];
+    println!("{fidelity}");
+    // Some calls lack their replies.
+    assert_eq!(fidelity["planned"], 547);
+    assert_eq!(fidelity["answered"], 547);
+    assert_eq!(fidelity["statuses_differ"], 0);
+    assert!(fidelity["tree"]["invented_names"].as_u64() > Some(0));
+    assert_eq!(fidelity["contradictions"], 0);
+}
