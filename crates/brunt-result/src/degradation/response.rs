@@ -79,21 +79,59 @@ fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
     input.relative(place, |at, _| waited[at].map(|us| us.ln() - usual))
 }
 
-/// The effect of a fault on one figure of each run, and when it ended; `None` without a baseline.
+/// The effect of a fault on one figure of a run.
+pub(super) struct FigureCost {
+    pub cost: ResponseCost,
+    /// When the effect ended; `None` if unknown.
+    until_s: Option<f64>,
+    /// By how much the figure of each interval would have been above its usual level without the fault, as a logarithm.
+    usual: Vec<f64>,
+}
+
+/// The effect of a fault on one figure of each run; `None` without a baseline.
 pub(super) fn of_figure(
     runs: &[&Input],
     chance: f64,
     figure: TimeFigure,
-) -> Vec<Option<(ResponseCost, Option<f64>)>> {
+) -> Vec<Option<FigureCost>> {
     let series: Vec<Option<RunSeries>> = runs.iter().map(|run| longer(run, figure)).collect();
     let known: Vec<&RunSeries> = series.iter().flatten().collect();
     let mut answers = answers(&known, chance).unwrap_or_default().into_iter();
     let of = |(input, series): (&&Input, &Option<RunSeries>)| {
-        series.as_ref()?;
+        let series = series.as_ref()?;
         let answers: Answers = answers.next()?;
-        Some((cost(input, &answers, figure)?, answers.until_s))
+        Some(FigureCost {
+            cost: cost(input, &answers, figure)?,
+            until_s: answers.until_s,
+            usual: answers.usual(series),
+        })
     };
     runs.iter().zip(&series).map(of).collect()
+}
+
+impl FigureCost {
+    /// Waiting time beyond the usual, summed over all requests answered from the fault's start until the mean has
+    /// recovered; `None` if that is unknown. The intervals count whole: requests held up by a stall are answered at
+    /// once when it ends, anywhere within an interval.
+    pub fn excess_wait_s(&self, input: &Input) -> Option<f64> {
+        let until_s = self.until_s?.min(input.horizon_s);
+        // Logarithms of means are below the logarithm of their mean: the baseline tells by how much.
+        let (mut is, mut usual) = (0.0, 0.0);
+        for (at, one) in input.series.iter().enumerate() {
+            if one.end_s <= input.before.1
+                && let Some(mean_us) = one.response_mean_us
+            {
+                is += one.requests as f64 * mean_us;
+                usual += one.requests as f64 * self.usual[at].exp();
+            }
+        }
+        let excess = touched(&input.series, input.fault.start_s, until_s).filter_map(|at| {
+            let one = &input.series[at];
+            let usual_us = self.usual[at].exp() * is / usual;
+            Some(one.requests as f64 * (one.response_mean_us? - usual_us) / 1e6)
+        });
+        (usual > 0.0).then(|| excess.sum())
+    }
 }
 
 fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<ResponseCost> {
@@ -113,15 +151,4 @@ fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<Response
         recovered: answers.recovered,
         verdict: Some(answers.verdict),
     })
-}
-
-/// Waiting time beyond the usual mean, summed over all requests answered between a fault's start and `until_s`. The
-/// intervals count whole: requests held up by a stall are answered at once when it ends, anywhere within an interval.
-pub(super) fn excess_wait_s(input: &Input, mean: &ResponseCost, until_s: f64) -> f64 {
-    touched(&input.series, input.fault.start_s, until_s)
-        .map(|at| &input.series[at])
-        .filter_map(|one| {
-            Some(one.requests as f64 * (one.response_mean_us? - mean.baseline_us) / 1e6)
-        })
-        .sum()
 }
