@@ -1,5 +1,7 @@
 //! Labelled experiments: four runs of intervals with a fault whose effect is known.
 
+use std::ops::Range;
+
 use brunt_core::random::Random;
 use brunt_result::degradation::{FaultSpan, IntervalFigures};
 
@@ -19,6 +21,8 @@ pub(super) enum Effect {
     None,
     /// Takes this share for as long as the fault lasts.
     Drop(f64),
+    /// The same; the fault begins and ends within intervals, not at their edges.
+    Within(f64),
     /// Takes everything in the first third of the fault, and nothing later.
     Stall,
     /// Takes half; afterwards the rate recovers linearly over half of the remaining time.
@@ -42,6 +46,8 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("slow recovery", Effect::Slowly),
     ("no recovery", Effect::ForGood),
     ("stall, open loop", Effect::Backlog),
+    ("drop 30 %, within intervals", Effect::Within(0.3)),
+    ("drop 90 %, within intervals", Effect::Within(0.9)),
 ];
 
 /// An experiment and its ground truth.
@@ -50,8 +56,10 @@ pub(super) struct Case {
     pub effect: Effect,
     pub deviation: f64,
     pub interval_s: f64,
-    /// The intervals of the fault.
-    pub window: std::ops::Range<usize>,
+    /// The intervals that the fault touches.
+    pub window: Range<usize>,
+    /// The shares of the first and the last of them that it leaves out.
+    pub spared: [f64; 2],
     /// The share of the rate that remains in each interval.
     pub left: Vec<f64>,
     pub has_blips: bool,
@@ -80,7 +88,11 @@ impl Case {
         let begin = share(random, 0.25, 0.45).max(4);
         let end = begin + share(random, 0.15, 0.3).max(2);
         let window = begin..end.min(count - 3);
-        let left = left(effect, count, &window);
+        let spared = match effect {
+            Effect::Within(_) => [0.1 + 0.8 * random.unit(), 0.1 + 0.8 * random.unit()],
+            _ => [0.0; 2],
+        };
+        let left = left(effect, count, &window, spared);
         let has_blips = count >= 40 && random.chance(0.3);
         // Few requests for a quantised rate, many for all others.
         let level = match shape {
@@ -115,6 +127,7 @@ impl Case {
             deviation,
             interval_s,
             window,
+            spared,
             left,
             has_blips,
             level,
@@ -124,16 +137,31 @@ impl Case {
 
     /// The time of the fault.
     pub(super) fn span(&self) -> FaultSpan {
+        let [first, last] = self.spared;
         FaultSpan {
-            start_s: self.window.start as f64 * self.interval_s,
-            end_s: Some(self.window.end as f64 * self.interval_s),
+            start_s: (self.window.start as f64 + first) * self.interval_s,
+            end_s: Some((self.window.end as f64 - last) * self.interval_s),
+        }
+    }
+
+    /// How long the fault lasts, in seconds.
+    fn lasts_s(&self) -> f64 {
+        let spared: f64 = self.spared.iter().sum();
+        (self.window.len() as f64 - spared) * self.interval_s
+    }
+
+    /// The share of the rate that is missing when the fault begins.
+    pub(super) fn fall(&self) -> f64 {
+        match self.effect {
+            Effect::Within(share) => share,
+            _ => 1.0 - self.left[self.window.start],
         }
     }
 
     /// The share of the rate that the fault took, on average over its duration.
     pub(super) fn drop(&self) -> f64 {
-        let under = &self.left[self.window.clone()];
-        1.0 - under.iter().sum::<f64>() / under.len() as f64
+        let under = self.left[self.window.clone()].iter();
+        under.map(|left| 1.0 - left).sum::<f64>() * self.interval_s / self.lasts_s()
     }
 
     /// Requests lost until recovery.
@@ -151,8 +179,8 @@ impl Case {
                 let time = self.window.len() as f64 * self.interval_s;
                 Some(self.level * time * time / 2.0)
             }
-            Effect::Drop(share) if share < 1.0 => {
-                let time = self.window.len() as f64 * self.interval_s;
+            Effect::Drop(share) | Effect::Within(share) if share < 1.0 => {
+                let time = self.lasts_s();
                 // A closed loop: slower requests are sent less often.
                 Some(self.level * (1.0 - share) * time * RESPONSE_US / 1e6 * share / (1.0 - share))
             }
@@ -202,7 +230,7 @@ impl Case {
     }
 }
 
-fn left(effect: Effect, count: usize, window: &std::ops::Range<usize>) -> Vec<f64> {
+fn left(effect: Effect, count: usize, window: &Range<usize>, spared: [f64; 2]) -> Vec<f64> {
     let long = window.len();
     let back = ((count - window.end) / 2).max(1);
     (0..count)
@@ -211,6 +239,9 @@ fn left(effect: Effect, count: usize, window: &std::ops::Range<usize>) -> Vec<f6
             match effect {
                 Effect::None => 1.0,
                 Effect::Drop(share) if under => 1.0 - share,
+                Effect::Within(share) if at == window.start => 1.0 - share * (1.0 - spared[0]),
+                Effect::Within(share) if at + 1 == window.end => 1.0 - share * (1.0 - spared[1]),
+                Effect::Within(share) if under => 1.0 - share,
                 Effect::Backlog if under => 0.0,
                 Effect::Stall if under && at < window.start + long.div_ceil(3) => 0.0,
                 Effect::Slowly if under => 0.5,
@@ -228,7 +259,7 @@ fn left(effect: Effect, count: usize, window: &std::ops::Range<usize>) -> Vec<f6
 struct Loaded<'a> {
     level: f64,
     interval_s: f64,
-    window: &'a std::ops::Range<usize>,
+    window: &'a Range<usize>,
     effect: Effect,
 }
 

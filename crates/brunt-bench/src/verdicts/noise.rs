@@ -41,6 +41,12 @@ pub(super) enum Shape {
     Steps,
     /// Held out: a sawtooth, like a cache that fills up and is flushed.
     Sawtooth(f64),
+    /// Held out: two levels that take turns.
+    Square(f64),
+    /// Held out: a parabola over the whole run, opening upwards or downwards, plus a fifth of it as white noise.
+    Bending,
+    /// Held out: warming up with the reciprocal of time, plus 5 % of white noise.
+    SlowRamp,
 }
 
 /// The shapes of the table.
@@ -69,6 +75,9 @@ pub(super) const HELD_OUT: &[(&str, Shape)] = &[
     ("gamma", Shape::Gamma),
     ("steps", Shape::Steps),
     ("sawtooth, 25 intervals", Shape::Sawtooth(25.0)),
+    ("square wave, 18 intervals", Shape::Square(18.0)),
+    ("bending", Shape::Bending),
+    ("slow ramp", Shape::SlowRamp),
 ];
 
 impl Shape {
@@ -80,24 +89,14 @@ impl Shape {
                 .map(|value| deviation * value)
                 .collect(),
             Shape::TwoSpeeds => two_speeds(random, count, deviation),
-            Shape::Oscillating(period) => {
-                let wave = |phase: f64| std::f64::consts::SQRT_2 * libm_sin(phase);
-                periodic(random, count, deviation, period, wave)
-            }
-            Shape::Triangle(period) => {
-                let wave = |phase: f64| {
-                    let turn = phase / std::f64::consts::TAU;
-                    3f64.sqrt() * (4.0 * (turn - (turn + 0.5).floor()).abs() - 1.0)
-                };
-                periodic(random, count, deviation, period, wave)
-            }
-            Shape::Sawtooth(period) => {
-                let wave = |phase: f64| {
-                    let turn = phase / std::f64::consts::TAU;
-                    3f64.sqrt() * (2.0 * (turn - turn.floor()) - 1.0)
-                };
-                periodic(random, count, deviation, period, wave)
-            }
+            Shape::Oscillating(period) => periodic(random, count, deviation, period, sine),
+            Shape::Triangle(period) => periodic(random, count, deviation, period, triangle),
+            Shape::Sawtooth(period) => periodic(random, count, deviation, period, sawtooth),
+            Shape::Square(period) => periodic(random, count, deviation, period, square),
+            Shape::Bending => bending(random, count, deviation),
+            Shape::SlowRamp => (0..count)
+                .map(|at| -3.0 * deviation * slow_warm_up(at, count) + 0.05 * random.normal())
+                .collect(),
             Shape::Drifting => drifting(random, count, deviation),
             Shape::Stalling => stalling(random, count, deviation),
             Shape::Bimodal => bimodal(random, count, deviation),
@@ -164,8 +163,16 @@ impl Shape {
             Shape::Alike(alike) => (deviation * (1.0 - alike * alike).sqrt(), alike, vec![]),
             Shape::TwoSpeeds => (deviation * 0.8, 0.6, vec![]),
             Shape::Oscillating(period) => (0.1 * deviation, 0.0, waves(period, 1)),
-            Shape::Triangle(period) | Shape::Sawtooth(period) => {
+            Shape::Triangle(period) | Shape::Sawtooth(period) | Shape::Square(period) => {
                 (0.1 * deviation, 0.0, waves(period, 2))
+            }
+            Shape::Bending => {
+                let known = [1, 2].map(|power| (0..count).map(|at| line(at).powi(power)).collect());
+                (0.2 * deviation, 0.0, known.into())
+            }
+            Shape::SlowRamp => {
+                let known = (0..count).map(|at| slow_warm_up(at, count)).collect();
+                (0.05, 0.0, vec![known])
             }
             Shape::Drifting => (0.2 * deviation, 0.0, vec![(0..count).map(line).collect()]),
             Shape::Stalling => {
@@ -207,6 +214,25 @@ fn libm_sin(phase: f64) -> f64 {
     phase.sin()
 }
 
+/// Waves of deviation 1 and mean 0, by their phase in radians.
+fn sine(phase: f64) -> f64 {
+    std::f64::consts::SQRT_2 * libm_sin(phase)
+}
+
+fn triangle(phase: f64) -> f64 {
+    let turn = phase / std::f64::consts::TAU;
+    3f64.sqrt() * (4.0 * (turn - (turn + 0.5).floor()).abs() - 1.0)
+}
+
+fn sawtooth(phase: f64) -> f64 {
+    let turn = phase / std::f64::consts::TAU;
+    3f64.sqrt() * (2.0 * (turn - turn.floor()) - 1.0)
+}
+
+fn square(phase: f64) -> f64 {
+    if libm_sin(phase) < 0.0 { -1.0 } else { 1.0 }
+}
+
 fn periodic(
     random: &mut Random,
     count: usize,
@@ -229,6 +255,17 @@ fn drifting(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
         .map(|at| {
             let line = slope * (at as f64 / count as f64 - 0.5);
             deviation * (line + 0.2 * random.normal())
+        })
+        .collect()
+}
+
+fn bending(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
+    // The parabola's mean is 0 and its deviation 1.
+    let size = 180f64.sqrt() * if random.chance(0.5) { 1.0 } else { -1.0 };
+    (0..count)
+        .map(|at| {
+            let square = (at as f64 / count as f64 - 0.5).powi(2) - 1.0 / 12.0;
+            deviation * (size * square + 0.2 * random.normal())
         })
         .collect()
 }
@@ -320,6 +357,10 @@ fn quantum(deviation: f64) -> f64 {
 
 fn warm_up(at: usize, count: usize) -> f64 {
     (-(at as f64) * 12.0 / count as f64).exp()
+}
+
+fn slow_warm_up(at: usize, count: usize) -> f64 {
+    (1.0 + at as f64 * 40.0 / count as f64).recip()
 }
 
 /// Knuth's algorithm for small means, the normal approximation for large ones.

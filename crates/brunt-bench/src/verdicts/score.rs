@@ -99,8 +99,7 @@ pub(super) fn score(case: &Case) -> Score {
 
 /// Times to detection and recovery, for experiments whose noise allows determining them.
 fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
-    let first = case.left[case.window.start];
-    if !case.is_sharp(1.0 - first) {
+    if !case.is_sharp(case.fall()) {
         return;
     }
     let is_in_time = |answer: Answer, truth: f64| {

@@ -31,6 +31,18 @@ pub(super) struct Answers {
     pub verdict: VerdictBasis,
 }
 
+impl Answers {
+    /// What would have been usual in each interval without the fault.
+    pub fn usual(&self, run: &RunSeries) -> Vec<f64> {
+        match self.recovered {
+            Answer::Never if run.fault_end_s.is_some() && self.detected.seconds().is_some() => {
+                paths::usual_if_lasting(run, &self.evidence)
+            }
+            _ => paths::usual(run, &self.evidence, self.usual_from),
+        }
+    }
+}
+
 /// Answers for runs that are judged together, at this probability of a false alarm; `None` without enough intervals.
 ///
 /// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may rule

@@ -7,8 +7,7 @@ use super::answers::{Answers, answers};
 use super::evidence::{Alone, RunSeries};
 use super::interval::{IntervalFigures, in_time, is_whole, median, touched};
 use super::limits::{BAND_SHARE, BAND_SPREADS, BASELINE_MIN};
-use super::paths::usual;
-use super::response::{self, of_figure};
+use super::response::of_figure;
 use super::times::TimeFigure;
 use super::{Baseline, Basis, Degradation, FaultSpan, TooShort, failed_share};
 
@@ -109,6 +108,7 @@ impl Input {
     ) -> Option<RunSeries> {
         let mut run = RunSeries {
             worse: Vec::new(),
+            proportional: figure == RATE,
             known: Vec::new(),
             cover: Vec::new(),
             start_s: Vec::new(),
@@ -200,11 +200,9 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
     let each = known.iter().zip(answers).zip(means.into_iter().zip(p99s));
     each.map(|(((input, baseline, series), answers), (mean, p99))| {
         let mut found = of_rate(input, *baseline, series, &answers);
-        found.excess_wait_s = mean.as_ref().and_then(|(cost, series, answers)| {
-            response::excess_wait_s(input, cost, series, answers)
-        });
-        found.response_mean = mean.map(|(cost, ..)| cost);
-        found.response_p99 = p99.map(|(cost, ..)| cost);
+        found.excess_wait_s = mean.as_ref().and_then(|mean| mean.excess_wait_s(input));
+        found.response_mean = mean.map(|mean| mean.cost);
+        found.response_p99 = p99.map(|p99| p99.cost);
         found.basis = Basis(Some(Arc::clone(input)));
         found
     })
@@ -221,7 +219,7 @@ fn of_rate(
     let (fault, horizon_s) = (input.fault, input.horizon_s);
     let end_s = fault.end_s.unwrap_or(f64::INFINITY);
     // The usual shortfall that the model predicts for each interval without the fault.
-    let usual = usual(series, &answers.evidence, answers.usual_from);
+    let usual = answers.usual(series);
     let expected = |at: usize| (1.0 - usual[at]).max(0.0) * baseline.requests_per_second;
     let all = &input.series;
     let during = in_time(all, fault.start_s, end_s);

@@ -21,8 +21,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::limits::NOTICEABLE;
 use super::noise_model::{
-    COLUMNS, Covariance, DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, Model, SINE, SLOPE, USUAL,
-    add_wave, models,
+    BEND, COLUMNS, Covariance, DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, Model, SINE, SLOPE,
+    Searched, USUAL, WARM_UP, models, search,
 };
 
 /// Probability of reporting an effect for a point that has none.
@@ -37,6 +37,8 @@ const MISS: f64 = 0.05;
 const WEIGHT_MIN: f64 = 1e-3;
 /// An effect this many standard errors above the estimate is ruled out.
 const EXCLUDED: f64 = 3.0;
+/// How often an effect is fitted again in proportion to what is usual then.
+pub(super) const PROPORTIONED: usize = 3;
 /// Degrees of freedom of the t distribution that models outliers.
 const TAILS: f64 = 4.0;
 
@@ -45,6 +47,8 @@ const TAILS: f64 = 4.0;
 pub(super) struct RunSeries {
     /// Value of each interval; positive is worse.
     pub worse: Vec<f64>,
+    /// Whether an effect takes a share of what would be usual, as with rates, and isn't added to it, as with logarithms.
+    pub proportional: bool,
     /// Whether the interval is informative about this fault; other faults may mask it.
     pub known: Vec<bool>,
     /// The share of each interval that the fault covers.
@@ -84,6 +88,38 @@ impl RunSeries {
         let (count, sum) = known.fold((0, 0.0), |(count, sum), worse| (count + 1, sum + worse));
         sum / f64::from(count.max(1))
     }
+
+    /// The size in an interval of an effect of 1, where this is usual.
+    pub fn scale(&self, usual: f64) -> f64 {
+        match self.proportional {
+            true => (1.0 - usual).clamp(0.05, 20.0),
+            false => 1.0,
+        }
+    }
+
+    /// What the noise model takes as usual in each interval, with an effect of this form. Adjusts the design: where the
+    /// usual level changes, so does the effect, which is a share of it.
+    pub fn proportioned(&self, design: &mut Design, noise: Noise) -> Vec<f64> {
+        let effect: Vec<f64> = design.rows.iter().map(|row| row[EFFECT]).collect();
+        let mut with_effect = noise.forms.to_vec();
+        with_effect.push(EFFECT);
+        let is_constant = noise.forms.len() < 2 || !self.proportional;
+        for _ in 0..if is_constant { 0 } else { PROPORTIONED } {
+            let usual = fitted(design, noise, &with_effect);
+            for ((row, effect), usual) in design.rows.iter_mut().zip(&effect).zip(usual) {
+                row[EFFECT] = effect * self.scale(usual);
+            }
+        }
+        fitted(design, noise, &with_effect)
+    }
+}
+
+/// The usual part of a fit of these forms.
+fn fitted(design: &Design, noise: Noise, forms: &[usize]) -> Vec<f64> {
+    let moments = noise.covariance.moments(&design.rows, &design.weights).0;
+    let fit = Fit::of(&moments, forms);
+    let rows = design.rows.iter();
+    rows.map(|row| fit.explains(row, noise.forms)).collect()
 }
 
 /// How a verdict about an effect came about, so that a reader can disagree.
@@ -105,7 +141,7 @@ pub struct VerdictBasis {
     pub noise: f64,
     /// Correlation of the noise of neighbouring intervals.
     pub neighbours: f64,
-    /// Whether the level drifts during a run.
+    /// Whether the level drifts or warms up during a run.
     pub drifts: bool,
     /// Period of an oscillation, in intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,6 +158,14 @@ impl VerdictBasis {
 }
 
 impl Evidence {
+    /// The noise model.
+    pub fn noise(&self) -> Noise {
+        Noise {
+            covariance: self.covariance,
+            forms: self.usual_forms,
+        }
+    }
+
     /// Whether the evidence rules out half of an effect of this size over the whole window.
     pub fn excludes(&self, size: f64) -> bool {
         let (whole, error) = self.whole;
@@ -168,11 +212,11 @@ impl Evidence {
             first_intervals: first,
             noise: self.deviation,
             neighbours: alike * (1.0 - apart),
-            drifts: self.usual_forms.contains(&SLOPE),
+            drifts: self.usual_forms.contains(&SLOPE) || self.usual_forms.contains(&WARM_UP),
             period_intervals: self
                 .usual_forms
                 .contains(&SINE)
-                .then(|| std::f64::consts::TAU / self.wave),
+                .then(|| std::f64::consts::TAU / self.searched.turns),
             runs,
         }
     }
@@ -206,8 +250,8 @@ pub(super) struct Evidence {
     /// The model that the intervals support most.
     pub covariance: Covariance,
     pub usual_forms: &'static [usize],
-    /// Frequency of the model's wave, in radians per interval.
-    pub wave: f64,
+    /// Parameters of the model's forms.
+    pub searched: Searched,
     /// Whether the effect was also measured against the intervals after the fault.
     pub with_after: bool,
     /// Standard deviation of an interval's error.
@@ -223,14 +267,9 @@ pub(super) fn noises(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Noise> {
             .iter()
             .map(|run| {
                 let mut design = design(run, evidence.form, Some(run.after));
-                design.set_wave(evidence.wave);
-                for at in run.after..run.len() {
-                    match after {
-                        After::Usual => {}
-                        After::Unknown => design.weights[at] = 0.0,
-                        After::Lasting => design.rows[at][EFFECT] = 1.0,
-                    }
-                }
+                design.set(evidence.searched);
+                design.assume(run, after);
+                run.proportioned(&mut design, evidence.noise());
                 design
             })
             .collect();
@@ -249,11 +288,25 @@ pub(super) fn noises(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Noise> {
     found
 }
 
-#[derive(Clone, Copy)]
-enum After {
+/// What the intervals after the fault are taken to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum After {
     Usual,
     Unknown,
     Lasting,
+}
+
+impl Design {
+    /// Takes the intervals after the fault to be this.
+    pub fn assume(&mut self, run: &RunSeries, after: After) {
+        for at in run.after..run.len() {
+            match after {
+                After::Usual => {}
+                After::Unknown => self.weights[at] = 0.0,
+                After::Lasting => self.rows[at][EFFECT] = 1.0,
+            }
+        }
+    }
 }
 
 /// A model of usual behaviour, without its coefficients.
@@ -279,6 +332,7 @@ pub(super) fn design(run: &RunSeries, form: Form, from: Option<usize>) -> Design
         row[FIGURE] = run.worse[at];
         row[USUAL] = 1.0;
         row[SLOPE] = at as f64 / count as f64 - 0.5;
+        row[BEND] = row[SLOPE].powi(2);
         let hit = (run.begin..end).contains(&at);
         if hit {
             row[EFFECT] = if at < run.after { run.cover[at] } else { 1.0 };
@@ -317,7 +371,7 @@ fn forms(runs: &[&RunSeries]) -> Vec<(Form, f64)> {
 pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
     let longest = runs.iter().map(|run| run.len()).max()?;
     let mut best: Option<Evidence> = None;
-    let mut wave = None;
+    let mut searched = None;
     let mut supported: Vec<Covariance> = Covariance::all().collect();
     let has_after = runs.iter().all(|run| run.after < run.len());
     for (form, share) in forms(runs) {
@@ -331,8 +385,8 @@ pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
                 .iter()
                 .map(|run| design(run, form, with_after.then_some(run.after)))
                 .collect();
-            let wave = *wave.get_or_insert_with(|| add_wave(&mut designs, longest));
-            designs.iter_mut().for_each(|run| run.set_wave(wave));
+            let searched = *searched.get_or_insert_with(|| search(&mut designs, longest));
+            designs.iter_mut().for_each(|run| run.set(searched));
             let normal = models(&designs, supported.iter().copied());
             if normal.is_empty() {
                 continue;
@@ -350,7 +404,7 @@ pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
             let (usual_model, deviation) = (heaviest(&normal), heaviest(&normal).variance.sqrt());
             let mut ask = |models: &[Model], widen: f64| {
                 let found = Evidence {
-                    wave,
+                    searched,
                     covariance: usual_model.covariance,
                     usual_forms: usual_model.forms,
                     deviation,
@@ -515,7 +569,7 @@ fn combined(models: &[Model], widen: f64, share: f64, form: Form, with_after: bo
         form,
         covariance: best.covariance,
         usual_forms: best.forms,
-        wave: 0.0,
+        searched: Searched::default(),
         with_after,
         deviation: best.variance.sqrt(),
     }

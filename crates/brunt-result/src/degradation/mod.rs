@@ -38,6 +38,8 @@
 
 mod answer;
 mod answers;
+#[cfg(test)]
+mod changing;
 mod cost;
 mod evidence;
 mod interval;

@@ -1,7 +1,7 @@
 //! Models of noise: linear models of a figure's series with autocorrelated errors.
 //!
-//! The figure of interval t is a usual level, an optional slope and wave, an effect of a known form, and an error. The
-//! error is a first-order autoregression plus independent noise, which covers white noise, slow wandering and nearly
+//! The figure of interval t is a usual level, an optional slope, bend, warm-up and wave, an effect of a known form, and an
+//! error. The error is a first-order autoregression plus independent noise, which covers white noise, slow wandering and nearly
 //! everything between. The same family includes ARMA(1, 1) and, with highly correlated neighbours, the local level
 //! model of structural time series (Harvey, Forecasting, structural time series models and the Kalman filter, 1989;
 //! Brodersen et al., Inferring causal impact using Bayesian structural time-series models, 2015).
@@ -13,19 +13,27 @@
 //! The rule: a model covers all runs of a point; the runs share the noise and nothing else.
 
 /// Number of columns: the figure, and the forms that may explain it.
-pub(super) const COLUMNS: usize = 6;
+pub(super) const COLUMNS: usize = 10;
 /// Column of the figure.
 pub(super) const FIGURE: usize = 0;
 /// Column of the usual level: always 1.
 pub(super) const USUAL: usize = 1;
 /// Column of a straight line over the run.
 pub(super) const SLOPE: usize = 2;
+/// Column of a parabola over the run.
+pub(super) const BEND: usize = 8;
+/// Column of a level that approaches the usual one exponentially, as caches and pools fill.
+pub(super) const WARM_UP: usize = 3;
 /// Column of a wave, together with [`COSINE`].
-pub(super) const SINE: usize = 3;
+pub(super) const SINE: usize = 4;
 /// See [`SINE`].
-pub(super) const COSINE: usize = 4;
+pub(super) const COSINE: usize = 5;
+/// Column of the wave's second harmonic, together with [`COSINE_TWICE`]: waves that rise slowly and fall fast.
+pub(super) const SINE_TWICE: usize = 6;
+/// See [`SINE_TWICE`].
+pub(super) const COSINE_TWICE: usize = 7;
 /// Column of the fault's effect while it lasts.
-pub(super) const EFFECT: usize = 5;
+pub(super) const EFFECT: usize = 9;
 
 /// The columns of an interval.
 pub(super) type Row = [f64; COLUMNS];
@@ -36,12 +44,37 @@ pub(super) type Moments = [Row; COLUMNS];
 pub(super) const DEVIATION_MIN: f64 = 0.004;
 
 /// Sets of forms that explain a series without a fault.
-pub(super) const USUAL_FORMS: [&[usize]; 4] = [
+pub(super) const USUAL_FORMS: [&[usize]; 8] = [
     &[USUAL],
     &[USUAL, SLOPE],
+    &[USUAL, SLOPE, BEND],
+    &[USUAL, WARM_UP],
     &[USUAL, SINE, COSINE],
     &[USUAL, SLOPE, SINE, COSINE],
+    &[USUAL, SINE, COSINE, SINE_TWICE, COSINE_TWICE],
+    &[USUAL, SLOPE, SINE, COSINE, SINE_TWICE, COSINE_TWICE],
 ];
+
+/// Intervals per form that the shortest run needs for the forms that explain more than a line and a sine.
+const INTERVALS_PER_FORM: usize = 6;
+
+/// The sets of forms to be weighted for runs of at least this many known intervals.
+fn usual_forms(shortest: usize) -> impl Iterator<Item = &'static [usize]> {
+    let few = move |forms: &&[usize]| {
+        let is_plain = |form: &usize| [USUAL, SLOPE, SINE, COSINE].contains(form);
+        forms.iter().all(is_plain) || forms.len() * INTERVALS_PER_FORM <= shortest
+    };
+    USUAL_FORMS.into_iter().filter(few)
+}
+
+/// Parameters of forms that are found by search: the same for all runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Searched {
+    /// Frequency of the wave, in radians per interval.
+    pub turns: f64,
+    /// By how much the distance from the warmed-up level shrinks per interval: the logarithm of that factor.
+    pub decay: f64,
+}
 
 /// Covariance of the errors.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,12 +148,17 @@ impl Covariance {
     pub fn moments(self, rows: &[Row], weights: &[f64]) -> (Moments, f64) {
         let mut sums = [[0.0; COLUMNS]; COLUMNS];
         let log_det = self.whiten(rows, weights, |_, row| {
-            for (sums, one) in sums.iter_mut().zip(row) {
-                for (sum, other) in sums.iter_mut().zip(row) {
+            for (at, (sums, one)) in sums.iter_mut().zip(row).enumerate() {
+                for (sum, other) in sums[at..].iter_mut().zip(&row[at..]) {
                     *sum += one * other;
                 }
             }
         });
+        for one in 1..COLUMNS {
+            for other in 0..one {
+                sums[one][other] = sums[other][one];
+            }
+        }
         (sums, log_det)
     }
 }
@@ -194,7 +232,15 @@ pub(super) struct Fit {
 impl Fit {
     /// Explains the figure by these forms. A form that depends linearly on the ones before it is left out.
     pub fn of(moments: &Moments, forms: &[usize]) -> Fit {
-        let mut swept = *moments;
+        // Only the columns of these forms, then the figure.
+        let figure = forms.len();
+        let column = |index: usize| forms.get(index).copied().unwrap_or(FIGURE);
+        let mut swept = [[0.0; COLUMNS]; COLUMNS];
+        for (at, row) in swept.iter_mut().enumerate().take(figure + 1) {
+            for (other, value) in row.iter_mut().enumerate().take(figure + 1) {
+                *value = moments[column(at)][column(other)];
+            }
+        }
         let mut fit = Fit {
             coefficients: [0.0; COLUMNS],
             variances: [0.0; COLUMNS],
@@ -202,23 +248,43 @@ impl Fit {
             forms: 0,
         };
         let mut used = [false; COLUMNS];
-        for &form in forms {
-            let pivot = swept[form][form];
-            if pivot <= 1e-9 * moments[form][form] || pivot <= 1e-12 {
+        for (at, form) in forms.iter().enumerate() {
+            let pivot = swept[at][at];
+            if pivot <= 1e-9 * moments[*form][*form] || pivot <= 1e-12 {
                 continue;
             }
-            sweep(&mut swept, form);
-            used[form] = true;
+            sweep(&mut swept, figure + 1, at);
+            used[at] = true;
             fit.forms += 1;
         }
-        for (form, used) in used.iter().enumerate() {
-            if *used {
-                fit.coefficients[form] = swept[form][FIGURE];
-                fit.variances[form] = swept[form][form];
+        for (at, form) in forms.iter().enumerate() {
+            if used[at] {
+                fit.coefficients[*form] = swept[at][figure];
+                fit.variances[*form] = swept[at][at];
             }
         }
-        fit.rest = swept[FIGURE][FIGURE].max(0.0);
+        fit.rest = swept[figure][figure].max(0.0);
         fit
+    }
+
+    /// The variance of what a fit of these forms foretells for a row, as a multiple of the error variance.
+    pub fn variance_of(moments: &Moments, forms: &[usize], row: &Row) -> f64 {
+        let mut swept = *moments;
+        let mut used: Vec<usize> = Vec::with_capacity(forms.len());
+        for &form in forms {
+            if swept[form][form] > 1e-9 * moments[form][form] {
+                sweep(&mut swept, COLUMNS, form);
+                used.push(form);
+            } else if row[form] != 0.0 {
+                return f64::INFINITY;
+            }
+        }
+        let pairs = used
+            .iter()
+            .flat_map(|one| used.iter().map(move |other| (*one, *other)));
+        pairs
+            .map(|(one, other)| row[one] * swept[one][other] * row[other])
+            .sum()
     }
 
     /// The part of an interval's figure explained by these forms.
@@ -230,14 +296,15 @@ impl Fit {
     }
 }
 
-/// The sweep operator (Goodnight, A tutorial on the sweep operator, 1979).
-fn sweep(matrix: &mut Moments, at: usize) {
+/// The sweep operator on the first `size` rows and columns (Goodnight, A tutorial on the sweep operator, 1979).
+fn sweep(matrix: &mut Moments, size: usize, at: usize) {
     let pivot = matrix[at][at].recip();
-    let row = matrix[at].map(|value| value * pivot);
-    for (index, other) in matrix.iter_mut().enumerate() {
+    let mut row = matrix[at];
+    row[..size].iter_mut().for_each(|value| *value *= pivot);
+    for (index, other) in matrix.iter_mut().enumerate().take(size) {
         if index != at {
             let factor = other[at];
-            for (value, part) in other.iter_mut().zip(row) {
+            for (value, part) in other.iter_mut().zip(row).take(size) {
                 *value -= factor * part;
             }
             other[at] = -factor * pivot;
@@ -270,10 +337,11 @@ pub(super) struct Model {
 
 /// All models of these runs, each including the effect.
 pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covariance>) -> Vec<Model> {
-    let count: f64 = runs
+    let known = runs
         .iter()
-        .map(|run| run.weights.iter().filter(|weight| **weight > 0.0).count() as f64)
-        .sum();
+        .map(|run| run.weights.iter().filter(|weight| **weight > 0.0).count());
+    let shortest = known.clone().min().unwrap_or(0);
+    let count = known.sum::<usize>() as f64;
     let mut all = Vec::new();
     for covariance in covariances {
         let moments: Vec<(Moments, f64)> = runs
@@ -281,7 +349,7 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
             .map(|run| covariance.moments(&run.rows, &run.weights))
             .collect();
         let log_det: f64 = moments.iter().map(|(_, log_det)| log_det).sum();
-        for forms in USUAL_FORMS {
+        for forms in usual_forms(shortest) {
             let mut with_effect = forms.to_vec();
             with_effect.push(EFFECT);
             let fits: Vec<Fit> = moments
@@ -295,8 +363,11 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
                 continue;
             }
             let least = DEVIATION_MIN.powi(2);
-            // The wave's period was searched for, which counts as one more fitted parameter.
-            let searched = if forms.contains(&SINE) { 2.0 } else { 0.0 };
+            // The wave's period and the warm-up's decay were searched for, which counts as more fitted parameters.
+            let searched = match forms.contains(&SINE) || forms.contains(&WARM_UP) {
+                true => 2.0,
+                false => 0.0,
+            };
             let log_likelihood = -0.5 * count * (rest / count + least).ln()
                 - 0.5 * log_det
                 - 0.5 * (used + searched) * count.ln();
@@ -321,9 +392,68 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
     all
 }
 
-/// Adds the wave that fits all runs best, and returns its frequency in radians per interval: one period, with a phase
-/// and an amplitude for each run.
-pub(super) fn add_wave(runs: &mut [Design], longest: usize) -> f64 {
+/// Adds the wave and the warm-up that fit all runs best, and returns their parameters.
+pub(super) fn search(runs: &mut [Design], longest: usize) -> Searched {
+    let found = Searched {
+        turns: best_wave(runs, longest),
+        decay: best_decay(runs, longest),
+    };
+    runs.iter_mut().for_each(|run| run.set(found));
+    found
+}
+
+/// The decay of the warm-up that fits all runs best: a time constant between half an interval and a quarter of the run.
+/// The first twentieth of a run doesn't count, because a start from nothing is often no exponential yet.
+fn best_decay(runs: &[Design], longest: usize) -> f64 {
+    let first = longest.div_ceil(20);
+    let rest = |decay: f64| -> f64 { runs.iter().map(|run| warm_up_rest(run, first, decay)).sum() };
+    let slowest = 4.0 / longest as f64;
+    let (mut least, mut best) = (f64::INFINITY, slowest);
+    let mut take = |decay: f64, best: &mut f64| {
+        let rest = rest(decay);
+        if rest < least {
+            (least, *best) = (rest, decay);
+        }
+    };
+    let mut decay = slowest;
+    while decay < 2.0 {
+        take(decay, &mut best);
+        decay *= std::f64::consts::SQRT_2;
+    }
+    // Refine between the steps.
+    for halvings in 2..8 {
+        let step = 2f64.powf(0.5f64.powi(halvings));
+        for decay in [best * step, best / step] {
+            take(decay, &mut best);
+        }
+    }
+    best
+}
+
+/// The sum of squares that a level, a warm-up of this decay and an effect leave unexplained from interval `first` on.
+fn warm_up_rest(run: &Design, first: usize, decay: f64) -> f64 {
+    let forms = [USUAL, WARM_UP, EFFECT];
+    let mut sums = [[0.0; COLUMNS]; COLUMNS];
+    let (factor, mut warm) = ((-decay).exp(), 1.0);
+    for (row, weight) in run.rows.iter().zip(&run.weights).skip(first) {
+        let columns = [
+            (FIGURE, row[FIGURE]),
+            (USUAL, 1.0),
+            (WARM_UP, warm),
+            (EFFECT, row[EFFECT]),
+        ];
+        for (one, value) in columns {
+            for (other, of) in columns {
+                sums[one][other] += weight * value * of;
+            }
+        }
+        warm *= factor;
+    }
+    Fit::of(&sums, &forms).rest
+}
+
+/// The frequency in radians per interval of the wave that fits all runs best, with a phase and an amplitude for each.
+fn best_wave(runs: &[Design], longest: usize) -> f64 {
     // The wave is fitted to what the usual level and the effect leave unexplained.
     let rests: Vec<Vec<f64>> = runs.iter().map(|run| rest(run, &[USUAL, EFFECT])).collect();
     let power = |turns: f64| -> f64 {
@@ -368,15 +498,20 @@ pub(super) fn add_wave(runs: &mut [Design], longest: usize) -> f64 {
         }
         width /= 2.0;
     }
-    runs.iter_mut().for_each(|run| run.set_wave(best));
     best
 }
 
 impl Design {
-    /// Sets the wave's frequency, in radians per interval.
-    pub fn set_wave(&mut self, turns: f64) {
+    /// Sets the columns of the forms that were searched for.
+    pub fn set(&mut self, searched: Searched) {
+        let factor = (-searched.decay).exp();
+        let mut warm = 1.0;
         for (at, row) in self.rows.iter_mut().enumerate() {
-            (row[SINE], row[COSINE]) = (turns * at as f64).sin_cos();
+            let (sine, cosine) = (searched.turns * at as f64).sin_cos();
+            (row[SINE], row[COSINE]) = (sine, cosine);
+            (row[SINE_TWICE], row[COSINE_TWICE]) = (2.0 * sine * cosine, 1.0 - 2.0 * sine * sine);
+            row[WARM_UP] = warm;
+            warm *= factor;
         }
     }
 }

@@ -12,10 +12,14 @@
 //!
 //! The rule: an answer is given only if it is much likelier than all others together.
 
-use super::evidence::{Evidence, Form, Noise, RunSeries, design, noises};
+use std::ops::Range;
+
+use super::evidence::{After, Evidence, Form, Noise, PROPORTIONED, RunSeries, design, noises};
 use super::interval::median;
 use super::limits::HOLD;
-use super::noise_model::{DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, USUAL, Whitener};
+use super::noise_model::{
+    BEND, COLUMNS, DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, USUAL, Whitener,
+};
 
 /// Largest share of the usual level that may be missing after recovery.
 pub const BACK: f64 = 0.05;
@@ -53,17 +57,45 @@ pub(super) enum Return {
 
 /// A copy of the run whose figure is limited to the range that paths take into account.
 fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
-    let mut run = run.clone();
-    // Anything worse than the effect has another cause.
-    let window = &run.worse[run.begin..run.after];
-    let mean = window.iter().sum::<f64>() / window.len().max(1) as f64;
-    let effect = evidence.size.max(evidence.whole.0).max(mean);
-    let most = effect.max(2.0 * evidence.deviation) + evidence.deviation;
-    let least = -3.0 * evidence.deviation.max(0.01);
-    run.worse
-        .iter_mut()
-        .for_each(|worse| *worse = worse.clamp(least, most));
-    run
+    // What is usual depends on whether the run recovered.
+    let courses: Vec<Vec<f64>> = match evidence.usual_forms.len() {
+        0..2 => vec![vec![0.0; run.len()]],
+        _ => [After::Usual, After::Lasting]
+            .map(|after| usual_after(run, evidence, after))
+            .into(),
+    };
+    let mut clamped = run.clone();
+    let (mut least, mut most) = (
+        vec![f64::INFINITY; run.len()],
+        vec![f64::NEG_INFINITY; run.len()],
+    );
+    for course in courses {
+        let window = run.begin..run.after;
+        let mean = window
+            .clone()
+            .map(|at| run.worse[at] - course[at])
+            .sum::<f64>();
+        let mean = mean / window.len().max(1) as f64;
+        let effect = evidence.size.max(evidence.whole.0).max(mean);
+        for (at, usual) in course.iter().enumerate() {
+            // Anything worse than the effect has another cause.
+            let effect = (effect * run.scale(*usual)).max(2.0 * evidence.deviation);
+            most[at] = most[at].max(usual + effect + evidence.deviation);
+            least[at] = least[at].min(usual - 3.0 * evidence.deviation.max(0.01));
+        }
+    }
+    for (at, worse) in clamped.worse.iter_mut().enumerate() {
+        *worse = worse.clamp(least[at], most[at]);
+    }
+    clamped
+}
+
+/// What the noise model takes as usual in each interval if this is true of the intervals after the fault.
+fn usual_after(run: &RunSeries, evidence: &Evidence, after: After) -> Vec<f64> {
+    let mut design = design(run, Form::Whole, Some(run.after));
+    design.set(evidence.searched);
+    design.assume(run, after);
+    run.proportioned(&mut design, evidence.noise())
 }
 
 /// The interval of the fault's window, from 0, in which the effect of a run began.
@@ -71,7 +103,7 @@ pub(super) fn onset(run: &RunSeries, evidence: &Evidence) -> usize {
     let run = clamped(run, evidence);
     let from = (evidence.with_after && evidence.form != Form::AndNext).then_some(run.after);
     let mut design = design(&run, evidence.form, from);
-    design.set_wave(evidence.wave);
+    design.set(evidence.searched);
     // An interval that the fault hardly covers shows nothing.
     let first = (run.begin..run.after)
         .find(|at| run.cover[*at] >= 0.25)
@@ -89,14 +121,14 @@ pub(super) fn onset(run: &RunSeries, evidence: &Evidence) -> usize {
         covariance: evidence.covariance,
         forms: evidence.usual_forms,
     };
-    let fits = Paths::of(&design, noise);
+    let paths = Paths::of(&run, &design, noise);
     let mut effect: Vec<f64> = design.rows.iter().map(|row| row[EFFECT]).collect();
     for at in first..end {
         if (at - first).is_multiple_of(stride) || at - first < 8 {
-            let (size, explained) = fits.one(&effect);
+            let found = paths.explain(&[&effect]);
             let prior = if at == first { WITH_FAULT.ln() } else { late };
-            if size > 0.0 && prior + explained > best.0 {
-                best = (prior + explained, at);
+            if found.sizes[0] > 0.0 && prior + found.likelihood > best.0 {
+                best = (prior + found.likelihood, at);
             }
         }
         effect[at] = 0.0;
@@ -105,18 +137,37 @@ pub(super) fn onset(run: &RunSeries, evidence: &Evidence) -> usize {
 }
 
 /// Explains a run's figure by usual behaviour and by paths of an effect.
-struct Paths {
+struct Paths<'a> {
+    run: &'a RunSeries,
     whitener: Whitener,
-    /// The columns of usual behaviour, whitened and orthonormal.
-    usual: Vec<Vec<f64>>,
+    usual: Vec<Unit>,
     /// The whitened figure, without usual behaviour.
     figure: Vec<f64>,
+    /// How much of each unit of usual behaviour is in the figure.
+    parts: Vec<f64>,
     /// Sum of squares of `figure`.
     rest: f64,
     /// Number of intervals that count.
     count: f64,
     /// Cost of the noise model in the log-likelihood.
     cost: f64,
+}
+
+/// A column of usual behaviour.
+struct Unit {
+    /// Whitened, and orthonormal to the other units.
+    white: Vec<f64>,
+    /// The same, not whitened.
+    plain: Vec<f64>,
+}
+
+/// A fit of one or two columns of effects.
+struct PathFit {
+    /// The size of each.
+    sizes: [f64; 2],
+    likelihood: f64,
+    /// What is usual in each interval; empty if it does not change.
+    usual: Vec<f64>,
 }
 
 fn dot(one: &[f64], other: &[f64]) -> f64 {
@@ -130,8 +181,8 @@ fn without(column: &mut [f64], unit: &[f64], size: f64) {
         .for_each(|(value, unit)| *value -= size * unit);
 }
 
-impl Paths {
-    fn of(design: &Design, noise: Noise) -> Paths {
+impl Paths<'_> {
+    fn of<'a>(run: &'a RunSeries, design: &Design, noise: Noise) -> Paths<'a> {
         let whitener = noise.covariance.whitener(&design.weights);
         let count = design
             .weights
@@ -139,22 +190,30 @@ impl Paths {
             .filter(|weight| **weight > 0.0)
             .count() as f64;
         let mut paths = Paths {
+            run,
             usual: Vec::new(),
             figure: Vec::new(),
+            parts: Vec::new(),
             rest: 0.0,
             count,
             cost: 0.5 * (whitener.log_det + noise.forms.len() as f64 * count.ln()),
             whitener,
         };
         for form in noise.forms {
-            let (mut column, whole) = paths.unusual(design.rows.iter().map(|row| row[*form]));
-            let left = dot(&column, &column);
+            let mut plain: Vec<f64> = design.rows.iter().map(|row| row[*form]).collect();
+            let (mut white, whole, parts) = paths.unusual(&plain);
+            let left = dot(&white, &white);
             if left > 1e-9 * whole {
-                column.iter_mut().for_each(|value| *value /= left.sqrt());
-                paths.usual.push(column);
+                for (unit, part) in paths.usual.iter().zip(parts) {
+                    without(&mut plain, &unit.plain, part);
+                }
+                white.iter_mut().for_each(|value| *value /= left.sqrt());
+                plain.iter_mut().for_each(|value| *value /= left.sqrt());
+                paths.usual.push(Unit { white, plain });
             }
         }
-        paths.figure = paths.unusual(design.rows.iter().map(|row| row[FIGURE])).0;
+        let figure: Vec<f64> = design.rows.iter().map(|row| row[FIGURE]).collect();
+        (paths.figure, _, paths.parts) = paths.unusual(&figure);
         paths.rest = dot(&paths.figure, &paths.figure);
         paths
     }
@@ -165,45 +224,92 @@ impl Paths {
         -0.5 * self.count * variance.ln() - self.cost
     }
 
-    /// A whitened column without usual behaviour, and the sum of squares of the whole whitened column.
-    fn unusual(&self, column: impl Iterator<Item = f64>) -> (Vec<f64>, f64) {
-        let mut column = self.whitener.column(column);
+    /// A whitened column without usual behaviour, the sum of squares of the whole whitened column, and how much of each
+    /// unit of usual behaviour was in it.
+    fn unusual(&self, column: &[f64]) -> (Vec<f64>, f64, Vec<f64>) {
+        let mut column = self.whitener.column(column.iter().copied());
         let whole = dot(&column, &column);
+        let mut parts = Vec::with_capacity(self.usual.len());
         for unit in &self.usual {
-            let size = dot(&column, unit);
-            without(&mut column, unit, size);
+            let size = dot(&column, &unit.white);
+            without(&mut column, &unit.white, size);
+            parts.push(size);
         }
-        (column, whole)
+        (column, whole, parts)
     }
 
-    /// The size of an effect, and its log-likelihood.
-    fn one(&self, effect: &[f64]) -> (f64, f64) {
-        let (effect, whole) = self.unusual(effect.iter().copied());
-        let (square, with) = (dot(&effect, &effect), dot(&effect, &self.figure));
-        if square <= 1e-9 * whole || square <= 0.0 {
-            return (0.0, self.fits(0.0));
+    /// Fits one or two columns of effects, in proportion to what is usual.
+    fn explain(&self, columns: &[&[f64]]) -> PathFit {
+        let mut found = self.explain_once(columns);
+        if self.run.proportional && !found.usual.is_empty() {
+            for _ in 1..PROPORTIONED {
+                let scale: Vec<f64> = found
+                    .usual
+                    .iter()
+                    .map(|usual| self.run.scale(*usual))
+                    .collect();
+                let of = |column: &&[f64]| -> Vec<f64> {
+                    column
+                        .iter()
+                        .zip(&scale)
+                        .map(|(one, scale)| one * scale)
+                        .collect()
+                };
+                let scaled: Vec<Vec<f64>> = columns.iter().map(of).collect();
+                found =
+                    self.explain_once(&scaled.iter().map(|column| &column[..]).collect::<Vec<_>>());
+            }
         }
-        (with / square, self.fits(with * with / square))
+        found
     }
 
-    /// The size of the remaining effect, and the log-likelihood of both.
-    fn two(&self, effect: &[f64], left: &[f64]) -> (f64, f64) {
-        let (effect, whole) = self.unusual(effect.iter().copied());
-        let square = dot(&effect, &effect);
-        let (mut left, left_whole) = self.unusual(left.iter().copied());
-        let (mut explained, mut figure) = (0.0, dot(&left, &self.figure));
-        if square > 1e-9 * whole && square > 0.0 {
-            let with = dot(&effect, &self.figure);
-            explained = with * with / square;
-            let shared = dot(&effect, &left) / square;
-            without(&mut left, &effect, shared);
-            figure -= shared * with;
+    fn explain_once(&self, columns: &[&[f64]]) -> PathFit {
+        // Each column without the ones before it: with its square, and how much of it is in the figure.
+        let mut kept: Vec<(Vec<f64>, f64, f64)> = Vec::with_capacity(2);
+        let mut parts: Vec<Vec<f64>> = Vec::with_capacity(2);
+        let (mut shared, mut explained) = (0.0, 0.0);
+        for column in columns {
+            let (mut column, whole, of) = self.unusual(column);
+            let mut with = dot(&column, &self.figure);
+            if let Some((first, square, first_with)) = kept.first().filter(|first| first.1 > 0.0) {
+                shared = dot(first, &column) / square;
+                without(&mut column, first, shared);
+                with -= shared * first_with;
+            }
+            let mut square = dot(&column, &column);
+            match square > 1e-9 * whole {
+                true => explained += with * with / square,
+                false => square = 0.0,
+            }
+            kept.push((column, square, with));
+            parts.push(of);
         }
-        let rest = dot(&left, &left);
-        if rest <= 1e-9 * left_whole || rest <= 0.0 {
-            return (0.0, self.fits(explained));
+        let mut sizes = [0.0; 2];
+        for ((_, square, with), size) in kept.iter().zip(&mut sizes) {
+            if *square > 0.0 {
+                *size = with / square;
+            }
         }
-        (figure / rest, self.fits(explained + figure * figure / rest))
+        if kept[0].1 > 0.0 {
+            sizes[0] -= shared * sizes[1];
+        }
+        let mut usual = Vec::new();
+        if self.usual.len() > 1 {
+            usual = vec![0.0; self.figure.len()];
+            for (index, unit) in self.usual.iter().enumerate() {
+                let effects = parts
+                    .iter()
+                    .zip(sizes)
+                    .map(|(parts, size)| parts[index] * size);
+                let size = self.parts[index] - effects.sum::<f64>();
+                without(&mut usual, &unit.plain, -size);
+            }
+        }
+        PathFit {
+            sizes,
+            likelihood: self.fits(explained),
+            usual,
+        }
     }
 }
 
@@ -215,15 +321,15 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
         other => other,
     };
     let mut base = design(run, form, Some(run.after));
-    base.set_wave(evidence.wave);
+    base.set(evidence.searched);
     let mut likelihoods = vec![f64::NEG_INFINITY; after + 1];
     let stride = (after / TRIED).max(1);
     let coarse: Vec<usize> = (0..=after)
         .filter(|bad| bad.is_multiple_of(stride) || *bad < 8 || *bad == after)
         .collect();
-    let paths = Paths::of(&base, noise);
+    let paths = Paths::of(run, &base, noise);
     let effect: Vec<f64> = base.rows.iter().map(|row| row[EFFECT]).collect();
-    let path = |bad: usize| likelihood(run, &paths, &effect, bad);
+    let path = |bad: usize| likelihood(&paths, &effect, bad);
     // A path that leaves less than the margin counts as an earlier recovery, but not as one before anything was
     // answered.
     let mut add = |(fits, counted): (f64, usize)| {
@@ -255,20 +361,27 @@ fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
 }
 
 /// The log-likelihood of a path with this many bad intervals, and the number after which the run counts as recovered.
-fn likelihood(run: &RunSeries, paths: &Paths, effect: &[f64], bad: usize) -> (f64, usize) {
+fn likelihood(paths: &Paths<'_>, effect: &[f64], bad: usize) -> (f64, usize) {
     if bad == 0 {
-        return (paths.one(effect).1, 0);
+        return (paths.explain(&[effect]).likelihood, 0);
     }
+    let run = paths.run;
     let long = run.after..run.after + bad;
     let mut left = vec![0.0; effect.len()];
     left[long.clone()].fill(1.0);
     // Most of the intervals have to be as bad as the path claims: a few that are worse are a blip.
-    let usual_of_long = median(run.worse[long.clone()].to_vec());
-    let (level, explained) = paths.two(effect, &left);
+    let usual_of_long = |fit: &PathFit| {
+        let worse = long.clone().map(|at| match fit.usual.get(at) {
+            Some(usual) => (run.worse[at] - usual) / run.scale(*usual),
+            None => run.worse[at],
+        });
+        median(worse.collect())
+    };
+    let fit = paths.explain(&[effect, &left]);
     // The level is one more fitted parameter.
-    let explained = explained - 0.5 * (effect.len() as f64).ln();
-    let mut found = match level {
-        level if level > BACK && usual_of_long < 0.5 * level => (f64::NEG_INFINITY, bad),
+    let explained = fit.likelihood - 0.5 * (effect.len() as f64).ln();
+    let mut found = match fit.sizes[1] {
+        level if level > BACK && usual_of_long(&fit) < 0.5 * level => (f64::NEG_INFINITY, bad),
         level if level > BACK => (explained, bad),
         level if level > 0.0 => (explained, 0),
         _ => (f64::NEG_INFINITY, bad),
@@ -278,16 +391,17 @@ fn likelihood(run: &RunSeries, paths: &Paths, effect: &[f64], bad: usize) -> (f6
     }
     let mut line = effect.to_vec();
     let share = |at: usize| 1.0 - (at + 1) as f64 / (bad + 1) as f64;
-    line[long]
+    line[long.clone()]
         .iter_mut()
         .enumerate()
         .for_each(|(at, value)| *value = share(at));
-    let (size, explained) = paths.one(&line);
-    if size > BACK && usual_of_long > 0.25 * size && explained > found.0 {
+    let fit = paths.explain(&[&line]);
+    let size = fit.sizes[0];
+    if size > BACK && fit.likelihood > found.0 && usual_of_long(&fit) > 0.25 * size {
         let back = (0..bad)
             .position(|at| size * share(at) < BACK)
             .unwrap_or(bad);
-        found = (explained, back);
+        found = (fit.likelihood, back);
     }
     found
 }
@@ -401,18 +515,52 @@ fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
         Form::First(intervals) => (run.begin + intervals).min(run.after),
         Form::Whole | Form::AndNext => run.after,
     };
-    let mean = |of: std::ops::Range<usize>| {
-        let known: Vec<f64> = of
-            .filter(|at| run.known[*at])
-            .map(|at| run.worse[at])
-            .collect();
-        known.iter().sum::<f64>() / known.len().max(1) as f64
+    let is_nearer = |usual: &[f64]| {
+        let mean = |of: Range<usize>| {
+            let known: Vec<f64> = of
+                .filter(|at| run.known[*at])
+                .map(|at| (run.worse[at] - usual[at]) / run.scale(usual[at]))
+                .collect();
+            known.iter().sum::<f64>() / known.len().max(1) as f64
+        };
+        let effect = mean(run.begin..end).max(BACK);
+        let near = (end - run.begin).div_ceil(4).max(3);
+        let before = mean(end.saturating_sub(near).max(run.begin)..end);
+        let later = mean(from..(from + near).min(run.len()));
+        mean(from..run.len()) < 0.5 * effect || before - later > 0.65 * effect
     };
-    let effect = mean(run.begin..end).max(BACK);
-    let near = (end - run.begin).div_ceil(4).max(3);
-    let before = mean(end.saturating_sub(near).max(run.begin)..end);
-    let later = mean(from..(from + near).min(run.len()));
-    mean(from..run.len()) < 0.5 * effect || before - later > 0.65 * effect
+    match foretold(run, evidence) {
+        Some(usual) => is_nearer(&usual),
+        None => is_nearer(&vec![0.0; run.len()]),
+    }
+}
+
+/// What the intervals before the fault foretell for those after it, if the usual level changes and they foretell it well
+/// enough to judge a recovery: to within a quarter of the effect.
+fn foretold(run: &RunSeries, evidence: &Evidence) -> Option<Vec<f64>> {
+    // A parabola is no forecast.
+    let forms = evidence.usual_forms.iter().copied();
+    let forms: Vec<usize> = forms.filter(|form| *form != BEND).collect();
+    if forms.len() < 2 || run.after == run.len() {
+        return None;
+    }
+    let mut design = design(run, Form::Whole, None);
+    design.set(evidence.searched);
+    design.weights[run.begin..].fill(0.0);
+    let moments = evidence.covariance.moments(&design.rows, &design.weights).0;
+    let mut later = [0.0; COLUMNS];
+    for row in &design.rows[run.after..] {
+        for (sum, value) in later.iter_mut().zip(row) {
+            *sum += value / (run.len() - run.after) as f64;
+        }
+    }
+    let error = evidence.deviation * Fit::variance_of(&moments, &forms, &later).sqrt();
+    if 2.0 * error > 0.25 * evidence.size.max(evidence.whole.0) {
+        return None;
+    }
+    let fit = Fit::of(&moments, &forms);
+    let rows = design.rows.iter();
+    Some(rows.map(|row| fit.explains(row, &forms)).collect())
 }
 
 fn decide(run: &RunSeries, posterior: &[f64]) -> Return {
@@ -463,16 +611,16 @@ pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> 
     let stride = (longest / TRIED).max(1);
     for run in &clamped {
         let mut design = design(run, Form::Whole, None);
-        design.set_wave(evidence.wave);
+        design.set(evidence.searched);
         let noise = Noise {
             covariance: evidence.covariance,
             forms: &evidence.usual_forms[..1],
         };
-        let paths = Paths::of(&design, noise);
+        let paths = Paths::of(run, &design, noise);
         let mut effect: Vec<f64> = design.rows.iter().map(|row| row[EFFECT]).collect();
         for long in (1..=run.after - run.begin).rev() {
             if long == longest || long < longest && long.is_multiple_of(stride) {
-                sums[long] += paths.one(&effect).1;
+                sums[long] += paths.explain(&[&effect]).likelihood;
             }
             effect[run.begin + long - 1] = 0.0;
         }
@@ -488,7 +636,7 @@ pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> 
 /// correlated errors.
 pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -> Vec<f64> {
     let mut design = design(run, Form::Whole, from);
-    design.set_wave(evidence.wave);
+    design.set(evidence.searched);
     design.weights[run.begin..run.after].fill(0.0);
     // Without intervals after the fault, a slope or a wave is a guess.
     let forms: &[usize] = match from {
@@ -499,18 +647,27 @@ pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -
         &evidence.covariance.moments(&design.rows, &design.weights).0,
         forms,
     );
-    let fitted: Vec<f64> = design
-        .rows
-        .iter()
-        .map(|row| fit.explains(row, forms))
-        .collect();
-    let errors: Vec<f64> = run
-        .worse
-        .iter()
-        .zip(&fitted)
-        .map(|(worse, fitted)| worse - fitted)
-        .collect();
-    let smoothed = evidence.covariance.smoothed(&errors, &design.weights);
+    let rows = design.rows.iter();
+    let fitted: Vec<f64> = rows.map(|row| fit.explains(row, forms)).collect();
+    with_errors(run, evidence, &design, &fitted)
+}
+
+/// The same if the effect lasts until the end: the intervals under it show the course of the usual level, too.
+pub(super) fn usual_if_lasting(run: &RunSeries, evidence: &Evidence) -> Vec<f64> {
+    if evidence.usual_forms.len() < 2 {
+        return usual(run, evidence, None);
+    }
+    let fitted = usual_after(run, evidence, After::Lasting);
+    with_errors(run, evidence, &design(run, Form::Whole, None), &fitted)
+}
+
+/// Adds the correlated errors of the intervals outside the fault.
+fn with_errors(run: &RunSeries, evidence: &Evidence, design: &Design, fitted: &[f64]) -> Vec<f64> {
+    let mut weights = design.weights.clone();
+    weights[run.begin..run.after].fill(0.0);
+    let errors = run.worse.iter().zip(fitted);
+    let errors: Vec<f64> = errors.map(|(worse, fitted)| worse - fitted).collect();
+    let smoothed = evidence.covariance.smoothed(&errors, &weights);
     fitted
         .iter()
         .zip(smoothed)

@@ -80,21 +80,68 @@ fn longer(input: &Input, figure: TimeFigure) -> Option<RunSeries> {
     input.relative(place, |at, _| waited[at].map(|us| us.ln() - usual))
 }
 
-/// The effect of a fault on one figure of each run, with the series and the answers behind it; `None` without a baseline.
+/// The effect of a fault on one figure of a run.
+pub(super) struct FigureCost {
+    pub cost: ResponseCost,
+    /// When the effect ended; `None` if unknown.
+    until_s: Option<f64>,
+    /// By how much the figure of each interval would have been above its usual level without the fault, as a logarithm.
+    usual: Vec<f64>,
+}
+
+/// The effect of a fault on one figure of each run; `None` without a baseline.
 pub(super) fn of_figure(
     runs: &[&Input],
     chance: f64,
     figure: TimeFigure,
-) -> Vec<Option<(ResponseCost, RunSeries, Answers)>> {
+) -> Vec<Option<FigureCost>> {
     let series: Vec<Option<RunSeries>> = runs.iter().map(|run| longer(run, figure)).collect();
     let known: Vec<&RunSeries> = series.iter().flatten().collect();
     let mut answers = answers(&known, chance).unwrap_or_default().into_iter();
     let of = |(input, series): (&&Input, &Option<RunSeries>)| {
         let series = series.as_ref()?;
         let answers: Answers = answers.next()?;
-        Some((cost(input, &answers, figure)?, series.clone(), answers))
+        Some(FigureCost {
+            cost: cost(input, &answers, figure)?,
+            until_s: answers.until_s,
+            usual: answers.usual(series),
+        })
     };
     runs.iter().zip(&series).map(of).collect()
+}
+
+impl FigureCost {
+    /// Waiting time beyond the usual, summed over all requests answered between the fault's start and the recovery of the
+    /// mean, and those outstanding then, with their age; `None` if that end is unknown. The intervals count whole: requests
+    /// held up by a stall are answered at once when it ends, anywhere within an interval. If that interval counts as
+    /// recovered, they are still outstanding at its start.
+    pub fn excess_wait_s(&self, input: &Input) -> Option<f64> {
+        let until_s = self.until_s?.min(input.horizon_s);
+        // Logarithms of means are below the logarithm of their mean: the baseline tells by how much.
+        let (mut is, mut usual) = (0.0, 0.0);
+        for (at, one) in input.series.iter().enumerate() {
+            if one.end_s <= input.before.1
+                && let Some(mean_us) = one.response_mean_us
+            {
+                is += one.requests as f64 * mean_us;
+                usual += one.requests as f64 * self.usual[at].exp();
+            }
+        }
+        if usual <= 0.0 {
+            return None;
+        }
+        let all: Vec<usize> = touched(&input.series, input.fault.start_s, until_s).collect();
+        let answered: f64 = all
+            .iter()
+            .filter_map(|at| {
+                let one = &input.series[*at];
+                let usual_us = self.usual[*at].exp() * is / usual;
+                Some(one.requests as f64 * (one.response_mean_us? - usual_us) / 1e6)
+            })
+            .sum();
+        let last = all.last().map(|at| &input.series[*at]);
+        Some(answered + last.and_then(|last| older_s(input, last)).unwrap_or(0.0))
+    }
 }
 
 fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<ResponseCost> {
@@ -114,31 +161,6 @@ fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<Response
         recovered: answers.recovered,
         verdict: Some(answers.verdict),
     })
-}
-
-/// Waiting time beyond what the model expects without the fault, such as an oscillating baseline, summed over all
-/// requests answered between the fault's start and its effect's end, and those outstanding then, with their age; `None` if
-/// that end is unknown. The intervals count whole: requests held up by a stall are answered at once when it ends, anywhere
-/// within an interval. If that interval counts as recovered, they are still outstanding at its start.
-pub(super) fn excess_wait_s(
-    input: &Input,
-    mean: &ResponseCost,
-    series: &RunSeries,
-    answers: &Answers,
-) -> Option<f64> {
-    let until_s = answers.until_s?.min(input.horizon_s);
-    let usual = usual(series, &answers.evidence, answers.usual_from);
-    let all: Vec<usize> = touched(&input.series, input.fault.start_s, until_s).collect();
-    let answered: f64 = all
-        .iter()
-        .filter_map(|at| {
-            let one = &input.series[*at];
-            let expected_us = mean.baseline_us * usual[*at].exp();
-            Some(one.requests as f64 * (one.response_mean_us? - expected_us) / 1e6)
-        })
-        .sum();
-    let last = all.last().map(|at| &input.series[*at]);
-    Some(answered + last.and_then(|last| older_s(input, last)).unwrap_or(0.0))
 }
 
 /// By how much more the requests outstanding at the end of an interval have waited than those at the end of a usual

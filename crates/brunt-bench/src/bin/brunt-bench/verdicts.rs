@@ -22,7 +22,7 @@ pub struct VerdictsArgs {
 impl SubjectArgs for VerdictsArgs {
     const NAME: &'static str = "verdicts";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt-bench verdicts", "8,400 series, about a minute"),
+        ("brunt-bench verdicts", "9,600 series, about two minutes"),
         (
             "brunt-bench verdicts --held-out --seed 7",
             "other noise and other series",
