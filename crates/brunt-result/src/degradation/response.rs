@@ -9,7 +9,6 @@ use super::cost::{Input, band};
 use super::evidence::{RunSeries, VerdictBasis};
 use super::interval::{IntervalFigures, touched};
 use super::limits::BASELINE_MIN;
-use super::paths::usual;
 use super::times::{TimeFigure, TimesTogether};
 
 /// Effect on a statistic of the response time (mean or p99) over the intervals of a run.
