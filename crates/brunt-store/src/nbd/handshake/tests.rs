@@ -318,7 +318,7 @@ fn refusals_include_the_servers_text_and_violations_end_the_handshake() {
         "breaks the protocol",
         false,
     );
-    check(vec![0; 20], "begins with its magic", false);
+    check(vec![0; 20], "begin with its magic", false);
     let mut long = answer(option::GO, reply::ERR_INVALID, &[]);
     long[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
     check(long, "longer than 8 KiB", false);
