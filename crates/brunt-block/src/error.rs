@@ -26,7 +26,7 @@ pub enum DeviceError {
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
     /// Offset or length outside the device, or not a whole number of blocks.
-    #[error("the request lies outside the device or is not aligned to its blocks")]
+    #[error("the request is outside the device or not aligned to its blocks")]
     OutOfRange,
     /// No answer within the device's timeout.
     #[error("timed out")]
@@ -176,7 +176,7 @@ impl RefusalKind {
             RefusalKind::Attention => "unit attention",
             RefusalKind::MediumError => "medium error",
             RefusalKind::HardwareError => "hardware error",
-            RefusalKind::Unreachable => "the storage behind the device does not answer",
+            RefusalKind::Unreachable => "the storage behind the device does not respond",
             RefusalKind::Aborted => "aborted command",
             RefusalKind::Cancelled => "cancelled",
             RefusalKind::Busy => "busy",

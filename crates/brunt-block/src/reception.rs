@@ -114,7 +114,7 @@ impl fmt::Debug for ReceptionListener {
         f.write_str(if self.0.is_some() {
             "ReceptionListener"
         } else {
-            "no ReceptionListener"
+            "the reception has no listener"
         })
     }
 }

@@ -220,7 +220,7 @@ impl SocketOptions {
     pub fn congestion_fact(&self, socket: &impl AsFd) -> Option<String> {
         let used = Congestion::of(socket).ok()?;
         Some(match self.congestion {
-            Some(_) => format!("TCP congestion control {used}, as the URL says"),
+            Some(_) => format!("TCP congestion control {used}, set in the URL"),
             None => format!("TCP congestion control {used}"),
         })
     }
@@ -242,7 +242,10 @@ impl SocketOptions {
         );
         let say = |what: &str, key: &str, found: Option<(usize, usize)>| {
             found.map(|(asked, got)| {
-                format!("the kernel grants a {what} buffer of {got} bytes, not {asked}: see sysctl {key}")
+                format!(
+                    "the kernel grants a {what} buffer of {got} bytes instead of {asked}: see \
+                    sysctl {key}"
+                )
             })
         };
         say("send", "net.core.wmem_max", send)

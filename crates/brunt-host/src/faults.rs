@@ -553,7 +553,7 @@ mod tests {
             bridge(Some(at)),
             &["fault:bridge", "/nosuch"],
             NotAllowed,
-            "not among what may be opened here",
+            "may not be opened here",
         );
         check(
             bridge(Some(at)),

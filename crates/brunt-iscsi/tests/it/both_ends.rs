@@ -282,9 +282,7 @@ fn logins_outlive_a_broken_connection() {
         if retries > 0 {
             let note = health.note().unwrap();
             assert!(
-                note.starts_with(&format!(
-                    "connection attempts repeated: {retries}, last: {at}"
-                )),
+                note.starts_with(&format!("connection retries: {retries}, last error: {at}")),
                 "{note}"
             );
             assert!(note.contains("failed during login"), "{note}");

@@ -226,7 +226,7 @@ fn a_forbidden_target_is_refused_before_the_first_run() {
         &["--allow", "/dev"],
         &disk,
         "",
-        "not among what may be opened here (/dev)",
+        "may not be opened here (allowed: /dev)",
     );
     check("memory", &["--allow", "memory:"], "memory:1MiB", "", "");
     let secret = "iscsi://me%hush@127.0.0.1:1/t/0";

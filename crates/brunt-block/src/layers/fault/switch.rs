@@ -234,7 +234,7 @@ impl FaultSwitch {
             .iter()
             .find(|armed| armed.id == id)
             .cloned();
-        found.ok_or_else(|| CommandError::NotThere(format!("no fault {id} is armed")))
+        found.ok_or_else(|| CommandError::NotThere(format!("fault {id} is not armed")))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
@@ -281,7 +281,7 @@ impl Controllable for FaultSwitch {
                     .map_err(|error| CommandError::argument("fault", &error.to_string()))?;
                 let armed = self.arm(fault).ok_or_else(|| {
                     CommandError::NotNow(format!(
-                        "{ARMED_MAX} faults are armed; take some away first"
+                        "{ARMED_MAX} faults are armed, which is the maximum; disarm some first"
                     ))
                 })?;
                 Ok(vec![("id", Value::Count(armed.id))])
