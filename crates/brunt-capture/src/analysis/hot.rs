@@ -214,7 +214,7 @@ struct StoredRef<'a> {
 
 impl Serialize for Hot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        assert!(self.told.is_empty(), "what was told is learnt first");
+        assert!(self.told.is_empty(), "buffered names are learnt first");
         let places = self.files.iter().enumerate();
         let mut names: Vec<_> = places
             .filter_map(|(place, (key, file))| {

@@ -120,7 +120,7 @@ pub(crate) fn protocol_at(mut number: usize) -> (&'static DissectorEntry, &'stat
             None => number -= entry.protocols.len(),
         }
     }
-    unreachable!("protocols are numbered by the table")
+    unreachable!("the table numbers all protocols")
 }
 
 macro_rules! dissectors {

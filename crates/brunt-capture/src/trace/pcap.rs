@@ -221,7 +221,7 @@ impl PacketFiles {
             Some(link) if link == packet.link => {}
             Some(link) => {
                 let what = format!(
-                    "packets of {link:?} and {:?} do not go into one pcap file",
+                    "packets with link types {link:?} and {:?} cannot be written to one pcap file",
                     packet.link
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -247,7 +247,7 @@ impl PacketFiles {
         } else {
             assert!(
                 (interface as usize) < self.options.interfaces.len(),
-                "all interfaces were named"
+                "each interface has a name"
             );
             blocks::packet(&mut self.open.buffer, interface, time_ns, wire_len, bytes);
         }
@@ -331,7 +331,7 @@ impl PacketFiles {
                 {
                     if !told {
                         let path = self.open.path.display();
-                        (self.options.tell)(&format!("{path}: {error}; waiting for room"));
+                        (self.options.tell)(&format!("{path}: {error}; waiting for space"));
                         told = true;
                     }
                     std::thread::sleep(RETRY);

@@ -591,7 +591,7 @@ fn traces_that_cannot_be_added_are_refused_by_name() {
         (
             "other",
             trace.as_path(),
-            "is in the lake already, as tap one",
+            "is already in the lake, as tap one",
         ),
         ("two", lake.as_path(), "cannot be added to itself"),
         ("two", folder.join("nothing").as_path(), "contains no trace"),

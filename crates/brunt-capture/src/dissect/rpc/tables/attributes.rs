@@ -18,12 +18,12 @@ pub const ATTRIBUTES: Table = Table {
         FILE.nullable(),
         Column::int(
             "role",
-            "Subject: 0 the object, 1 its directory after the operation, 2 RENAME's new directory, 3 an entry \
-              of a directory.",
+            "The object described: 0 the operation's object, 1 its directory after the operation, \
+             2 RENAME's new directory, 3 an entry of a directory.",
         ),
         Column::int(
             "entry",
-            "Which entry, from 0: `entries.entry`; null otherwise.",
+            "Index of the directory entry, from 0: `entries.entry`; null otherwise.",
         )
         .nullable(),
         Column::int(
@@ -31,15 +31,15 @@ pub const ATTRIBUTES: Table = Table {
             "1 file, 2 directory, 3 block device, 4 character device, 5 symbolic link, 6 socket, 7 fifo.",
         ),
         Column::int("mode", "Permission bits."),
-        Column::int("nlink", "Hard links."),
+        Column::int("nlink", "Number of hard links."),
         Column::int("uid", "Owner."),
         Column::int("gid", "Group."),
-        Column::int("size_bytes", "Length of the file."),
+        Column::int("size_bytes", "File size."),
         Column::int("used_bytes", "Space used on disk."),
-        Column::int("device_major", "Of device files."),
-        Column::int("device_minor", "Of device files."),
-        Column::int("fsid", "File system."),
-        Column::int("fileid", "Its number in the file system."),
+        Column::int("device_major", "Major number of a device file."),
+        Column::int("device_minor", "Minor number of a device file."),
+        Column::int("fsid", "File system id."),
+        Column::int("fileid", "File number within the file system."),
         Column::time("atime", "Last access."),
         Column::time("mtime", "Last change of the data."),
         Column::time("ctime", "Last change of the attributes."),
@@ -55,9 +55,10 @@ pub const PRE_OP_ATTRIBUTES: Table = Table {
         FILE.nullable(),
         Column::int(
             "role",
-            "Subject: 0 the object, 1 its directory, 2 RENAME's new directory.",
+            "The object described: 0 the operation's object, 1 its directory, 2 RENAME's new \
+             directory.",
         ),
-        Column::int("size_bytes", "Length of the file."),
+        Column::int("size_bytes", "File size."),
         Column::time("mtime", "Last change of the data."),
         Column::time("ctime", "Last change of the attributes."),
     ],
