@@ -129,7 +129,8 @@ impl Puller<'_> {
             if is_newer {
                 let (path, ours, theirs) = (self.folder.display(), ours.version, catalog.version);
                 (self.tell)(&format!(
-                    "{path} has version {ours} of the lake, newer than {theirs} in the store"
+                    "{path} has version {ours} of the lake, which is newer than version {theirs} \
+                     in the store"
                 ));
                 return Ok(());
             }
@@ -300,7 +301,7 @@ impl Puller<'_> {
                 Err(conflict())
             };
         }
-        let parent = path.parent().expect("a part is in its table's folder");
+        let parent = path.parent().expect("parts are in their tables' folders");
         std::fs::create_dir_all(parent).map_err(RemoteError::io(parent))?;
         let open = open_name(&path);
         let io = |error| RemoteError::io(&open)(error);
