@@ -184,7 +184,7 @@ impl TraceReading {
         };
         if let Some(key) = key {
             let what = format!(
-                "has no effect on {}; leave it out (it is for {})",
+                "has no effect on {}; omit it (it applies to {})",
                 names.join(", "),
                 of(key)
             );
@@ -194,7 +194,7 @@ impl TraceReading {
         let column = self.columns.is_some_and(|columns| columns.op.is_some());
         (column && self.op.is_some()).then(|| ReadingError {
             key: ReadingKey::Op,
-            what: "has no effect beside op-col; leave one of them out".into(),
+            what: "has no effect together with op-col; omit one of them".into(),
         })
     }
 }
