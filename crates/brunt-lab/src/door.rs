@@ -83,11 +83,12 @@ impl Door {
                 is_command: false,
             }
         };
-        let folder = std::env::current_dir().map_err(failed("find the working folder"))?;
+        let folder = std::env::current_dir().map_err(failed("determine the working directory"))?;
         let enter = failed("enter the lab's namespaces");
         self.enter().map_err(enter)?;
         std::env::set_current_dir(folder).map_err(failed(
-            "enter this working folder in the lab, where nothing is visible that was mounted after 'brunt lab up'",
+            "change to this working directory in the lab, which doesn't have anything mounted \
+             after 'brunt lab up'",
         ))?;
         if let Some(cores) = cores {
             let mut set = CpuSet::new();
@@ -96,7 +97,7 @@ impl Door {
                 .filter(|core| **core < CpuSet::MAX_CPU)
                 .for_each(|core| set.set(*core));
             sched_setaffinity(None, &set)
-                .map_err(|error| failed("keep to the host's cores")(error.into()))?;
+                .map_err(|error| failed("restrict it to the host's cores")(error.into()))?;
         }
         // Blocking SIGTTOU lets this process take the terminal back from the command.
         let signals = sys::Signals::block(&[
@@ -160,7 +161,7 @@ pub fn send(mut socket: &UnixStream, line: &str, door: Option<&Door>) -> io::Res
     if let Some(descriptors) = &descriptors {
         assert!(
             control.push(SendAncillaryMessage::ScmRights(descriptors)),
-            "the space is of their size"
+            "the buffer has the size of the structures"
         );
     }
     let sent = sendmsg(

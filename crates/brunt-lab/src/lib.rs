@@ -24,10 +24,7 @@ mod scratch;
 pub mod service;
 pub mod stage;
 mod start_again;
-#[allow(
-    unsafe_code,
-    reason = "system calls that std and rustix do not provide"
-)]
+#[allow(unsafe_code, reason = "system calls that std and rustix lack")]
 mod sys;
 mod wiring;
 

@@ -37,7 +37,7 @@ use crate::sys;
 const BATCH: usize = 64;
 const _: () = assert!(
     BATCH <= sys::SENT_AT_ONCE_MAX,
-    "a batch is sent by one call"
+    "one call sends a whole batch"
 );
 /// A sleeping virtual CPU takes about this long to wake up for a timer, so the thread spins until times closer than
 /// that. With 60 us, frames were 15 to 40 us late on average; with 150 us, 1 to 14 us; 300 us gave no improvement.
@@ -138,7 +138,7 @@ impl Driver {
         let start = clock.now();
         let mut directions = [Direction::There, Direction::Back].into_iter();
         let mut lanes = settings.map(|settings| {
-            let direction = directions.next().expect("one for each of the settings");
+            let direction = directions.next().expect("one value per setting");
             Lane {
                 watcher: watcher.clone(),
                 ring: ports[direction as usize].take_ring(),

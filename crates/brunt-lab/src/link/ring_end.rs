@@ -189,7 +189,7 @@ impl RingEnd {
 
     /// Ends the batch: its slots return to the kernel.
     pub(super) fn release(&mut self) {
-        debug_assert!(self.passing.is_empty(), "what is to be sent was sent");
+        debug_assert!(self.passing.is_empty(), "all frames were sent");
         self.ring.release();
         self.clocks = None;
     }
