@@ -267,7 +267,7 @@ impl Desk<'_> {
                     working
                         .record
                         .as_mut()
-                        .expect("only a load with a record has one")
+                        .expect("only a load that records has a recording")
                         .push(&batch);
                     continue;
                 }

@@ -316,7 +316,7 @@ fn nothing_is_left_whichever_process_is_killed() {
         }
         let log = marked.log("deaf");
         assert!(log.starts_with("here\n"), "{log}");
-        let is_cut = log.contains("brunt: host far") && log.contains("from then on is missing");
+        let is_cut = log.contains("brunt: host far") && log.contains("after this point is missing");
         assert_eq!(is_cut, whose == "agent", "{log}");
     }
 }

@@ -85,7 +85,7 @@ fn an_error_about_a_lun_has_the_targets_message() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("target san: it ended before it listened")
+        said.contains("target san: it ended before it was listening")
             && said.contains("unknown option 'fast'"),
         "{said}"
     );
