@@ -49,7 +49,7 @@ fn unused(parent: &Path, name: &str) -> io::Result<PathBuf> {
             other => return other.map(|()| folder),
         }
     }
-    unreachable!("a folder has no room for so many others")
+    unreachable!("more subfolders than a folder can have")
 }
 
 #[cfg(test)]

@@ -44,7 +44,8 @@ pub(super) fn measure(
         agents.push(serve_agent(here, &format!("{address}:0"), &identity, 0)?);
     }
     output.line(format_args!(
-        "agents ({RATE} requests/s each, {seconds} s)   controller's cpu ms   MiB   sent B/s an agent   received B/s an agent"
+        "agents ({RATE} requests/s each, {seconds} s)   controller's cpu ms   MiB   sent B/s per \
+         agent   received B/s per agent"
     ));
     let mut rows = Vec::new();
     for &number in numbers {
