@@ -62,7 +62,7 @@ pub use control::{Controllable, Handles};
 pub use device::{
     Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request, StorageId,
 };
-pub use error::{DeviceError, RefusalKind, Said};
+pub use error::{DeviceError, RefusalDetail, RefusalKind};
 pub use open_error::OpenError;
 pub use reconnect::{ReconnectError, ReconnectState, Reconnecting, hand_out};
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};

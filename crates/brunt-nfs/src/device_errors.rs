@@ -6,7 +6,7 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::nfs::v3::{Procedure, Status};
 use brunt_wire::rpc::ReplyStatus;
 
@@ -87,7 +87,7 @@ impl NfsRefusal {
     pub fn error(self) -> DeviceError {
         DeviceError::Refused {
             kind: self.kind(),
-            said: Said::Words {
+            said: RefusalDetail::Words {
                 language: &NFS_WORDS,
                 bytes: self.bytes(),
             },
@@ -166,7 +166,7 @@ fn rpc_number(status: ReplyStatus) -> u32 {
 pub fn from_error(error: &DeviceError) -> Option<NfsRefusal> {
     match error {
         DeviceError::Refused {
-            said: Said::Words { language, bytes },
+            said: RefusalDetail::Words { language, bytes },
             ..
         } if **language == NFS_WORDS => NfsRefusal::of(bytes),
         _ => None,

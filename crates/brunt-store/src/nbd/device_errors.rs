@@ -7,7 +7,7 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::nbd::errno;
 
 /// NBD's error text: the number of an error.
@@ -32,7 +32,7 @@ pub fn from_number(error: u32) -> DeviceError {
     };
     DeviceError::Refused {
         kind,
-        said: Said::Words {
+        said: RefusalDetail::Words {
             language: &NBD_WORDS,
             bytes,
         },
@@ -43,7 +43,7 @@ pub fn from_number(error: u32) -> DeviceError {
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
-            said: Said::Words { language, bytes },
+            said: RefusalDetail::Words { language, bytes },
             ..
         } if **language == NBD_WORDS => Some(number(bytes)),
         _ => None,

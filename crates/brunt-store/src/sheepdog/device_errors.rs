@@ -6,7 +6,7 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::sheepdog::result;
 
 /// Sheepdog's error text: a result code.
@@ -31,7 +31,7 @@ pub fn from_number(result: u32) -> DeviceError {
     };
     DeviceError::Refused {
         kind,
-        said: Said::Words {
+        said: RefusalDetail::Words {
             language: &SHEEPDOG_WORDS,
             bytes,
         },
@@ -42,7 +42,7 @@ pub fn from_number(result: u32) -> DeviceError {
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
-            said: Said::Words { language, bytes },
+            said: RefusalDetail::Words { language, bytes },
             ..
         } if **language == SHEEPDOG_WORDS => Some(number(bytes)),
         _ => None,

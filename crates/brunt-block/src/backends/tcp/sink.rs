@@ -14,7 +14,7 @@ use brunt_core::{Clock, Nanos};
 
 use super::frame::{FrameKind, HEADER_BYTES, Header, HeaderError};
 use super::{RX_BYTES, TIMEOUT};
-use crate::reception::{Reception, ReceptionCounts, ReceptionDoor, ReceptionListener};
+use crate::reception::{ListeningSocket, Reception, ReceptionCounts, ReceptionListener};
 use crate::socket::{Socket, SocketOptions};
 use crate::{PayloadPlace, Ring, RingConfig, Stream};
 
@@ -92,7 +92,7 @@ impl TcpSink {
     /// # Errors
     /// The address is in use or not local.
     pub fn start(config: SinkConfig) -> io::Result<TcpSink> {
-        let door = ReceptionDoor::tcp(config.portal)?;
+        let door = ListeningSocket::tcp(config.portal)?;
         let address = door.address()?.expect("a bound port has an address");
         let connections_max = config.connections_max;
         let state = Arc::new(State {

@@ -20,7 +20,7 @@ use brunt_core::share;
 use super::blocks::BlockRanges;
 use super::kind::{FORMS, FaultEffect};
 use crate::open::{OpenError, bad_value};
-use crate::{DeviceError, Op, RefusalKind, Request, Said};
+use crate::{DeviceError, Op, RefusalDetail, RefusalKind, Request};
 
 /// A set of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,7 +258,7 @@ impl DeviceFault {
             FaultEffect::Sense(code) => {
                 return Some(DeviceError::Refused {
                     kind: kind_of(code[0]),
-                    said: Said::Code(code),
+                    said: RefusalDetail::Code(code),
                 });
             }
             FaultEffect::Errno(number) => return Some(DeviceError::Os(number)),
@@ -279,9 +279,9 @@ impl DeviceFault {
         Some(DeviceError::Refused {
             kind,
             said: if tells_where {
-                Said::Block(block)
+                RefusalDetail::Block(block)
             } else {
-                Said::Nothing
+                RefusalDetail::Nothing
             },
         })
     }

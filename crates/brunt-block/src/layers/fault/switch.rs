@@ -14,7 +14,7 @@ use super::spec::{DeviceFault, touched};
 use crate::control::{
     Arguments, CommandEntry, CommandError, Controllable, Fields, PartFigure, PartFigures, Value,
 };
-use crate::{DeviceError, DeviceInfo, Op, RefusalKind, Request, Said};
+use crate::{DeviceError, DeviceInfo, Op, RefusalDetail, RefusalKind, Request};
 
 /// Maximum number of armed faults per layer.
 pub const ARMED_MAX: usize = 64;
@@ -86,7 +86,7 @@ impl Armed {
         }
         // This request fails even if another thread has cured the block in the meantime.
         let block = self.first_bad(request, info);
-        let said = block.map_or(Said::Nothing, Said::Block);
+        let said = block.map_or(RefusalDetail::Nothing, RefusalDetail::Block);
         Some(DeviceError::Refused {
             kind: RefusalKind::MediumError,
             said,
