@@ -66,7 +66,7 @@ pub(crate) const OWN_COUNTERS: [(&str, Counter); COUNTER_COUNT] = {
         "",
         Counter {
             name: "",
-            told: "",
+            label: "",
             doc: "",
         },
     ); COUNTER_COUNT];
@@ -406,7 +406,7 @@ mod tests {
         }
         for (dissector, counter) in OWN_COUNTERS {
             assert!(
-                names.contains(&counter.name) && !counter.told.is_empty(),
+                names.contains(&counter.name) && !counter.label.is_empty(),
                 "{dissector}"
             );
             assert!(counter.doc.ends_with('.'), "{}", counter.doc);

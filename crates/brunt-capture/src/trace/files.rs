@@ -112,7 +112,7 @@ struct Seen {
     server: IpAddress,
     /// Where it ends in `seen_bytes`.
     end: usize,
-    is_told: bool,
+    is_written: bool,
 }
 
 impl Files {
@@ -160,7 +160,7 @@ impl Files {
             file,
             server,
             end: self.seen_bytes.len(),
-            is_told: false,
+            is_written: false,
         });
         common.hide.file(file)
     }
@@ -169,7 +169,7 @@ impl Files {
     pub fn settle(&mut self, common: &mut Common) {
         // Back-to-back lookups overlap their memory latency.
         for seen in &mut self.seen {
-            seen.is_told = self.known.contains(&seen.file.0);
+            seen.is_written = self.known.contains(&seen.file.0);
         }
         let (seen, bytes) = (
             std::mem::take(&mut self.seen),
@@ -177,7 +177,7 @@ impl Files {
         );
         let mut start = 0;
         for seen in &seen {
-            if !seen.is_told {
+            if !seen.is_written {
                 self.tell(seen, FileHandle(&bytes[start..seen.end]), common);
             }
             start = seen.end;

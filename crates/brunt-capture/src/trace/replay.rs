@@ -434,7 +434,7 @@ type NamePlace = (i64, i64);
 
 /// Rows of a table that belong to operations, any number for each. They are ordered by id, in the order of
 /// requests; operations come in the order of completion.
-struct Beside {
+struct RowsOfOperations {
     reader: OrderedReader,
     /// Rows of operations not reached yet; rows with equal positions keep their order.
     waiting: BTreeMap<(NamePlace, u64), NameRow>,
@@ -444,9 +444,12 @@ struct Beside {
     take: fn(&Batch) -> Vec<(NamePlace, NameRow)>,
 }
 
-impl Beside {
-    fn new(reader: OrderedReader, take: fn(&Batch) -> Vec<(NamePlace, NameRow)>) -> Beside {
-        Beside {
+impl RowsOfOperations {
+    fn new(
+        reader: OrderedReader,
+        take: fn(&Batch) -> Vec<(NamePlace, NameRow)>,
+    ) -> RowsOfOperations {
+        RowsOfOperations {
             reader,
             waiting: BTreeMap::new(),
             count: 0,
@@ -624,8 +627,8 @@ fn feed(
     let known = Known::all();
     let [names, entries] = beside;
     let (mut names, mut entries) = (
-        Beside::new(names, take_names),
-        Beside::new(entries, take_entries),
+        RowsOfOperations::new(names, take_names),
+        RowsOfOperations::new(entries, take_entries),
     );
     while let Some(batch) = operations.next_batch()? {
         for (id, server, event) in events(batch, &known, flows) {

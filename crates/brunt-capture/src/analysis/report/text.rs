@@ -293,7 +293,7 @@ fn write_ledger(report: &Report, o: &mut String) {
                 o,
                 "  {dissector:<7} {} {}",
                 l.of(counter.name),
-                counter.told
+                counter.label
             );
         }
     }

@@ -482,12 +482,12 @@ impl Dissector for Iscsi {
     const COUNTERS: &'static [Counter] = &[
         Counter {
             name: "iscsi_pdus_rejected",
-            told: "PDUs rejected by targets",
+            label: "PDUs rejected by targets",
             doc: "Reject PDUs of iSCSI targets.",
         },
         Counter {
             name: "iscsi_data_without_task",
-            told: "data PDUs of unknown commands",
+            label: "data PDUs of unknown commands",
             doc: "iSCSI data PDUs whose command was not captured.",
         },
     ];

@@ -66,18 +66,18 @@ impl Dissector for Rpc {
     const COUNTERS: &'static [Counter] = &[
         Counter {
             name: "compounds_unparsed",
-            told: "NFSv4 compounds with unknown operations",
+            label: "NFSv4 compounds with unknown operations",
             doc: "NFSv4 compounds with an unknown operation; later operations were not parsed.",
         },
         Counter {
             name: "attributes_unparsed",
-            told: "NFSv4 attribute lists with unknown attributes",
+            label: "NFSv4 attribute lists with unknown attributes",
             doc: "NFSv4 attribute lists with an unknown attribute; later attributes were not \
                 parsed.",
         },
         Counter {
             name: "replies_alone",
-            told: "apparent replies on connections without calls",
+            label: "apparent replies on connections without calls",
             doc: "Segments that look like an RPC reply, on connections without captured calls; \
                 counted until the connection is dropped from the table.",
         },

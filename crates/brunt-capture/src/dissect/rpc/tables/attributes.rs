@@ -107,7 +107,7 @@ struct Seen {
 pub struct Attributes {
     attributes: Handle<AttributesTable>,
     pre_op: Handle<PreOpAttributesTable>,
-    told: LastWritten<v3::Attributes>,
+    last_written: LastWritten<v3::Attributes>,
     seen: Vec<Seen>,
 }
 
@@ -116,14 +116,14 @@ impl Attributes {
         Attributes {
             attributes: registry.add(),
             pre_op: registry.add(),
-            told: LastWritten::new(),
+            last_written: LastWritten::new(),
             seen: Vec::with_capacity(SEEN_MAX),
         }
     }
 
     /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
-        self.told.forget();
+        self.last_written.forget();
     }
 
     /// Records an object's attributes, if the reply has them. For an unknown file, all are written.
@@ -184,7 +184,7 @@ impl Attributes {
             self.settle(common);
         }
         if let Some(file) = seen.file {
-            self.told.prefetch(file);
+            self.last_written.prefetch(file);
         }
         self.seen.push(seen);
     }
@@ -199,7 +199,9 @@ impl Attributes {
                 self.before_row(seen, before, common);
             }
             let Some(after) = &seen.after else { continue };
-            let is_news = seen.file.is_none_or(|file| self.told.is_news(file, after));
+            let is_news = seen
+                .file
+                .is_none_or(|file| self.last_written.is_news(file, after));
             if is_news || common.repeats_attributes {
                 self.row(seen, after, common);
             }
@@ -258,7 +260,7 @@ impl Attributes {
     /// Whether these equal the attributes last written for the file.
     #[inline]
     fn is_told(&self, file: Option<i64>, before: &v3::PreOpAttributes) -> bool {
-        let last = file.and_then(|file| self.told.of(file));
+        let last = file.and_then(|file| self.last_written.of(file));
         last.is_some_and(|last| {
             (last.size, last.mtime, last.ctime) == (before.size, before.mtime, before.ctime)
         })

@@ -160,7 +160,7 @@ pub struct Nfs4Tables {
     compounds: Handle<CompoundsTable>,
     attributes: Handle<AttributesTable>,
     /// A hash of the list last written for each file.
-    told: LastWritten<u64>,
+    last_written: LastWritten<u64>,
 }
 
 fn nanos(time: &v4::NfsTime) -> i64 {
@@ -183,13 +183,13 @@ impl Nfs4Tables {
         Nfs4Tables {
             compounds: registry.add(),
             attributes: registry.add(),
-            told: LastWritten::new(),
+            last_written: LastWritten::new(),
         }
     }
 
     /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
-        self.told.forget();
+        self.last_written.forget();
     }
 
     /// Whether to store a list. Lists set by a client always are, and so are entries, since they make up the directory.
@@ -204,7 +204,7 @@ impl Nfs4Tables {
         };
         let mask = XxHash3_64::oneshot(list.mask.as_bytes());
         let now = XxHash3_64::oneshot_with_seed(mask, list.values);
-        self.told.is_news(file, &now) || of.entry.is_some() || common.repeats_attributes
+        self.last_written.is_news(file, &now) || of.entry.is_some() || common.repeats_attributes
     }
 
     pub fn record(
