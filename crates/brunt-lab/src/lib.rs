@@ -5,7 +5,7 @@
 
 #![deny(unsafe_code)]
 
-pub mod door;
+pub mod enter;
 mod error;
 pub mod fault;
 pub mod faults;
@@ -28,7 +28,7 @@ mod start_again;
 mod sys;
 mod wiring;
 
-pub use door::{Door, DoorError};
+pub use enter::{EnterError, HostNamespaces};
 pub use error::{LabError, remedy};
 pub use fault::{Fault, FaultError, Proof};
 pub use faults::{LinkChange, Partition, TcpReset, available_memory, usable_cores};

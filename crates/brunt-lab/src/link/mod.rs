@@ -37,7 +37,7 @@ mod tcp;
 #[cfg(test)]
 mod test_frames;
 mod way;
-mod written;
+mod write_counts;
 
 use std::io;
 use std::os::fd::OwnedFd;
