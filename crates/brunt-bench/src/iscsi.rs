@@ -14,7 +14,7 @@ use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::sample::{RunSample, extremes, median, process_cpu};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::{BenchError, BenchResult, Console};
 

@@ -25,7 +25,7 @@ use super::bare_nbd;
 use super::peers::{self, Guarded};
 use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
 use super::{drive, fio};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};

@@ -20,7 +20,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::sample::{median, process_cpu, ratio_words};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ending::{Start, Temporary};
+use crate::cleanup::{Start, Temporary};
 
 /// Whether a program is installed.
 pub fn have(program: &str) -> bool {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use brunt_trace::BlockRequest;
 
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
 use crate::{BenchError, BenchResult, Console};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::BenchError;
-use crate::ending::Temporary;
+use crate::cleanup::Temporary;
 
 /// A folder that is removed on drop.
 pub struct Scratch(Temporary);

@@ -14,7 +14,7 @@ use brunt_lab::Lab;
 use serde_json::{Value, json};
 
 use super::testbed::serve_agent;
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};

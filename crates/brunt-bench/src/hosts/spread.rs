@@ -22,7 +22,7 @@ use rustix::time::Timespec;
 use serde_json::{Value, json};
 
 use super::testbed::{PATIENCE, PROGRAM, Testbed};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};

@@ -13,7 +13,7 @@ use brunt_host::{Authority, ConnectOptions, ControllerTls, HostAddress, HostPlac
 use brunt_lab::{Carrier, Host, Lab, LinkConfig};
 
 use super::LinkKind;
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::peers::{Guarded, command, have};
 use crate::program;
 use crate::scratch::Scratch;
