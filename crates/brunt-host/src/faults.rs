@@ -519,7 +519,7 @@ mod tests {
             netem("eth0", "x"),
             &["fault:netem=eth0"],
             Refused,
-            "cannot be read",
+            "cannot parse",
         );
         let interfaces = ["nosuch0".to_string(), "nosuch1".to_string()];
         let folder = tempfile::tempdir().unwrap();

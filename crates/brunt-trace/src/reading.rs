@@ -130,13 +130,13 @@ impl TraceReading {
                 _ => {
                     return wrong(
                         ReadingKey::Block,
-                        "a block has at least 1 byte and less than 4GiB",
+                        "write a size of at least 1 byte and less than 4GiB",
                     );
                 }
             },
         };
         if self.jiffies == Some(0) {
-            return wrong(ReadingKey::Jiffies, "a second has at least one jiffy");
+            return wrong(ReadingKey::Jiffies, "write at least 1 jiffy per second");
         }
         if let Some(format) = format
             && let Some(error) = self.without_effect(&[format])

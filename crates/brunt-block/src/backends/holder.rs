@@ -52,7 +52,7 @@ impl Attempts {
         match holder {
             Some(by) => Err(StillInUse { by }),
             None if waited >= ORPHAN_WAIT => {
-                let by = "another program holds it".to_string();
+                let by = "another process has it open".to_string();
                 Err(StillInUse { by })
             }
             None => {

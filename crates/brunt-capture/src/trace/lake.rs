@@ -66,7 +66,7 @@ pub enum GatherError {
     #[error("this trace is already in the lake, as tap {0}; its rows would be duplicated")]
     Known(String),
     /// The tap's name belongs to another trace.
-    #[error("tap {0} is another trace; use a different name")]
+    #[error("the tap name {0} belongs to another trace; use a different name")]
     OtherTrace(String),
     /// There are no pipeline numbers left.
     #[error(

@@ -469,7 +469,9 @@ impl Wire {
 /// The kernel reports a socket timeout as "Resource temporarily unavailable".
 fn plain(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for a reply")
+        }
         _ => error,
     }
 }

@@ -209,7 +209,8 @@ impl SlowDisk {
         }
         let rate = made as f64 / seconds;
         let what = format!(
-            "the service made {made} requests to the disk in {seconds:.1} s ({rate:.1}/s); {writes} writes take {fast:.1?} again"
+            "the service made {made} requests to the disk in {seconds:.1} s ({rate:.1}/s); without the \
+             limit, {writes} writes take {fast:.1?} again"
         );
         Ok(Proof {
             at,

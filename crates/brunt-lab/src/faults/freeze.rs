@@ -82,7 +82,7 @@ impl Freeze {
                 .zip(&states)
                 .map(|(pid, states)| format!("{pid} {states}"));
             let seen = match pids.is_empty() {
-                true => format!("{} has no child processes", self.pid),
+                true => format!("process {} has no child processes", self.pid),
                 false => {
                     format!(
                         "threads of processes are in states {}",
@@ -155,7 +155,7 @@ pub(super) fn wait_for_threads(
 impl Fault for Freeze {
     fn describe(&self) -> String {
         match self.all_below {
-            true => format!("freeze of all processes below {}", self.pid),
+            true => format!("freeze of all descendants of process {}", self.pid),
             false => format!("freeze of process {}", self.pid),
         }
     }

@@ -184,7 +184,7 @@ pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, CheckpointDif
                     true => action.get_string(0).map_err(unreadable)?,
                     false => kind,
                 };
-                let what = format!("differs from the versions up to it in {name}");
+                let what = format!("doesn't match the log in {name}");
                 return Err(CheckpointDiffers(what));
             }
             parts += usize::from(is_part);

@@ -172,7 +172,7 @@ impl NfsDisk {
 
 /// A call timed out, which costs the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: the server did not answer in time", .0.name())]
+#[error("{}: the server did not reply in time", .0.name())]
 pub struct NfsLate(pub Procedure);
 
 impl RemoteSession for NfsDisk {

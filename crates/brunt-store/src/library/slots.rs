@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the library has this slot")]
+    #[should_panic(expected = "the library uses this slot")]
     fn a_buffer_cannot_be_reached_while_the_library_has_it() {
         let fake = Fake::of(1024);
         let (mut slots, _bell) = slots(&fake);

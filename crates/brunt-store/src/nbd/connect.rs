@@ -228,7 +228,7 @@ impl Wire {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => NbdConnectError::Io(
                 address,
                 during,
-                io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+                io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for a reply"),
             ),
             Err(error) => NbdConnectError::Io(address, during, error),
         }

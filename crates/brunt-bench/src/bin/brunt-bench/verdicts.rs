@@ -25,7 +25,7 @@ impl SubjectArgs for VerdictsArgs {
         ("brunt-bench verdicts", "8,400 series, about a minute"),
         (
             "brunt-bench verdicts --held-out --seed 7",
-            "other noise and other series",
+            "held-out kinds of noise, and another seed",
         ),
     ];
 

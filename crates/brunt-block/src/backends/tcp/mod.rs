@@ -382,7 +382,7 @@ enum LinkEnd {
     Answer(AnswerError),
     #[error("the connection was lost")]
     Lost,
-    #[error("no answer in time")]
+    #[error("timed out waiting for a reply")]
     Silent,
 }
 

@@ -65,7 +65,7 @@ pub enum NbdLoss {
     #[error("the server is shutting down")]
     ShuttingDown,
     /// A command timed out.
-    #[error("the server did not answer a request in time")]
+    #[error("the server did not reply to a request in time")]
     NoAnswer,
 }
 

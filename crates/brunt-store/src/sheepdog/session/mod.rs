@@ -76,7 +76,7 @@ pub enum SheepdogLoss {
     #[error("the server is shutting down")]
     ShuttingDown,
     /// A message timed out.
-    #[error("the server did not answer a request in time")]
+    #[error("the server did not reply to a request in time")]
     NoAnswer,
     /// The VDI that was written to has become a snapshot.
     #[error("a snapshot of the disk was taken")]
