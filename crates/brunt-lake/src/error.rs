@@ -9,7 +9,7 @@ pub enum LakeError {
     /// The file system, quota or file size limit is exhausted. Closed parts are complete; the writer still holds the
     /// rows of the open part and may retry.
     #[error(
-        "{}: no space for another {bytes} bytes ({source}); everything written so far is kept: \
+        "{}: no space for {bytes} more bytes ({source}); everything written so far is kept: \
          free some space, or choose another folder",
         path.display()
     )]
