@@ -207,7 +207,7 @@ mod tests {
         check(&[(96.0, ""), (99.0, "late")], "");
         check(
             &[(94.0, ""), (90.0, "late"), (99.0, "late")],
-            "2 short, of which 1 said so; ",
+            "2 short, 1 of them reported; ",
         );
     }
 }

@@ -147,7 +147,7 @@ mod tests {
         };
         let mut lacking = Lacking::new(&when, at, true);
         assert!(lacking.said().starts_with(&format!(
-            "nothing listens on {at}, it did not say 'up', its ready"
+            "no process listens on {at}, it did not print 'up', its ready"
         )));
         assert!(
             !lacking.is_nothing() && !lacking.said().contains("listens"),

@@ -650,7 +650,7 @@ fn traces_that_cannot_be_added_are_refused_by_name() {
     let out = run_within(brunt().arg("analyze").arg(&lake), 60);
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
-        out.status.code() != Some(0) && told.contains("catalog of format 2"),
+        out.status.code() != Some(0) && told.contains("catalog has format 2"),
         "{told}"
     );
 }

@@ -555,7 +555,10 @@ fn requests_complete_when_a_killed_server_comes_back() {
     server.restart();
     assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));
     let trouble = hand.device.health().trouble.unwrap();
-    assert!(trouble.contains("1048576 bytes, not 67108864"), "{trouble}");
+    assert!(
+        trouble.contains("1048576 bytes instead of 67108864"),
+        "{trouble}"
+    );
     // A server that doesn't come back is gone for good.
     let mut hand = Hand::on(&*server.open("reconnect=0"), 4);
     server.kill();
