@@ -198,7 +198,7 @@ fn write_profile(report: &Report, o: &mut String) {
     let _ = match report.is_answered() {
         true => writeln!(
             o,
-            "; {} calls outstanding on average, {} at most",
+            "; {} calls in flight, {} at most",
             known(p.outstanding_mean, |mean| format!("{mean:.1}")),
             p.outstanding_max
         ),
@@ -242,7 +242,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     );
     let _ = writeln!(
         o,
-        "  streams {} holes of {}; {} segments reordered, {} retransmitted",
+        "  streams {} holes of {}; {} segments reordered, {} resent",
         l.of("holes"),
         format_size(l.of("hole_bytes")),
         l.of("segments_reordered"),
@@ -266,7 +266,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     );
     let _ = writeln!(
         o,
-        "  calls   {} seen: {} answered, {} open, {} timed out, {} evicted, {} retransmitted",
+        "  calls   {} seen: {} answered, {} open, {} timed out, {} evicted, {} resent",
         l.of("calls"),
         l.of("calls_answered"),
         l.of("calls_open_at_end") + l.of("calls_open"),
