@@ -442,7 +442,7 @@ mod tests {
         assert!(
             notes
                 .iter()
-                .any(|note| note.contains("is attached to /dev/loop")),
+                .any(|note| note.contains("attached to /dev/loop")),
             "{notes:?}"
         );
         assert!(user(held).starts_with("attached to /dev/loop"));

@@ -603,7 +603,10 @@ mod tests {
             "odd has blocks of 520 bytes and even of 4096",
         );
         let large = info("large", 512, u64::MAX / 512 * 512);
-        check([&large, &info("more", 512, 1 << 20)], "up to more");
+        check(
+            [&large, &info("more", 512, 1 << 20)],
+            "with more, the total size",
+        );
         assert!(matches!(JoinedBackend::check(&[]), Err(JoinError::Empty)));
     }
 }
