@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(turn(&two).unwrap(), Some(1.0));
         let one = what(&program("one", &format!("echo '{row}'")));
         assert!(
-            one.ends_with("sent 1 of 2 requests, by its own output"),
+            one.ends_with("sent 1 of 2 requests, according to its output"),
             "{one}"
         );
         let fails = what(&program(
