@@ -217,14 +217,17 @@ impl Peers {
                 .rate())
             }
             Contestant::Go => {
-                let program = self.go.as_ref().expect("only built peers take part");
+                let program = self.go.as_ref().expect("peers are built before they run");
                 peer_rate(
                     Command::new(program).args([name, &threads.to_string(), &messages.to_string()]),
                     "Go",
                 )
             }
             Contestant::Erlang => {
-                let folder = self.erlang.as_ref().expect("only built peers take part");
+                let folder = self
+                    .erlang
+                    .as_ref()
+                    .expect("peers are built before they run");
                 let mut command = Command::new("erl");
                 command
                     .args(["+S", &format!("{threads}:{threads}"), "-noshell", "-pa"])
@@ -253,7 +256,7 @@ fn compile(
     match command.current_dir(folder).output() {
         Ok(done) if done.status.success() => Ok(true),
         Ok(done) => Err(BenchError::failed(format!(
-            "{tool} does not compile the peer's program: {}",
+            "{tool} cannot compile the peer's program: {}",
             String::from_utf8_lossy(&done.stderr).trim()
         ))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -44,7 +44,7 @@ pub fn measure(
     let sample = ask(client, &vec![0; request], response, depth, time);
     let target_cpu = answering
         .join()
-        .expect("the answering thread does not panic")?;
+        .expect("the server thread does not panic")?;
     sample.map(|sample| RunSample {
         target_cpu: Some(target_cpu),
         ..sample
@@ -89,12 +89,7 @@ pub fn ask(
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         requests += whole as u64;
-        let more = || {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "more was answered than was asked",
-            )
-        };
+        let more = || io::Error::new(io::ErrorKind::InvalidData, "more replies than requests");
         outstanding = outstanding.checked_sub(whole).ok_or_else(more)?;
         elapsed = begin.elapsed();
         if elapsed < time {

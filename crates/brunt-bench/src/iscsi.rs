@@ -14,7 +14,7 @@ use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::sample::{RunSample, extremes, median, process_cpu};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::{BenchError, BenchResult, Console};
 
@@ -107,7 +107,7 @@ impl IscsiBench {
             .collect();
         if rows.is_empty() {
             let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
-            return Err(BenchError::usage("no row name contains that")
+            return Err(BenchError::usage("no row name contains this text")
                 .advise(format!("rows are: {}", names.join(", "))));
         }
         let failed = |error: io::Error| BenchError::failed(error);
@@ -133,7 +133,8 @@ impl IscsiBench {
                 for (contestant, samples) in contestants.iter().zip(&mut samples) {
                     if output.is_interrupted() {
                         return Err(BenchError::interrupted(
-                            "interrupted: rows printed so far are complete, the others were not measured",
+                            "interrupted: the rows printed so far are complete, the others were \
+                             not measured",
                         ));
                     }
                     if let Some(sample) = contestant.measure(row, time).map_err(failed)? {
@@ -150,7 +151,7 @@ impl IscsiBench {
         };
         if let Some(calls) = calls {
             output.line(format!(
-                "the target makes {calls:.2} system calls for a 4 KiB read at depth 32 (null)"
+                "the target makes {calls:.2} system calls per 4 KiB read at depth 32 (null)"
             ));
         }
         output.object(&json!({ "rounds": rounds, "seconds": time.as_secs_f64(), "rows": table, "target_system_calls": calls }));
@@ -212,7 +213,7 @@ fn target_calls(time: Duration) -> io::Result<f64> {
         .ok()
         .and_then(rustix::process::Pid::from_raw);
     rustix::process::kill_process(
-        pid.expect("a child has a process id"),
+        pid.expect("a child process has an id"),
         rustix::process::Signal::TERM,
     )?;
     let mut said = String::new();
@@ -527,7 +528,8 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
         ],
         Goal::LatencyOfBare(goal) => vec![ratio(BARE, OURS_NULL).map(|ratio| Verdict {
             text: format!(
-                "a request takes {ratio:.2} of the bare pair's time; goal at most {goal:.2}"
+                "a request takes {ratio:.2} times as long as on the bare pair; goal at most \
+                 {goal:.2}"
             ),
             ratio,
             reached: ratio <= goal,

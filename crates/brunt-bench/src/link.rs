@@ -101,7 +101,7 @@ impl LinkBench {
         match wrong.is_empty() {
             true => Ok(()),
             false => Err(BenchError::failed(wrong.join("; "))
-                .advise("measure again on an otherwise idle machine; a loaded one delays packets")),
+                .advise("measure again on an otherwise idle machine; other load delays packets")),
         }
     }
 }
@@ -436,12 +436,12 @@ impl LinkBench {
         );
         let same = first == again && first != other;
         output.line(format_args!(
-            "the same seed loses the same {} of {packets} packets: {}",
+            "with the same seed, the same {} of {packets} packets were lost: {}",
             first.len(),
             if same { "yes" } else { "no" }
         ));
         if !same {
-            wrong.push("the same seed did not lose the same packets".into());
+            wrong.push("with the same seed, different packets were lost".into());
         }
         Ok(same)
     }
@@ -481,7 +481,8 @@ impl LinkBench {
         })
         .collect::<Vec<_>>();
         output.line(format_args!(
-            "speed, medians of {} runs of {} s, in turns: TCP Gb/s, packets/s on the wire, ping us",
+            "speed, medians of {} runs of {} s, interleaved: TCP Gb/s, packets/s on the wire, \
+             ping us",
             self.runs, self.seconds
         ));
         let mut figures = vec![Vec::new(); subjects.len()];
@@ -633,7 +634,7 @@ struct Goal {
 
 const GOALS: &[Goal] = &[
     Goal {
-        what: "untroubled, 20 Gb/s or, on a machine without them, 95% of the bare pair",
+        what: "no impairments, 20 Gb/s or, on slower machines, 95% of the bare pair",
         subject: "brunt",
         beside: BARE,
         seen: |this, _| this.gigabits,
@@ -642,7 +643,7 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "unimpaired, against the prototype",
+        what: "no impairments, relative to the prototype",
         subject: "brunt",
         beside: "prototype",
         seen: |this, prototype| this.gigabits / prototype.gigabits,
@@ -651,7 +652,7 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "wire-size packets, TCP, against the prototype",
+        what: "wire-size packets, TCP, relative to the prototype",
         subject: "brunt_wire_size",
         beside: "prototype_wire_size",
         seen: |this, prototype| this.gigabits / prototype.gigabits,
@@ -660,7 +661,7 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "wire-size packets, packets/s, against the prototype",
+        what: "wire-size packets, packets/s, relative to the prototype",
         subject: "brunt_wire_size",
         beside: "prototype_wire_size",
         seen: |this, prototype| this.packets / prototype.packets,
@@ -669,7 +670,8 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "10 ms each way and 8 flows, not slower than the prototype by more than runs differ",
+        what: "10 ms each way and 8 flows, slower than the prototype by at most the difference \
+            between runs",
         subject: "brunt_10ms_8_flows",
         beside: "prototype_10ms_8_flows",
         seen: |this, prototype| this.gigabits / prototype.gigabits,
@@ -678,7 +680,7 @@ const GOALS: &[Goal] = &[
         at_most: false,
     },
     Goal {
-        what: "added to a round trip, untroubled",
+        what: "added to a round trip, no impairments",
         subject: "brunt",
         beside: BARE,
         seen: |this, bare| this.ping_us - bare.ping_us,
@@ -687,7 +689,7 @@ const GOALS: &[Goal] = &[
         at_most: true,
     },
     Goal {
-        what: "added to a round trip, packets of wire size",
+        what: "added to a round trip, wire-size packets",
         subject: "brunt_wire_size",
         beside: BARE,
         seen: |this, bare| this.ping_us - bare.ping_us,

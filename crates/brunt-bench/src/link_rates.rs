@@ -130,7 +130,7 @@ impl LinkBench {
         let said = said.concat();
         let seen = median(&seen);
         let share = seen / theory;
-        let machine = if busy { "busy" } else { "as it is" };
+        let machine = if busy { "busy" } else { "idle" };
         let first = said.first().map_or("", String::as_str);
         output.line(format_args!(
             "  {:<12} machine {machine:<32} {theory:>11.1} {seen:>9.1} ({:.1} %) {short}{first}",
@@ -139,7 +139,8 @@ impl LinkBench {
         ));
         if judged && share < KEPT && said.is_empty() {
             wrong.push(format!(
-                "a line of {} carried {:.1} % of what it should (machine {machine}), and did not say so",
+                "a line of {} carried {:.1} % of the expected rate (machine {machine}) without \
+                 reporting it",
                 BitRate(rate),
                 share * 100.0
             ));
@@ -175,7 +176,7 @@ impl std::fmt::Display for Shortfalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.count {
             0 => Ok(()),
-            count => write!(f, "{count} short, of which {} said so; ", self.said),
+            count => write!(f, "{count} short, {} of them reported; ", self.said),
         }
     }
 }
@@ -206,7 +207,7 @@ mod tests {
         check(&[(96.0, ""), (99.0, "late")], "");
         check(
             &[(94.0, ""), (90.0, "late"), (99.0, "late")],
-            "2 short, of which 1 said so; ",
+            "2 short, 1 of them reported; ",
         );
     }
 }

@@ -137,7 +137,7 @@ impl LoadBench {
                     fio.push("--iodepth_batch_complete_max=32".into());
                 }
                 let reaping = if reap_batch > 1 {
-                    format!(", reaping {reap_batch} at once")
+                    format!(", reaping {reap_batch} at a time")
                 } else {
                     String::new()
                 };

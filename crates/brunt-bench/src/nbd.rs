@@ -25,7 +25,7 @@ use super::bare_nbd;
 use super::peers::{self, Guarded};
 use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
 use super::{drive, fio};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
@@ -102,7 +102,7 @@ impl NbdBench {
         let rows: Vec<&NbdRow> = NBD_ROWS.iter().filter(wanted).collect();
         if rows.is_empty() {
             let names: Vec<_> = NBD_ROWS.iter().map(|row| row.name).collect();
-            return Err(BenchError::usage("no row name contains that")
+            return Err(BenchError::usage("no row name contains this text")
                 .advise(format!("rows are: {}", names.join(", "))));
         }
         if !peers::have("nbdkit") {
@@ -121,7 +121,8 @@ impl NbdBench {
             for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
                 if output.is_interrupted() {
                     return Err(BenchError::interrupted(
-                        "interrupted: rows printed so far are complete, the others were not measured",
+                        "interrupted: the rows printed so far are complete, the others were not \
+                         measured",
                     ));
                 }
                 let contestant = &contestants[index];
@@ -155,7 +156,7 @@ fn contestants(
         let backend = open_url_with(&url, brunt_store::BACKENDS, false)?;
         Ok(on(server, name, Client::Ours(backend)))
     };
-    let bare = NbdConfig::of_url(&url(theirs.0)).expect("it is NBD's")?;
+    let bare = NbdConfig::of_url(&url(theirs.0)).expect("the URL is NBD's")?;
     let mut all = vec![
         ours(theirs, OURS, "")?,
         ours(theirs, "ours, structured, on nbdkit", "&headers=structured")?,
@@ -249,7 +250,7 @@ impl Contestant {
                         Ok(sample(count, rate, cpu, server(before)))
                     }
                     _ => Err(said(io::Error::other(format!(
-                        "fio did nothing: error {}",
+                        "fio completed nothing: error {}",
                         answer["error"]
                     )))),
                 }
@@ -342,7 +343,8 @@ fn report(
             cpu => format!("{:.2}", median(cpu)),
         };
         output.line(format_args!(
-            "  {:<28} {:>9.0} requests/s ({least:.0} to {most:.0}), CPU us a request: client {}, server {}",
+            "  {:<28} {:>9.0} requests/s ({least:.0} to {most:.0}), CPU us per request: client \
+             {}, server {}",
             contestant.name,
             median(rates),
             shown(&client),

@@ -20,7 +20,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::sample::{median, process_cpu, ratio_words};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
@@ -36,7 +36,7 @@ const PAGE_THREADS: &str = "live ";
 /// Prefix of the frame that reports how many frames the viewer lost.
 const LOST: &[u8] = b"{\"frame\":\"lost\"";
 /// The names of the sides.
-const SIDES: [&str; 3] = ["no page", "page, nobody looks", "page, viewers"];
+const SIDES: [&str; 3] = ["no page", "idle page", "page with viewers"];
 
 /// Cost of the live page's viewers to a run: its rate, and its CPU time per request
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ impl PageBench {
         }
         let viewers = self.viewers;
         output.line(format_args!(
-            "{} s of reads on a null device, {viewers} viewers, {} runs a side (medians)",
+            "{} s of reads on a null device, {viewers} viewers, {} runs per side (medians)",
             self.seconds, self.rounds
         ));
         output.line(
@@ -255,7 +255,9 @@ fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
         if over {
             Ok(lost)
         } else {
-            Err(BenchError::failed("a viewer was cut off before the end"))
+            Err(BenchError::failed(
+                "a viewer was disconnected before the end",
+            ))
         }
     })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ending::{Start, Temporary};
+use crate::cleanup::{Start, Temporary};
 
 /// Whether a program is installed.
 pub fn have(program: &str) -> bool {
@@ -118,7 +118,7 @@ impl Tgt {
         while admin("--op show --mode sys").is_err() {
             if begin.elapsed() > Duration::from_secs(5) {
                 return Err(io::Error::other(
-                    "tgtd did not answer within 5 s (it must be run as root)",
+                    "tgtd did not reply within 5 s (it must run as root)",
                 ));
             }
             std::thread::sleep(Duration::from_millis(20));

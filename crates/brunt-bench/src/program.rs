@@ -41,7 +41,7 @@ fn find() -> Result<PathBuf, BenchError> {
     match program.exists() {
         true => Ok(program),
         false => Err(
-            BenchError::usage(format!("{} is not there", program.display()))
+            BenchError::usage(format!("{} does not exist", program.display()))
                 .advise(format!("build the program to measure: {build}")),
         ),
     }

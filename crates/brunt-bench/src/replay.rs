@@ -91,8 +91,9 @@ impl ReplayBench {
         write_trace(&iolog, "iolog3", reads(self.requests, self.gap_us))?;
         let fio = fio::version().ok();
         if fio.is_none() {
-            output
-                .note("fio is not installed, so nothing is compared with it: apt-get install fio");
+            output.note(
+                "fio is not installed, so there is no comparison with it: apt-get install fio",
+            );
         }
         let mut sides = vec![Side::Bare, Side::Ours(&even)];
         sides.extend(fio.is_some().then_some(Side::Fio(&iolog)));
@@ -114,10 +115,7 @@ impl ReplayBench {
         let rates = self.rates(output, &fast)?;
         let peak = memory_peak();
         if let Some(bytes) = peak {
-            output.line(format_args!(
-                "memory of this process at its peak: {}",
-                Size(bytes)
-            ));
+            output.line(format_args!("peak memory of this process: {}", Size(bytes)));
         }
         output.object(&json!({
             "fio": fio, "rounds": self.rounds, "requests": self.requests, "gap_us": self.gap_us,
@@ -240,7 +238,7 @@ impl ReplayBench {
             format!("--read_iolog={}", iolog.display()),
         ])?;
         let took_ms = answer["read"]["runtime"].as_f64();
-        let took_ms = took_ms.ok_or_else(|| BenchError::failed("fio says no runtime"))?;
+        let took_ms = took_ms.ok_or_else(|| BenchError::failed("fio reports no run time"))?;
         let drift = took_ms / 1e3 / span_s - 1.0;
         Ok(KeptTimes {
             drift,
@@ -308,7 +306,10 @@ fn replayed(trace: &Path, timing: ReplayTiming) -> Result<(f64, ReplayFidelity),
     let order = RunOrder::alone(1);
     let ran = decisions::run(&load, &on, &order, &AtomicBool::new(false), &mut NoRecorder);
     let ran = ran.map_err(BenchError::failed)?;
-    let fidelity = ran.finished.replay.expect("a replay says how true it was");
+    let fidelity = ran
+        .finished
+        .replay
+        .expect("a replay reports its timing errors");
     Ok((ran.outcome.requests_per_second, *fidelity))
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use brunt_trace::BlockRequest;
 
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
 use crate::{BenchError, BenchResult, Console};
@@ -170,7 +170,7 @@ impl PeerReplayer {
 fn words(command: &str) -> Result<Vec<String>, BenchError> {
     let words: Vec<String> = command.split_whitespace().map(String::from).collect();
     if words.is_empty() {
-        Err(BenchError::usage("a replayer's command line is empty"))
+        Err(BenchError::usage("the replayer's command line is empty"))
     } else {
         Ok(words)
     }
@@ -216,9 +216,9 @@ impl Turn<'_> {
                         break Err(BenchError::interrupted("interrupted"));
                     }
                     None if Instant::now() > deadline => {
-                        break Err(
-                            self.failed(format!("did not end within {TIMES_MAX} times the trace"))
-                        );
+                        break Err(self.failed(format!(
+                            "did not end within {TIMES_MAX} times the trace's duration"
+                        )));
                     }
                     None => std::thread::sleep(Duration::from_millis(20)),
                 }
@@ -238,14 +238,14 @@ impl Turn<'_> {
             .find(|line| line.chars().any(char::is_alphanumeric));
         Err(self.failed(format!(
             "{status}: {}",
-            last.map_or("said nothing", |line| line.trim())
+            last.map_or("printed nothing", |line| line.trim())
         )))
     }
 
     fn times(&self, requests: &[IssuedRequest]) -> Result<KeptTimes, BenchError> {
         if requests.len() != self.requests as usize {
             return Err(self.failed(format!(
-                "sent {} of {} requests, by its own output",
+                "sent {} of {} requests, according to its output",
                 requests.len(),
                 self.requests
             )));
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(turn(&two).unwrap(), Some(1.0));
         let one = what(&program("one", &format!("echo '{row}'")));
         assert!(
-            one.ends_with("sent 1 of 2 requests, by its own output"),
+            one.ends_with("sent 1 of 2 requests, according to its output"),
             "{one}"
         );
         let fails = what(&program(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::BenchError;
-use crate::ending::Temporary;
+use crate::cleanup::Temporary;
 
 /// A folder that is removed on drop.
 pub struct Scratch(Temporary);
@@ -49,7 +49,7 @@ fn unused(parent: &Path, name: &str) -> io::Result<PathBuf> {
             other => return other.map(|()| folder),
         }
     }
-    unreachable!("a folder has no room for so many others")
+    unreachable!("more subfolders than a folder can have")
 }
 
 #[cfg(test)]

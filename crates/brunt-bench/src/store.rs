@@ -79,7 +79,7 @@ impl StoreBench {
         if rows.is_empty() {
             let names: Vec<_> = STORE_ROWS.iter().map(|row| row.name).collect();
             return Err(BenchError::usage(
-                "no row name contains that, or it writes and --overwrite is missing",
+                "no row name contains this text, or the row writes and --overwrite is missing",
             )
             .advise(format!("rows are: {}", names.join(", "))));
         }
@@ -95,13 +95,14 @@ impl StoreBench {
         fio.arguments.push(format!("--size={size_bytes}"));
         if fio.ceph_conf.is_none() && self.overwrite {
             output.note(
-                "fio's engine leaves write-behind on: unless the volume has performance.strict-o-direct on, its \
-                 writes complete before they reach the bricks",
+                "fio's engine keeps write-behind on: unless the volume has \
+                 performance.strict-o-direct on, its writes complete before they reach the bricks",
             );
         }
         if !self.overwrite {
             output.note(
-                "without --overwrite only reads are measured; areas that were never written read as holes",
+                "without --overwrite, only reads are measured; areas that were never written read \
+                 as holes",
             );
         }
         let mut table = Vec::new();
@@ -110,7 +111,8 @@ impl StoreBench {
             for (index, _) in interleaved(2, self.rounds as usize, 1) {
                 if output.is_interrupted() {
                     return Err(BenchError::interrupted(
-                        "interrupted: rows printed so far are complete, the others were not measured",
+                        "interrupted: the rows printed so far are complete, the others were not \
+                         measured",
                     ));
                 }
                 rates[index].push(if index == 0 {
@@ -130,8 +132,10 @@ impl StoreBench {
     /// fio's arguments for the image.
     fn peer(&self, folder: &Scratch) -> Result<FioPeer, BenchError> {
         let cannot = |what: &str| {
-            Err(BenchError::usage(format!("fio's engine takes no {what}"))
-                .advise("measure an image without"))
+            Err(
+                BenchError::usage(format!("fio's engine does not support {what}"))
+                    .advise("measure an image without it"),
+            )
         };
         if let Some(config) = RbdConfig::of_url(&self.url) {
             let config = config?;
@@ -228,7 +232,7 @@ impl FioPeer {
         match answer[direction]["iops"].as_f64() {
             Some(rate) if rate > 0.0 && answer["error"] == 0 => Ok(rate),
             _ => Err(BenchError::failed(format!(
-                "fio did nothing ({}): error {}",
+                "fio completed nothing ({}): error {}",
                 row.name, answer["error"]
             ))),
         }

@@ -130,7 +130,8 @@ impl TraceBench {
         let duckdb = self.duckdb();
         if duckdb.is_none() {
             output.note(format_args!(
-                "{} has no duckdb: not measured (tools/duckdb.sh --prepare gets one)",
+                "{} has no duckdb module: DuckDB is not measured (install one with \
+                 tools/duckdb.sh --prepare)",
                 self.python
             ));
         }
@@ -274,7 +275,7 @@ impl TraceBench {
             let shown = ratio.as_ref().map_or_else(
                 || {
                     if subject.repeated {
-                        "; rows of an example, repeated".into()
+                        "; an example's rows, repeated".into()
                     } else {
                         String::new()
                     }
@@ -337,7 +338,7 @@ impl TraceBench {
         }
         maker
             .join()
-            .map_err(|_| BenchError::failed("the maker of the trace panicked"))??;
+            .map_err(|_| BenchError::failed("the thread that generates the trace panicked"))??;
         let seconds = began.elapsed().as_secs_f64();
         let info = summarizer.finish(&reader);
         assert_eq!(info.ledger.requests, rows, "all rows were read");
@@ -346,11 +347,11 @@ impl TraceBench {
         let met = if growth.is_some_and(|bytes| bytes <= GROWTH_BYTES_MAX) {
             ""
         } else {
-            ", more than it may"
+            ", which exceeds the maximum"
         };
         output.line(format_args!(
-            "{format:<13} {} M rows through a pipe, all figures of `trace info`: {:.2} M rows/s; resident memory grew by \
-             {grown} after the first hundredth{met}; {} at its peak",
+            "{format:<13} {} M rows through a pipe, all figures of `trace info`: {:.2} M rows/s; \
+             resident memory grew by {grown} after the first hundredth{met}; peak {}",
             rows / 1_000_000,
             rows as f64 / seconds / 1e6,
             Size(peak)

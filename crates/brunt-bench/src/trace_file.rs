@@ -50,7 +50,7 @@ pub fn write_to(
     format: &str,
     requests: impl Iterator<Item = BlockRequest>,
 ) -> BenchResult {
-    let writer = writer_named(format).expect("a format that is written");
+    let writer = writer_named(format).expect("a writable format");
     let mut sink = TraceSink::file(name.to_string(), out, writer);
     let mut devices = Devices::default();
     devices.index_of(b"hm-0").expect("the first device");
@@ -62,6 +62,6 @@ pub fn write_to(
         sink.write(&batch, &devices).map_err(BenchError::failed)?;
     }
     let ledger = sink.finish(&devices).map_err(BenchError::failed)?;
-    assert_eq!(ledger.written, made, "{format} says all of them");
+    assert_eq!(ledger.written, made, "{format} can express all of them");
     Ok(())
 }

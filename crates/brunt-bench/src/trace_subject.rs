@@ -264,7 +264,7 @@ fn head_bytes(format: &Format) -> usize {
     (0..example.len())
         .rev()
         .find(fits)
-        .expect("an example has rows")
+        .expect("examples have rows")
 }
 
 /// Writes the rows of the example repeatedly until there are this many requests; returns their number.
@@ -291,7 +291,7 @@ pub fn formats_named(names: &[String]) -> Result<Vec<&'static Format>, BenchErro
     }
     let named = names.iter().map(|name| {
         brunt_trace::format_named(name)
-            .ok_or_else(|| BenchError::usage(format!("there is no format {name}")))
+            .ok_or_else(|| BenchError::usage(format!("unknown format {name}")))
     });
     named.collect()
 }

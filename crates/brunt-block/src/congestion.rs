@@ -30,10 +30,10 @@ pub struct Congestion {
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
     /// Not a valid algorithm name.
-    #[error("'{0}' is not a congestion control; write one such as cubic or reno")]
+    #[error("'{0}' is not a congestion control algorithm; write one such as cubic or reno")]
     Name(String),
     /// The kernel has no algorithm with this name.
-    #[error("this kernel has no congestion control '{name}'; there are {available}")]
+    #[error("this kernel has no congestion control algorithm '{name}'; available: {available}")]
     Unknown {
         /// The requested algorithm.
         name: Congestion,
@@ -41,7 +41,7 @@ pub enum CongestionError {
         available: String,
     },
     /// The kernel allows it only for root.
-    #[error("only root may use congestion control '{name}' here; others may use {allowed}")]
+    #[error("congestion control algorithm '{name}' needs root here; without root: {allowed}")]
     Forbidden {
         /// The requested algorithm.
         name: Congestion,
@@ -49,7 +49,7 @@ pub enum CongestionError {
         allowed: String,
     },
     /// No socket could be opened for the check.
-    #[error("cannot find out about congestion control '{name}': {source}")]
+    #[error("cannot check congestion control algorithm '{name}': {source}")]
     Io {
         /// The requested algorithm.
         name: Congestion,
@@ -156,7 +156,7 @@ fn known(list: &str) -> String {
     names
         .ok()
         .filter(|names| !names.is_empty())
-        .unwrap_or_else(|| "none that it names".to_string())
+        .unwrap_or_else(|| "no algorithms listed".to_string())
 }
 
 impl FromStr for Congestion {

@@ -190,7 +190,7 @@ impl Arguments {
     pub fn text(&self, key: &str) -> Result<&str, CommandError> {
         match self.get(key) {
             Some(Value::Text(text)) => Ok(text),
-            _ => Err(CommandError::argument(key, "a text")),
+            _ => Err(CommandError::argument(key, "text")),
         }
     }
 }

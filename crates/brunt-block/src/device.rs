@@ -81,8 +81,8 @@ pub struct DeviceInfo {
     pub unmap: bool,
     /// Informational properties that the device reported or that were negotiated on opening, such as its serial number.
     pub facts: Vec<String>,
-    /// What the user needs to know to interpret the results, such as "no O_DIRECT on tmpfs before Linux 6.6: the page
-    /// cache is in the way".
+    /// What the user needs to know to interpret the results, such as "direct=no: reads may be served from the page
+    /// cache instead of the storage".
     pub notes: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The medium can't be resized by this backend, or not to this size.
     fn resize(&self, _size_bytes: u64) -> std::io::Result<()> {
-        let why = "it cannot be resized from here; only files, memory and null devices can";
+        let why = "this device cannot be resized; only files, memory and null devices can";
         Err(std::io::Error::new(std::io::ErrorKind::Unsupported, why))
     }
 
@@ -286,10 +286,10 @@ impl Health {
     /// A one-line summary; `None` if nothing went wrong.
     pub fn note(&self) -> Option<String> {
         let counts = [
-            (self.connect_retries, "connection attempts repeated"),
-            (self.reconnects, "sessions made again"),
-            (self.retries, "requests sent again by the device"),
-            (self.timeouts, "requests not answered in time"),
+            (self.connect_retries, "connection retries"),
+            (self.reconnects, "sessions re-established"),
+            (self.retries, "requests retried by the device"),
+            (self.timeouts, "requests timed out"),
         ];
         let said = counts
             .iter()
@@ -299,7 +299,7 @@ impl Health {
         words.extend(
             self.trouble
                 .as_ref()
-                .map(|trouble| format!("last: {trouble}")),
+                .map(|trouble| format!("last error: {trouble}")),
         );
         (!words.is_empty()).then(|| words.join(", "))
     }

@@ -63,7 +63,7 @@ pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<Socke
     std::thread::Builder::new()
         .name("resolve".into())
         .spawn(look_up)?;
-    let slow = || io::Error::new(io::ErrorKind::TimedOut, "the name was not resolved in time");
+    let slow = || io::Error::new(io::ErrorKind::TimedOut, "name resolution timed out");
     let addresses = told.recv_timeout(left(deadline)).map_err(|_| slow())??;
     match addresses.is_empty() {
         true => Err(io::Error::new(
@@ -175,7 +175,7 @@ pub fn unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
             Err(Errno::AGAIN) => {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "its queue of connections stays full",
+                    "its connection queue is full",
                 ));
             }
             Err(Errno::INTR) => {}

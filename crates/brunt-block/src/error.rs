@@ -1,7 +1,7 @@
 //! Why a request failed, in a form that tells the caller what to do, independent of the underlying protocol.
 //!
 //! Every device reports a [`DeviceError`]; retry rules, statistics and targets match on its kind. A remote device's
-//! original error stays attached in its protocol's format ([`Said::Words`]): this crate carries and prints it, but only
+//! original error stays attached in its protocol's format ([`RefusalDetail::Words`]): this crate carries and prints it, but only
 //! the crate that implements the protocol interprets it.
 //!
 //! The rule: decisions depend on the kind only.
@@ -20,13 +20,13 @@ pub enum DeviceError {
         /// The kind, which decides what to do about it.
         kind: RefusalKind,
         /// Details, if any.
-        said: Said,
+        said: RefusalDetail,
     },
     /// The operating system returned this errno.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
     /// Offset or length outside the device, or not a whole number of blocks.
-    #[error("the request lies outside the device or is not aligned to its blocks")]
+    #[error("the request is outside the device or not aligned to its blocks")]
     OutOfRange,
     /// No answer within the device's timeout.
     #[error("timed out")]
@@ -44,7 +44,7 @@ impl DeviceError {
     pub const fn refused(kind: RefusalKind) -> DeviceError {
         DeviceError::Refused {
             kind,
-            said: Said::Nothing,
+            said: RefusalDetail::Nothing,
         }
     }
 
@@ -55,8 +55,8 @@ impl DeviceError {
             return self;
         };
         let said = match said {
-            Said::Block(_) => Said::Nothing,
-            Said::Words { language, bytes } => Said::Words {
+            RefusalDetail::Block(_) => RefusalDetail::Nothing,
+            RefusalDetail::Words { language, bytes } => RefusalDetail::Words {
                 language,
                 bytes: (language.cause)(&bytes),
             },
@@ -176,7 +176,7 @@ impl RefusalKind {
             RefusalKind::Attention => "unit attention",
             RefusalKind::MediumError => "medium error",
             RefusalKind::HardwareError => "hardware error",
-            RefusalKind::Unreachable => "the storage behind the device does not answer",
+            RefusalKind::Unreachable => "the storage behind the device does not respond",
             RefusalKind::Aborted => "aborted command",
             RefusalKind::Cancelled => "cancelled",
             RefusalKind::Busy => "busy",
@@ -192,7 +192,7 @@ impl RefusalKind {
 
 /// Details of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum RefusalDetail {
     /// No details.
     Nothing,
     /// The first affected logical block.
@@ -237,22 +237,22 @@ impl fmt::Debug for Language {
 /// Formats a refusal, using the device's own message if it sent one.
 struct Words {
     kind: RefusalKind,
-    said: Said,
+    said: RefusalDetail,
 }
 
 impl fmt::Display for Words {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.said {
-            Said::Nothing => f.write_str(self.kind.words()),
-            Said::Block(block) => write!(f, "{} at block {block}", self.kind.words()),
-            Said::Code([key, code, qualifier]) => {
+            RefusalDetail::Nothing => f.write_str(self.kind.words()),
+            RefusalDetail::Block(block) => write!(f, "{} at block {block}", self.kind.words()),
+            RefusalDetail::Code([key, code, qualifier]) => {
                 write!(
                     f,
                     "{} ({key:x}/{code:02x}/{qualifier:02x})",
                     self.kind.words()
                 )
             }
-            Said::Words { language, bytes } => (language.write)(bytes, f),
+            RefusalDetail::Words { language, bytes } => (language.write)(bytes, f),
         }
     }
 }
@@ -269,20 +269,20 @@ mod tests {
             cause: |bytes| *bytes,
         };
         let text = |kind, said| DeviceError::Refused { kind, said }.to_string();
-        assert_eq!(text(RefusalKind::Busy, Said::Nothing), "busy");
+        assert_eq!(text(RefusalKind::Busy, RefusalDetail::Nothing), "busy");
         assert_eq!(
-            text(RefusalKind::MediumError, Said::Block(7)),
+            text(RefusalKind::MediumError, RefusalDetail::Block(7)),
             "medium error at block 7"
         );
         assert_eq!(
-            text(RefusalKind::NotReady, Said::Code([2, 4, 1])),
+            text(RefusalKind::NotReady, RefusalDetail::Code([2, 4, 1])),
             "not ready (2/04/01)"
         );
         let bytes = [5; WORDS_BYTES];
         assert_eq!(
             text(
                 RefusalKind::Other,
-                Said::Words {
+                RefusalDetail::Words {
                     language: &MORSE,
                     bytes
                 }
@@ -295,7 +295,7 @@ mod tests {
     fn causes_do_not_depend_on_the_block() {
         let at = |block| DeviceError::Refused {
             kind: RefusalKind::MediumError,
-            said: Said::Block(block),
+            said: RefusalDetail::Block(block),
         };
         assert_eq!(at(7).cause(), at(8).cause());
         assert_eq!(at(7).cause_text(), "medium error");

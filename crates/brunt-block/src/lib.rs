@@ -12,11 +12,11 @@
 
 pub mod attempts;
 pub mod backends;
-#[allow(unsafe_code, reason = "a call of the ring into memory of the bell")]
+#[allow(unsafe_code, reason = "the bell's memory is passed to a ring call")]
 pub mod bell;
 #[allow(
     unsafe_code,
-    reason = "page-aligned memory that is handed to the kernel and back"
+    reason = "page-aligned memory that is passed to the kernel and back"
 )]
 pub mod buffer;
 pub mod congestion;
@@ -27,7 +27,7 @@ pub mod error;
 pub mod layers;
 #[allow(
     unsafe_code,
-    reason = "dlopen, and the types of functions as a library's headers declare them"
+    reason = "dlopen, and function types as in the libraries' headers"
 )]
 pub mod library;
 pub mod open;
@@ -37,19 +37,19 @@ pub mod reconnect;
 pub mod remote;
 #[allow(
     unsafe_code,
-    reason = "calls of the kernel on memory of others, by io_uring or by threads"
+    reason = "system calls on borrowed memory, by io_uring or by threads"
 )]
 pub mod ring;
 pub mod signature;
 pub mod socket;
 #[allow(
     unsafe_code,
-    reason = "a mapping larger than memory, shared as a disk is"
+    reason = "a mapping larger than memory, shared like a disk"
 )]
 pub mod sparse;
 #[allow(
     unsafe_code,
-    reason = "the vectors of sendmsg and receives into memory of others"
+    reason = "sendmsg vectors and receives into borrowed memory"
 )]
 pub mod stream;
 pub mod table;
@@ -62,7 +62,7 @@ pub use control::{Controllable, Handles};
 pub use device::{
     Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request, StorageId,
 };
-pub use error::{DeviceError, RefusalKind, Said};
+pub use error::{DeviceError, RefusalDetail, RefusalKind};
 pub use open_error::OpenError;
 pub use reconnect::{ReconnectError, ReconnectState, Reconnecting, hand_out};
 pub use ring::{Port, Ring, RingConfig, RingCpu, RingStats, Waker};

@@ -69,7 +69,7 @@ impl Loaded {
         if !loader::IS_THERE {
             return Err(LibraryLoadError::Static(file.file));
         }
-        let name = CString::new(file.file).expect("a file's name has no NUL");
+        let name = CString::new(file.file).expect("file names have no NUL");
         match loader::open(&name) {
             Ok(handle) => Ok(Loaded { file, handle }),
             Err(why) => Err(LibraryLoadError::Missing {
@@ -98,8 +98,8 @@ impl Loaded {
                 "a pointer to a function"
             )
         };
-        let function = CString::new(name).expect("a name has no NUL");
-        let version = version.map(|version| CString::new(version).expect("a version has no NUL"));
+        let function = CString::new(name).expect("function names have no NUL");
+        let version = version.map(|version| CString::new(version).expect("versions have no NUL"));
         let found = loader::find(self.handle, &function, version.as_deref());
         if found.is_null() {
             let LibraryFile { file, needs, .. } = self.file;
@@ -130,7 +130,7 @@ pub fn once<T, E>(
 
 /// Converts text to a C string for a library; URLs with a NUL are rejected earlier.
 pub fn text(words: &str) -> CString {
-    CString::new(words).expect("what a URL says has no NUL")
+    CString::new(words).expect("values from a URL have no NUL")
 }
 
 /// The loader, in programs linked dynamically with glibc.
@@ -158,7 +158,7 @@ mod loader {
             }
         };
         Err(LoaderRefusal(why.unwrap_or_else(|| {
-            "the loader does not say why".to_string()
+            "unknown error of the dynamic loader".to_string()
         })))
     }
 
@@ -183,7 +183,7 @@ mod loader {
     pub const IS_THERE: bool = false;
 
     pub fn open(_: &CStr) -> Result<*mut c_void, LoaderRefusal> {
-        unreachable!("there is no loader")
+        unreachable!("static builds return an error before this point")
     }
 
     pub fn find(_: *mut c_void, _: &CStr, _: Option<&CStr>) -> *mut c_void {

@@ -138,7 +138,7 @@ impl UrlOptions {
     pub fn open(&self, url: &str) -> Opened {
         if self.nesting + 1 >= NESTING_MAX {
             return Err(OpenError::Refused(format!(
-                "more than {NESTING_MAX} devices within each other"
+                "devices are nested more than {NESTING_MAX} deep"
             )));
         }
         open_within(url, &self.tables, self.read_only, self.nesting + 1)
@@ -235,11 +235,7 @@ impl UrlOptions {
         self.take("block")
             .map(|value| match parse_size(&value) {
                 Ok(bytes @ (512 | 4096)) => Ok(bytes as u32),
-                _ => Err(bad_value(
-                    "block",
-                    &value,
-                    "logical blocks have 512 or 4096 bytes",
-                )),
+                _ => Err(bad_value("block", &value, "write 512 or 4096")),
             })
             .transpose()
     }
@@ -306,7 +302,7 @@ pub(crate) fn parse<'a>(
     let (argument, entry) = entry_of(text, place, tables)?;
     if argument.is_empty() {
         return Err(OpenError::Refused(format!(
-            "'{}' names nothing; write for example {}",
+            "'{}' names no device; write for example {}",
             without_secrets(text),
             entry.example
         )));
@@ -362,7 +358,7 @@ fn entry_of<'a>(
     place: &'a str,
     tables: &Tables,
 ) -> Result<(Cow<'a, str>, BackendEntry), OpenError> {
-    let path = tables.path.expect("the table says what a plain path is");
+    let path = tables.path.expect("the table has an entry for plain paths");
     let Some((scheme, argument)) = place
         .split_once(':')
         .filter(|(scheme, _)| !scheme.contains('/'))

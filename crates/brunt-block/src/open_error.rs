@@ -78,7 +78,7 @@ pub enum OpenError {
     #[error("{0}")]
     Refused(String),
     /// The client may not open this device.
-    #[error("'{device}' is not among what may be opened here ({allowed})")]
+    #[error("'{device}' may not be opened here (allowed: {allowed})")]
     NotAllowed {
         /// The device, as backend and argument.
         device: String,

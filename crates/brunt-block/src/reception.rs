@@ -28,28 +28,28 @@ const CLOSED_MAX: usize = 128;
 
 /// A listening socket.
 #[derive(Debug)]
-pub enum ReceptionDoor {
+pub enum ListeningSocket {
     /// A TCP port.
     Tcp(TcpListener),
     /// A Unix socket; its path is removed when this is dropped.
     Unix(UnixListener, PathBuf),
 }
 
-impl ReceptionDoor {
+impl ListeningSocket {
     /// Listens on a port; port 0 picks a free one.
     ///
     /// # Errors
     /// The address is in use or not local.
-    pub fn tcp(address: SocketAddr) -> io::Result<ReceptionDoor> {
-        TcpListener::bind(address).map(ReceptionDoor::Tcp)
+    pub fn tcp(address: SocketAddr) -> io::Result<ListeningSocket> {
+        TcpListener::bind(address).map(ListeningSocket::Tcp)
     }
 
     /// Listens on a path, which must not exist yet.
     ///
     /// # Errors
     /// The path exists, or its directory does not.
-    pub fn unix(path: PathBuf) -> io::Result<ReceptionDoor> {
-        Ok(ReceptionDoor::Unix(UnixListener::bind(&path)?, path))
+    pub fn unix(path: PathBuf) -> io::Result<ListeningSocket> {
+        Ok(ListeningSocket::Unix(UnixListener::bind(&path)?, path))
     }
 
     /// The port's address; `None` for a path.
@@ -58,38 +58,40 @@ impl ReceptionDoor {
     /// Any error from the kernel.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
-            ReceptionDoor::Tcp(listener) => listener.local_addr().map(Some),
-            ReceptionDoor::Unix(..) => Ok(None),
+            ListeningSocket::Tcp(listener) => listener.local_addr().map(Some),
+            ListeningSocket::Unix(..) => Ok(None),
         }
     }
 
     fn accept(&self) -> io::Result<Socket> {
         match self {
-            ReceptionDoor::Tcp(listener) => listener.accept().map(|(socket, _)| socket.into()),
-            ReceptionDoor::Unix(listener, _) => listener.accept().map(|(socket, _)| socket.into()),
+            ListeningSocket::Tcp(listener) => listener.accept().map(|(socket, _)| socket.into()),
+            ListeningSocket::Unix(listener, _) => {
+                listener.accept().map(|(socket, _)| socket.into())
+            }
         }
     }
 
     fn set_nonblocking(&self) -> io::Result<()> {
         match self {
-            ReceptionDoor::Tcp(listener) => listener.set_nonblocking(true),
-            ReceptionDoor::Unix(listener, _) => listener.set_nonblocking(true),
+            ListeningSocket::Tcp(listener) => listener.set_nonblocking(true),
+            ListeningSocket::Unix(listener, _) => listener.set_nonblocking(true),
         }
     }
 }
 
-impl AsFd for ReceptionDoor {
+impl AsFd for ListeningSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            ReceptionDoor::Tcp(listener) => listener.as_fd(),
-            ReceptionDoor::Unix(listener, _) => listener.as_fd(),
+            ListeningSocket::Tcp(listener) => listener.as_fd(),
+            ListeningSocket::Unix(listener, _) => listener.as_fd(),
         }
     }
 }
 
-impl Drop for ReceptionDoor {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
-        if let ReceptionDoor::Unix(_, path) = self {
+        if let ListeningSocket::Unix(_, path) = self {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -114,7 +116,7 @@ impl fmt::Debug for ReceptionListener {
         f.write_str(if self.0.is_some() {
             "ReceptionListener"
         } else {
-            "no ReceptionListener"
+            "the reception has no listener"
         })
     }
 }
@@ -192,7 +194,7 @@ impl Reception {
     /// Any error from the kernel.
     pub fn open<E: fmt::Display>(
         name: &'static str,
-        door: ReceptionDoor,
+        door: ListeningSocket,
         connections_max: usize,
         listener: ReceptionListener,
         serve: impl Fn(Socket, &Guest<'_>) -> Result<(), E> + Send + Sync + 'static,
@@ -298,7 +300,7 @@ impl State {
     }
 }
 
-fn accept(state: &Arc<State>, door: &ReceptionDoor, woken: &UnixStream) {
+fn accept(state: &Arc<State>, door: &ListeningSocket, woken: &UnixStream) {
     while !state.stop.load(Ordering::Acquire) {
         let mut polled = [
             PollFd::new(door, PollFlags::IN),
@@ -387,7 +389,7 @@ mod tests {
         };
         let mut reception = Reception::open(
             "echo",
-            ReceptionDoor::unix(path.clone()).unwrap(),
+            ListeningSocket::unix(path.clone()).unwrap(),
             1,
             ReceptionListener::default(),
             echo,
@@ -408,7 +410,7 @@ mod tests {
                 broken: 0
             }
         );
-        assert!(ReceptionDoor::unix(path.clone()).is_err(), "it is taken");
+        assert!(ListeningSocket::unix(path.clone()).is_err(), "it is taken");
         reception.close();
         assert_eq!(first.read(&mut byte).unwrap(), 0);
         assert!(!path.exists());
@@ -427,7 +429,7 @@ mod tests {
             }
             Ok::<(), io::Error>(())
         };
-        let door = ReceptionDoor::unix(path.clone()).unwrap();
+        let door = ListeningSocket::unix(path.clone()).unwrap();
         let mut reception =
             Reception::open("echo", door, 2, ReceptionListener::default(), echo).unwrap();
         let mut byte = [0];

@@ -314,7 +314,7 @@ impl<T: Send + 'static, E: Send + 'static> ReconnectState<T, E> {
     fn try_later(&mut self, why: String, now: Nanos) {
         self.trouble = Some(why);
         let State::Connecting { lost, backoff, .. } = self.state else {
-            panic!("an attempt is under way when it fails");
+            panic!("only attempts that have begun fail");
         };
         self.state = match now >= lost.after(self.limit) {
             true => State::Dead,

@@ -220,7 +220,7 @@ impl SocketOptions {
     fn congestion_fact(&self, socket: &impl AsFd) -> Option<String> {
         let used = Congestion::of(socket).ok()?;
         Some(match self.congestion {
-            Some(_) => format!("TCP congestion control {used}, as the URL says"),
+            Some(_) => format!("TCP congestion control {used}, set in the URL"),
             None => format!("TCP congestion control {used}"),
         })
     }
@@ -232,8 +232,8 @@ impl SocketOptions {
         let said = |what: &str, found: Option<(usize, usize)>| {
             let (asked, got) = found?;
             Some(match asked == got {
-                true => format!("socket {what} buffer of {got} bytes, as the URL says"),
-                false => format!("socket {what} buffer of {got} bytes; the URL says {asked}"),
+                true => format!("socket {what} buffer of {got} bytes, set in the URL"),
+                false => format!("socket {what} buffer of {got} bytes; the URL requests {asked}"),
             })
         };
         let buffers = [said("send", send), said("receive", receive)];
@@ -265,7 +265,7 @@ impl SocketOptions {
         let say = |what: &str, key: &str, found: Option<(usize, usize)>| {
             let (asked, got) = found.filter(|(asked, got)| got < asked)?;
             Some(format!(
-                "the kernel grants a {what} buffer of {got} bytes, not {asked}: see sysctl {key}"
+                "the kernel grants a {what} buffer of {got} bytes instead of {asked}: see sysctl {key}"
             ))
         };
         say("send", "net.core.wmem_max", send)

@@ -101,7 +101,7 @@ impl SparseMemory {
         if len > self.room {
             let most = brunt_core::units::format_size(self.room);
             return Err(io::Error::other(format!(
-                "this memory can grow to {most} and no further"
+                "this memory cannot grow beyond {most}"
             )));
         }
         let before = self.len.swap(len, Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl SparseMemory {
         assert!(
             // Not the length, which may shrink while a request is outstanding.
             offset.checked_add(len).is_some_and(|end| end <= self.room),
-            "{len} bytes at {offset} lie outside {} bytes",
+            "{len} bytes at {offset} exceed the size of {} bytes",
             self.room
         );
         // SAFETY: the offset is inside the mapping, or one past its end for an empty range.
@@ -315,7 +315,7 @@ fn map_anonymous(len: usize) -> io::Result<NonNull<u8>> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    Ok(NonNull::new(address.cast()).expect("mmap never gives page zero"))
+    Ok(NonNull::new(address.cast()).expect("mmap never returns the zero page"))
 }
 
 fn unmap_anonymous(base: NonNull<u8>, len: usize) {

@@ -46,7 +46,7 @@ pub static LAYERS: &[LayerEntry] = &[
 
 /// Lists all backends and layers for a command's help; `more` as for [`open_url_with`].
 pub fn help(more: &[BackendEntry]) -> String {
-    let mut text = String::from("Devices (options follow ? as key=value, joined by &):");
+    let mut text = String::from("Devices (append options as ?key=value, separated by &):");
     let mut listed: &[(&str, &str)] = &[];
     for entry in BACKENDS.iter().chain(more) {
         text += &format!("\n  {}\n      {}", entry.example, entry.help);
@@ -61,7 +61,8 @@ pub fn help(more: &[BackendEntry]) -> String {
             text += &format!("\n      {key}: {help}");
         }
     }
-    text += "\nLayers (options of any device; can be repeated; the first one is closest to the device):";
+    text += "\nLayers (options of any device; may be repeated; the first one is closest to the \
+        device):";
     for layer in LAYERS {
         text += &format!(
             "\n  ?{}={}\n      {}",
@@ -295,8 +296,8 @@ mod tests {
         };
         check("nul:1GiB", "use null, memory, file, tcp");
         check("http://host/disk", "unknown backend 'http'");
-        check("null:", "names nothing");
-        check("", "names nothing");
+        check("null:", "names no device");
+        check("", "names no device");
         check("null:1Q", "use ");
         check("null:100", "less than one block");
         check("null:1GiB?block=1000", "512 or 4096");

@@ -47,7 +47,7 @@ pub fn turn_until(
     debug_assert_eq!(
         device.outstanding() as usize,
         before + taken,
-        "a request that is taken is outstanding"
+        "an accepted request is outstanding"
     );
     ring.enter(device.deadline().min(until))?;
     device.poll(done);
@@ -55,7 +55,7 @@ pub fn turn_until(
     debug_assert_eq!(
         device.outstanding() as usize + completed,
         before + taken,
-        "a request that is taken completes exactly once"
+        "an accepted request completes exactly once"
     );
     Ok(())
 }
@@ -77,9 +77,9 @@ pub fn one(ring: &Ring, device: &mut dyn Device, request: Request) -> io::Result
     let (mut batch, mut done) = (VecDeque::from([request]), Vec::with_capacity(1));
     while done.is_empty() {
         turn(ring, device, &mut batch, &mut done)?;
-        assert!(batch.is_empty(), "an idle device takes a request");
+        assert!(batch.is_empty(), "an idle device accepts a request");
     }
-    let completion = done.pop().expect("it is done");
+    let completion = done.pop().expect("the request has completed");
     assert!(
         done.is_empty() && completion.tag == tag,
         "one request has one completion, with its tag"

@@ -1,6 +1,6 @@
--- To what reads and writes are aligned: the largest power of two, up to 1 MiB, of which their offset is a multiple.
+-- Alignment of reads and writes: the largest power of two, up to 1 MiB, of which the offset is a multiple.
 --
--- Those below 4,096 are what `misaligned` of the report counts. `whole` has those whose length is a multiple of it, too.
+-- Rows below 4,096 are what the report counts as `misaligned`. `whole` counts those whose length is a multiple of it, too.
 WITH transfers AS (
   SELECT direction, moved_bytes, CASE
       WHEN offset_bytes IS NULL THEN 1048576

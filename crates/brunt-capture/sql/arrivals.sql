@@ -1,7 +1,7 @@
--- How unevenly requests arrive: the busiest stretch of 10 ms to 100 s, and the index of dispersion.
+-- Burstiness of arrivals: the busiest interval of 10 ms to 100 s, and the index of dispersion.
 --
--- A stretch begins at a multiple of its width since 1970. The index of dispersion is the variance of the number of requests
--- in a stretch by its mean: 1 if they arrive independently of each other (Poisson), more if they come in bursts.
+-- Intervals begin at multiples of their width since 1970. The index of dispersion is the variance of the number of
+-- requests per interval divided by its mean: 1 for independent arrivals (Poisson), more for bursts.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4)) AS d(n)
 ), widths AS (

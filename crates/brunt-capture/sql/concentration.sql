@@ -1,4 +1,4 @@
--- How much of the load goes to the 25 hottest files, clients and pairs of them.
+-- Share of the load on the 25 hottest files, clients and client-file pairs.
 --
 -- `count`, `top25_operations_share` and `top25_bytes_share` of the report's rankings.
 WITH called AS (

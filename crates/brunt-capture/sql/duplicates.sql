@@ -1,6 +1,6 @@
--- How much of the data is the same elsewhere too, and how much is zeros.
+-- Share of duplicate data and of zeros.
 --
--- `duplicates` of the report, exact: the report estimates the different blocks in bounded memory, a few percent off.
+-- `duplicates` of the report, exact: the report estimates distinct blocks in bounded memory, a few percent off.
 WITH placed AS (
   SELECT file, offset_bytes, sum FROM checksums GROUP BY file, offset_bytes, sum
 ), contents AS (

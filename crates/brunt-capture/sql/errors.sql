@@ -1,6 +1,6 @@
--- Which operations fail with which status, for how many clients, and for which most.
+-- Failed operations by status: how many clients are affected, and which one most.
 --
--- What the report's finding `error-storm` rests on, with all statuses.
+-- The basis of the report's finding `error-storm`, with all statuses.
 WITH failed AS (
   SELECT operation, operations.protocol AS protocol, status, flows.source AS client, count(*) AS n
   FROM operations JOIN flows ON operations.flow = flows.flow

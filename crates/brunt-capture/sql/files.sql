@@ -1,7 +1,7 @@
--- The files and directories with the most operations, bytes or waiting time.
+-- Files and directories with the most operations, bytes or waiting time.
 --
--- `files` of the report: all that are among the 25 first by one of the three. The name is that of the last operation
--- that named the file; the report shows its whole path. Quantiles are exact and of all operations; the report counts
+-- `files` of the report: all that are in the top 25 by one of the three. The name is that of the last operation
+-- that named the file; the report shows its whole path. Quantiles are exact and include all operations; the report counts
 -- latencies from a file's 32nd operation on, in buckets, and its quantiles are at most 6.25 % off.
 WITH loads AS (
   SELECT file, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns

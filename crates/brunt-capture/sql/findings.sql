@@ -1,7 +1,7 @@
--- What an administrator should know: loss, errors, storms, misalignment, hot files, slow tails, duplicates, flushes.
+-- Findings for administrators: loss, errors, storms, misalignment, hot files, slow tails, duplicates, flushes.
 --
--- The kinds of the report's `findings`, under the same conditions, each with the two numbers that it rests on: usually how
--- many of how many; of `slow-tail`, the 99th percentile and the median in nanoseconds, exactly.
+-- The kinds of the report's `findings`, under the same conditions, each with the two numbers that it is based on: usually a
+-- count and its total; for `slow-tail`, the 99th percentile and the median in nanoseconds, exactly.
 WITH ledger AS (
   SELECT * FROM statistics
   ORDER BY time_ns DESC, packets DESC, calls DESC, calls_open_at_end DESC, trace_rows_lost DESC LIMIT 1

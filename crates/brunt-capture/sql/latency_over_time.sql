@@ -1,4 +1,4 @@
--- How long operations take, second by second, from the histograms: without reading a single operation.
+-- Latency of operations, second by second, from the histograms: without reading a single operation.
 --
 -- A quantile is the middle of its bucket; the true one is at most `_error_ns` off, which is 6.25 % or half a microsecond.
 WITH merged AS (

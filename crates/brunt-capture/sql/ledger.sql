@@ -1,6 +1,6 @@
--- The loss ledger: what the capture saw, and what it lost.
+-- The loss ledger: what was captured, and what was lost.
 --
--- `ledger` of the report: the last row of `statistics`. In a lake each tap has a last row; this is their sum.
+-- `ledger` of the report: the last row of `statistics`. In a lake, the sum of each tap's last row.
 WITH ranked AS (
   SELECT *, row_number() OVER (
     PARTITION BY coalesce(tap, 0)

@@ -1,4 +1,4 @@
--- Which operations there are, how often they fail, and how long they take.
+-- Operations by kind: number, errors and latency.
 --
 -- `by_operation` of the report, with exact quantiles: the report counts latencies in buckets, and its quantiles are at
 -- most 0.1 % longer.

@@ -1,9 +1,9 @@
--- The workload as a sizing needs it: reads, writes, their sizes and order, and how many requests wait at a time.
+-- Workload profile for sizing: reads, writes, their sizes and order, and the number of outstanding requests.
 --
--- `profile` of the report but for the working sets, which have a question of their own. A transfer is a read or write
--- that succeeded; the others are counted as left out, by reason. It is sequential if it
--- begins where the one that the same client asked of the file before, in the same direction, had ended: in the order of
--- requests, since answers overtake each other. Sizes are powers of two, and NULL without such transfers.
+-- `profile` of the report except for the working sets, which have their own query. A transfer is a read or write
+-- that succeeded; all others are counted as left out, by reason. A transfer is sequential if it begins where the same
+-- client's previous transfer of the file in the same direction ended; in the order of requests, because replies may
+-- overtake each other. Sizes are powers of two, and NULL without such transfers.
 WITH calls AS (
   SELECT direction, moved_bytes, latency_ns, outstanding, status, file, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
          record_id - record_id % 281474976710656 AS parser, flows.source AS client

@@ -1,7 +1,7 @@
 -- Rates over time, in at most 512 intervals.
 --
--- `intervals` of the report. They begin at multiples of their width since 1970: 10 ms, or as often twice that as it
--- takes for 512 of them to reach from the first packet to the last. The first begins and the last ends with a packet.
+-- `intervals` of the report. They begin at multiples of their width since 1970: 10 ms, doubled until 512 of them cover
+-- the time from the first packet to the last. The first one begins and the last one ends with a packet.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7)) AS d(n)
 ), places AS (

@@ -1,4 +1,4 @@
--- What SCSI commands and task management functions do to each logical unit, and how they end.
+-- SCSI commands and task management functions by logical unit, and their outcomes.
 --
 -- `first_r2t_sum_ns` is the time from a request's first byte to the target's first R2T, summed over the writes that had one.
 WITH commands AS (

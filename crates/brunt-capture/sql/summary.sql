@@ -1,4 +1,4 @@
--- From when to when the capture is, what it has seen, and whether its counters add up.
+-- Start and end of the capture, totals, and whether its counters add up.
 --
 -- `start_ns`, `duration_s`, `operations`, `operations_per_s`, `wire_gbit_per_s` and `valid` of the report.
 WITH ledger AS (

@@ -1,7 +1,7 @@
--- How much data was touched, in blocks of 4,096 bytes: at all, and by reads that were not sequential.
+-- Working set in blocks of 4,096 bytes: of all transfers, and of non-sequential reads.
 --
 -- The working sets of the report's `profile`, exact: the report estimates them in bounded memory, with a standard
--- error of 0.8 %. Of one operation, 4,097 blocks count at most.
+-- error of 0.8 %. At most 4,097 blocks of one operation are counted.
 WITH digits AS (
   SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)) AS d(n)
 ), places AS (

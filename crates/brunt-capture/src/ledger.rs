@@ -42,122 +42,122 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets given to the pipeline.
+    /// Packets processed by the pipeline.
     packets,
-    /// Their bytes on the wire.
+    /// Bytes on the wire of these packets.
     wire_bytes,
-    /// Packets that a snap length cut.
+    /// Packets truncated by a snap length.
     packets_cut,
-    /// Packets dropped before the pipeline saw them (ring or NIC).
+    /// Packets dropped before processing (by the ring or the NIC).
     packets_dropped,
-    /// Packets that are no IP, in whatever tunnels.
+    /// Packets that are not IP, inside or outside tunnels.
     packets_not_ip,
     /// IP packets that carry neither TCP nor UDP.
     packets_other_transport,
-    /// Packets whose headers could not be read.
+    /// Packets with unreadable headers.
     packets_unreadable,
-    /// Packets in more than 8 tunnels, one in the other, which are not looked into.
+    /// Packets in more than 8 nested tunnels, which are not decoded.
     packets_tunneled_too_deep,
-    /// VXLAN headers taken off.
+    /// VXLAN headers removed.
     tunnels_vxlan,
-    /// GENEVE headers taken off.
+    /// GENEVE headers removed.
     tunnels_geneve,
-    /// GRE headers taken off that held no ERSPAN.
+    /// GRE headers removed, without those of ERSPAN.
     tunnels_gre,
-    /// ERSPAN headers of type I taken off, with their GRE header.
+    /// ERSPAN type I headers removed, with their GRE header.
     tunnels_erspan_1,
-    /// ERSPAN headers of type II taken off, with their GRE header.
+    /// ERSPAN type II headers removed, with their GRE header.
     tunnels_erspan_2,
-    /// ERSPAN headers of type III taken off, with their GRE header.
+    /// ERSPAN type III headers removed, with their GRE header.
     tunnels_erspan_3,
-    /// IP headers taken off that held an IP packet.
+    /// IP headers around another IP packet removed.
     tunnels_ip_in_ip,
-    /// Stacks of MPLS labels taken off.
+    /// MPLS label stacks removed.
     tunnels_mpls,
-    /// PPPoE headers taken off.
+    /// PPPoE headers removed.
     tunnels_pppoe,
     /// Fragments of IP packets.
     fragments,
-    /// Packets given up because a fragment was missing, overlapped, or found no room.
+    /// Fragmented packets discarded because a fragment was missing or overlapped another, or for lack of memory.
     fragmented_packets_lost,
 
-    /// Connections begun.
+    /// Connections opened.
     connections,
-    /// Connections forgotten to make room for others.
+    /// Connections evicted to make room for others.
     connections_evicted,
-    /// Segments that came out of order and were put in their place.
+    /// Segments that arrived out of order and were reordered.
     segments_reordered,
-    /// Bytes that came again.
+    /// Retransmitted bytes.
     bytes_retransmitted,
-    /// Gaps in a stream that were given up.
+    /// Gaps in streams that were skipped.
     holes,
-    /// Their bytes: packets lost, or cut by the snap length.
+    /// Bytes in these gaps: of packets lost, or cut off by the snap length.
     hole_bytes,
-    /// Gaps among them that were given up because what waited behind them found no room.
+    /// Gaps among them that were skipped for lack of memory for the data after them.
     gaps_no_room,
-    /// Their bytes, which were perhaps only late.
+    /// Bytes in gaps skipped for lack of memory; they may merely have been late.
     gap_bytes_no_room,
-    /// Jumps of a stream too wide to be a hole; read as a new start.
+    /// Jumps of a stream that are too wide for a hole; treated as a new start.
     stream_jumps,
 
-    /// Times a record's start was lost and had to be searched.
+    /// Number of times that the start of a record was lost and searched for.
     slow_mode_entries,
-    /// Bytes searched through.
+    /// Bytes searched for the start of a record.
     slow_mode_bytes,
-    /// Bytes of connections and datagrams whose protocol is not known.
+    /// Bytes of connections and datagrams with an unknown protocol.
     bytes_unclaimed,
-    /// Records that were there in part; their operations are kept when the header was there.
+    /// Incomplete records; their operations are kept if the header was captured.
     records_damaged,
-    /// Records whose RPC header was there in part only, so that nothing is known of them.
+    /// Records without a complete header, whose operations are unknown.
     records_lost,
-    /// Records larger than is kept, so that their end was not looked at.
+    /// Records larger than the buffer, whose end was not parsed.
     records_oversized,
 
-    /// Calls seen.
+    /// Calls captured.
     calls,
-    /// Calls that came again with the same number while the first waited.
+    /// Calls repeated with the same id while the first one was outstanding.
     calls_repeated,
-    /// Calls whose reply was seen.
+    /// Calls whose reply was captured.
     calls_answered,
-    /// Calls given up after the time-out.
+    /// Calls dropped after the timeout.
     calls_timed_out,
-    /// Calls given up to make room for others.
+    /// Calls evicted to make room for others.
     calls_evicted,
-    /// Calls that another one ended, so that no answer came: tasks that iSCSI's task management aborted.
+    /// Calls without a reply because another one ended them: tasks aborted by iSCSI task management.
     calls_aborted,
-    /// Calls still waiting when the capture ended.
+    /// Calls outstanding when the capture ended.
     calls_open_at_end,
-    /// Calls waiting now.
+    /// Calls outstanding now.
     calls_open,
-    /// Replies seen.
+    /// Replies captured.
     replies,
-    /// Replies whose call was never seen: calls lost.
+    /// Replies whose call was not captured.
     replies_unmatched,
-    /// Bodies that could not be read to their end although they were there.
+    /// Bodies that were captured completely but could not be parsed to the end.
     bodies_malformed,
-    /// Bytes of READ and WRITE data that went by.
+    /// Bytes of READ and WRITE data.
     data_bytes,
-    /// Bytes of READ and WRITE data that lay in holes.
+    /// Bytes of READ and WRITE data lost in holes.
     data_bytes_missing,
-    /// Blocks that were summed.
+    /// Blocks with checksums.
     blocks_summed,
-    /// Rows of the trace that found no room, on the disk or on the way to it.
+    /// Rows of the trace dropped for lack of disk space or memory.
     trace_rows_lost,
-    /// Parts of the trace deleted to keep within its size.
+    /// Parts of the trace deleted to stay within its maximum size.
     trace_parts_deleted,
-    /// Rows of the trace that were in them.
+    /// Rows of the trace in the deleted parts.
     trace_rows_deleted,
-    /// Their bytes on disk.
+    /// Bytes on disk of the deleted parts.
     trace_bytes_deleted,
-    /// Packets that are not in the packet file, for lack of room on the disk or on the way to it.
+    /// Packets missing from the packet file for lack of disk space or memory.
     pcap_packets_lost,
 
     later:
-    /// Packets with a time before that of the packet before them on their interface.
+    /// Packets with an earlier time than the previous packet on their interface.
     packets_back,
-    /// Times the capture's clock was set: a packet's time went back by more than 100 ms, or jumped ahead by 120 s or more while requests were waiting.
+    /// Number of times that the capture's clock was set: a packet's time went back by more than 100 ms, or jumped ahead by 120 s or more while requests were outstanding.
     clock_steps,
-    /// Requests without an answer that waited longer than any that has one, in a capture with gaps: the answer was most likely lost.
+    /// Unanswered requests that were outstanding for longer than any answered one, in a capture with gaps: the reply was most likely lost.
     replies_lost,
 }
 
@@ -165,10 +165,10 @@ counters! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbalanced {
     /// Calls are answered, repeated, timed out, evicted, aborted or open.
-    #[error("calls are answered, repeated, timed out, evicted, aborted or open")]
+    #[error("not every call is answered, repeated, timed out, evicted, aborted or open")]
     Calls,
     /// Replies are matched or unmatched.
-    #[error("replies are matched or unmatched")]
+    #[error("not every reply is matched or unmatched")]
     Replies,
 }
 

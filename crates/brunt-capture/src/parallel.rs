@@ -72,7 +72,7 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
     type Message = PipelineMessage<S>;
 
     fn handle(&mut self, work: PipelineMessage<S>, _: &mut Context<'_, PipelineMessage<S>>) {
-        let pipeline = self.pipeline.as_mut().expect("it is taken at the end");
+        let pipeline = self.pipeline.as_mut().expect("taken only at the end");
         match work {
             PipelineMessage::Parcel(parcel) => pipeline
                 .on_some_packets(parcel.out_of_order(self.index), parcel.packets(self.index)),
@@ -81,7 +81,7 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
     }
 
     fn finish(&mut self, _: &mut Context<'_, PipelineMessage<S>>) {
-        let (sink, ledger) = self.pipeline.take().expect("it is taken once").finish();
+        let (sink, ledger) = self.pipeline.take().expect("taken once").finish();
         // The receiver is gone if the capture was abandoned.
         let _ = self.results.send((self.index, sink, ledger));
     }
@@ -180,7 +180,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         ParallelError::Parser(
             failures
                 .first()
-                .map_or("it is gone".into(), ToString::to_string),
+                .map_or("the thread has ended".into(), ToString::to_string),
         )
     }
 
@@ -195,7 +195,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         }
         let mut shares: Vec<(usize, S, Ledger)> = self.results.try_iter().collect();
         if shares.len() != self.addresses.len() {
-            return Err(ParallelError::Parser("it did not end in time".into()));
+            return Err(ParallelError::Parser("the thread ends in time".into()));
         }
         shares.sort_by_key(|(index, ..)| *index);
         let mut ledger = Ledger::default();

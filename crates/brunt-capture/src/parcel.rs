@@ -156,7 +156,7 @@ impl Drop for Parcel {
         parts.out_of_order.fill(OutOfOrder::default());
         match self.home.try_send(parts) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-            Err(TrySendError::Full(_)) => unreachable!("more parcels came back than were made"),
+            Err(TrySendError::Full(_)) => unreachable!("more parcels were returned than created"),
         }
     }
 }

@@ -26,7 +26,8 @@ pub enum SourceError {
     },
     /// The file is not a capture.
     #[error(
-        "{path} is not a readable capture: {reason}; pcap, pcapng and snoop are read, also packed with gzip, zstd, xz, bzip2 or lz4"
+        "{path} is not a readable capture: {reason}; supported are pcap, pcapng and snoop, also \
+         compressed with gzip, zstd, xz, bzip2 or lz4"
     )]
     NoCapture {
         /// The file.
@@ -35,7 +36,7 @@ pub enum SourceError {
         reason: Damage,
     },
     /// The capture is damaged; the packets before the damage were read.
-    #[error("{path} cannot be read beyond its packet {packets}: {reason}")]
+    #[error("cannot read {path} beyond packet {packets}: {reason}")]
     Damaged {
         /// The file.
         path: String,
@@ -53,7 +54,7 @@ pub enum Damage {
     #[error("it is empty")]
     Empty,
     /// The file ends before it can be recognised as a capture.
-    #[error("it ends after {bytes} bytes, within the header of a capture file")]
+    #[error("it ends after {bytes} bytes, within the file header")]
     CutInHeader {
         /// The file's length.
         bytes: usize,

@@ -408,7 +408,11 @@ impl Surveyor {
             };
             frame = opened.parse();
         }
-        self.count("packets in too many tunnels".into(), Evidence::None, amount);
+        self.count(
+            "packets in too many nested tunnels".into(),
+            Evidence::None,
+            amount,
+        );
     }
 
     fn stream(

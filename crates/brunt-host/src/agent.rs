@@ -161,12 +161,13 @@ impl AgentSession {
             ToHost::Stop => self.command(LoadCommand::Stop),
             ToHost::Rate(rate) => self.command(LoadCommand::Rate(rate)),
             ToHost::Depth(depth) => self.command(LoadCommand::Depth(depth)),
-            ToHost::MoreRequests => {
-                Some(self.more_of_run(AgentAction::SendRequests, "no run has a record of requests"))
-            }
+            ToHost::MoreRequests => Some(self.more_of_run(
+                AgentAction::SendRequests,
+                "the run does not record requests",
+            )),
             ToHost::MoreJournal => Some(self.more_of_run(
                 AgentAction::SendJournal,
-                "no run has journals of acknowledged writes",
+                "the run has no journals of acknowledged writes",
             )),
             ToHost::Release => Some(self.release()),
             ToHost::PutFault { fault, what } => Some(self.put_fault(fault, what)),
@@ -185,7 +186,7 @@ impl AgentSession {
                 .roles
                 .contains(&role)
                 .then_some(AgentAction::TellRole(role, order)),
-            ToHost::TracePart { .. } => Some(refuse("this agent replays no traces")),
+            ToHost::TracePart { .. } => Some(refuse("this agent does not replay traces")),
         })
     }
 
@@ -194,11 +195,7 @@ impl AgentSession {
     /// # Panics
     /// If no run was released.
     pub fn released(&mut self) {
-        assert_eq!(
-            self.run,
-            RunState::Releasing,
-            "a run that was not released ended"
-        );
+        assert_eq!(self.run, RunState::Releasing, "unexpected end of a run");
         self.run = RunState::None;
     }
 
@@ -209,7 +206,7 @@ impl AgentSession {
     pub fn fault_over(&mut self, fault: u32) {
         assert!(
             self.faults.remove(&fault).is_some(),
-            "an unknown fault ended"
+            "end of an unknown fault"
         );
     }
 
@@ -218,25 +215,25 @@ impl AgentSession {
     /// # Panics
     /// If it was not requested.
     pub fn role_over(&mut self, role: u32) {
-        assert!(self.roles.remove(&role), "an unknown role ended");
+        assert!(self.roles.remove(&role), "end of an unknown role");
     }
 
     fn begin_role(&mut self, role: u32, action: AgentAction) -> AgentAction {
         if self.roles.len() >= ROLES_MAX {
-            return refuse(&format!("more than {ROLES_MAX} roles at a time"));
+            return refuse(&format!("more than {ROLES_MAX} roles at once"));
         }
         if !self.roles.insert(role) {
-            return refuse("two roles of one number");
+            return refuse("a duplicate role number");
         }
         action
     }
 
     fn put_fault(&mut self, fault: u32, what: HostFault) -> AgentAction {
         if self.faults.len() >= FAULTS_MAX {
-            return refuse(&format!("more than {FAULTS_MAX} faults at a time"));
+            return refuse(&format!("more than {FAULTS_MAX} faults at once"));
         }
         if self.faults.contains_key(&fault) {
-            return refuse("two faults of one number");
+            return refuse("a duplicate fault number");
         }
         self.faults.insert(fault, false);
         AgentAction::PutFault(fault, what)
@@ -281,7 +278,7 @@ impl AgentSession {
     fn release(&mut self) -> AgentAction {
         match self.run {
             RunState::None => AgentAction::Send(Box::new(FromHost::Released)),
-            RunState::Releasing => refuse("it was released already"),
+            RunState::Releasing => refuse("it was already released"),
             RunState::Prepared | RunState::Started => {
                 self.run = RunState::Releasing;
                 AgentAction::Release
@@ -300,7 +297,7 @@ fn watch(name: String, interval_ms: u64, only: Vec<String>, processes: Vec<Strin
     };
     match probes.check() {
         Ok(()) if probes.is_on() => AgentAction::Watch(probes, name),
-        Ok(()) => refuse("an interval of zero"),
+        Ok(()) => refuse("an interval of 0"),
         Err(error) => refuse(&error.to_string()),
     }
 }
@@ -380,7 +377,7 @@ mod tests {
         );
         check(watch(100, &["cpu"]), "Watch(Probes {");
         check(watch(1, &[]), "Refused, what: \"interval: 1ms: write 10ms");
-        check(watch(0, &[]), "an interval of zero");
+        check(watch(0, &[]), "an interval of 0");
         check(watch(100, &["gpu"]), "unknown probe gpu");
         let nowhere = ToHost::Watch {
             name: "a".into(),
@@ -397,14 +394,14 @@ mod tests {
         check(ToHost::Stop, "None");
         check(ToHost::Start(moment()), "start without a prepared run");
         check(ToHost::Release, "Released");
-        check(ToHost::MoreRequests, "no run has a record");
-        check(ToHost::MoreJournal, "no run has journals");
+        check(ToHost::MoreRequests, "does not record requests");
+        check(ToHost::MoreJournal, "has no journals");
         check(
             ToHost::TracePart {
                 trace: TraceDigest("0".into()),
                 bytes: vec![],
             },
-            "replays no traces",
+            "does not replay traces",
         );
     }
 
@@ -485,7 +482,7 @@ mod tests {
         };
         check(ToHost::RemoveFault { fault: 1 }, "None");
         check(put(1), "PutFault(1");
-        check(put(1), "two faults of one number");
+        check(put(1), "a duplicate fault number");
         check(ToHost::RemoveFault { fault: 1 }, "RemoveFault(1)");
         check(ToHost::RemoveFault { fault: 1 }, "None");
         session.fault_over(1);
@@ -530,7 +527,7 @@ mod tests {
         };
         check(stop(1), "None");
         check(start(1), "StartRole(1");
-        check(start(1), "two roles of one number");
+        check(start(1), "a duplicate role number");
         let run = |role| ToHost::Role {
             role,
             order: RoleOrder::Run([].into()),

@@ -12,7 +12,7 @@ use std::sync::mpsc::{
 use std::time::Duration;
 
 use brunt_core::Nanos;
-use brunt_load::block::shelf::JournalShelf;
+use brunt_load::block::journal_store::JournalStore;
 use brunt_load::collect::WorkerMessage;
 use brunt_load::load::{Finished, MessageSender, RunOrder, RunPart, RunningLoad};
 use brunt_load::{LoadCommand, LoadError};
@@ -20,7 +20,7 @@ use brunt_protocol::{Assignment, FromHost, HostReady, LoadStep, REQUESTS_MAX};
 
 use crate::agent_state::{AgentState, AssignedLoad, WorkError};
 use crate::agent_thread::AgentThread;
-use crate::journals::ShelvedJournals;
+use crate::journals::StoredJournals;
 use crate::spool::{RequestSpool, unnamed_file};
 
 /// Capacity of the channel to the connection's thread, which drains it many times a second.
@@ -133,7 +133,7 @@ struct Working {
     /// The request record, if the load keeps one.
     record: Option<RequestSpool>,
     /// Journals of acknowledged writes, if the load keeps any.
-    shelf: Option<JournalShelf>,
+    journal_store: Option<JournalStore>,
     /// The message to send when all workers are ready; `waiting` of them are not.
     ready: Option<HostReady>,
     waiting: u32,
@@ -175,12 +175,12 @@ impl Desk<'_> {
             part_of(assignment, load.reporters())?,
             load.records_requests(),
         );
-        let shelf = assignment.journals.then(new_shelf);
+        let journal_store = assignment.journals.then(new_journal_store);
         let (run, alone) = (assignment.run, RunOrder::alone(assignment.seed));
         let order = RunOrder {
             run,
             part: Some(part),
-            shelf: shelf.clone(),
+            journal_store: journal_store.clone(),
             ..alone
         };
         let (messages, inbox) = MessageSender::new();
@@ -203,7 +203,7 @@ impl Desk<'_> {
             inbox,
             load,
             record,
-            shelf,
+            journal_store,
             ready,
             waiting,
             started: false,
@@ -217,7 +217,7 @@ impl Desk<'_> {
         let Working {
             load,
             record,
-            shelf,
+            journal_store,
             ..
         } = working;
         let Finished {
@@ -229,7 +229,9 @@ impl Desk<'_> {
         if let Some(record) = &record {
             let _ = self.news.send(FromHost::Recorded(record.end()));
         }
-        let journals = shelf.map(|shelf| self.offer(shelf)).transpose()?;
+        let journals = journal_store
+            .map(|journal_store| self.offer(journal_store))
+            .transpose()?;
         let _ = self.news.send(FromHost::Done {
             troubles,
             page_cache,
@@ -267,7 +269,7 @@ impl Desk<'_> {
                     working
                         .record
                         .as_mut()
-                        .expect("only a load with a record has one")
+                        .expect("only a load that records has a recording")
                         .push(&batch);
                     continue;
                 }
@@ -286,15 +288,15 @@ impl Desk<'_> {
         let Working {
             inbox,
             load,
-            shelf,
+            journal_store,
             started,
             ..
         } = working;
         // Unblocks workers that wait for space in the inbox, so that they can end.
         drop(inbox);
         drop(load);
-        if let Some(shelf) = shelf.filter(|_| started)
-            && self.hand_over(None, Some(self.offer(shelf)?), true)?
+        if let Some(journal_store) = journal_store.filter(|_| started)
+            && self.hand_over(None, Some(self.offer(journal_store)?), true)?
         {
             return Ok(true);
         }
@@ -302,9 +304,9 @@ impl Desk<'_> {
     }
 
     /// Announces the lengths of all workers' journals.
-    fn offer(&self, shelf: JournalShelf) -> Result<ShelvedJournals, WorkError> {
+    fn offer(&self, journal_store: JournalStore) -> Result<StoredJournals, WorkError> {
         let journals =
-            ShelvedJournals::new(shelf).map_err(|source| broken_journal("read", source))?;
+            StoredJournals::new(journal_store).map_err(|source| broken_journal("read", source))?;
         let _ = self
             .news
             .send(FromHost::Journals(journals.lengths().to_vec()));
@@ -322,7 +324,7 @@ impl Desk<'_> {
     fn hand_over(
         &self,
         mut record: Option<RequestSpool>,
-        mut journals: Option<ShelvedJournals>,
+        mut journals: Option<StoredJournals>,
         once: bool,
     ) -> Result<bool, WorkError> {
         for order in self.orders {
@@ -339,7 +341,7 @@ impl Desk<'_> {
                     FromHost::Requests(requests)
                 }
                 AgentOrder::SendJournal => {
-                    let part = journals.as_mut().map(ShelvedJournals::take).transpose();
+                    let part = journals.as_mut().map(StoredJournals::take).transpose();
                     let part = part
                         .map_err(|source| broken_journal("read", source))?
                         .flatten();
@@ -353,7 +355,7 @@ impl Desk<'_> {
             if self.news.send(news).is_err() {
                 return Ok(false);
             }
-            if once && journals.as_ref().is_none_or(ShelvedJournals::is_over) {
+            if once && journals.as_ref().is_none_or(StoredJournals::is_over) {
                 return Ok(false);
             }
         }
@@ -425,8 +427,8 @@ fn new_record() -> Result<RequestSpool, WorkError> {
     RequestSpool::create(&std::env::temp_dir()).map_err(|source| broken_record("make", source))
 }
 
-fn new_shelf() -> JournalShelf {
-    JournalShelf::new(Box::new(|| unnamed_file(&std::env::temp_dir(), "journal")))
+fn new_journal_store() -> JournalStore {
+    JournalStore::new(Box::new(|| unnamed_file(&std::env::temp_dir(), "journal")))
 }
 
 fn broken_journal(what: &'static str, source: std::io::Error) -> WorkError {

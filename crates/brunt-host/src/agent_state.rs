@@ -66,34 +66,37 @@ pub(crate) enum WorkError {
     Read(#[from] ReadError),
     #[error("{0}")]
     Workload(#[from] WorkloadError),
-    #[error("a load of the kind '{0}' cannot run on behalf of a controller")]
+    #[error("loads of kind '{0}' cannot run for a controller")]
     NotHere(&'static str),
-    #[error("hosts: a load of the kind '{0}' sent by a controller runs on this host only")]
+    #[error("hosts: loads of kind '{0}' run on this host only, not for a controller")]
     NamesHosts(&'static str),
-    #[error("a load of the kind '{kind}' has no member '{member}'")]
+    #[error("loads of kind '{kind}' have no member '{member}'")]
     Member { kind: &'static str, member: String },
     #[error(
-        "{} workers from number {} on, of {} in all, {} of them on this device",
+        "{} workers from number {} on, of {} in total, {} of them on this device",
         .1, .0.first_worker, .0.workers_of_all, .0.workers_on_device
     )]
     Part(RunPart, u32),
     #[error("{0}")]
     Open(#[from] OpenError),
     #[error(
-        "{name} contains {what}; if it may be overwritten, allow that in the experiment: allow_overwrite = [\"URL\"]"
+        "{name} contains {what}; to overwrite it, add to the experiment: allow_overwrite = \
+         [\"URL\"]"
     )]
     Holds { name: String, what: Signature },
     #[error("cannot check {name} for existing data: {source}")]
     Look { name: String, source: LookError },
     #[error("{0}")]
     Load(#[from] LoadError),
-    #[error("cannot {what} the record of requests in {}: {source}; set TMPDIR of the agent to use another folder", .folder.display())]
+    #[error("cannot {what} the record of requests in {}: {source}; set the agent's TMPDIR to use \
+        another folder", .folder.display())]
     Record {
         what: &'static str,
         folder: PathBuf,
         source: std::io::Error,
     },
-    #[error("cannot {what} the journals of acknowledged writes in {}: {source}; set TMPDIR of the agent to use another folder", .folder.display())]
+    #[error("cannot {what} the journals of acknowledged writes in {}: {source}; set the agent's \
+        TMPDIR to use another folder", .folder.display())]
     Journals {
         what: &'static str,
         folder: PathBuf,

@@ -51,7 +51,7 @@ const SERVICE: &str = "service:";
 
 /// The agent doesn't allow this fault, serving at this address, or services.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its agent does not allow {wanted} (it allows: {allowed}); start it with --allow {wanted}")]
+#[error("its agent does not allow {wanted} (allowed: {allowed}); start it with --allow {wanted}")]
 pub struct FaultNotAllowed {
     /// The missing permission.
     pub wanted: String,
@@ -77,7 +77,8 @@ pub enum AllowError {
     },
     /// Not an IP address.
     #[error(
-        "'{0}': write serve: for any address of this host, or one address, such as serve:10.0.0.9"
+        "'{0}': write serve: for all addresses of this host, or a single address, such as \
+         serve:10.0.0.9"
     )]
     NoAddress(String),
     /// No such backend.

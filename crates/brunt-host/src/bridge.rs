@@ -165,8 +165,9 @@ impl Fault for Forwarding {
         let mut held = self.bridge.held();
         if held.is_some() {
             let source = io::Error::from(io::ErrorKind::AlreadyExists);
-            let advice = "an agent has one bridge: use another host for a second one".to_string();
-            return Err(self.refused("there is one already", source, advice));
+            let advice = "an agent can have only one bridge: use another host for the second one"
+                .to_string();
+            return Err(self.refused("a bridge already exists", source, advice));
         }
         let (capture, watcher) = self.start_capture()?.unzip();
         let config = BridgeConfig {
@@ -204,7 +205,7 @@ impl Fault for Forwarding {
         let Some(HeldBridge { bridge, capture }) = self.bridge.held().take() else {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it does not forward",
+                what: "it has stopped forwarding",
             });
         };
         let end = bridge.stop();
@@ -218,7 +219,7 @@ impl Fault for Forwarding {
         let at = clock.now();
         let packets = end.report.there.packets + end.report.back.packets;
         let what = format!(
-            "{packets} packets arrived in all; {} were in flight at its end{saved}",
+            "{packets} packets arrived in total; {} were in flight at the end{saved}",
             end.left.iter().sum::<u64>()
         );
         Ok(Proof {
@@ -324,7 +325,7 @@ impl Fault for Impairment {
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let (at, before) = self.change(self.settings.clone())?;
         self.before = Some(before);
-        let what = "the bridge's thread applies it to all packets from then on".to_string();
+        let what = "the bridge's thread applies it to all packets from this time on".to_string();
         Ok(Proof {
             at,
             seen: clock.now(),
@@ -338,7 +339,7 @@ impl Fault for Impairment {
         let Some(before) = self.before.take() else {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it was not injected",
+                what: "it is not injected",
             });
         };
         let (at, after) = self.change(Default::default())?;
@@ -389,11 +390,11 @@ fn what_happened(all: impl Iterator<Item = LinkCounts> + Clone) -> String {
         (sum(|counts| counts.delivered), "sent"),
         (sum(|counts| counts.lost), "lost"),
         (sum(|counts| counts.queue_full), "lost in the full queue"),
-        (sum(|counts| counts.duplicated), "sent twice"),
+        (sum(|counts| counts.duplicated), "duplicated"),
         (sum(|counts| counts.corrupted), "corrupted"),
         (sum(|counts| counts.held), "held back"),
         (sum(|counts| counts.ecn_marked), "marked"),
-        (sum(|counts| counts.fins_held), "ends of connections held"),
+        (sum(|counts| counts.fins_held), "FINs delayed"),
     ];
     let said = parts
         .iter()

@@ -71,7 +71,7 @@ impl ClockRound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
     /// The reply precedes its request, or the times are otherwise impossible.
-    #[error("a host's clock shows impossible times: heard at {} ns, answered at {} ns", .0.heard.0, .0.answered.0)]
+    #[error("a host's clock reported impossible times: received at {} ns, answered at {} ns", .0.heard.0, .0.answered.0)]
     Impossible(ClockRound),
 }
 

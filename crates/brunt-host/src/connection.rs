@@ -123,7 +123,7 @@ pub fn serve(
         }
         // Checked only now: if this process was stopped or had no CPU, a message that renews the lease may be waiting.
         if now >= session.deadline() {
-            let what = format!("nothing was heard for {:?}", config.lease);
+            let what = format!("no message within {:?}", config.lease);
             let kind = FailureKind::LeaseOver;
             // The controller is probably gone; if not, this gives it the reason.
             let _ = stream.send(&FromHost::Failed { kind, what });
@@ -402,8 +402,7 @@ impl AgentWork {
         }
         if is_over && !gone {
             // The controller gives up on this host, with this as the reason.
-            let what =
-                "the run's thread panicked; the agent's standard error says where".to_string();
+            let what = "the run's thread panicked; see the agent's standard error".to_string();
             stream.send(&FromHost::Failed {
                 kind: FailureKind::Broken,
                 what,
@@ -473,7 +472,7 @@ impl AgentWork {
             return Ok(Some(moved(moment.at, self.shift_ns.saturating_neg())));
         }
         let what = format!(
-            "a time from the clock '{}' instead of '{}'",
+            "a time of clock '{}' instead of '{}'",
             plain(&moment.clock.0),
             self.name.0
         );

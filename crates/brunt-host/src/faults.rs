@@ -46,17 +46,17 @@ enum BreakError {
     PathNotAllowed(#[from] OpenError),
     #[error(transparent)]
     Process(#[from] ProcessError),
-    #[error("a share of {0}: write 0.01 to 1")]
+    #[error("a share of {0}; use 0.01 to 1")]
     Share(f64),
-    #[error("core {0}: this agent may use {1:?}")]
+    #[error("core {0} is not available to this agent, only {1:?}")]
     Core(usize, Vec<usize>),
     #[error("the amount of memory is 0")]
     NoMemory,
     #[error("'{0}' is not a valid interface name")]
     Interface(String),
-    #[error("'{0}' depends on where the agent was started; write an absolute path")]
+    #[error("'{0}' depends on the agent's working directory; write an absolute path")]
     Relative(String),
-    #[error("the settings of a link cannot be read: {0}")]
+    #[error("cannot parse the link's settings: {0}")]
     Settings(String),
     #[error(transparent)]
     Fault(#[from] FaultError),
@@ -174,13 +174,13 @@ impl AgentFault {
 /// The message for a fault whose thread panicked, before or after the fault was proven.
 fn panicked(fault: u32, shown: bool) -> FromHost {
     let (kind, when) = match shown {
-        false => (HostFaultFailure::Refused, "before it showed"),
+        false => (HostFaultFailure::Refused, "before it took effect"),
         true => (
             HostFaultFailure::NotGone,
-            "while it was removed; check whether it is gone",
+            "during removal; check whether it is still in effect",
         ),
     };
-    let what = format!("the fault's thread panicked {when}; the agent's standard error says where");
+    let what = format!("the fault's thread panicked {when}; see the agent's standard error");
     FromHost::FaultFailed { fault, kind, what }
 }
 
@@ -519,7 +519,7 @@ mod tests {
             netem("eth0", "x"),
             &["fault:netem=eth0"],
             Refused,
-            "cannot be read",
+            "cannot parse",
         );
         let interfaces = ["nosuch0".to_string(), "nosuch1".to_string()];
         let folder = tempfile::tempdir().unwrap();
@@ -553,7 +553,7 @@ mod tests {
             bridge(Some(at)),
             &["fault:bridge", "/nosuch"],
             NotAllowed,
-            "not among what may be opened here",
+            "may not be opened here",
         );
         check(
             bridge(Some(at)),

@@ -34,7 +34,8 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// Others may read the key.
-    #[error("{}: other users can read it (mode {mode:03o}); run chmod 600, or create a new one if they did", path.display())]
+    #[error("{}: other users can read it (mode {mode:03o}); run chmod 600, or create a new one if \
+        they may have read it", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -42,7 +43,7 @@ pub enum IdentityError {
         mode: u32,
     },
     /// The file has the wrong content.
-    #[error("{}: not an identity: {what}; 'brunt agent init' creates them", path.display())]
+    #[error("{}: not an identity: {what}; create one with 'brunt agent init'", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -50,7 +51,7 @@ pub enum IdentityError {
         what: &'static str,
     },
     /// Its parts don't match.
-    #[error("{}: cannot be used: {source}", path.display())]
+    #[error("{}: unusable: {source}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
@@ -58,7 +59,7 @@ pub enum IdentityError {
         source: rustls::Error,
     },
     /// A certificate could not be created.
-    #[error("{}: cannot make a certificate: {source}", path.display())]
+    #[error("{}: cannot create a certificate: {source}", path.display())]
     Make {
         /// The file that it was meant for.
         path: PathBuf,
@@ -66,7 +67,7 @@ pub enum IdentityError {
         source: rcgen::Error,
     },
     /// A host's name cannot be part of a file name.
-    #[error("'{0}' is not a host name: write a DNS name or an IP address")]
+    #[error("'{0}' is not a host name; write a DNS name or an IP address")]
     Host(String),
 }
 
@@ -160,7 +161,7 @@ impl Authority {
                 path: path.clone(),
                 what,
             };
-            let text = String::from_utf8(text).map_err(|_| wrong("it is not text"))?;
+            let text = String::from_utf8(text).map_err(|_| wrong("it is not a text file"))?;
             let end = "-----END CERTIFICATE-----\n";
             let pem = text
                 .split_inclusive(end)

@@ -5,13 +5,13 @@
 
 use std::io;
 
-use brunt_load::block::shelf::JournalShelf;
+use brunt_load::block::journal_store::JournalStore;
 use brunt_protocol::JOURNAL_BYTES_MAX;
 
 /// Journals of workers that have ended.
 #[derive(Debug)]
-pub(crate) struct ShelvedJournals {
-    shelf: JournalShelf,
+pub(crate) struct StoredJournals {
+    journal_store: JournalStore,
     /// The workers' numbers, counted across all hosts.
     workers: Vec<u32>,
     lengths: Vec<u64>,
@@ -19,15 +19,15 @@ pub(crate) struct ShelvedJournals {
     at: (usize, u64),
 }
 
-impl ShelvedJournals {
-    /// Takes the journals from this shelf.
+impl StoredJournals {
+    /// Takes the journals from this store.
     ///
     /// # Errors
     /// A journal cannot be accessed.
-    pub fn new(shelf: JournalShelf) -> io::Result<ShelvedJournals> {
-        let (workers, lengths) = shelf.lengths()?.into_iter().unzip();
-        Ok(ShelvedJournals {
-            shelf,
+    pub fn new(journal_store: JournalStore) -> io::Result<StoredJournals> {
+        let (workers, lengths) = journal_store.lengths()?.into_iter().unzip();
+        Ok(StoredJournals {
+            journal_store,
             workers,
             lengths,
             at: (0, 0),
@@ -50,7 +50,8 @@ impl ShelvedJournals {
         };
         let count = (length - offset).min(JOURNAL_BYTES_MAX as u64);
         let mut bytes = vec![0; count as usize];
-        self.shelf.read(self.workers[index], offset, &mut bytes)?;
+        self.journal_store
+            .read(self.workers[index], offset, &mut bytes)?;
         let next = offset + count;
         self.at = if next == *length {
             (index + 1, 0)

@@ -82,8 +82,8 @@ pub enum HostError {
     },
     /// An agent that listens requires our certificate.
     #[error(
-        "a listening agent requires a certificate: name the controller's with --identity; 'brunt agent init' creates \
-         them"
+        "a listening agent requires a certificate: give the controller's with --identity; create \
+         it with 'brunt agent init'"
     )]
     NoIdentity,
     /// The host belongs to a lab that isn't running.
@@ -111,14 +111,18 @@ pub enum HostError {
         source: io::Error,
     },
     /// No ssh command was given.
-    #[error("no ssh command: write --ssh 'ssh -F FILE', for example")]
+    #[error("no ssh command; write for example --ssh 'ssh -F FILE'")]
     NoSsh,
     /// A program's path or an argument contains characters that are special to the remote shell.
-    #[error("'{0}' has characters that the remote host's shell treats specially; use a plain path")]
+    #[error(
+        "'{0}' contains characters with a special meaning in the remote host's shell; use a plain \
+         path"
+    )]
     FarProgram(String),
     /// This program doesn't run on the remote machine's architecture.
     #[error(
-        "the host is {theirs} and this program is for {ours}: install brunt there and name it with --far-program"
+        "the host is {theirs}, and this program is for {ours}: install brunt there, and give its \
+         path with --far-program"
     )]
     Machine {
         /// The output of its `uname -m`.
@@ -128,21 +132,24 @@ pub enum HostError {
     },
     /// The remote shell's output lacks the line that marks the start of the agent.
     #[error(
-        "the remote shell prints too much before the agent starts; is its login script made for terminals?"
+        "the remote shell prints too much before the agent starts; check whether its login \
+         scripts are meant for terminals"
     )]
     Chatter,
     /// Copying this program took too long.
     #[error(
-        "copying this program to the host took longer than {0:?}: raise --connect-timeout, or install brunt there and name it with --far-program"
+        "copying this program to the host took longer than {0:?}: raise --connect-timeout, or \
+         install brunt there and give its path with --far-program"
     )]
     Slow(Duration),
     /// The host stopped accepting data of the copy.
     #[error(
-        "the host accepted no data of this program's copy for {0:?}; is the host or its disk frozen?"
+        "the host accepted no data of this program's copy for {0:?}; check whether the host or \
+         its disk hangs"
     )]
     Stalled(Duration),
     /// The host doesn't reply.
-    #[error("nothing was heard from it for {0:?}")]
+    #[error("no message from it within {0:?}")]
     Silent(Duration),
     /// The agent or ssh ended.
     #[error("the agent's connection ended{}", ended(.status, .lines))]
@@ -153,7 +160,7 @@ pub enum HostError {
         lines: Vec<String>,
     },
     /// The agent could not carry out a request.
-    #[error("the agent refuses: {what}")]
+    #[error("the agent refused: {what}")]
     Failed {
         /// The kind of failure, for decisions in code.
         kind: FailureKind,
@@ -239,7 +246,7 @@ impl AgentProcess {
     /// The connection over the process's input and output, after `read` bytes of the output were consumed.
     pub fn stream(&mut self, output: OwnedFd, read: &[u8]) -> Result<MessageStream, HostError> {
         self.input()?;
-        let input = self.input.take().expect("it was just there");
+        let input = self.input.take().expect("it existed above");
         let mut stream = MessageStream::new(output, input.into());
         stream.begin_with(read);
         Ok(stream)

@@ -321,7 +321,7 @@ impl RoleLine<'_> {
             .0
             .orders
             .as_mut()
-            .ok_or_else(|| io::Error::other("it accepts no commands"))?;
+            .ok_or_else(|| io::Error::other("it does not accept commands"))?;
         orders.write_all(line)
     }
 
@@ -419,16 +419,22 @@ fn launch(
     let line = match first_line(&first, start_time, unwanted) {
         Ok(line) => line,
         Err(RecvTimeoutError::Timeout) if unwanted.load(Ordering::Relaxed) => {
-            return fail(process, "it was canceled before it listened".to_string());
+            return fail(
+                process,
+                "it was canceled before it was listening".to_string(),
+            );
         }
         Err(RecvTimeoutError::Timeout) => {
-            return fail(process, format!("it did not listen within {start_time:?}"));
+            return fail(
+                process,
+                format!("it was not listening within {start_time:?}"),
+            );
         }
         Err(RecvTimeoutError::Disconnected) => {
             let what = if keeps {
                 "it did not start"
             } else {
-                "it ended before it listened"
+                "it ended before it was listening"
             };
             return fail(process, what.to_string());
         }
@@ -444,7 +450,10 @@ fn launch(
         )),
         Err(_) => fail(
             process,
-            format!("its first line is not an address: '{}'", line.trim()),
+            format!(
+                "its first line of output is not an address: '{}'",
+                line.trim()
+            ),
         ),
     }
 }

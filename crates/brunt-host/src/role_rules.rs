@@ -77,7 +77,7 @@ impl RoleRules {
                     .checked_sub(part.len() as u64)
                     .filter(|_| part.len() <= LOG_BYTES_MAX);
                 asked.log_left =
-                    left.ok_or(SessionError::Unasked("more log output than its limit"))?;
+                    left.ok_or(SessionError::Unasked("more log output than allowed"))?;
             }
             _ => {}
         }

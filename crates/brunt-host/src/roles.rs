@@ -251,11 +251,11 @@ impl AgentRole {
 /// The message for a role whose thread panicked, before or after it listened. Its process has ended with that thread.
 fn panicked(listened: bool) -> RoleNews {
     let when = if listened {
-        "while it served, and ended it"
+        "while serving, and ended it"
     } else {
-        "before it listened"
+        "before listening"
     };
-    let what = format!("the role's thread panicked {when}; the agent's standard error says where");
+    let what = format!("the role's thread panicked {when}; see the agent's standard error");
     RoleNews::Refused {
         kind: FailureKind::Broken,
         what,
@@ -531,10 +531,7 @@ impl RolePlay {
 
     fn mend(&mut self) -> RoleNews {
         let Some((_, mut fault)) = self.outage.take() else {
-            let (kind, what) = (
-                HostFaultFailure::Refused,
-                "it is not out of service".to_string(),
-            );
+            let (kind, what) = (HostFaultFailure::Refused, "it is in service".to_string());
             return RoleNews::NotDone { kind, what };
         };
         match fault.remove(&Clock::Monotonic) {

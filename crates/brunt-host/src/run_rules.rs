@@ -61,7 +61,7 @@ pub(crate) struct RunRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunNewsError {
     /// It was ready twice, or sent figures of a run that isn't ready.
-    #[error("a message about a run at the wrong time")]
+    #[error("an unexpected message about a run")]
     Order,
     /// The worker doesn't exist, or has already ended.
     #[error("a message about worker {0}, which does not exist or has already ended")]
@@ -75,13 +75,13 @@ pub enum RunNewsError {
         index: u64,
     },
     /// Operations that the load doesn't contain, or impossible numbers.
-    #[error("figures of worker {0} that are impossible for its load")]
+    #[error("impossible figures for the load of worker {0}")]
     Figures(u32),
     /// Requests of other workers or kinds, or more requests than announced.
-    #[error("requests that do not belong to its record")]
+    #[error("requests that are not part of its recording")]
     Record,
     /// Parts of other workers' journals, or of the wrong length.
-    #[error("a part of a journal that does not follow the one before")]
+    #[error("a part of a journal out of order")]
     Journal,
 }
 

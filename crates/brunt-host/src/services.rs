@@ -44,9 +44,7 @@ pub(crate) enum AgentServiceError {
     NeedsRoot,
     #[error("'{0}' is not a valid folder name")]
     Name(String),
-    #[error(
-        "cannot create its folder: {0}; set TMPDIR of the agent to a folder that can be written to"
-    )]
+    #[error("cannot create its folder: {0}; set the agent's TMPDIR to a writable folder")]
     Folder(io::Error),
     #[error(
         "cannot start a thread for its log: {0}; end other processes there, or raise the limit (ulimit -u)"

@@ -117,7 +117,7 @@ pub enum SessionError {
     #[error("the agent sent a sample with control characters in a name")]
     Name,
     /// The message's times are on a different clock than that of the greeting.
-    #[error("the agent sent times of the clock '{}' after it had greeted with '{}'", .theirs.0, .greeted.0)]
+    #[error("the agent sent times of clock '{}' after a greeting with '{}'", .theirs.0, .greeted.0)]
     Clock {
         /// The clock in its message.
         theirs: ClockName,
@@ -200,7 +200,7 @@ impl HostSession {
     /// If the greeting has not arrived.
     pub fn watch_from(&self, first: Nanos) -> ToHost {
         ToHost::WatchFrom(Moment {
-            clock: self.clock.clone().expect("it has greeted"),
+            clock: self.clock.clone().expect("the host has sent its greeting"),
             at: first,
         })
     }
@@ -220,10 +220,7 @@ impl HostSession {
     /// # Panics
     /// If there is no run.
     pub fn more_requests(&mut self) -> ToHost {
-        self.run
-            .as_mut()
-            .expect("there is a run")
-            .ask_for_requests();
+        self.run.as_mut().expect("a run exists").ask_for_requests();
         ToHost::MoreRequests
     }
 
@@ -232,7 +229,7 @@ impl HostSession {
     /// # Panics
     /// If there is no run.
     pub fn more_journal(&mut self) -> ToHost {
-        self.run.as_mut().expect("there is a run").ask_for_journal();
+        self.run.as_mut().expect("a run exists").ask_for_journal();
         ToHost::MoreJournal
     }
 
@@ -242,7 +239,7 @@ impl HostSession {
     /// If the greeting has not arrived.
     pub fn start(&self, at: Nanos) -> ToHost {
         ToHost::Start(Moment {
-            clock: self.clock.clone().expect("it has greeted"),
+            clock: self.clock.clone().expect("the host has sent its greeting"),
             at,
         })
     }
@@ -252,7 +249,7 @@ impl HostSession {
     /// # Panics
     /// If there is no run, or it has already been released.
     pub fn release(&mut self) -> ToHost {
-        let run = self.run.as_mut().expect("there is a run");
+        let run = self.run.as_mut().expect("a run exists");
         assert!(
             !std::mem::replace(&mut run.releasing, true),
             "a run is released once"
@@ -286,7 +283,7 @@ impl HostSession {
                 ..
             } = message
             else {
-                unreachable!("it was checked that this is a greeting")
+                unreachable!("the message is a greeting")
             };
             self.clock = Some(moment.clock);
             return Ok(HostNews::Greeted(program));
@@ -299,7 +296,7 @@ impl HostSession {
                 answered,
             } => {
                 let asked = self.asked.take().filter(|(asked, _)| *asked == round);
-                let (_, sent) = asked.ok_or(SessionError::Unasked("an answer about its clock"))?;
+                let (_, sent) = asked.ok_or(SessionError::Unasked("a reply about its clock"))?;
                 let wall = Nanos(wall_ns);
                 Ok(HostNews::Clock {
                     monotonic: ClockRound {
@@ -322,7 +319,7 @@ impl HostSession {
             FromHost::Watched(report) if std::mem::take(&mut self.watching) => {
                 Ok(HostNews::Watched(report))
             }
-            FromHost::Watched(_) => Err(SessionError::Unasked("an end of samples")),
+            FromHost::Watched(_) => Err(SessionError::Unasked("the end of sampling")),
             FromHost::Counter { name, value } => Ok(HostNews::Counter(plain(&name), value)),
             FromHost::Failed { kind, what } => {
                 // Errors of a released run are ignored, except those that end the connection.
@@ -337,7 +334,7 @@ impl HostSession {
             FromHost::Bridge(report) if std::mem::take(&mut self.asked_bridge) => {
                 Ok(HostNews::Bridge(report))
             }
-            FromHost::Bridge(_) => Err(SessionError::Unasked("what went through a bridge")),
+            FromHost::Bridge(_) => Err(SessionError::Unasked("a report about a bridge")),
             FromHost::FaultPut { .. }
             | FromHost::FaultRemoved { .. }
             | FromHost::FaultFailed { .. } => self.news_of_fault(message),
@@ -765,7 +762,7 @@ mod tests {
         check(
             watching(),
             sampled("b"),
-            "the clock 'b' after it had greeted with 'a'",
+            "clock 'b' after a greeting with 'a'",
         );
         check(
             watching(),
@@ -806,7 +803,7 @@ mod tests {
             wall_ns: 0,
             answered: Nanos(2),
         };
-        check(asked, answer, "an answer about its clock");
+        check(asked, answer, "a reply about its clock");
         assert!(matches!(
             watching().on_message(sampled("a"), Nanos(5)),
             Ok(HostNews::Sample(_))

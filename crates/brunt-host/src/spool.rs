@@ -140,7 +140,7 @@ fn pack(request: &RequestRecord, out: &mut Vec<u8>) {
         status,
     } = *request;
     let time = |at: Option<Nanos>| at.unwrap_or(Nanos::MAX).0;
-    let mut put = |bytes: &[u8]| out.write_all(bytes).expect("a vector takes all");
+    let mut put = |bytes: &[u8]| out.write_all(bytes).expect("writing to a vector succeeds");
     [worker, retries]
         .iter()
         .for_each(|word| put(&word.to_le_bytes()));

@@ -47,13 +47,13 @@ pub enum StreamError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The peer didn't authenticate in time.
-    #[error("the other side did not show a certificate within {0:?}")]
+    #[error("the peer did not send a certificate within {0:?}")]
     Slow(Duration),
     /// The peer left before authenticating.
-    #[error("the other side closed the connection before it showed a certificate")]
+    #[error("the peer closed the connection before it sent a certificate")]
     Left,
     /// The peer doesn't read.
-    #[error("the other side reads too slowly: {0} bytes are waiting for it")]
+    #[error("the peer reads too slowly: {0} bytes are queued for it")]
     Full(usize),
 }
 
@@ -298,7 +298,7 @@ impl MessageStream {
             Err(Errno::INTR | Errno::AGAIN) => Ok(StreamState::Quiet),
             Err(Errno::CONNRESET) => Ok(StreamState::Closed),
             Err(error) => Err(StreamError::Io {
-                what: "read from the other side",
+                what: "read from the peer",
                 source: error.into(),
             }),
         }
@@ -330,7 +330,7 @@ impl MessageStream {
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(error) => {
                 return Err(StreamError::Io {
-                    what: "write to the other side",
+                    what: "write to the peer",
                     source: error.into(),
                 });
             }
@@ -362,7 +362,7 @@ pub(crate) fn read_within(
         Ok(count) => Ok(Some(buffer[..count].to_vec())),
         Err(Errno::INTR | Errno::AGAIN) => Ok(None),
         Err(error) => Err(StreamError::Io {
-            what: "read from the other side",
+            what: "read from the peer",
             source: error.into(),
         }),
     }
@@ -384,7 +384,7 @@ pub(crate) fn write_within(
         Ok(count) => Ok(count),
         Err(Errno::INTR | Errno::AGAIN) => Ok(0),
         Err(error) => Err(StreamError::Io {
-            what: "write to the other side",
+            what: "write to the peer",
             source: error.into(),
         }),
     }
@@ -408,7 +408,7 @@ fn poll_for(fds: &mut [PollFd<'_>], at_most: Duration) -> Result<bool, StreamErr
         Ok(count) => Ok(count > 0),
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(StreamError::Io {
-            what: "wait for the other side",
+            what: "wait for the peer",
             source: error.into(),
         }),
     }
@@ -534,7 +534,7 @@ mod tests {
             matches!(
                 error,
                 StreamError::Io {
-                    what: "write to the other side",
+                    what: "write to the peer",
                     ..
                 }
             ),

@@ -118,7 +118,7 @@ impl Seal {
         while !wire.is_empty() {
             // The source is memory, so reading only fails if the buffer is full, and it is emptied below.
             if self.0.read_tls(&mut wire).unwrap_or(0) == 0 {
-                let full = rustls::Error::General("bytes behind the end".to_string());
+                let full = rustls::Error::General("excess bytes at the end".to_string());
                 return Err(full.into());
             }
             self.0.process_new_packets()?;
@@ -130,16 +130,13 @@ impl Seal {
     /// Encrypts plain bytes.
     pub fn close(&mut self, plain: &[u8]) {
         self.0.set_buffer_limit(None);
-        self.0
-            .writer()
-            .write_all(plain)
-            .expect("memory without a limit");
+        self.0.writer().write_all(plain).expect("unlimited memory");
     }
 
     /// Appends the bytes to send.
     pub fn take(&mut self, wire: &mut Vec<u8>) {
         while self.0.wants_write() {
-            self.0.write_tls(wire).expect("memory takes everything");
+            self.0.write_tls(wire).expect("writing to memory succeeds");
         }
     }
 }

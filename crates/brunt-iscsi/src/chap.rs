@@ -134,7 +134,7 @@ impl Challenge {
     /// If the kernel fails to provide random numbers, which does not happen on Linux.
     pub fn random() -> Challenge {
         let mut bytes = [0; CHALLENGE_BYTES + 1];
-        getrandom::fill(&mut bytes).expect("the kernel's random numbers");
+        getrandom::fill(&mut bytes).expect("random numbers from the kernel");
         Challenge::new(bytes[0], bytes[1..].try_into().expect("one less"))
     }
 
@@ -160,10 +160,10 @@ pub enum ChapError {
     #[error("CHAP: the peer reflected our challenge")]
     Reflected,
     /// The secrets of both directions are the same, which would let a peer without the secret log in.
-    #[error("CHAP: the secrets of the two directions must differ")]
+    #[error("CHAP: both directions have the same secret; use different ones")]
     SameSecret,
     /// The initiator requires mutual authentication, but no secret for it is configured.
-    #[error("CHAP: the peer asks for mutual authentication, for which no secret is configured")]
+    #[error("CHAP: the peer requires mutual authentication, for which no secret is configured")]
     NotMutual,
 }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 /// The encoding of SCSI errors: status, key and flags, code, qualifier, sense-key-specific bytes, and the eight bytes
@@ -36,7 +36,7 @@ const DEFERRED: u8 = 0x10;
 pub fn from_status(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     DeviceError::Refused {
         kind: kind(status, sense.as_ref()),
-        said: Said::Words {
+        said: RefusalDetail::Words {
             language: &SCSI,
             bytes: encode(status, sense),
         },
@@ -52,7 +52,7 @@ pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
 pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     match error {
         DeviceError::Refused {
-            said: Said::Words { language, bytes },
+            said: RefusalDetail::Words { language, bytes },
             ..
         } if **language == SCSI => Some(decode(bytes)),
         _ => None,
@@ -63,12 +63,14 @@ pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
 /// to the error's kind.
 pub(crate) fn status_for(
     kind: RefusalKind,
-    said: Said,
+    said: RefusalDetail,
     writing: bool,
 ) -> (ScsiStatus, Option<Sense>) {
     let sense = match (&said, kind) {
-        (Said::Words { language, bytes }, _) if **language == SCSI => return decode(bytes),
-        (Said::Code([key, asc, ascq]), _) => Sense::new(*key & 0x0f, *asc, *ascq),
+        (RefusalDetail::Words { language, bytes }, _) if **language == SCSI => {
+            return decode(bytes);
+        }
+        (RefusalDetail::Code([key, asc, ascq]), _) => Sense::new(*key & 0x0f, *asc, *ascq),
         (_, RefusalKind::Busy) => return (ScsiStatus::Busy, None),
         (_, RefusalKind::QueueFull) => return (ScsiStatus::TaskSetFull, None),
         (_, RefusalKind::Conflict) => return (ScsiStatus::ReservationConflict, None),
@@ -99,7 +101,7 @@ pub(crate) fn status_for(
         }
     };
     // The information field contains the block number (SBC-3, 4.18.1).
-    let sense = if let Said::Block(block) = said {
+    let sense = if let RefusalDetail::Block(block) = said {
         sense.with_information(block)
     } else {
         sense
@@ -246,7 +248,7 @@ mod tests {
             RefusalKind::Miscompare,
         ];
         for kind in kinds {
-            for said in [Said::Nothing, Said::Block(9)] {
+            for said in [RefusalDetail::Nothing, RefusalDetail::Block(9)] {
                 let (status, sense) = status_for(kind, said, true);
                 let DeviceError::Refused { kind: heard, .. } = from_status(status, sense) else {
                     panic!()
@@ -270,7 +272,7 @@ mod tests {
         };
         check(
             RefusalKind::MediumError,
-            Said::Block(8),
+            RefusalDetail::Block(8),
             false,
             key::MEDIUM_ERROR,
             0x11,
@@ -279,7 +281,7 @@ mod tests {
         );
         check(
             RefusalKind::MediumError,
-            Said::Block(10),
+            RefusalDetail::Block(10),
             true,
             key::MEDIUM_ERROR,
             0x0c,
@@ -288,7 +290,7 @@ mod tests {
         );
         check(
             RefusalKind::Recovered,
-            Said::Block(1),
+            RefusalDetail::Block(1),
             false,
             key::RECOVERED_ERROR,
             0x17,
@@ -297,7 +299,7 @@ mod tests {
         );
         check(
             RefusalKind::Recovered,
-            Said::Nothing,
+            RefusalDetail::Nothing,
             true,
             key::RECOVERED_ERROR,
             0x0c,
@@ -306,7 +308,7 @@ mod tests {
         );
         check(
             RefusalKind::HardwareError,
-            Said::Nothing,
+            RefusalDetail::Nothing,
             true,
             key::HARDWARE_ERROR,
             0x44,
@@ -315,7 +317,7 @@ mod tests {
         );
         check(
             RefusalKind::Aborted,
-            Said::Nothing,
+            RefusalDetail::Nothing,
             true,
             key::ABORTED_COMMAND,
             0x4b,
@@ -324,7 +326,7 @@ mod tests {
         );
         check(
             RefusalKind::Other,
-            Said::Code([0xb, 0x4b, 0x04]),
+            RefusalDetail::Code([0xb, 0x4b, 0x04]),
             false,
             key::ABORTED_COMMAND,
             0x4b,
@@ -332,11 +334,11 @@ mod tests {
             None,
         );
         assert_eq!(
-            status_for(RefusalKind::Busy, Said::Nothing, false),
+            status_for(RefusalKind::Busy, RefusalDetail::Nothing, false),
             (ScsiStatus::Busy, None)
         );
         assert_eq!(
-            status_for(RefusalKind::Conflict, Said::Nothing, false),
+            status_for(RefusalKind::Conflict, RefusalDetail::Nothing, false),
             (ScsiStatus::ReservationConflict, None)
         );
     }

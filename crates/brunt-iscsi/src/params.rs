@@ -294,10 +294,10 @@ pub enum NegotiationError {
     #[error("the peer declared {0}={1}, which is not a valid value")]
     Illegal(&'static str, String),
     /// An answer that the offer does not allow.
-    #[error("the peer answered {0}={1} to an offer of {2}")]
+    #[error("the peer responded with {0}={1} to an offer of {2}")]
     BadAnswer(&'static str, String, String),
     /// A key that this side may not send, or not at this time.
-    #[error("the peer may not send {0} here")]
+    #[error("the peer must not send {0} here")]
     NotAllowed(&'static str),
     /// There is no common value, and the key is required.
     #[error("no common value for {0}: the peer offered {1}")]

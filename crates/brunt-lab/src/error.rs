@@ -62,7 +62,8 @@ pub enum LabError {
     },
     /// A second link between the same hosts.
     #[error(
-        "link {link} connects {} and {}, as {other} already does; a link carries both directions, so remove one",
+        "link {link} connects {} and {}, as {other} already does; a link carries both directions, \
+         so remove one of them",
         .between[0],
         .between[1]
     )]
@@ -85,7 +86,7 @@ pub enum LabError {
         host: String,
     },
     /// No path between two hosts.
-    #[error("there is no route from {from} to {to}; add a link that connects them")]
+    #[error("no route from {from} to {to}; add a link that connects them")]
     NoPath {
         /// One host.
         from: String,
@@ -119,14 +120,13 @@ pub fn remedy(error: &io::Error) -> String {
             let limit = std::fs::read_to_string("/proc/sys/fs/file-max").ok();
             system_files_remedy(limit.and_then(|text| text.trim().parse().ok()))
         }
-        Some(libc::ENOMEM) => "leave more memory free; see dmesg".to_string(),
+        Some(libc::ENOMEM) => "free some memory; see dmesg".to_string(),
         Some(libc::EPERM | libc::EACCES) => {
-            "run as root, or see what brunt doctor says is missing".to_string()
+            "run as root, or see 'brunt doctor' for what is missing".to_string()
         }
-        Some(libc::ESRCH) => {
-            "the process had already ended by itself: check its output".to_string()
-        }
-        _ => "run it again; brunt doctor shows what this machine lacks, dmesg what the kernel says"
+        Some(libc::ESRCH) => "the process had already exited: check its output".to_string(),
+        _ => "try again; 'brunt doctor' shows what this machine lacks, dmesg has the kernel's \
+            messages"
             .to_string(),
     }
 }
@@ -140,33 +140,32 @@ fn twice(limit: Option<u64>) -> Option<u64> {
 
 fn files_remedy(limit: Option<u64>) -> String {
     match twice(limit) {
-        Some(twice) => format!("raise the limit of open files: ulimit -n {twice}"),
-        None => {
-            "raise the limit of open files of a process: sysctl fs.nr_open shows it".to_string()
-        }
+        Some(twice) => format!("raise the limit on open files: ulimit -n {twice}"),
+        None => "raise the limit on open files per process: see sysctl fs.nr_open".to_string(),
     }
 }
 
 fn processes_remedy(limit: Option<u64>) -> String {
     match twice(limit) {
         Some(twice) => {
-            format!("raise the limit of processes and threads: ulimit -u {twice}, or pids.max of the cgroup")
+            format!(
+                "raise the limit on processes and threads: ulimit -u {twice}, or pids.max of \
+                the cgroup"
+            )
         }
-        None => {
-            "raise the limit of processes and threads: pids.max of the cgroup or sysctl kernel.threads-max"
-                .to_string()
-        }
+        None => "raise the limit on processes and threads: pids.max of the cgroup or sysctl \
+             kernel.threads-max"
+            .to_string(),
     }
 }
 
 fn system_files_remedy(limit: Option<u64>) -> String {
     match twice(limit) {
         Some(twice) => {
-            format!("raise the system's limit of open files: sysctl -w fs.file-max={twice}")
+            format!("raise the system's limit on open files: sysctl -w fs.file-max={twice}")
         }
-        None => {
-            "close files of other programs; sysctl fs.file-nr shows how many are open".to_string()
-        }
+        None => "close files of other programs; see sysctl fs.file-nr for the number of open files"
+            .to_string(),
     }
 }
 
@@ -197,7 +196,7 @@ mod tests {
             system_files_remedy(Some(100_000)),
             "sysctl -w fs.file-max=200000",
         );
-        check(files_remedy(None), "sysctl fs.nr_open shows it");
+        check(files_remedy(None), "see sysctl fs.nr_open");
         check(
             processes_remedy(None),
             "pids.max of the cgroup or sysctl kernel.threads-max",
@@ -205,12 +204,9 @@ mod tests {
         // Already the maximum, which is Linux's default for files.
         check(
             system_files_remedy(Some(i64::MAX as u64)),
-            "sysctl fs.file-nr shows how many are open",
+            "see sysctl fs.file-nr",
         );
-        check(
-            files_remedy(Some(u64::MAX - 1)),
-            "sysctl fs.nr_open shows it",
-        );
+        check(files_remedy(Some(u64::MAX - 1)), "see sysctl fs.nr_open");
         let said = remedy(&io::Error::from_raw_os_error(libc::ENFILE));
         assert!(said.contains("open"), "{said}");
     }

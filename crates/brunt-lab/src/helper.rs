@@ -131,7 +131,7 @@ fn hear(stdout: ChildStdout) -> io::Result<u64> {
             .parse()
             .map_or_else(io::Error::other, io::Error::from_raw_os_error)),
         _ => Err(io::Error::other(
-            "the helper ended before it held its memory",
+            "the helper ended before it had locked its memory",
         )),
     }
 }

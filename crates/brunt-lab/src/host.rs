@@ -74,9 +74,9 @@ impl Host {
                 netlink.add_address(index, address)?;
                 Ok(namespaces)
             });
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("the thread that makes a host panicked")))
+            thread.join().unwrap_or_else(|_| {
+                Err(io::Error::other("the thread that creates a host panicked"))
+            })
         });
         let namespaces = made?;
         let cores = Mutex::new(sched_getaffinity(None)?);

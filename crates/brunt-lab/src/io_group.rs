@@ -81,7 +81,7 @@ pub(crate) struct IoGroup {
 fn no_controller() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
-        "no control group here limits block devices: neither blkio of version 1 nor io of version 2",
+        "no cgroup controller here limits block devices: neither blkio (v1) nor io (v2)",
     )
 }
 

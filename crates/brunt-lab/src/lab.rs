@@ -86,8 +86,8 @@ impl Lab {
                 });
             }
             let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
-            let host =
-                Host::new(name, address).map_err(LabError::system(format!("make host {name}")))?;
+            let host = Host::new(name, address)
+                .map_err(LabError::system(format!("create host {name}")))?;
             if made.insert(name.to_string(), host).is_some() {
                 return Err(LabError::HostTwice {
                     name: name.to_string(),
@@ -108,7 +108,10 @@ impl Lab {
     /// # Panics
     /// If there are links already, or if it was called before.
     pub fn use_congestion(&mut self, algorithm: &str) {
-        assert!(self.links.is_empty(), "the routes of links carry it");
+        assert!(
+            self.links.is_empty(),
+            "the routes use only links of the lab"
+        );
         self.hosts
             .values()
             .for_each(|host| host.use_congestion(algorithm));
@@ -214,7 +217,7 @@ impl Lab {
                         .or_default()
                         .push(hosts[to].address());
                     let forwards = hosts[neighbour].run(sys::forward_packets);
-                    let what = format!("let host {} forward", hosts[neighbour].name());
+                    let what = format!("enable forwarding on host {}", hosts[neighbour].name());
                     forwards.map_err(LabError::system(what))?;
                 }
             }
@@ -228,7 +231,7 @@ impl Lab {
             };
             let led = handle.way(direction).lead_to(to);
             led.map_err(LabError::system(format!(
-                "lay routes over link {}",
+                "set up routes over link {}",
                 handle.name()
             )))?;
         }
@@ -271,7 +274,7 @@ impl Lab {
             Ok((handle.name().to_string(), report))
         };
         let reports: io::Result<Vec<_>> = self.links.iter().map(report).collect();
-        reports.map_err(LabError::system("read the counts of a link's devices"))
+        reports.map_err(LabError::system("read the counters of a link's devices"))
     }
 
     /// A meter of the bytes that the current links carry.
@@ -287,7 +290,7 @@ impl Lab {
             .links
             .iter()
             .map(|built| (built.link.handle(), built.pairs.get(beside(built))));
-        Meter::of(links).map_err(LabError::system("open the counts of a link's devices"))
+        Meter::of(links).map_err(LabError::system("open the counters of a link's devices"))
     }
 
     /// Sets both directions' settings from now on; faults restore these when they end.
@@ -454,7 +457,7 @@ impl Lab {
         let (link, way) = path[0];
         let built = &self.links[link];
         let (link, direction) = (built.link.handle(), built.direction_from(from)?);
-        debug_assert_eq!(direction as usize, way, "a path begins at its host");
+        debug_assert_eq!(direction as usize, way, "a path starts at its host");
         match link.counts() {
             true => Ok(Leaving {
                 link,

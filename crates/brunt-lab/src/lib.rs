@@ -5,7 +5,7 @@
 
 #![deny(unsafe_code)]
 
-pub mod door;
+pub mod enter;
 mod error;
 pub mod fault;
 pub mod faults;
@@ -24,14 +24,11 @@ mod scratch;
 pub mod service;
 pub mod stage;
 mod start_again;
-#[allow(
-    unsafe_code,
-    reason = "system calls that std and rustix do not provide"
-)]
+#[allow(unsafe_code, reason = "system calls that std and rustix lack")]
 mod sys;
 mod wiring;
 
-pub use door::{Door, DoorError};
+pub use enter::{EnterError, HostNamespaces};
 pub use error::{LabError, remedy};
 pub use fault::{Fault, FaultError, Proof};
 pub use faults::{LinkChange, Partition, TcpReset, available_memory, usable_cores};

@@ -79,7 +79,7 @@ impl Netlink {
         let index = answer.get(HEADER_BYTES + 4..HEADER_BYTES + 8);
         index
             .map(word)
-            .ok_or_else(|| io::Error::other("rtnetlink answered without a link"))
+            .ok_or_else(|| io::Error::other("rtnetlink replied without a link"))
     }
 
     /// The index of a device's peer or lower device, if that is in the device's own namespace.
@@ -243,7 +243,7 @@ impl Netlink {
         ))?;
         let found = attributes(&answer[(HEADER_BYTES + 16).min(answer.len())..])
             .find(|(kind, _)| *kind == IFLA_STATS64)
-            .ok_or_else(|| io::Error::other("rtnetlink answered without statistics"))?;
+            .ok_or_else(|| io::Error::other("rtnetlink replied without statistics"))?;
         // rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped.
         let field = |index: usize| {
             let bytes = found.1.get(index * 8..index * 8 + 8);

@@ -66,7 +66,7 @@ impl ServiceFolder {
             }
         }
         Err(io::Error::other(format!(
-            "{} contains too many folders of experiments",
+            "{} contains too many experiment folders",
             within.display()
         )))
     }

@@ -106,12 +106,7 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     };
     // No other thread has been started yet, so none reads the environment concurrently.
     sys::remove_variable(MARK);
-    let broken = |_| {
-        failed(
-            "the mark is broken",
-            io::Error::other(descriptors.to_string()),
-        )
-    };
+    let broken = |_| failed("invalid marker", io::Error::other(descriptors.to_string()));
     let numbers: Vec<i32> = descriptors
         .split(',')
         .map(str::parse)
@@ -130,7 +125,7 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     poll(&mut polled, Some(&at_once)).map_err(|error| failed("cannot poll", error.into()))?;
     if polled[0].revents().intersects(PollFlags::HUP) {
         return Err(failed(
-            "the parent is gone",
+            "the parent has exited",
             io::ErrorKind::BrokenPipe.into(),
         ));
     }
@@ -155,7 +150,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())
             .map_err(|error| failed("no pipe")(error.into()))?;
     }
-    let program = env::current_exe().map_err(failed("cannot find this program's file"))?;
+    let program = env::current_exe().map_err(failed("cannot find this program's executable"))?;
     let all = libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWNS;
     // Root keeps its user namespace, which permits more: real devices, real-time priorities.
     let privileged = rustix::process::geteuid().is_root() && sys::unshare(all).is_ok();
@@ -172,8 +167,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
             ("/proc/self/gid_map", format!("0 {group} 1")),
         ];
         for (file, text) in maps {
-            fs::write(file, text)
-                .map_err(failed("the user of a new user namespace cannot be mapped"))?;
+            fs::write(file, text).map_err(failed("cannot map the user of a new user namespace"))?;
         }
     }
     let signals = sys::Signals::block(&[
@@ -195,7 +189,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     sys::die_with_parent(&mut command);
     let mut child = command
         .spawn()
-        .map_err(failed("cannot start this program again"))?;
+        .map_err(failed("cannot restart this program"))?;
     drop((inner, keep));
     let status = wait_for(&mut child, &signals)
         .map_err(failed("cannot wait for the process in the namespaces"))?;
@@ -226,7 +220,7 @@ pub(crate) fn wait_for(child: &mut Child, signals: &sys::Signals) -> io::Result<
 /// The settings of this machine that forbid it or, if none does, the usual ones.
 fn advice(error: &io::Error) -> String {
     if error.raw_os_error() == Some(libc::EINVAL) {
-        return "this is a mistake in Brunt: the program has threads already".to_string();
+        return "this is a bug in brunt: the program already has threads".to_string();
     }
     let setting = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
@@ -245,7 +239,7 @@ fn advice(error: &io::Error) -> String {
             );
         }
     }
-    "user namespaces are forbidden here: run as root; in a container, docker run --cap-add SYS_ADMIN \
-     --cap-add NET_ADMIN --security-opt seccomp=unconfined --device /dev/net/tun"
+    "user namespaces are disabled here: run as root; in a container, docker run --cap-add \
+     SYS_ADMIN --cap-add NET_ADMIN --security-opt seccomp=unconfined --device /dev/net/tun"
         .to_string()
 }

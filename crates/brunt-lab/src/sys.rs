@@ -199,7 +199,7 @@ pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io:
 fn ifreq(device: &str) -> libc::ifreq {
     assert!(
         device.len() < libc::IFNAMSIZ,
-        "an interface has at most 15 letters"
+        "an interface name has at most 15 characters"
     );
     // SAFETY: zeros are a valid ifreq.
     let mut request = unsafe { std::mem::zeroed::<libc::ifreq>() };

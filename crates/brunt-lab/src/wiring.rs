@@ -175,13 +175,13 @@ impl Wires {
             Carrier::Netem => Link::in_kernel(name, devices, ways, Some(settings), clock)?,
             Carrier::Bare => Link::in_kernel(name, devices, ways, None, clock)?,
             Carrier::Prototype { .. } => {
-                let sockets = taps.try_into().expect("two ends");
+                let sockets = taps.try_into().expect("a link has two ends");
                 Link::start_prototype(name, sockets, ways, settings[0].delay.0, clock)
                     .map_err(failed)?
             }
             Carrier::Brunt | Carrier::BruntWireSize => Link::start(LinkParts {
                 name: name.clone(),
-                taps: taps.try_into().expect("two ends"),
+                taps: taps.try_into().expect("a link has two ends"),
                 ways,
                 settings,
                 seed: config.seed,
@@ -221,8 +221,8 @@ fn join(
             index,
         });
     }
-    let devices: [LinkDevice; 2] = devices.try_into().expect("two ends");
-    Ends::new(devices).map_err(LabError::system("read a device's counts"))
+    let devices: [LinkDevice; 2] = devices.try_into().expect("a link has two ends");
+    Ends::new(devices).map_err(LabError::system("read a device's counters"))
 }
 
 fn device_name(number: u8) -> String {

@@ -69,7 +69,10 @@ impl Batch {
         let Column { name, nullable, .. } = self.table.columns[column];
         match &mut self.columns[column].values {
             Values::Ints(values) if !nullable => values,
-            _ => panic!("{}.{name} holds other than integers", self.table.name),
+            _ => panic!(
+                "{}.{name} is not an integer column without nulls",
+                self.table.name
+            ),
         }
     }
 
@@ -80,7 +83,7 @@ impl Batch {
     pub fn append_words<'t>(&mut self, words: &Words, text: impl Fn(i64) -> &'t str) {
         self.append_tiles(words, |_, values, words| match values {
             Values::Texts(texts) => words.iter().for_each(|word| texts.push(text(*word))),
-            _ => panic!("texts among codes"),
+            _ => panic!("texts of codes"),
         });
     }
 
@@ -95,7 +98,7 @@ impl Batch {
             assert_eq!(
                 column.coding,
                 Coding::Dictionary,
-                "codes in {}",
+                "codes in column {}, which is not dictionary-coded",
                 column.name
             );
             values.codes_of(name).extend(words);
@@ -194,7 +197,7 @@ impl Batch {
             Values::Ints(values) => values
                 .iter_mut()
                 .for_each(|value| *value = value.wrapping_add(more)),
-            _ => panic!("{}.{column} holds no integers", self.table.name),
+            _ => panic!("{}.{column} is not an integer column", self.table.name),
         }
     }
 
@@ -205,7 +208,7 @@ impl Batch {
     pub fn fill_nulls(&mut self, column: &str, value: i64) {
         let cells = &mut self.columns[self.table.index_of(column)];
         let Values::Ints(values) = &mut cells.values else {
-            panic!("{}.{column} holds no integers", self.table.name)
+            panic!("{}.{column} is not an integer column", self.table.name)
         };
         for (own, level) in values.iter_mut().zip(&mut cells.levels) {
             if std::mem::replace(level, 1) == 0 {
@@ -229,7 +232,7 @@ impl Batch {
     pub fn ints(&self, column: &str) -> &[i64] {
         match &self.columns[self.table.index_of(column)].values {
             Values::Ints(values) => values,
-            _ => panic!("{}.{column} holds no integers", self.table.name),
+            _ => panic!("{}.{column} is not an integer column", self.table.name),
         }
     }
 
@@ -237,7 +240,7 @@ impl Batch {
     pub fn floats(&self, column: &str) -> &[f64] {
         match &self.columns[self.table.index_of(column)].values {
             Values::Floats(values) => values,
-            _ => panic!("{}.{column} holds no doubles", self.table.name),
+            _ => panic!("{}.{column} is not a double column", self.table.name),
         }
     }
 
@@ -245,7 +248,7 @@ impl Batch {
     pub fn bools(&self, column: &str) -> &[bool] {
         match &self.columns[self.table.index_of(column)].values {
             Values::Bools(values) => values,
-            _ => panic!("{}.{column} holds no truth values", self.table.name),
+            _ => panic!("{}.{column} is not a boolean column", self.table.name),
         }
     }
 
@@ -259,7 +262,7 @@ impl Batch {
                     _ => unreachable!("texts or codes"),
                 })
             }
-            _ => panic!("{}.{column} holds no texts", self.table.name),
+            _ => panic!("{}.{column} is not a text column", self.table.name),
         }
     }
 
@@ -267,7 +270,7 @@ impl Batch {
     pub fn byte_strings(&self, column: &str) -> impl ExactSizeIterator<Item = &[u8]> {
         match &self.columns[self.table.index_of(column)].values {
             Values::Bytes(strings) => (0..strings.ends.len()).map(|row| strings.string(row)),
-            _ => panic!("{}.{column} holds no bytes", self.table.name),
+            _ => panic!("{}.{column} is not a bytes column", self.table.name),
         }
     }
 
@@ -477,7 +480,7 @@ impl Row<'_> {
         };
         assert!(
             column.nullable,
-            "{} cannot be null",
+            "{} is not nullable",
             self.batch.name_of(self.column)
         );
         let cells = &mut self.batch.columns[self.column];
@@ -505,7 +508,7 @@ impl Row<'_> {
         assert_eq!(
             self.column,
             table.columns.len(),
-            "values in a row of {}",
+            "number of values in a row of {}",
             table.name
         );
         self.batch.rows += 1;
@@ -528,7 +531,7 @@ impl Row<'_> {
     fn wrong(&self) -> ! {
         let at = self.column.saturating_sub(1);
         panic!(
-            "a value of another type, or one too many, at {}",
+            "value of the wrong type, or too many values, at {}",
             self.batch.name_of(at)
         )
     }

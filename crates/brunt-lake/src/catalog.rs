@@ -352,11 +352,11 @@ const SUM_KEY: &[u8] = b",\"checksum\":\"";
 
 /// A version's bytes are not those that were written.
 #[derive(Debug, thiserror::Error)]
-#[error("its checksum is wrong, so it was changed or damaged after it was written")]
+#[error("wrong checksum: the file was changed or damaged after it was written")]
 pub(crate) struct WrongSum;
 
 pub(crate) fn append_sum(object: &mut Vec<u8>) {
-    assert_eq!(object.pop(), Some(b'}'), "a catalog is an object");
+    assert_eq!(object.pop(), Some(b'}'), "a catalog is a JSON object");
     let sum = XxHash3_64::oneshot(object);
     object.extend_from_slice(SUM_KEY);
     object.extend_from_slice(format!("{sum:016x}\"}}").as_bytes());
@@ -465,6 +465,6 @@ mod tests {
         let moved: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
         let moved = serde_json::to_vec_pretty(&moved).unwrap();
         let error = parse(&moved).unwrap_err().to_string();
-        assert!(error.contains("checksum is wrong"), "{error}");
+        assert!(error.contains("wrong checksum"), "{error}");
     }
 }

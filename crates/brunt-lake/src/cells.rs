@@ -83,7 +83,7 @@ impl Values {
         }
         match self {
             Values::Codes(codes) => codes,
-            _ => panic!("codes among texts"),
+            _ => panic!("texts were appended before codes"),
         }
     }
 }
@@ -298,7 +298,7 @@ impl Cells {
             Values::Bools(values) => values.resize(rows, false),
             Values::Texts(texts) => texts.ends.resize(rows, 0),
             Values::Bytes(strings) => strings.ends.resize(rows, 0),
-            Values::Codes(_) => unreachable!("files hold texts"),
+            Values::Codes(_) => unreachable!("only text columns have codes"),
         }
         self.levels.resize(rows, 0);
     }

@@ -470,7 +470,7 @@ impl Compaction {
             part.sum = Some(guard::sum_part(&path)?);
         }
         let written: u64 = new.iter().map(|part| part.rows).sum();
-        assert_eq!(written, rows, "every row is in one of the new parts");
+        assert_eq!(written, rows, "every row was placed in a new part");
         self.add(layout.table.name, new);
         Ok(())
     }

@@ -67,7 +67,8 @@ pub enum DeltaError {
     #[error(transparent)]
     Part(#[from] LakeError),
     /// A part lacks the twin of a time column, or belongs to another table.
-    #[error("{}: has no column {column}: only compacted parts of this program's build can be published", path.display())]
+    #[error("{}: has no column {column}; only parts compacted by this version of brunt can be \
+        published", path.display())]
     Column {
         /// The part.
         path: PathBuf,
@@ -75,7 +76,7 @@ pub enum DeltaError {
         column: String,
     },
     /// A part is outside the table's folder.
-    #[error("{}: is not below the table's folder", path.display())]
+    #[error("{}: is not in the table's folder", path.display())]
     Elsewhere {
         /// The part.
         path: PathBuf,
@@ -107,7 +108,8 @@ pub enum DeltaError {
         what: String,
     },
     /// Another program continued the log in a way that this program doesn't support, or removed its beginning.
-    #[error("{}: another program has changed this log: {what}; move the folder away to begin a new one", path.display())]
+    #[error("{}: another program has changed this log: {what}; move the folder away to start a \
+        new one", path.display())]
     Foreign {
         /// The log, or a file in it.
         path: PathBuf,

@@ -64,7 +64,7 @@ pub(crate) struct Buffers {
 impl Default for Buffers {
     fn default() -> Buffers {
         Buffers {
-            zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("zstd has this level"),
+            zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).expect("a valid zstd level"),
             scratch: Scratch::default(),
             order: RowOrder::default(),
             ordered: Cells::new(ColumnKind::Int),
@@ -552,7 +552,7 @@ fn present(values: &[i64], levels: &[i16], into: &mut Vec<i64>) {
 }
 
 fn compression() -> Compression {
-    Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd"))
+    Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("a valid zstd level"))
 }
 
 /// Parquet's physical type for a column kind.
@@ -575,7 +575,7 @@ pub(crate) fn schema(table: &Table) -> TypePtr {
     let schema = Type::group_type_builder(table.name)
         .with_fields(fields)
         .build();
-    Arc::new(schema.expect("flat columns make a schema"))
+    Arc::new(schema.expect("flat columns form a valid schema"))
 }
 
 fn field(column: &Column) -> Type {

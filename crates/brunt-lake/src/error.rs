@@ -9,7 +9,8 @@ pub enum LakeError {
     /// The file system, quota or file size limit is exhausted. Closed parts are complete; the writer still holds the
     /// rows of the open part and may retry.
     #[error(
-        "{}: no space for {bytes} more bytes ({source}); everything written so far is kept: free some space, or choose another folder",
+        "{}: no space for {bytes} more bytes ({source}); everything written so far is kept: \
+         free some space, or choose another folder",
         path.display()
     )]
     Full {
@@ -35,7 +36,7 @@ pub enum LakeError {
         path: PathBuf,
     },
     /// A part of another table, or of an incompatible version.
-    #[error("{}: not readable as part of table {table}: {what}", path.display())]
+    #[error("{}: cannot be read as part of table {table}: {what}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -46,8 +47,9 @@ pub enum LakeError {
     },
     /// Compacted parts exist, but the catalog version that lists them is missing.
     #[error(
-        "{}: this version of the lake's catalog is missing, though {} was written with it; nothing is read, added or deleted \
-         without it: run `brunt lake check --repair`, finish the `brunt lake pull` that was under way, or restore _catalog from a backup",
+        "{}: this version of the lake's catalog is missing, although {} was written with it; the \
+         lake cannot be read or changed without it: run `brunt lake check --repair`, complete the \
+         interrupted `brunt lake pull`, or restore _catalog from a backup",
         catalog.display(), part.display()
     )]
     NoCatalog {
@@ -57,7 +59,8 @@ pub enum LakeError {
         part: PathBuf,
     },
     /// A catalog version cannot be read.
-    #[error("{}: not readable as the catalog of a lake: {what}; remove nothing, and run `brunt lake check --repair`, or restore the file from a backup", path.display())]
+    #[error("{}: cannot be read as the catalog of a lake: {what}; don't remove anything, and run \
+        `brunt lake check --repair`, or restore the file from a backup", path.display())]
     Catalog {
         /// The version's file.
         path: PathBuf,
@@ -65,7 +68,9 @@ pub enum LakeError {
         what: String,
     },
     /// A part doesn't name its origin.
-    #[error("{}: an earlier version of brunt wrote this part, which doesn't name its origin: the catalog can't be rebuilt from it; restore _catalog from a backup or from a copy in an object store", path.display())]
+    #[error("{}: this part was written by an earlier version of brunt and doesn't contain its \
+        origin, so the catalog can't be rebuilt from it; restore _catalog from a backup or from a \
+        copy in an object store", path.display())]
     NoOrigin {
         /// The part.
         path: PathBuf,
@@ -86,7 +91,8 @@ pub enum LakeError {
     },
     /// A newer program wrote this catalog version.
     #[error(
-        "{}: catalog of format {found}, this program reads format {known}: use the program that wrote it, or a newer one",
+        "{}: the catalog has format {found}, and this program reads format {known}; use the \
+         program that wrote it, or a newer one",
         path.display()
     )]
     CatalogFormat {
@@ -98,7 +104,8 @@ pub enum LakeError {
         known: u32,
     },
     /// Another process is compacting or adding to the lake.
-    #[error("{}: another process is compacting this lake or adding to it; try again when it has ended", path.display())]
+    #[error("{}: another process is compacting this lake or adding to it; try again when it has \
+        finished", path.display())]
     Busy {
         /// The lake's folder.
         path: PathBuf,
@@ -120,7 +127,7 @@ impl std::fmt::Display for Others {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             0 => Ok(()),
-            others => write!(f, " ({others} more are missing or cut)"),
+            others => write!(f, " ({others} more are missing or truncated)"),
         }
     }
 }

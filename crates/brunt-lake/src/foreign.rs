@@ -78,13 +78,13 @@ impl ForeignRows {
         let reader = SerializedFileReader::new(file).map_err(|error| damaged(path, error))?;
         let metadata = reader.metadata().file_metadata();
         let rows_count = u64::try_from(metadata.num_rows())
-            .map_err(|_| damaged(path, "a negative number of rows"))?;
+            .map_err(|_| damaged(path, "number of rows is negative"))?;
         let schema = metadata.schema_descr().root_schema_ptr();
         for leaf in metadata.schema_descr().columns() {
             let is_read = leaf.converted_type() != ConvertedType::INTERVAL
                 && leaf.physical_type() != PhysicalType::INT96;
             if !is_read {
-                let what = format!("column {} has a type that is not read", leaf.path());
+                let what = format!("column {} has an unsupported type", leaf.path());
                 return Err(damaged(path, what));
             }
         }
@@ -96,7 +96,7 @@ impl ForeignRows {
         let mut names: Vec<_> = columns.iter().map(|column| &column.name).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(damaged(path, format!("column {} is there twice", twice[0])));
+            return Err(damaged(path, format!("column {} appears twice", twice[0])));
         }
         Ok(ForeignRows {
             path: path.to_path_buf(),

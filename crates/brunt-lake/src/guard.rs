@@ -154,7 +154,7 @@ pub(crate) fn check_sum(path: &Path, expected: u64) -> Result<(), LakeError> {
     }
     Err(LakeError::Damaged {
         path: path.to_path_buf(),
-        what: "the file is not what was written (checksum)".into(),
+        what: "the file was changed or damaged after it was written (checksum)".into(),
     })
 }
 

@@ -96,7 +96,7 @@ impl PartWriter {
         let mut write = || {
             let mut group = self.writer.next_row_group()?;
             for cells in rows.cells() {
-                let mut column = group.next_column()?.expect("a writer for each column");
+                let mut column = group.next_column()?.expect("one writer per column");
                 write_column(column.untyped(), cells)?;
                 column.close()?;
             }
@@ -203,7 +203,7 @@ fn write_column(writer: &mut ColumnWriter<'_>, cells: &Cells) -> Result<(), Parq
                 .collect();
             writer.write_batch(&values, levels, None)
         }
-        _ => Err(ParquetError::General("a column of another type".into())),
+        _ => Err(ParquetError::General("column of the wrong type".into())),
     }
     .map(drop)
 }
@@ -246,7 +246,7 @@ pub(crate) fn int_extremes(statistics: &Statistics) -> Option<(i64, i64)> {
 
 fn properties(layout: &LakeLayout, origin: Option<&PartOrigin>) -> WriterProperties {
     let table = layout.table;
-    let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd");
+    let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("a valid zstd level");
     let sorting = layout.order.map(|order| {
         vec![SortingColumn {
             column_idx: table.index_of(order) as i32,

@@ -350,7 +350,7 @@ impl PartReader {
             return Err(malformed(
                 &path,
                 table,
-                "it belongs to another table, or another program",
+                "it belongs to another table, or was written by another program",
             ));
         }
         let schema = metadata.schema_descr();
@@ -368,7 +368,7 @@ impl PartReader {
                 }
             };
             if !fits {
-                let what = format!("column {} is missing or of another type", column.name);
+                let what = format!("column {} is missing or has the wrong type", column.name);
                 return Err(malformed(&path, table, what));
             }
         }
@@ -407,7 +407,10 @@ impl PartReader {
             ]
         });
         if places.into_iter().any(i64::is_negative) {
-            return Err(damaged(&self.path, "a column before the file's beginning"));
+            return Err(damaged(
+                &self.path,
+                "column offset before the start of the file",
+            ));
         }
         let schema = self.file.metadata().file_metadata().schema_descr();
         self.columns.clear();
@@ -431,7 +434,7 @@ impl PartReader {
             );
         }
         self.left = u64::try_from(group.metadata().num_rows())
-            .map_err(|_| damaged(&self.path, "a negative number of rows"))?;
+            .map_err(|_| damaged(&self.path, "number of rows is negative"))?;
         Ok(())
     }
 
@@ -442,7 +445,10 @@ impl PartReader {
         for (index, column) in columns.enumerate() {
             let places = [column.compressed_size(), column.data_page_offset()];
             if places.into_iter().any(i64::is_negative) {
-                return Err(damaged(&self.path, "a column before the file's beginning"));
+                return Err(damaged(
+                    &self.path,
+                    "column offset before the start of the file",
+                ));
             }
             if let Some(sums) = &self.sums {
                 let (start, len) = column.byte_range();
@@ -459,7 +465,7 @@ impl PartReader {
         let groups = self.file.metadata().row_groups().iter();
         let rows = groups.map(|group| u64::try_from(group.num_rows()).ok());
         rows.sum::<Option<u64>>()
-            .ok_or_else(|| damaged(&self.path, "a negative number of rows"))
+            .ok_or_else(|| damaged(&self.path, "number of rows is negative"))
     }
 
     /// Reads all rows of one group into a batch, replacing its contents.
@@ -566,11 +572,11 @@ fn fill(
             }
             read
         }
-        _ => return Err(ParquetError::General("a column of another type".into())),
+        _ => return Err(ParquetError::General("column of the wrong type".into())),
     };
     if read.0 != rows {
         return Err(ParquetError::EOF(format!(
-            "a column ends after {} of {rows} rows",
+            "column ends after {} of {rows} rows",
             read.0
         )));
     }

@@ -97,7 +97,7 @@ fn runs_of(path: PathBuf, table: &'static Table, id: &str) -> Result<Vec<Run>, L
     let metadata = part.file.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let index = schema.columns().iter().position(|found| found.name() == id);
-    let index = index.expect("a column that must be there was looked for");
+    let index = index.expect("required columns were checked on opening");
     let runs = metadata
         .row_groups()
         .iter()

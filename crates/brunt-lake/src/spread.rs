@@ -105,7 +105,10 @@ impl<'a> Spread<'a> {
             let part = self.begin(hour)?;
             self.open.insert(hour, part);
         }
-        let part = self.open.get_mut(&hour).expect("it was begun");
+        let part = self
+            .open
+            .get_mut(&hour)
+            .expect("the writer was created above");
         part.turn = self.turn;
         if part.pipeline != pipeline && part.rows.rows() >= GROUP_ROWS_MIN {
             part.write(self.layout.order)?;
@@ -208,7 +211,7 @@ pub(crate) fn begin_part(
         table.name
     );
     let file = root.join(format!("{path}.{OPEN_SUFFIX}"));
-    let folder = file.parent().expect("a part is in a folder");
+    let folder = file.parent().expect("parts are in a folder");
     std::fs::create_dir_all(folder).map_err(|error| LakeError::writing(folder, 0, error))?;
     let writer = PartWriter::create(file, layout, origin.as_ref())?;
     Ok(OpenPart {

@@ -42,7 +42,8 @@ pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
     let tail = file
         .last_chunk()
         .expect("a Parquet file ends with the length of its footer");
-    let footer = footer_start(*tail, file.len() as u64).expect("its footer is in it") as usize;
+    let footer =
+        footer_start(*tail, file.len() as u64).expect("the file contains its footer") as usize;
     let gap = gap(columns, &file[footer..]);
     file.splice(footer..footer, gap);
 }
@@ -56,7 +57,7 @@ pub(crate) fn insert_into(file: &File, columns: &[Range<u64>]) -> io::Result<()>
     let len = file.metadata()?.len();
     let mut tail = [0; TAIL_BYTES];
     file.read_exact_at(&mut tail, len.saturating_sub(TAIL_BYTES as u64))?;
-    let start = footer_start(tail, len).expect("its footer is in it");
+    let start = footer_start(tail, len).expect("the file contains its footer");
     let mut footer = vec![0; (len - start) as usize];
     file.read_exact_at(&mut footer, start)?;
     let mut end = gap(&sums, &footer);
@@ -81,7 +82,7 @@ pub(crate) struct Sums(Vec<u64>);
 
 /// A file's bytes have changed since they were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its {0} is not what was written (checksum)")]
+#[error("its {0} was changed or damaged after it was written (checksum)")]
 pub(crate) struct Changed(&'static str);
 
 impl Sums {
@@ -103,7 +104,7 @@ impl Sums {
         let Some(tail) = read(tail, TAIL_BYTES)? else {
             return Ok(None);
         };
-        let tail: [u8; TAIL_BYTES] = tail.try_into().expect("so many were read");
+        let tail: [u8; TAIL_BYTES] = tail.try_into().expect("this length was read");
         let Some(footer) = footer_start(tail, len) else {
             return Ok(None);
         };
@@ -113,7 +114,7 @@ impl Sums {
         let Some(head) = read(at, head)? else {
             return Ok(None);
         };
-        let (count, magic) = head.split_first_chunk::<4>().expect("so many were read");
+        let (count, magic) = head.split_first_chunk::<4>().expect("this length was read");
         if magic != MAGIC {
             return Ok(None);
         }
@@ -127,7 +128,7 @@ impl Sums {
         };
         let mut sums: Vec<u64> = bytes
             .chunks_exact(8)
-            .map(|sum| u64::from_le_bytes(sum.try_into().expect("8 of 8")))
+            .map(|sum| u64::from_le_bytes(sum.try_into().expect("8 bytes")))
             .collect();
         let of_footer = sums.pop();
         let same = of_footer == Some(sum_of(file, footer..len)?);

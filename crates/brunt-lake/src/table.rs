@@ -176,7 +176,7 @@ impl Table {
         let mut mistakes = Vec::new();
         let mut say = |what: String| mistakes.push(format!("{}: {what}", self.name));
         if !plain(self.name) || self.doc.is_empty() || self.columns.is_empty() {
-            say("needs a plain name, a doc and columns".into());
+            say("a table needs a plain name, a description and columns".into());
         }
         for (index, column) in self.columns.iter().enumerate() {
             let Column {
@@ -188,14 +188,14 @@ impl Table {
             } = *column;
             if !plain(name) || doc.is_empty() || doc.contains(['\n', '|']) {
                 say(format!(
-                    "column {name} needs a plain name and a doc of one line"
+                    "column {name} needs a plain name and a one-line description"
                 ));
             }
             if self.columns[..index]
                 .iter()
                 .any(|before| before.name == name)
             {
-                say(format!("column {name} is there twice"));
+                say(format!("column {name} appears twice"));
             }
             let odd = match kind {
                 ColumnKind::Bool | ColumnKind::Bytes => coding != Coding::Plain,
@@ -205,7 +205,7 @@ impl Table {
             };
             if odd {
                 say(format!(
-                    "column {name}: {coding:?} does nothing for {kind:?}"
+                    "column {name}: {coding:?} has no effect on {kind:?}"
                 ));
             }
         }

@@ -21,7 +21,7 @@ use brunt_result::replay::ReplayFidelity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::block::shelf::{JournalShelf, RunMark};
+use crate::block::journal_store::{JournalStore, RunMark};
 use crate::collect::WorkerSender;
 use crate::commands::{LoadCommand, LoadCommandError};
 use crate::hosted::HostedLoad;
@@ -341,7 +341,7 @@ pub struct RunOrder {
     pub part: Option<RunPart>,
     /// Receives the journals of a load that verifies its writes. With `None` they go to the load's folder, if it has
     /// one.
-    pub shelf: Option<JournalShelf>,
+    pub journal_store: Option<JournalStore>,
 }
 
 /// Some of a run's workers. They issue the same requests as if all workers were on this machine.
@@ -398,7 +398,7 @@ impl RunOrder {
             rate: None,
             trial: None,
             part: None,
-            shelf: None,
+            journal_store: None,
         }
     }
 
@@ -406,7 +406,7 @@ impl RunOrder {
     pub(crate) fn mark(&self) -> RunMark {
         RunMark {
             run: self.run,
-            shelf: self.shelf.clone(),
+            journal_store: self.journal_store.clone(),
         }
     }
 }

@@ -231,7 +231,7 @@ impl Finder<'_> {
         let attributes = self.attributes(&mut nfs, &handle)?;
         if attributes.kind() != FileType::Directory {
             let what = format!(
-                "it is not a directory but a {}; omit the '/' at its end",
+                "it is a {}, not a directory; omit the '/' at the end",
                 kind_text(attributes.kind())
             );
             return Err(NfsConnectError::File(self.config.name(), what));
@@ -443,7 +443,7 @@ impl Finder<'_> {
         let attributes = self.attributes(nfs, handle)?;
         if attributes.kind() != FileType::Regular {
             let what = format!(
-                "it is not a regular file but a {}",
+                "it is a {}, not a regular file",
                 kind_text(attributes.kind())
             );
             return Err(NfsConnectError::File(self.config.name(), what));
@@ -487,13 +487,11 @@ impl Finder<'_> {
         };
         let missing = match wanted & !access {
             0 => return Ok(()),
-            ACCESS_MODIFY => {
-                "write to it; name another user with uid= and gid=, or add read_only=yes"
-            }
-            _ => "read it; name another user with uid= and gid=",
+            ACCESS_MODIFY => "write to it; use another user (uid= and gid=), or add read_only=yes",
+            _ => "read it; use another user (uid= and gid=)",
         };
         let what = format!(
-            "the server does not let uid {}, gid {} {missing}",
+            "the server does not allow uid {}, gid {} to {missing}",
             config.uid, config.gid
         );
         Err(NfsConnectError::File(config.name(), what))

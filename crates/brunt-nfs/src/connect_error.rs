@@ -29,13 +29,13 @@ pub enum NfsConnectError {
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(String, &'static str, io::Error),
     /// RPC refused a call.
-    #[error("{0}: {1}: the server answers {name}{advice}", name = reply_status_name(*.2), advice = advice(*.2))]
+    #[error("{0}: {1}: the server returned {name}{advice}", name = reply_status_name(*.2), advice = advice(*.2))]
     Refused(String, &'static str, ReplyStatus),
     /// The port mapper doesn't know a program.
-    #[error("{0}: its port mapper knows no {1} over TCP; give the port: {2}=")]
+    #[error("{0}: its port mapper has no {1} over TCP; give the port: {2}=")]
     NotRegistered(String, &'static str, &'static str),
     /// The MOUNT service refused.
-    #[error("{server}: MNT {path}: the server answers {}", mount_status(*.status))]
+    #[error("{server}: MNT {path}: the server returned {}", mount_status(*.status))]
     Mount {
         /// The server.
         server: String,
@@ -45,7 +45,7 @@ pub enum NfsConnectError {
         status: u32,
     },
     /// The NFS server refused.
-    #[error("{server}: {operation} {path}: the server answers {}", NfsStatusText(*.status), operation = .procedure.name())]
+    #[error("{server}: {operation} {path}: the server returned {}", NfsStatusText(*.status), operation = .procedure.name())]
     Status {
         /// The server.
         server: String,
@@ -60,10 +60,10 @@ pub enum NfsConnectError {
     #[error("{0}: {1}")]
     File(String, String),
     /// The server violated a protocol.
-    #[error("{0}: the server breaks the protocol: {1}")]
+    #[error("{0}: the server violated the protocol: {1}")]
     Violation(String, NfsViolation),
     /// The server answered what no server can mean.
-    #[error("{0}: {1}: the server breaks the protocol: {2}")]
+    #[error("{0}: {1}: the server violated the protocol: {2}")]
     Nonsense(String, &'static str, &'static str),
     /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
@@ -81,9 +81,7 @@ pub enum NfsConnectError {
 fn advice(status: ReplyStatus) -> &'static str {
     match status {
         // AUTH_TOOWEAK
-        ReplyStatus::AuthError(5) => {
-            "; if it wants calls from ports below 1024, add reserved_port=yes"
-        }
+        ReplyStatus::AuthError(5) => "; if it requires ports below 1024, add reserved_port=yes",
         _ => "",
     }
 }
@@ -91,7 +89,7 @@ fn advice(status: ReplyStatus) -> &'static str {
 fn mount_status(status: u32) -> String {
     match mount::status_name(status) {
         Some(name) => format!("{name} ({status})"),
-        None => format!("{status}, a status that is not known"),
+        None => format!("unknown status {status}"),
     }
 }
 

@@ -236,7 +236,7 @@ impl NfsConversation {
         // The kernel reports a socket's timeout as "Resource temporarily unavailable".
         let error = match error.kind() {
             io::ErrorKind::WouldBlock => {
-                io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+                io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for a reply")
             }
             _ => error,
         };

@@ -23,7 +23,8 @@ use crate::url::{NfsConfig, OPTIONS};
 /// The entry in the table of backends.
 pub const NFS: BackendEntry = BackendEntry {
     name: "nfs",
-    help: "a file on an NFS server, by NFSv3 over TCP, without a kernel mount; with a '/' at its end, a folder for nfs loads",
+    help: "a file on an NFS server, over NFSv3 and TCP, without a kernel mount; ending in '/', a \
+        directory for nfs loads",
     example: "nfs://127.0.0.1/export/disk.img?create=yes&size=1GiB",
     options: OPTIONS,
     open: |place, options| open_entry(place, options),
@@ -137,7 +138,8 @@ fn describe(
     let whole_bytes = whole_blocks(size_bytes, block_bytes, &mut notes);
     if whole_bytes == 0 {
         let what = format!(
-            "a file of {size_bytes} bytes has no block of {block_bytes} bytes; add create=yes&size=1GiB to extend it"
+            "a file of {size_bytes} bytes is smaller than one block of {block_bytes} bytes; add \
+             create=yes&size=1GiB to extend it"
         );
         return Err(NfsConnectError::File(config.name(), what));
     }
@@ -151,7 +153,7 @@ fn describe(
     if !config.read_only {
         facts.push(match config.write_back {
             true => "writes are UNSTABLE; a flush is a COMMIT of the whole file".to_string(),
-            false => "every write is FILE_SYNC".to_string(),
+            false => "all writes are FILE_SYNC".to_string(),
         });
         notes.push("NFSv3 cannot deallocate blocks; zeros are sent as data".to_string());
     }

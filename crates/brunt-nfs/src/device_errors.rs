@@ -6,7 +6,7 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::nfs::v3::{Procedure, Status};
 use brunt_wire::rpc::ReplyStatus;
 
@@ -40,7 +40,7 @@ impl fmt::Display for NfsRefusal {
             NfsRefusal::Status(procedure, status) => {
                 write!(
                     f,
-                    "{}: the server answers {}",
+                    "{}: the server returned {}",
                     procedure.name(),
                     NfsStatusText(*status)
                 )
@@ -48,21 +48,22 @@ impl fmt::Display for NfsRefusal {
             NfsRefusal::Rpc(procedure, status) => {
                 write!(
                     f,
-                    "{}: the server answers {}",
+                    "{}: the server returned {}",
                     procedure.name(),
                     reply_status_name(*status)
                 )
             }
             NfsRefusal::LostWrites => write!(
                 f,
-                "COMMIT: the server restarted (its write verifier changed) and may have lost writes that it acknowledged"
+                "COMMIT: the server restarted (its write verifier changed) and may have lost \
+                 acknowledged writes"
             ),
             NfsRefusal::EndOfFile => write!(
                 f,
-                "READ: the file ends here; it was truncated after it was opened"
+                "READ: unexpected end of file; it was truncated after it was opened"
             ),
             NfsRefusal::Short(procedure) => {
-                write!(f, "{}: less data than was asked for", procedure.name())
+                write!(f, "{}: less data than requested", procedure.name())
             }
         }
     }
@@ -76,7 +77,7 @@ impl fmt::Display for NfsStatusText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.name() {
             Some(name) => write!(f, "{name} ({})", self.0.0),
-            None => write!(f, "{}, a status that is not known", self.0.0),
+            None => write!(f, "unknown status {}", self.0.0),
         }
     }
 }
@@ -86,7 +87,7 @@ impl NfsRefusal {
     pub fn error(self) -> DeviceError {
         DeviceError::Refused {
             kind: self.kind(),
-            said: Said::Words {
+            said: RefusalDetail::Words {
                 language: &NFS_WORDS,
                 bytes: self.bytes(),
             },
@@ -165,7 +166,7 @@ fn rpc_number(status: ReplyStatus) -> u32 {
 pub fn from_error(error: &DeviceError) -> Option<NfsRefusal> {
     match error {
         DeviceError::Refused {
-            said: Said::Words { language, bytes },
+            said: RefusalDetail::Words { language, bytes },
             ..
         } if **language == NFS_WORDS => NfsRefusal::of(bytes),
         _ => None,
@@ -197,19 +198,19 @@ mod tests {
             );
         };
         let status = |procedure, number| NfsRefusal::Status(procedure, Status(number));
-        let words = "WRITE: the server answers NFS3ERR_NOSPC (28)";
+        let words = "WRITE: the server returned NFS3ERR_NOSPC (28)";
         check(status(Procedure::Write, 28), RefusalKind::Other, words);
         check(
             status(Procedure::Read, 5),
             RefusalKind::MediumError,
-            "READ: the server answers NFS3ERR_IO (5)",
+            "READ: the server returned NFS3ERR_IO (5)",
         );
         check(
             status(Procedure::Write, 13),
             RefusalKind::Protected,
-            "WRITE: the server answers NFS3ERR_ACCES (13)",
+            "WRITE: the server returned NFS3ERR_ACCES (13)",
         );
-        let words = "READ: the server answers 77, a status that is not known";
+        let words = "READ: the server returned unknown status 77";
         check(status(Procedure::Read, 77), RefusalKind::Other, words);
         for known in RPC_STATUSES {
             let refusal = NfsRefusal::Rpc(Procedure::Commit, known);
@@ -219,12 +220,12 @@ mod tests {
         check(
             refusal,
             RefusalKind::Protected,
-            "READ: the server answers AUTH_TOOWEAK",
+            "READ: the server returned AUTH_TOOWEAK",
         );
         check(
             NfsRefusal::Short(Procedure::Write),
             RefusalKind::Other,
-            "WRITE: less data than was asked for",
+            "WRITE: less data than requested",
         );
         assert_eq!(
             from_error(&NfsRefusal::LostWrites.error()),

@@ -147,7 +147,7 @@ impl NfsFolder {
 
 /// A folder was opened as a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a folder has no blocks")]
+#[error("a directory has no blocks")]
 struct FolderAsDevice;
 
 impl Backend for NfsFolder {
@@ -166,7 +166,8 @@ impl Backend for NfsFolder {
     fn open(&self, _ring: &Ring, _depth: u32) -> Result<Box<dyn Device>, OpenError> {
         Err(OpenError::Url {
             source: Box::new(FolderAsDevice),
-            advice: "a workload with nfs = {} makes calls in a folder; for other workloads, name a file: nfs://server/export/path/file",
+            advice: "a workload with nfs = {} makes calls in a directory; for other workloads, \
+                name a file: nfs://server/export/path/file",
         })
     }
 

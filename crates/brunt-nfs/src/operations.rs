@@ -172,7 +172,7 @@ impl<P: NfsPlan> NfsOperations<P> {
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             task.state == OperationState::Calling,
-            "a request is answered once, and only when it is under way"
+            "only outstanding requests complete, and only once"
         );
         task.state = OperationState::Answered(result);
         self.answered.push_back(index);
@@ -314,7 +314,7 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
         };
         assert!(
             asked as usize <= buf.len() && reply_data_max(&args) <= self.calls.data_bytes_max(),
-            "a plan asks for what its request has room for"
+            "a request has room for its plan"
         );
         let payload = match args {
             Args::Write { count, .. } => NfsPayload::Buf {
@@ -328,7 +328,7 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             task.state == OperationState::Free,
-            "a request takes a free task"
+            "a request takes a free slot"
         );
         *task = Operation {
             state: OperationState::Calling,
@@ -368,7 +368,7 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
     fn retire(&mut self, index: u16) -> Completion {
         let task = &mut self.tasks[usize::from(index)];
         let OperationState::Answered(result) = task.state else {
-            panic!("only answered requests are retired")
+            panic!("only completed requests are retired")
         };
         task.state = OperationState::Free;
         self.free.push(index);

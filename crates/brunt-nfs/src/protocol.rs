@@ -107,7 +107,8 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
     /// Describes a change that makes the file a different one, to which writing would be a mistake.
     fn changed(&self, connection: &NfsConnection) -> Option<String> {
         let (old, new) = (self.size_bytes, connection.size_bytes);
-        (new != old).then(|| format!("after the reconnect the file has {new} bytes, not {old}"))
+        (new != old)
+            .then(|| format!("after the reconnect, the file has {new} bytes instead of {old}"))
     }
 
     fn bring_up(

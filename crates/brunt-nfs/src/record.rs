@@ -84,7 +84,7 @@ impl NfsRecord {
     /// # Panics
     /// If it is not complete.
     pub fn take(&mut self) -> Vec<u8> {
-        assert!(self.is_complete(), "only a complete record is taken");
+        assert!(self.is_complete(), "only complete records are taken");
         std::mem::take(self).bytes
     }
 }

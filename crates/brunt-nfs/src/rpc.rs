@@ -20,7 +20,7 @@ pub const REPLY_HEAD_BYTES_MAX: u32 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NfsViolation {
     /// A record mark, or the sum of a record's fragments, beyond the limit.
-    #[error("the server sent a record of {bytes} bytes where {limit} are possible")]
+    #[error("the server sent a record of {bytes} bytes, which exceeds the maximum of {limit}")]
     Long {
         /// Its length.
         bytes: u64,
@@ -31,17 +31,18 @@ pub enum NfsViolation {
     #[error("the server sent a record in more than {0} fragments")]
     Fragments(u32),
     /// A record that is not RPC.
-    #[error("the server sent a record that is not RPC: {0}")]
+    #[error("the server sent an invalid RPC message: {0}")]
     NotRpc(ParseError),
     /// A call, which only servers get.
     #[error("the server sent a call")]
     Call,
     /// An unknown xid.
-    #[error("the server answered a call that was not sent, or twice (xid {0:#010x})")]
+    #[error("the server replied to an unknown call, or twice (xid {0:#010x})")]
     Xid(u32),
     /// A verifier that doesn't belong to AUTH_SYS.
     #[error(
-        "{operation}: the reply's verifier has flavor {flavor}; a reply to AUTH_SYS has 0 or 2"
+        "{operation}: the reply's verifier has flavor {flavor} instead of AUTH_NONE (0) or \
+         AUTH_SHORT (2)"
     )]
     Verifier {
         /// The procedure.
@@ -50,7 +51,7 @@ pub enum NfsViolation {
         flavor: u32,
     },
     /// A record that ends inside its results.
-    #[error("{operation}: the reply is cut short: {needed} bytes are needed")]
+    #[error("{operation}: the reply is truncated: {needed} bytes are needed")]
     Short {
         /// The procedure.
         operation: &'static str,
@@ -66,7 +67,7 @@ pub enum NfsViolation {
         source: Malformed,
     },
     /// A record that is longer than its results.
-    #[error("{operation}: the reply goes on for {bytes} bytes after its results")]
+    #[error("{operation}: the reply has {bytes} excess bytes")]
     Excess {
         /// The procedure.
         operation: &'static str,
@@ -74,7 +75,7 @@ pub enum NfsViolation {
         bytes: usize,
     },
     /// More or less data than the reply says or the call allows.
-    #[error("{operation}: the reply covers {answered} bytes; {asked} were asked for")]
+    #[error("{operation}: the reply covers {answered} bytes of the {asked} requested")]
     Count {
         /// The procedure.
         operation: &'static str,
@@ -84,7 +85,7 @@ pub enum NfsViolation {
         asked: u32,
     },
     /// Data that is less stable than the call demanded.
-    #[error("WRITE: the server committed less than was asked for")]
+    #[error("WRITE: the server committed less than requested")]
     Stability,
 }
 

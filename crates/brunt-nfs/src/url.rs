@@ -34,19 +34,21 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("gid", "group id in every call; default: this process's"),
     (
         "write_back",
-        "yes (default): writes are UNSTABLE, and stable after a flush (COMMIT); no: each is FILE_SYNC",
+        "yes (default): writes are UNSTABLE, and stable after a flush (COMMIT); no: all writes \
+         are FILE_SYNC",
     ),
     (
         "port",
-        "NFS port, like the port after the host; default: the port mapper is asked",
+        "NFS port, as an alternative to the one after the host; default: from the port mapper",
     ),
     (
         "mountport",
-        "port of the MOUNT service; default: the port mapper is asked",
+        "port of the MOUNT service; default: from the port mapper",
     ),
     (
         "reserved_port",
-        "yes: call from ports below 1024, as Linux's server demands by default; needs root; no (default)",
+        "yes: call from ports below 1024, as Linux's server requires by default; needs root; no \
+         (default)",
     ),
     ("connections", "connections per thread, 1 to 16; default 1"),
     (
@@ -89,20 +91,20 @@ pub enum NfsUrlError {
     Host,
     /// No file below an export, a component that is empty or too long, or one that is badly encoded.
     #[error(
-        "the path names a file below an export, in at most 1024 bytes, without '.' and '..', percent-encoded where a \
-         URL needs it"
+        "the path must name a file below an export, in at most 1024 bytes, without '.' and '..'; \
+         percent-encode special characters"
     )]
     Path,
     /// Options of files for a folder.
     #[error(
-        "a path that ends in '/' names a folder; create, size, write_back and block apply to files"
+        "a path that ends in '/' is a directory; create, size, write_back and block need a file"
     )]
     Folder,
     /// Both `:port` and `port=`.
-    #[error("the port is given twice, after the server and as an option")]
+    #[error("the port is given twice: after the server, and as an option")]
     TwoPorts,
     /// `size` without `create`, or the other way round.
-    #[error("create=yes and size= belong together")]
+    #[error("create=yes needs size=, and size= needs create=yes")]
     Size,
 }
 
@@ -110,7 +112,8 @@ impl From<NfsUrlError> for OpenError {
     fn from(error: NfsUrlError) -> OpenError {
         OpenError::Url {
             source: Box::new(error),
-            advice: "an NFS URL is nfs://server[:port]/export/path/file, with ?create=yes&size=1GiB for a new file",
+            advice: "write an NFS URL as nfs://server[:port]/export/path/file, with \
+                ?create=yes&size=1GiB for a new file",
         }
     }
 }
@@ -308,19 +311,19 @@ mod tests {
         };
         check("h/d", "'//'");
         check("//h:0/d", "server[:port]");
-        check("//h", "names a file");
-        check("//h/e//f", "names a file");
-        check("//h/e/../f", "names a file");
-        check("//h/%zz", "names a file");
-        check(&format!("//h/{}x", "x/".repeat(512)), "names a file");
+        check("//h", "must name a file");
+        check("//h/e//f", "must name a file");
+        check("//h/e/../f", "must name a file");
+        check("//h/%zz", "must name a file");
+        check(&format!("//h/{}x", "x/".repeat(512)), "must name a file");
         check("//h:1/d?port=2", "twice");
         check("//h/d?port=0", "1 to 65535");
-        check("//h/d?create=yes", "belong together");
-        check("//h/d?size=1MiB", "belong together");
+        check("//h/d?create=yes", "needs size=");
+        check("//h/d?size=1MiB", "needs size=");
         check("//h/d?uid=-1", "0 to 4294967295");
         check("//h/d?block=1000", "512 or 4096");
-        check("//h/d/?create=yes&size=1MiB", "names a folder");
-        check("//h/d/?block=4096", "names a folder");
-        check("//h/", "names a file");
+        check("//h/d/?create=yes&size=1MiB", "is a directory");
+        check("//h/d/?block=4096", "is a directory");
+        check("//h/", "must name a file");
     }
 }

@@ -52,20 +52,21 @@ impl FromStr for RemoteAddress {
         ))?;
         if scheme != "s3" {
             return Err(wrong(
-                "only s3:// is known; other stores are reached if they speak S3",
+                "unsupported scheme; use s3://, which other stores with an S3 interface support, \
+                 too",
             ));
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
             return Err(wrong(
-                "the bucket's name has 3 to 63 letters, digits, dots and hyphens",
+                "a bucket's name has 3 to 63 letters, digits, dots and hyphens",
             ));
         }
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() && !is_safe_path(prefix) {
             return Err(wrong(
-                "the prefix has no empty segments, no '.' or '..', and no control characters",
+                "a prefix has no empty segments, no '.' or '..', and no control characters",
             ));
         }
         Ok(RemoteAddress {

@@ -128,13 +128,13 @@ impl Work {
             match said {
                 Some(said) if is_due && !self.ends.load(Ordering::Acquire) => {
                     (self.tell)(&format!(
-                        "{said}; parts stay here meanwhile, and are moved when it answers"
+                        "{said}; parts are kept here until it responds, then moved"
                     ));
                     told = Some(Instant::now());
                 }
                 None if told.is_some() && self.mover.trouble().is_none() => {
                     (self.tell)(&format!(
-                        "{} answers again; parts are being moved",
+                        "{} responds again; moving parts",
                         self.mover.address()
                     ));
                     told = None;

@@ -21,7 +21,8 @@ pub enum RemoteError {
     },
     /// This build lacks the feature for object stores.
     #[error(
-        "{address}: this build of brunt has no object stores; build it with them: cargo install --locked --path crates/brunt --features s3"
+        "{address}: this build of brunt does not support object stores; build it with: cargo \
+         install --locked --path crates/brunt --features s3"
     )]
     NotBuilt {
         /// The address.
@@ -29,7 +30,8 @@ pub enum RemoteError {
     },
     /// Credentials, endpoint or region are invalid.
     #[error(
-        "{address}: the store cannot be set up: {}; look at AWS_ENDPOINT_URL, AWS_REGION and the other AWS_ variables",
+        "{address}: cannot set up the store: {}; check AWS_ENDPOINT_URL, AWS_REGION and the other \
+         AWS_ variables",
         with_causes(&**source)
     )]
     Setup {
@@ -55,16 +57,15 @@ pub enum RemoteError {
         bucket: String,
     },
     /// The bucket doesn't exist.
-    #[error(
-        "s3://{bucket}: no such bucket; create it, or look at the name and at AWS_ENDPOINT_URL"
-    )]
+    #[error("s3://{bucket}: no such bucket; create it, or check the name and AWS_ENDPOINT_URL")]
     NoBucket {
         /// The bucket.
         bucket: String,
     },
     /// The store denies access, with or without valid credentials.
     #[error(
-        "s3://{bucket}/{key}: access denied ({}); look at AWS_ACCESS_KEY_ID and what it may do: get, put and list objects",
+        "s3://{bucket}/{key}: access denied ({}); check AWS_ACCESS_KEY_ID and its permissions to \
+         get, put and list objects",
         with_causes(&**source)
     )]
     Denied {
@@ -76,7 +77,7 @@ pub enum RemoteError {
         source: StoreCause,
     },
     /// An object that existed a moment ago, or should exist, is gone.
-    #[error("s3://{bucket}/{key}: the object is gone")]
+    #[error("s3://{bucket}/{key}: the object no longer exists")]
     Gone {
         /// The bucket.
         bucket: String,
@@ -92,13 +93,13 @@ pub enum RemoteError {
         theirs: String,
     },
     /// The mark of the folder or of the store cannot be read.
-    #[error("{place}: not readable as a mark of Brunt's; move it away if it is not needed")]
+    #[error("{place}: not a valid mark of brunt; move it away if it is not needed")]
     Mark {
         /// The file or object.
         place: String,
     },
     /// An object's key isn't a valid path below a folder.
-    #[error("{address}: object '{key}' cannot become a file of that name; it was left out")]
+    #[error("{address}: the key of object '{key}' is not a valid file name; it was skipped")]
     UnsafeKey {
         /// Where it was found.
         address: String,
@@ -106,7 +107,7 @@ pub enum RemoteError {
         key: String,
     },
     /// More objects than the maximum for a lake.
-    #[error("{address}: {count} objects or more; choose a longer prefix")]
+    #[error("{address}: {count} or more objects; choose a longer prefix")]
     TooMany {
         /// The lake's address.
         address: String,
@@ -115,7 +116,7 @@ pub enum RemoteError {
     },
     /// Both sides have a file of this name, with different contents.
     #[error(
-        "{}: {object} has other content; neither was changed: move one of them away", path.display()
+        "{}: {object} has different contents; neither was changed: move one of them away", path.display()
     )]
     Conflict {
         /// The local file.
@@ -124,14 +125,14 @@ pub enum RemoteError {
         object: String,
     },
     /// The folder was compacted: its parts may contain rows of parts that were moved before.
-    #[error("{}: was compacted (it has a folder _catalog); copy it with `brunt lake push`", path.display())]
+    #[error("{}: it was compacted (it has a folder _catalog); copy it with `brunt lake push`", path.display())]
     Compacted {
         /// The folder.
         path: PathBuf,
     },
     /// Some of a folder's parts exist only in a store.
     #[error(
-        "{}: parts of it were moved to a store; fetch them first with `brunt lake pull`", path.display()
+        "{}: some parts were moved to a store; fetch them first with `brunt lake pull`", path.display()
     )]
     Moved {
         /// The folder.
@@ -139,8 +140,8 @@ pub enum RemoteError {
     },
     /// A part of a trace is missing in the store, and the lake there claims to contain its rows already.
     #[error(
-        "{}: {address} has version {version} of a lake, in which this part is taken for one that was compacted: choose \
-         another prefix", path.display()
+        "{}: version {version} of the lake in {address} already contains the rows of this part: \
+         choose another prefix", path.display()
     )]
     Hidden {
         /// The part.
@@ -152,8 +153,8 @@ pub enum RemoteError {
     },
     /// Folder and store have diverging versions of a lake: neither contains all of the other.
     #[error(
-        "{address} has version {theirs} of the lake, {} version {ours}, and the {} one lacks what the other has: fetch it \
-         into another folder, or choose another prefix", folder.display(), if ours >= theirs { "local" } else { "stored" }
+        "{address} has version {theirs} of the lake, {} has version {ours}, and the {} one lacks \
+         parts of the other: fetch it into another folder, or choose another prefix", folder.display(), if ours >= theirs { "local" } else { "stored" }
     )]
     Diverged {
         /// The lake's address.
@@ -167,7 +168,7 @@ pub enum RemoteError {
     },
     /// A version of a lake in a store refers to a missing part.
     #[error(
-        "{address}: version {version} of the lake has a part that is not there: {part}; push the lake again"
+        "{address}: version {version} of the lake lists a missing part: {part}; push the lake again"
     )]
     Incomplete {
         /// The lake's address.

@@ -278,7 +278,7 @@ pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
 /// Keeps other processes out of a folder while parts are written or moved there. Released when the process ends.
 #[derive(Debug)]
 pub struct FolderLock(
-    #[allow(dead_code, reason = "holds the lock until it is dropped")] Option<FileLock>,
+    #[allow(dead_code, reason = "the lock is held until dropped")] Option<FileLock>,
 );
 
 impl FolderLock {

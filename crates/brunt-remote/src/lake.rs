@@ -104,7 +104,7 @@ impl StoredLake {
                 }
             }
         }
-        unreachable!("the last look returns")
+        unreachable!("the last attempt returns")
     }
 
     /// Its newest version; `None` if there is no lake.
@@ -403,7 +403,7 @@ fn local(root: &Path, path: &Path) -> Result<LocalPart, RemoteError> {
     let bytes = path.metadata().map_err(RemoteError::io(path))?.len();
     let part = LocalPart::new(root, path.to_path_buf(), bytes);
     part.ok_or_else(|| {
-        let what = "its name cannot be a key".to_string();
+        let what = "its name is not a valid key".to_string();
         RemoteError::Lake(LakeError::Catalog {
             path: path.to_path_buf(),
             what,

@@ -17,7 +17,6 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod asking;
 pub mod background;
 mod error;
 pub mod folder;
@@ -25,15 +24,16 @@ pub mod lake;
 pub mod mover;
 pub mod plan;
 pub mod pull;
+pub mod retry;
 #[cfg(feature = "s3")]
 mod s3;
 pub mod store;
 
 pub use address::RemoteAddress;
-pub use asking::Asking;
 pub use background::BackgroundMover;
 pub use error::RemoteError;
 pub use folder::{FolderLock, FolderSource, LakeMark, LocalPart};
 pub use lake::{LakePlan, StoredLake};
 pub use mover::{MoveCounts, MoveOptions, Mover, PartSource};
+pub use retry::StoreRetry;
 pub use store::{RemoteStore, StopWaiting, open_store};

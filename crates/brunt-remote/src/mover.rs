@@ -219,7 +219,7 @@ impl Mover {
                 facts: None,
             });
         }
-        let mut current = self.current.take().expect("it was just put there");
+        let mut current = self.current.take().expect("the part was just stored");
         match current.plan.next(&self.patience, self.now()) {
             NextStep::WaitUntil(until) => {
                 self.current = Some(current);
@@ -273,7 +273,7 @@ impl Mover {
                 && object.key != key
             {
                 return Err(taken(format!(
-                    "'{}', which brunt did not put there",
+                    "'{}', which was not written by brunt",
                     object.key
                 )));
             }
@@ -329,7 +329,7 @@ impl Mover {
                         print.insert(read)
                     }
                 };
-                let facts = facts.as_ref().expect("it was looked at before");
+                let facts = facts.as_ref().expect("the part was seen before");
                 let is_same = match print.likeness(facts) {
                     Likeness::Same => true,
                     Likeness::Different => false,

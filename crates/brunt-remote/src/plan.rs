@@ -123,7 +123,7 @@ impl PartPlan {
     /// The step cannot have this outcome.
     pub fn on(&mut self, outcome: StepOutcome, patience: &mut Patience, now: Nanos) {
         let State::To(step) = self.state else {
-            panic!("{outcome:?} of a part that has ended")
+            panic!("{outcome:?} for a part that is done")
         };
         let settled = State::Ended(Ending::Settled {
             sent: self.sent || outcome == StepOutcome::Stored,

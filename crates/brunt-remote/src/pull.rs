@@ -16,11 +16,11 @@ use brunt_lake::catalog::CATALOG_FOLDER;
 use brunt_lake::{Catalog, LakePart, LakeSnapshot, delta, guard};
 
 use crate::address::{RemoteAddress, is_safe_path};
-use crate::asking::Asking;
 use crate::error::RemoteError;
 use crate::folder::{LakeMark, LocalPart, MARK_NAME, forget_moved, is_part};
 use crate::lake::{LOOKS_MAX, StoredLake, is_captured, is_hint, is_of_log};
 use crate::mover::{is_object_same, read_mark};
+use crate::retry::StoreRetry;
 use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, StopWaiting};
 
 /// Counters of a fetch.
@@ -67,16 +67,20 @@ impl Puller<'_> {
     /// The store doesn't answer for too long or denies a request; the folder belongs to another lake or cannot be
     /// written to; or a part was refused (the first such error is returned).
     pub fn run(&self, counts: &mut PullCounts) -> Result<(), RemoteError> {
-        let mut ask = Asking::new(self.silence_max, self.stop.clone());
-        let result = self.fetch_all(&mut ask, counts);
-        counts.retries = ask.retries() + self.store.retries();
+        let mut retry = StoreRetry::new(self.silence_max, self.stop.clone());
+        let result = self.fetch_all(&mut retry, counts);
+        counts.retries = retry.retries() + self.store.retries();
         result
     }
 
-    fn fetch_all(&self, ask: &mut Asking, counts: &mut PullCounts) -> Result<(), RemoteError> {
-        let mut stored = ask.until_answered(|| StoredLake::read(self.store, self.address))?;
+    fn fetch_all(
+        &self,
+        retry: &mut StoreRetry,
+        counts: &mut PullCounts,
+    ) -> Result<(), RemoteError> {
+        let mut stored = retry.until_answered(|| StoredLake::read(self.store, self.address))?;
         if stored.objects().contains_key(MARK_NAME) {
-            let theirs = ask.until_answered(|| read_mark(self.store, self.address))?;
+            let theirs = retry.until_answered(|| read_mark(self.store, self.address))?;
             match LakeMark::read(self.folder)? {
                 Some(ours) if ours != theirs => {
                     return Err(RemoteError::Taken {
@@ -90,10 +94,10 @@ impl Puller<'_> {
         }
         for look in 1.. {
             let Some(catalog) = stored.newest() else {
-                self.fetch_wanted(ask, &stored, &is_part, &|_| false, counts)?;
+                self.fetch_wanted(retry, &stored, &is_part, &|_| false, counts)?;
                 break;
             };
-            let error = match self.fetch_lake(ask, &stored, catalog, counts) {
+            let error = match self.fetch_lake(retry, &stored, catalog, counts) {
                 Err(error @ (RemoteError::Gone { .. } | RemoteError::Incomplete { .. })) => error,
                 other => {
                     other?;
@@ -102,7 +106,7 @@ impl Puller<'_> {
             };
             // The parts may have been deleted because there is a newer version.
             let before = catalog.version;
-            stored = ask.until_answered(|| StoredLake::read(self.store, self.address))?;
+            stored = retry.until_answered(|| StoredLake::read(self.store, self.address))?;
             let is_newer = stored
                 .newest()
                 .is_some_and(|newest| newest.version > before);
@@ -116,7 +120,7 @@ impl Puller<'_> {
     /// Fetches a version of a lake and the parts captured since; the version comes last.
     fn fetch_lake(
         &self,
-        ask: &mut Asking,
+        retry: &mut StoreRetry,
         stored: &StoredLake,
         catalog: &Catalog,
         counts: &mut PullCounts,
@@ -129,7 +133,8 @@ impl Puller<'_> {
             if is_newer {
                 let (path, ours, theirs) = (self.folder.display(), ours.version, catalog.version);
                 (self.tell)(&format!(
-                    "{path} has version {ours} of the lake, newer than {theirs} in the store"
+                    "{path} has version {ours} of the lake, which is newer than version {theirs} \
+                     in the store"
                 ));
                 return Ok(());
             }
@@ -173,7 +178,7 @@ impl Puller<'_> {
                 .is_some_and(|(table, captured)| catalog.is_besides(table, captured, path))
         };
         let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || is_besides(path);
-        self.fetch_wanted(ask, stored, &is_wanted, &is_known, counts)?;
+        self.fetch_wanted(retry, stored, &is_wanted, &is_known, counts)?;
         // Parts named by a log aren't necessarily in the version.
         let mut named = BTreeSet::new();
         for table in catalog.parts.keys() {
@@ -183,7 +188,7 @@ impl Puller<'_> {
             named.extend(parts.into_iter().map(|part| format!("{table}/{part}")));
         }
         let is_named = |path: &str| named.contains(path) && !live.contains_key(path);
-        self.fetch_wanted(ask, stored, &is_named, &|_| false, counts)?;
+        self.fetch_wanted(retry, stored, &is_named, &|_| false, counts)?;
         if ours.version < catalog.version {
             self.sync(live.keys())?;
             catalog.commit_bytes(self.folder, stored.newest_bytes())?;
@@ -215,7 +220,7 @@ impl Puller<'_> {
     /// Fetches all wanted objects that are missing here.
     fn fetch_wanted(
         &self,
-        ask: &mut Asking,
+        retry: &mut StoreRetry,
         stored: &StoredLake,
         is_wanted: &dyn Fn(&str) -> bool,
         is_known: &dyn Fn(&str) -> bool,
@@ -247,7 +252,7 @@ impl Puller<'_> {
             };
             let fetched = match is_known(relative) && has_size(object.bytes) {
                 true => Ok(Fetched::Before),
-                false => ask.until_answered(|| self.fetch(object, relative)),
+                false => retry.until_answered(|| self.fetch(object, relative)),
             };
             match fetched {
                 // Log files aren't parts.
@@ -267,7 +272,7 @@ impl Puller<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            counts.retries = ask.retries() + self.store.retries();
+            counts.retries = retry.retries() + self.store.retries();
             (self.progress)(counts, total);
         }
         refused.map_or(Ok(()), Err)
@@ -300,7 +305,7 @@ impl Puller<'_> {
                 Err(conflict())
             };
         }
-        let parent = path.parent().expect("a part is in its table's folder");
+        let parent = path.parent().expect("parts are in their tables' folders");
         std::fs::create_dir_all(parent).map_err(RemoteError::io(parent))?;
         let open = open_name(&path);
         let io = |error| RemoteError::io(&open)(error);

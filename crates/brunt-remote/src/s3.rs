@@ -51,7 +51,7 @@ pub(crate) struct S3Store {
 
 /// An endpoint without TLS is used only with explicit permission.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} has no TLS; set AWS_ALLOW_HTTP=true if that is meant")]
+#[error("{0} does not use TLS; set AWS_ALLOW_HTTP=true if that is intended")]
 struct PlainEndpoint(String);
 
 impl S3Store {

@@ -73,7 +73,7 @@ impl Channel {
     /// If the channel is encrypted already.
     pub fn begin_tls(self, tls: Connection) -> Result<Channel, rustls::Error> {
         let Channel::Plain(stream) = self else {
-            panic!("TLS is begun once")
+            panic!("TLS is started once")
         };
         let mut channel = TlsChannel::new(*stream, tls);
         let begun = channel.decrypt();
@@ -134,7 +134,7 @@ impl Channel {
             Channel::Tls(channel) => {
                 assert!(
                     channel.placing.is_none() && channel.placed.is_none(),
-                    "one place at a time"
+                    "one receive at a time"
                 );
                 assert!(
                     offset + len <= buf.len(),
@@ -158,7 +158,7 @@ impl Channel {
             Channel::Tls(channel) => {
                 assert!(
                     channel.placing.is_none() && channel.placed.is_none(),
-                    "one place at a time"
+                    "one receive at a time"
                 );
                 channel.placing = Some(Placing {
                     buf: Buf::empty(),
@@ -177,7 +177,7 @@ impl Channel {
             Channel::Plain(stream) => match stream.take_placed()? {
                 PayloadPlace::Buf(buf) => Some(buf),
                 PayloadPlace::Discard => Some(Buf::empty()),
-                PayloadPlace::Memory(_) => unreachable!("no memory is placed here"),
+                PayloadPlace::Memory(_) => unreachable!("only buffers are destinations"),
             },
             Channel::Tls(channel) => channel.placed.take(),
         }
@@ -323,7 +323,7 @@ impl Channel {
             Channel::Plain(stream) => match stream.abort()? {
                 PayloadPlace::Buf(buf) => Some(buf),
                 PayloadPlace::Discard => None,
-                PayloadPlace::Memory(_) => unreachable!("no memory is placed here"),
+                PayloadPlace::Memory(_) => unreachable!("only buffers are destinations"),
             },
             Channel::Tls(channel) => {
                 let _ = channel.stream.abort();
@@ -409,7 +409,7 @@ impl TlsChannel {
             self.tls
                 .writer()
                 .write_all(part)
-                .expect("the cipher's queue has no limit");
+                .expect("the cipher's queue is unlimited");
         }
     }
 
@@ -472,13 +472,13 @@ impl TlsChannel {
             let part = count.min(placing.end - placing.at);
             if placing.discard {
                 let mut reader = self.tls.reader().take(part as u64);
-                io::copy(&mut reader, &mut io::sink()).expect("the cipher has as much as it says");
+                io::copy(&mut reader, &mut io::sink()).expect("the cipher has the announced bytes");
             } else {
                 let into = &mut placing.buf[placing.at..placing.at + part];
                 self.tls
                     .reader()
                     .read_exact(into)
-                    .expect("the cipher has as much as it says");
+                    .expect("the cipher has the announced bytes");
             }
             placing.at += part;
             count -= part;
@@ -497,7 +497,7 @@ impl TlsChannel {
             self.tls
                 .reader()
                 .read_exact(&mut self.plain[at..])
-                .expect("the cipher has as much as it says");
+                .expect("the cipher has the announced bytes");
         }
     }
 

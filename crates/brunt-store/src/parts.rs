@@ -17,8 +17,7 @@ pub(crate) fn place_and_options<'a>(
             return Err(OpenError::BadValue {
                 option: key.to_string(),
                 value: value.to_string(),
-                wanted: "a URL of this store has no such option; see 'brunt help devices'"
-                    .to_string(),
+                wanted: "unknown option for this store; see 'brunt help devices'".to_string(),
             });
         }
         options.set(key, value);

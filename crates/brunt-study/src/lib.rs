@@ -15,9 +15,9 @@ pub mod observe;
 pub mod plain;
 pub mod results;
 pub mod role;
+mod rounded;
 pub mod service;
 pub mod study;
-mod written;
 
 #[cfg(test)]
 mod tests {

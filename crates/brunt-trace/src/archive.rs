@@ -197,13 +197,13 @@ impl RequestSource for ArchivedTraces {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!(
-            "{} of the {} archive, one after another",
+            "{} of the {} archive, concatenated",
             counted(self.files, "file"),
             self.archive.kind()
         )];
         if !self.passed_over.is_empty() {
             let names = list(&self.passed_over, self.passed_over_more);
-            notes.push(format!("not traces, passed over: {names}"));
+            notes.push(format!("not traces, skipped: {names}"));
         }
         notes.extend(self.notes.iter().cloned());
         notes.extend(self.current.notes());

@@ -19,17 +19,21 @@ pub(crate) const CAPTURED: Table = Table {
     name: "operations",
     doc: "Operations of a captured trace.",
     columns: &[
-        Column::int("record_id", "Its number."),
-        Column::text("operation", "Its name."),
-        Column::time("request_first", "When it was seen."),
-        Column::int("latency_ns", "Until the answer's first byte.").nullable(),
-        Column::int("status", "How it ended, 0 is success.").nullable(),
-        Column::int("reply_span_ns", "From there to its last one.").nullable(),
-        Column::int("file", "Its file.").nullable(),
-        Column::int("direction", "0 reads, 1 writes.").nullable(),
-        Column::int("offset_bytes", "Where in the file.").nullable(),
-        Column::int("asked_bytes", "How much.").nullable(),
-        Column::int("moved_bytes", "How much of it was moved."),
+        Column::int("record_id", "Number of the operation."),
+        Column::text("operation", "Name of the operation."),
+        Column::time("request_first", "Time of the request."),
+        Column::int("latency_ns", "Time to the reply's first byte.").nullable(),
+        Column::int("status", "Status, 0 is success.").nullable(),
+        Column::int(
+            "reply_span_ns",
+            "Time from the reply's first byte to its last.",
+        )
+        .nullable(),
+        Column::int("file", "The file.").nullable(),
+        Column::int("direction", "0 for reads, 1 for writes.").nullable(),
+        Column::int("offset_bytes", "File offset.").nullable(),
+        Column::int("asked_bytes", "Requested bytes.").nullable(),
+        Column::int("moved_bytes", "Transferred bytes."),
     ],
 };
 
@@ -38,12 +42,12 @@ pub(crate) const COMMANDS: Table = Table {
     name: "scsi_commands",
     doc: "SCSI commands of a captured trace.",
     columns: &[
-        Column::int("record_id", "Its number."),
-        Column::text("cdb", "What it asked for.").nullable(),
-        Column::int("lba", "Its first block.").nullable(),
-        Column::int("blocks", "How many.").nullable(),
-        Column::int("block_bytes", "Bytes of a block.").nullable(),
-        Column::int("extents", "Extents of UNMAP.").nullable(),
+        Column::int("record_id", "Number of the command."),
+        Column::text("cdb", "The CDB.").nullable(),
+        Column::int("lba", "First logical block.").nullable(),
+        Column::int("blocks", "Number of logical blocks.").nullable(),
+        Column::int("block_bytes", "Logical block size in bytes.").nullable(),
+        Column::int("extents", "Number of extents of UNMAP.").nullable(),
     ],
 };
 
@@ -52,9 +56,9 @@ pub(crate) const EXTENTS: Table = Table {
     name: "scsi_extents",
     doc: "Extents of UNMAP of a captured trace.",
     columns: &[
-        Column::int("record_id", "The command's number."),
-        Column::int("lba", "Its first block."),
-        Column::int("blocks", "How many."),
+        Column::int("record_id", "Number of the command."),
+        Column::int("lba", "First logical block."),
+        Column::int("blocks", "Number of logical blocks."),
     ],
 };
 

@@ -59,7 +59,7 @@ impl OpWord {
     fn as_str(&self) -> &str {
         let end = self.0.iter().position(|byte| *byte == 0);
         std::str::from_utf8(&self.0[..end.unwrap_or(OP_WORD_BYTES)])
-            .expect("it was parsed from ASCII")
+            .expect("ASCII was checked on parsing")
     }
 
     /// Whether a field is this word, ignoring case.
@@ -72,16 +72,17 @@ impl OpWord {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
     /// A part isn't `key=value`.
-    #[error("'{0}' is not written as key=value")]
+    #[error("'{0}' is not of the form key=value")]
     NoValue(String),
     /// An unknown key.
     #[error(
-        "'{0}' is not known; known are time-col, obj-id-col, obj-size-col, op-col, tenant-col, delimiter, has-header, \
-         obj-id-is-num, time-unit, obj-id-unit, obj-size-unit, op-read, op-write"
+        "unknown key '{0}'; use time-col, obj-id-col, obj-size-col, op-col, tenant-col, \
+         delimiter, has-header, obj-id-is-num, time-unit, obj-id-unit, obj-size-unit, op-read, \
+         op-write"
     )]
     UnknownKey(String),
     /// An invalid value.
-    #[error("{key} is '{value}'; it takes {takes}")]
+    #[error("{key}={value} is invalid; it takes {takes}")]
     Value {
         /// The key.
         key: &'static str,
@@ -91,13 +92,13 @@ pub enum ColumnsError {
         takes: &'static str,
     },
     /// A duplicate key.
-    #[error("{0} is written twice")]
+    #[error("{0} is given twice")]
     Twice(&'static str),
     /// A column with two meanings.
-    #[error("column {0} has two meanings")]
+    #[error("column {0} is used twice")]
     Shared(u8),
     /// No column contains the addresses.
-    #[error("obj-id-col is missing: it says which column has the number of the block")]
+    #[error("obj-id-col, the column with the block number, is missing")]
     NoObject,
 }
 
@@ -279,7 +280,7 @@ impl Found {
                     return Err(wrong(
                         "obj-id-is-num",
                         value,
-                        "true: an object that is not a number has no address",
+                        "true; object ids that are not numbers have no address",
                     ));
                 }
                 once(&mut self.is_number, true, "obj-id-is-num")

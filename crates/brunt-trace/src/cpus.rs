@@ -78,7 +78,10 @@ pub(crate) fn gaps(files: &[CpuFile]) -> Option<String> {
         ""
     };
     (!missing.is_empty()).then(|| {
-        format!("CPUs {named}{more} have no file, and the last one is CPU {last}: their requests are missing")
+        format!(
+            "the files of CPUs {named}{more} are missing although there is one of CPU {last}: \
+            their requests are not included"
+        )
     })
 }
 
@@ -152,7 +155,7 @@ impl Cpu {
         self.buffer.drain(..self.used);
         self.used = 0;
         let room = BUFFER_BYTES - self.buffer.len();
-        assert!(room > 0, "an event is shorter than the buffer");
+        assert!(room > 0, "events are shorter than the buffer");
         let read = (&mut self.input)
             .take(room as u64)
             .read_to_end(&mut self.buffer)?;
@@ -301,7 +304,10 @@ mod tests {
         assert_eq!(cpus, [0, 2]);
         assert_eq!(
             gaps(&files).as_deref(),
-            Some("CPUs 1 have no file, and the last one is CPU 2: their requests are missing")
+            Some(
+                "the files of CPUs 1 are missing although there is one of CPU 2: their requests \
+                 are not included"
+            )
         );
         assert_eq!(gaps(&files[..1]), None);
         let mut all = Vec::new();

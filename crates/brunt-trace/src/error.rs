@@ -23,7 +23,7 @@ impl fmt::Display for Closest {
         let Closest { format, rows, row } = self;
         write!(
             f,
-            "; closest is {format}: {rows} rows of its beginning fit, and row {row} does not"
+            "; closest is {format}: its first {rows} rows match, row {row} does not"
         )
     }
 }
@@ -59,7 +59,7 @@ pub enum TraceError {
         limit: usize,
     },
     /// No format fits.
-    #[error("{path} is not in a supported block trace format{}", closest.as_ref().map_or_else(String::new, Closest::to_string))]
+    #[error("{path} is not a supported block trace{}", closest.as_ref().map_or_else(String::new, Closest::to_string))]
     UnknownFormat {
         /// The file.
         path: String,
@@ -74,7 +74,8 @@ pub enum TraceError {
     },
     /// A format fits, but the result is implausible.
     #[error(
-        "{path} fits {format}, but {backwards_percent} % of its rows would go back in time: it is probably something else"
+        "{path} looks like {format}, but {backwards_percent} % of its rows would go back in time: \
+         it probably has another format"
     )]
     Doubtful {
         /// The file.
@@ -103,7 +104,7 @@ pub enum TraceError {
         candidates: Vec<&'static str>,
     },
     /// The format doesn't record operations, and the caller didn't specify one.
-    #[error("{path}: {format} does not say which requests read and which write")]
+    #[error("{path}: {format} has no column for reads and writes")]
     NoOperation {
         /// The file.
         path: String,
@@ -111,7 +112,7 @@ pub enum TraceError {
         format: &'static str,
     },
     /// The format is a generic table, and the caller didn't specify what its columns mean.
-    #[error("{path}: {format} does not say what its columns mean")]
+    #[error("{path}: {format} needs a description of its columns")]
     NoColumns {
         /// The file.
         path: String,
@@ -119,13 +120,13 @@ pub enum TraceError {
         format: &'static str,
     },
     /// A compressed file is truncated or damaged, and damage must not be skipped.
-    #[error("{path} cannot be unpacked to its end")]
+    #[error("cannot decompress {path} to the end")]
     Cut {
         /// The file.
         path: String,
     },
     /// A row cannot be read, and damaged rows must not be skipped.
-    #[error("{path}: row {row} cannot be read as {format}")]
+    #[error("{path}: cannot parse row {row} as {format}")]
     Damaged {
         /// The file.
         path: String,

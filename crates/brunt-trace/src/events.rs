@@ -220,7 +220,7 @@ impl EventRequests {
         }
         assert!(
             self.open.len() <= self.waits.len() - self.free,
-            "answers are waited for by requests that wait"
+            "only open requests await completions"
         );
     }
 }

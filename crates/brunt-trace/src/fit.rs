@@ -231,12 +231,12 @@ impl ModelFitter {
         far(
             "mix",
             1.0 - made / requests,
-            "share of requests that the model does not make: flushes and other commands",
+            "share of requests that the model omits: flushes and other commands",
         );
         far(
             "sizes",
             left_out,
-            "share of requests of sizes that the model does not have",
+            "share of requests with sizes that the model omits",
         );
         far(
             "runs",
@@ -259,7 +259,8 @@ impl ModelFitter {
         model.distances.extend(reuse.map(|distance| ModelDistance {
             part: "reuse",
             distance,
-            measure: "largest difference of what an LRU cache of any size would answer, by simulation",
+            measure: "largest difference in the hit ratios of LRU caches of any size, by \
+                simulation",
         }));
         Some(model)
     }
@@ -433,7 +434,7 @@ impl TraceModel {
             .filter(|c| !c.is_control() && !matches!(c, '"' | '\\'))
             .collect();
         let mut text = String::from(
-            "# Written by brunt trace fit. How far each part is from the trace, 0 to 1:\n",
+            "# Written by brunt trace fit. Distance of each part from the trace, 0 to 1:\n",
         );
         for ModelDistance {
             part,
@@ -441,7 +442,8 @@ impl TraceModel {
             measure,
         } in &self.distances
         {
-            writeln!(text, "#   {part:<9} {distance:.4}  {measure}").expect("strings grow");
+            writeln!(text, "#   {part:<9} {distance:.4}  {measure}")
+                .expect("writing to a string succeeds");
         }
         let blocks = self
             .sizes
@@ -491,7 +493,7 @@ impl TraceModel {
              kind = \"hot-zones\"\nzones = [\n{zones}]",
             self.region_bytes, self.read, self.trim, self.sequential
         )
-        .expect("strings grow");
+        .expect("writing to a string succeeds");
         text
     }
 }

@@ -11,6 +11,8 @@ mod archive;
 mod captured;
 mod columns;
 mod cpus;
+#[cfg(test)]
+mod cross_check;
 mod digest;
 mod error;
 mod events;
@@ -19,8 +21,6 @@ mod fit;
 mod format;
 mod formats;
 mod info;
-#[cfg(test)]
-mod judges;
 mod locality;
 mod merge;
 pub mod nfs;

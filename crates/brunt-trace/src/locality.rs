@@ -124,7 +124,7 @@ impl ReuseSampler {
         assert_eq!(
             self.last.len(),
             self.by_hash.len(),
-            "each block that is followed has a hash"
+            "each followed block has a hash"
         );
     }
 

@@ -60,7 +60,7 @@ impl OneTrace {
 impl MergedTraces {
     /// Merges at least one reader.
     pub fn new(readers: Vec<TraceReader>) -> MergedTraces {
-        assert!(!readers.is_empty(), "no trace is not a trace");
+        assert!(!readers.is_empty(), "at least one trace is needed");
         let one = |reader| OneTrace {
             reader,
             used: 0,
@@ -99,7 +99,7 @@ impl RequestSource for MergedTraces {
                 break;
             };
             let trace = &mut self.traces[index];
-            let request = trace.peek()?.expect("it was queued with a request");
+            let request = trace.peek()?.expect("queued traces have a request");
             trace.used += 1;
             match trace.number(request.device, devices) {
                 Some(device) => requests.push(BlockRequest { device, ..request }),

@@ -557,8 +557,8 @@ mod tests {
         assert_eq!(
             reader.notes(),
             [
-                "2 files of the tar archive, one after another",
-                "not traces, passed over: README"
+                "2 files of the tar archive, concatenated",
+                "not traces, skipped: README"
             ]
         );
         assert!(matches!(

@@ -130,13 +130,13 @@ impl TraceReading {
                 _ => {
                     return wrong(
                         ReadingKey::Block,
-                        "a block has at least 1 byte and less than 4GiB",
+                        "write a size of at least 1 byte and less than 4GiB",
                     );
                 }
             },
         };
         if self.jiffies == Some(0) {
-            return wrong(ReadingKey::Jiffies, "a second has at least one jiffy");
+            return wrong(ReadingKey::Jiffies, "write at least 1 jiffy per second");
         }
         if let Some(format) = format
             && let Some(error) = self.without_effect(&[format])
@@ -184,7 +184,7 @@ impl TraceReading {
         };
         if let Some(key) = key {
             let what = format!(
-                "has no effect on {}; leave it out (it is for {})",
+                "has no effect on {}; omit it (it applies to {})",
                 names.join(", "),
                 of(key)
             );
@@ -194,7 +194,7 @@ impl TraceReading {
         let column = self.columns.is_some_and(|columns| columns.op.is_some());
         (column && self.op.is_some()).then(|| ReadingError {
             key: ReadingKey::Op,
-            what: "has no effect beside op-col; leave one of them out".into(),
+            what: "has no effect together with op-col; omit one of them".into(),
         })
     }
 }

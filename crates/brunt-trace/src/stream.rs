@@ -126,12 +126,10 @@ impl FileStream {
             Some(format) => format,
             None if is_packet_capture(&piece) => return Err(TraceError::PacketCapture { path }),
             None => match detect(&piece, piece.len() < HEAD_BYTES) {
-                Candidates::One(name) => {
-                    format_named(name).expect("detected by its line in the table")
-                }
+                Candidates::One(name) => format_named(name).expect("detected by its table entry"),
                 // Too little was unpacked to detect a format.
                 Candidates::None(_) if cut.is_some() => {
-                    return Err(io(cut.expect("it was just seen")));
+                    return Err(io(cut.expect("a row was just seen")));
                 }
                 Candidates::None(closest) => {
                     return Err(TraceError::UnknownFormat { path, closest });
@@ -184,7 +182,7 @@ impl FileStream {
         self.piece.drain(..self.used);
         self.used = 0;
         let room = PIECE_BYTES.saturating_sub(self.piece.len());
-        assert!(room > 0, "a decoder takes a piece apart, or gives a row up");
+        assert!(room > 0, "a decoder consumes input or gives up a row");
         let read = (&mut self.input)
             .take(room as u64)
             .read_to_end(&mut self.piece);
@@ -239,7 +237,7 @@ impl RequestSource for FileStream {
             .decode(bytes, self.finished, devices, requests, damaged);
         assert!(
             !self.finished || used == bytes.len(),
-            "a decoder leaves nothing of the end"
+            "a decoder consumes all input at the end"
         );
         self.used += used;
         self.window = if used == 0 {
@@ -263,7 +261,12 @@ impl RequestSource for FileStream {
     }
 
     fn notes(&self) -> Vec<String> {
-        let note = |error| format!("{} could not be unpacked to its end: {error}", self.path);
+        let note = |error| {
+            format!(
+                "{} could not be decompressed to the end: {error}",
+                self.path
+            )
+        };
         self.cut.iter().map(note).collect()
     }
 

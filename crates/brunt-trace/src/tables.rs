@@ -18,28 +18,28 @@ use crate::stream::RequestSource;
 /// Requests of a block trace: the form that all other formats can be converted to.
 pub const BLOCK_REQUESTS: Table = Table {
     name: "block_requests",
-    doc: "One row for each request of a block trace, in its order.",
+    doc: "One row for each request of a block trace, in the trace's order.",
     columns: &[
         Column::int(
             "time_ns",
-            "When it was made, since the first request of the trace; may be negative.",
+            "Time of the request since the first one of the trace; may be negative.",
         ),
-        Column::text("device", "Which device it was for."),
+        Column::text("device", "Name of the device."),
         Column::text("op", "`read`, `write`, `flush`, `unmap` or `other`."),
         Column::bool(
             "fua",
-            "Whether its data had to be stable before it was answered.",
+            "Whether the data had to be stable before completion (FUA).",
         ),
-        Column::int("offset_bytes", "Where it begins.").coded(Coding::Plain),
-        Column::int("len_bytes", "How long it is.").coded(Coding::Dictionary),
+        Column::int("offset_bytes", "Offset of the first byte.").coded(Coding::Plain),
+        Column::int("len_bytes", "Length.").coded(Coding::Dictionary),
         Column::int(
             "response_ns",
-            "How long it took; null where the trace does not know.",
+            "Response time; null if the trace does not have it.",
         )
         .nullable(),
         Column::int(
             "content",
-            "Stands for its data: the same for the same data; null where the trace does not know.",
+            "Hash of the data: equal for equal data; null if the trace does not have it.",
         )
         .coded(Coding::Plain)
         .nullable(),
@@ -52,11 +52,11 @@ const RESULT_REQUESTS: Table = Table {
     doc: "Requests of a result.",
     columns: &[
         Column::int("run", "The run."),
-        Column::text("op", "What it asked for."),
-        Column::int("offset_bytes", "Where on the device.").coded(Coding::Plain),
-        Column::int("len_bytes", "How much.").coded(Coding::Dictionary),
-        Column::int("sent_ns", "When it was sent.").nullable(),
-        Column::int("completed_ns", "When it came back.").nullable(),
+        Column::text("op", "Operation."),
+        Column::int("offset_bytes", "Offset on the device.").coded(Coding::Plain),
+        Column::int("len_bytes", "Length.").coded(Coding::Dictionary),
+        Column::int("sent_ns", "Time of sending.").nullable(),
+        Column::int("completed_ns", "Time of completion.").nullable(),
     ],
 };
 
@@ -127,8 +127,8 @@ pub(crate) const TABLES: &[TableFormat] = &[
         format: folder(
             "requests",
             "requests of a result of `brunt run`",
-            "a device for each run; times are those at which requests were sent; requests that never were are passed over; one \
-             that writes zeroes is a write",
+            "a device for each run; times are those of sending; unsent requests are skipped; \
+             writing zeroes counts as a write",
         ),
         table: &RESULT_REQUESTS,
         rows: result_requests,
@@ -137,10 +137,11 @@ pub(crate) const TABLES: &[TableFormat] = &[
     TableFormat {
         format: folder(
             "operations",
-            "READ, WRITE and COMMIT of a captured trace, and SCSI's commands",
-            "a device for each file or logical unit; response times end with the answer's last byte; a request for each \
-             extent of UNMAP; a WRITE SAME that writes is a write of all its blocks; requests that failed or whose success was not captured are left out and counted; other \
-             operations are passed over",
+            "READ, WRITE and COMMIT of a captured trace, and SCSI commands",
+            "a device for each file or logical unit; response times end with the last byte of the \
+             reply; a request for each extent of UNMAP; a WRITE SAME that writes counts as a \
+             write of all its blocks; requests that failed or whose success was not captured are \
+             left out and counted; other operations are skipped",
         ),
         table: &CAPTURED,
         rows: captured::requests,

@@ -130,7 +130,7 @@ impl Transform {
     pub fn new(options: TransformOptions) -> Transform {
         assert!(
             options.speed > 0.0 && options.scale > 0.0,
-            "a trace is made slower or smaller, not to nothing"
+            "speed and size factors are above zero"
         );
         Transform {
             first_ns: None,

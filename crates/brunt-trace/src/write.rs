@@ -26,13 +26,14 @@ pub struct Writer {
 pub const WRITERS: &[Writer] = &[
     Writer {
         name: "spc",
-        cannot: "names of devices, operations besides reads and writes, addresses that are not multiples of 512, response \
-                 times",
+        cannot: "device names, operations other than reads and writes, addresses that are not \
+            multiples of 512, response times",
         encoder: || Box::new(Spc),
     },
     Writer {
         name: "iolog2",
-        cannot: "times finer than a microsecond, response times, other commands; blanks in names become `_`",
+        cannot: "times finer than a microsecond, response times, other commands; spaces in names \
+            become `_`",
         encoder: || {
             Box::new(Iolog {
                 version: 2,
@@ -43,7 +44,8 @@ pub const WRITERS: &[Writer] = &[
     },
     Writer {
         name: "iolog3",
-        cannot: "times finer than a microsecond, response times, other commands; blanks in names become `_`",
+        cannot: "times finer than a microsecond, response times, other commands; spaces in names \
+            become `_`",
         encoder: || {
             Box::new(Iolog {
                 version: 3,
@@ -54,25 +56,26 @@ pub const WRITERS: &[Writer] = &[
     },
     Writer {
         name: "msr",
-        cannot: "times finer than 100 ns, operations besides reads and writes; an unknown response time is 0",
+        cannot: "times finer than 100 ns, operations other than reads and writes; unknown \
+            response times become 0",
         encoder: || Box::new(Msr),
     },
     Writer {
         name: "vscsi1",
-        cannot: "devices but the first, times finer than a microsecond, response times, FUA, addresses that are no \
-                 multiple of 512, other commands",
+        cannot: "all devices but the first, times finer than a microsecond, response times, FUA, \
+            addresses that are not multiples of 512, other commands",
         encoder: || Box::new(Vscsi { serial: 0 }),
     },
     Writer {
         name: "blkreplay",
-        cannot: "devices but the first, operations besides reads and writes, addresses and lengths that are not multiples \
-                 of 512",
+        cannot: "all devices but the first, operations other than reads and writes, addresses and \
+            lengths that are not multiples of 512",
         encoder: || Box::new(Load),
     },
     Writer {
         name: "hfplayer",
-        cannot: "names of devices, operations besides reads and writes, addresses and lengths that are not multiples of 512, \
-                 FUA; an unknown response time is 0",
+        cannot: "device names, operations other than reads and writes, addresses and lengths that \
+            are not multiples of 512, FUA; unknown response times become 0",
         encoder: || Box::new(HfPlayer { rows: 0 }),
     },
 ];
@@ -293,7 +296,7 @@ fn sectors(bytes: u64) -> Result<u64, LeftOut> {
 
 /// Appends formatted text to a buffer; this cannot fail.
 macro_rules! put {
-    ($out:expr, $($text:tt)*) => { write!($out, $($text)*).expect("memory can be written to") };
+    ($out:expr, $($text:tt)*) => { write!($out, $($text)*).expect("writing to memory succeeds") };
 }
 
 struct Spc;

@@ -9,7 +9,7 @@ use crate::Malformed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The input is truncated; at least this many bytes, counted from its start, are needed.
-    #[error("the message is cut short: {0} bytes are needed")]
+    #[error("message truncated: {0} bytes are needed")]
     Incomplete(usize),
     /// The bytes violate the protocol.
     #[error(transparent)]
@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
         match self.u32()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(self.malformed(4, "a boolean is 0 or 1")),
+            _ => Err(self.malformed(4, "boolean is neither 0 nor 1")),
         }
     }
 

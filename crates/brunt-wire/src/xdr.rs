@@ -64,7 +64,7 @@ impl<'a> XdrWriter<'a> {
     /// If there are more than 2^32 - 1 bytes.
     #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) {
-        self.u32(u32::try_from(bytes.len()).expect("an opaque has a length of 32 bits"));
+        self.u32(u32::try_from(bytes.len()).expect("the length of an opaque fits in 32 bits"));
         self.raw(bytes);
         self.pad(bytes.len());
     }

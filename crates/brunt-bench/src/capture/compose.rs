@@ -155,7 +155,10 @@ impl Composer {
                 if connection.segments.is_empty() && !self.advance(connection) {
                     break;
                 }
-                let segment = connection.segments.pop_front().expect("it was just filled");
+                let segment = connection
+                    .segments
+                    .pop_front()
+                    .expect("the buffer was just filled");
                 self.send(connection, &segment)?;
             }
             let connection = &connections[index];
@@ -253,7 +256,7 @@ impl Composer {
             .exchanges
             .iter()
             .find(of_kind)
-            .expect("the piece has each of them");
+            .expect("the piece contains each of them");
         match kind {
             Procedure::Read => exchange.read(xid, files, offset, &self.data),
             Procedure::Write => exchange.write(xid, files, offset, &self.data),

@@ -46,7 +46,7 @@ pub fn run(
         ));
         output.line(format_args!(
             "  {:>6} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}",
-            "lost", "possible", "of them ours", "nfstrace", "tshark", "on so many", "our time"
+            "lost", "possible", "recovered", "nfstrace", "tshark", "of these", "our time"
         ));
         let truth = found(&subject.path, |_| true)?;
         let mut rows = Vec::new();
@@ -91,7 +91,7 @@ pub fn run(
     match invented.is_empty() {
         true => Ok(()),
         false => Err(BenchError::failed(format!(
-            "operations that never were: {}",
+            "operations that never occurred: {}",
             invented.join("; ")
         ))),
     }
@@ -262,7 +262,7 @@ fn print(
             ours.share(),
             ours.share() >= RECOVERED_MIN,
             format!(
-                "{:.3} % of what is possible recovered; goal {:.1} %",
+                "{:.3} % of the recoverable operations recovered; goal {:.1} %",
                 ours.share() * 100.0,
                 RECOVERED_MIN * 100.0
             ),
@@ -270,7 +270,7 @@ fn print(
         (
             slower,
             slower <= SLOWER_MAX,
-            format!("{slower:.2} times the time for a byte; goal at most {SLOWER_MAX}"),
+            format!("{slower:.2} times the time per byte; goal at most {SLOWER_MAX}"),
         ),
         (
             ours.invented.len() as f64,

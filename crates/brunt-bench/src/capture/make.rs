@@ -21,7 +21,8 @@ use crate::{BenchError, BenchResult, Console};
 pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> BenchResult {
     let losses: Vec<f64> = settings.loss.iter().flatten().copied().collect();
     if !settings.files.is_empty() && losses.is_empty() {
-        let what = "--make writes nothing for an existing capture; add --loss for copies with missing packets";
+        let what = "--make has nothing to write for an existing capture; add --loss for copies \
+            with missing packets";
         return Err(BenchError::usage(what));
     }
     // Compressed captures are decompressed there.
@@ -66,14 +67,14 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
         for percent in &losses {
             if output.is_interrupted() {
                 return Err(BenchError::interrupted(
-                    "interrupted: files named so far are complete",
+                    "interrupted: the files listed so far are complete",
                 ));
             }
             let path = folder.join(lossy_name(&subject, *percent));
             let kept = write_lossy(&subject.path, &path, percent / 100.0, settings.seed)?;
             let packets = kept.iter().filter(|kept| **kept).count();
             output.line(format_args!(
-                "{}: {packets} of its {} packets, {percent} % lost (seed {})",
+                "{}: {packets} of {} packets, {percent} % lost (seed {})",
                 path.display(),
                 kept.len(),
                 settings.seed

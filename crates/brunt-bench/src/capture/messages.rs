@@ -202,7 +202,7 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         })
         .collect();
     match found.is_empty() {
-        true => Err(BenchError::failed("no exchange in the built-in capture")),
+        true => Err(BenchError::failed("the built-in capture has no exchange")),
         false => Ok(found),
     }
 }
@@ -286,9 +286,9 @@ impl CallAndReply {
         call[end - 12..end - 4].copy_from_slice(&offset.to_be_bytes());
         put(&mut call, end - 4, data.len() as u32);
         // READ3resok: attributes, count, eof, data.
-        let (_, _, header, results) = self.parts().expect("it is whole");
+        let (_, _, header, results) = self.parts().expect("the message is complete");
         let ResultBody::Read { attributes, .. } = results.body else {
-            panic!("no READ")
+            panic!("no READ found")
         };
         let count_at = header.body_at + 4 + if attributes.is_some() { 4 + 84 } else { 4 };
         reply.truncate(count_at);
@@ -306,9 +306,9 @@ impl CallAndReply {
     /// If this is not a successful WRITE.
     pub fn write(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
-        let (header, args, ..) = self.parts().expect("it is whole");
+        let (header, args, ..) = self.parts().expect("the message is complete");
         let Args::Write { file, .. } = args else {
-            panic!("no WRITE")
+            panic!("no WRITE found")
         };
         // WRITE3args: handle, offset, count, stable, data.
         let offset_at = header.body_at + 4 + file.0.len().next_multiple_of(4);

@@ -76,7 +76,7 @@ impl CaptureBench {
     pub fn run(self, output: &dyn Console) -> BenchResult {
         if let Some(interface) = &self.replay {
             let [file] = &self.files[..] else {
-                return Err(BenchError::usage("--replay sends one capture file"));
+                return Err(BenchError::usage("--replay sends a single capture file"));
             };
             let replay = Replay {
                 interface,
@@ -93,7 +93,7 @@ impl CaptureBench {
             .find(|share| !(0.0..100.0).contains(*share))
         {
             return Err(BenchError::usage(format!(
-                "--loss is in percent of the packets, not {wrong}"
+                "--loss is a percentage of packets, not {wrong}"
             )));
         }
         if let Some(folder) = &self.make {
@@ -124,7 +124,7 @@ impl CaptureBench {
     ) -> Result<Vec<SubjectCapture>, BenchError> {
         if self.files.is_empty() {
             let made = Made::ALL.iter().map(|made| {
-                output.note(format_args!("making a capture: {}", made.name));
+                output.note(format_args!("generating a capture: {}", made.name));
                 made.subject(scratch.path(), self.quick)
             });
             return made.collect();

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::subject::SubjectCapture;
 use crate::BenchError;
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::peers;
 use crate::program;
 use crate::scratch::Scratch;

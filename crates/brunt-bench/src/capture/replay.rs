@@ -35,7 +35,7 @@ impl Replay<'_> {
     pub fn run(&self, file: &Path, output: &dyn Console) -> BenchResult {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(BenchError::usage(
-                "--rate is a number of gigabits above zero",
+                "--rate must be a number of gigabits above zero",
             ));
         }
         let (bytes, frames) = load(file)?;
@@ -93,7 +93,7 @@ fn load(file: &Path) -> Result<(Vec<u8>, Vec<FrameExtent>), BenchError> {
         for packet in batch.packets() {
             if bytes.len() + packet.bytes.len() > FILE_BYTES_MAX {
                 return Err(BenchError::usage(format!(
-                    "{} holds more than 4 GiB",
+                    "{} is larger than 4 GiB",
                     file.display()
                 )));
             }
@@ -103,7 +103,7 @@ fn load(file: &Path) -> Result<(Vec<u8>, Vec<FrameExtent>), BenchError> {
     }
     if frames.is_empty() {
         return Err(BenchError::usage(format!(
-            "{} holds no packets",
+            "{} contains no packets",
             file.display()
         )));
     }

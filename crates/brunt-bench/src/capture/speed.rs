@@ -89,7 +89,8 @@ pub fn run(
             for contestant in &mut contestants {
                 if output.is_interrupted() {
                     return Err(BenchError::interrupted(
-                        "interrupted: tables printed so far are complete, the others were not measured",
+                        "interrupted: the tables printed so far are complete, the others were not \
+                         measured",
                     ));
                 }
                 contestant
@@ -280,7 +281,10 @@ fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u6
         let text = format!("{what} {value:.1} {unit}");
         found.push(match judged {
             true => Verdict::goal(format!("{text}; goal {goal:.1}"), value, value >= goal),
-            false => Verdict::ratio(format!("{text} (the capture is too short to judge)"), value),
+            false => Verdict::ratio(
+                format!("{text} (not judged: the capture is too short)"),
+                value,
+            ),
         });
     };
     let gbit = |contestant: &Contestant| contestant.median(|run| contestant.gbit(run));
@@ -353,7 +357,7 @@ fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u6
             let (wall, cpu) = (ratio(Contestant::gbit), ratio(Contestant::gbit_per_cpu_s));
             found.push(Verdict::ratio(
                 format!(
-                    "{} is {wall:.1} times as fast as {}; {cpu:.1} times by processor time",
+                    "{} is {wall:.1} times as fast as {}; {cpu:.1} times by CPU time",
                     ours.program.name(),
                     program.name()
                 ),

@@ -106,7 +106,7 @@ impl SubjectCapture {
         }
         let (calls, scsi) = calls_of(&path)?;
         if calls == 0 {
-            let what = "no RPC call and no SCSI command was found in it";
+            let what = "it contains no RPC calls or SCSI commands";
             return Err(BenchError::usage(format!("{}: {what}", path.display())));
         }
         let file_bytes = fs::metadata(&path).map_err(BenchError::failed)?.len();

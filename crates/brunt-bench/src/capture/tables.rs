@@ -57,7 +57,7 @@ pub fn run(
 /// `runs` contains the runs with all tables, then those in the order of [`WITHOUT`].
 fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Console) -> Value {
     let [all, without @ ..] = runs else {
-        unreachable!("those with all tables come first")
+        unreachable!("the run with all tables comes first")
     };
     let bytes = |runs: &[ProgramRun]| {
         runs.iter()
@@ -67,7 +67,7 @@ fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Consol
     };
     output.line(format_args!(
         "  {:<42} {:>26} {:>26} {:>12}",
-        "with both, of the same", "time", "processor time", "bytes"
+        "with both, relative to", "time", "CPU time", "bytes"
     ));
     let line = |(left_out, without): (TablesLeftOut, &Vec<ProgramRun>)| {
         let name = format!("without {}", left_out.tables().join(" and "));

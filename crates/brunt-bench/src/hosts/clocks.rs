@@ -32,7 +32,7 @@ pub(super) fn measure(
                 .collect();
             threads
                 .into_iter()
-                .map(|thread| thread.join().expect("estimating does not panic"))
+                .map(|thread| thread.join().expect("estimation does not panic"))
                 .collect()
         }))
     })?;
@@ -59,7 +59,7 @@ pub(super) fn measure(
     ));
     if (held as f64) < HELD_MIN * errors.len() as f64 {
         wrong.push(format!(
-            "{}: {held} of {} estimates hold the truth",
+            "{}: {held} of {} estimates contain the true offset",
             link.name,
             errors.len()
         ));
@@ -98,7 +98,8 @@ fn estimates_of(
             }
         }
         let estimate = track.estimate(Clock::Monotonic.now());
-        estimates.push(estimate.ok_or_else(|| failed(&"its clock was set in the meantime"))?);
+        estimates
+            .push(estimate.ok_or_else(|| failed(&"its clock was set during the measurement"))?);
     }
     Ok(estimates)
 }

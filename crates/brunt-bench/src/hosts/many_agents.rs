@@ -14,7 +14,7 @@ use brunt_lab::Lab;
 use serde_json::{Value, json};
 
 use super::testbed::serve_agent;
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};
@@ -44,7 +44,8 @@ pub(super) fn measure(
         agents.push(serve_agent(here, &format!("{address}:0"), &identity, 0)?);
     }
     output.line(format_args!(
-        "agents ({RATE} requests/s each, {seconds} s)   controller's cpu ms   MiB   sent B/s an agent   received B/s an agent"
+        "agents ({RATE} requests/s each, {seconds} s)   controller's cpu ms   MiB   sent B/s per \
+         agent   received B/s per agent"
     ));
     let mut rows = Vec::new();
     for &number in numbers {

@@ -86,7 +86,10 @@ impl HostsBench {
         let mut result = json!({ "seed": self.seed, "shifts_ns": shifts });
         let mut wrong = Vec::new();
         if self.estimates > 0 {
-            output.line("clocks, of 16 rounds each    estimates   hold truth   error us p50     p99   middle off us p50     p99");
+            output.line(
+                "clocks, of 16 rounds each    estimates    in bounds   error us p50     \
+                p99   middle off us p50     p99",
+            );
             let mut rows = Vec::new();
             for link in [BARE, EVEN, UNEVEN] {
                 let testbed = Testbed::build(&shifts, &link)?;

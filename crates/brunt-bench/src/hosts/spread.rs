@@ -22,7 +22,7 @@ use rustix::time::Timespec;
 use serde_json::{Value, json};
 
 use super::testbed::{PATIENCE, PROGRAM, Testbed};
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
@@ -125,7 +125,7 @@ pub(super) fn measure(
     let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let beyond = median(&spreads) - median(&bare);
     output.line(format_args!(
-        "starts of {} in {rounds} rounds, in turns     spread us p50      max   last after us p50",
+        "starts of {} in {rounds} rounds, interleaved  spread us p50      max   last after us p50",
         testbed.hosts.len()
     ));
     for (name, spread, last) in [
@@ -140,8 +140,8 @@ pub(super) fn measure(
         ));
     }
     output.line(format_args!(
-        "  beyond bare processes: {beyond:.1} us; Brunt's figure of the spread is right within its ± {error:.1} us in \
-         {held} of {rounds}"
+        "  more than bare processes: {beyond:.1} us; the spread reported by brunt is within its ± \
+         {error:.1} us of the truth in {held} of {rounds}"
     ));
     Ok(json!({
         "rounds": rounds,
@@ -198,7 +198,7 @@ fn start_hosts(testbed: &Testbed, load: &HostLoad, run: u64) -> Result<HostsStar
         &mut NoRecorder,
     );
     let hosts = ran.map_err(BenchError::failed)?.finished.hosts;
-    let missing = || BenchError::failed("a host made no request");
+    let missing = || BenchError::failed("a host sent no requests");
     let truly = |(figures, host): (&HostFigures, &super::testbed::TestbedHost)| {
         let ([low, high], began) = (figures.clock_ahead_ns?, figures.began_us?);
         let middle = low + (high - low) / 2;

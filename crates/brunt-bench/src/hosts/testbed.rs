@@ -13,7 +13,7 @@ use brunt_host::{Authority, ConnectOptions, ControllerTls, HostAddress, HostPlac
 use brunt_lab::{Carrier, Host, Lab, LinkConfig};
 
 use super::LinkKind;
-use crate::ending::Start;
+use crate::cleanup::Start;
 use crate::peers::{Guarded, command, have};
 use crate::program;
 use crate::scratch::Scratch;
@@ -181,7 +181,8 @@ impl Testbed {
         let by_ssh = |host: &&TestbedHost| matches!(host.place.address, HostAddress::Ssh { .. });
         if self.hosts.iter().filter(by_ssh).count() == 0 {
             output.note(
-                "all hosts are reached by TLS: sshd needs root, openssh-server and openssh-client",
+                "all hosts are reached over TLS, because sshd needs root, openssh-server and \
+                 openssh-client",
             );
         }
     }
@@ -243,7 +244,7 @@ fn serve_ssh(
         .into_iter()
         .find(|path| PathBuf::from(path).is_file());
     let mut sshd = Command::new(
-        path.ok_or_else(|| BenchError::failed("sshd was not found in its usual places"))?,
+        path.ok_or_else(|| BenchError::failed("sshd is not in any of the usual places"))?,
     );
     sshd.args(["-D", "-f"])
         .arg(&file)
@@ -259,7 +260,7 @@ fn serve_ssh(
     {
         if begin.elapsed() > PATIENCE {
             return Err(BenchError::failed(format!(
-                "sshd of {name} does not listen"
+                "sshd of {name} is not listening"
             )));
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -305,6 +306,6 @@ pub(super) fn serve_agent(
         .rsplit_once(':')
         .and_then(|(_, port)| port.parse().ok());
     let port =
-        port.ok_or_else(|| BenchError::failed(format!("an agent at {listen} does not listen")))?;
+        port.ok_or_else(|| BenchError::failed(format!("an agent at {listen} is not listening")))?;
     Ok((server, port))
 }

@@ -41,7 +41,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     options: &[
         (
             "block",
-            "logical block size in bytes, 512 or 4096; default: the smallest that works",
+            "logical block size in bytes, 512 or 4096; default: the smallest supported",
         ),
         (
             "direct",
@@ -49,22 +49,23 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ),
         (
             "write_back",
-            "yes (default): writes complete in the device's cache and are stable after a flush; no: each is stable when it \
-             completes (RWF_DSYNC)",
+            "yes (default): writes complete in the device's cache and are stable after a flush; \
+             no: each write is stable when it completes (RWF_DSYNC)",
         ),
         ("size", "size of the file, with create=yes or temporary=yes"),
         (
             "create",
-            "yes: create the file, or extend it, as a sparse file; never truncates",
+            "yes: create the file as a sparse file, or extend it; never truncates",
         ),
         (
             "temporary",
-            "yes: use an unnamed file that vanishes when the process ends; needs size, excludes create",
+            "yes: use an unnamed temporary file, deleted when the process ends; needs size, \
+             excludes create",
         ),
         (
             "lay_out",
-            "yes: write random data to what create=yes or temporary=yes adds before it is used; no (default): leave it a \
-             hole, which is read without the disk",
+            "yes: fill the space that create=yes or temporary=yes adds with random data before \
+             use; no (default): leave a hole, which is read without accessing the disk",
         ),
         ("read_only", "yes: refuse writes"),
         (
@@ -87,8 +88,8 @@ fn named(place: &str) -> Result<PathBuf, OpenError> {
     let literal = Path::new(place);
     if path != literal && !path.exists() && literal.exists() {
         return Err(OpenError::Refused(format!(
-            "file:{place} is {}, which doesn't exist; for the file of exactly this name, write file:{}, or its path without \
-             file:",
+            "file:{place} is {}, which doesn't exist; if the file's name begins with file:, write \
+             file:{}, otherwise its path without file:",
             shown(&path),
             device_path::encode(literal)
         )));
@@ -769,7 +770,7 @@ mod tests {
                 .info()
                 .notes
                 .iter()
-                .any(|note| note.contains("never written") && note.contains("lay_out=yes"))
+                .any(|note| note.contains("has holes") && note.contains("lay_out=yes"))
         };
         let with = |lay_out, size_bytes| FileOptions {
             size_bytes: Some(size_bytes),
@@ -812,13 +813,7 @@ mod tests {
                 ..FileOptions::default()
             },
         );
-        assert!(
-            error
-                .err()
-                .unwrap()
-                .to_string()
-                .contains("is there already")
-        );
+        assert!(error.err().unwrap().to_string().contains("already exists"));
     }
 
     /// A file truncated while it is open causes errors, not stale data or a hang.

@@ -52,7 +52,7 @@ impl Attempts {
         match holder {
             Some(by) => Err(StillInUse { by }),
             None if waited >= ORPHAN_WAIT => {
-                let by = "another program holds it".to_string();
+                let by = "another process has it open".to_string();
                 Err(StillInUse { by })
             }
             None => {
@@ -103,7 +103,7 @@ pub(super) fn lock(
         by,
     };
     let failed = |source| OpenError::Os {
-        what: "cannot look at",
+        what: "cannot examine",
         path: path.to_path_buf(),
         source,
     };
@@ -113,7 +113,7 @@ pub(super) fn lock(
             return Err(in_use(by));
         }
         notes.push(format!(
-            "the file is attached to {} too, which does not see what is written to the file",
+            "the file is also attached to {}, which does not see writes to the file",
             shown(&device)
         ));
     }
@@ -127,7 +127,7 @@ pub(super) fn lock(
                 .map_err(|still| in_use(still.by))?,
             Err(TryLockError::Error(error)) => {
                 notes.push(format!(
-                    "the file cannot be locked ({error}): nothing keeps a second writer away"
+                    "cannot lock the file ({error}): other programs can write to it during the run"
                 ));
                 return Ok(None);
             }
@@ -288,7 +288,7 @@ fn writer(metadata: &Metadata) -> Option<String> {
     // For a file, one of the handles is the caller's.
     let asking = usize::from(!disk);
     (own_handles > asking).then(|| {
-        "opened for writing by this brunt already: two targets or devices name the same storage"
+        "already opened for writing by this process: two targets or devices name the same storage"
             .to_string()
     })
 }
@@ -339,7 +339,7 @@ mod tests {
         fs::write(&path, vec![0; 1 << 20]).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let first = open(&path).unwrap();
-        assert!(user(open(&link)).starts_with("opened for writing by this brunt already"));
+        assert!(user(open(&link)).starts_with("already opened for writing by this process"));
         let reading = FileOptions {
             read_only: true,
             ..FileOptions::default()
@@ -442,7 +442,7 @@ mod tests {
         assert!(
             notes
                 .iter()
-                .any(|note| note.contains("is attached to /dev/loop")),
+                .any(|note| note.contains("attached to /dev/loop")),
             "{notes:?}"
         );
         assert!(user(held).starts_with("attached to /dev/loop"));

@@ -23,7 +23,7 @@ use crate::{
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "join",
-    help: "devices one behind the other, as one: [URL],[URL]",
+    help: "several devices concatenated into one: [URL],[URL]",
     example: "join:[memory:1MiB],[memory:1MiB]",
     options: &[],
     open,
@@ -57,12 +57,12 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// No devices were given.
-    #[error("no device was named; a join needs at least one, such as join:[disk0.img],[disk1.img]")]
+    #[error("no device given; a join needs at least one, such as join:[disk0.img],[disk1.img]")]
     Empty,
     /// The largest block size is not a multiple of another device's.
     #[error(
-        "{other} has blocks of {other_bytes} bytes and {device} of {bytes}, which is not a multiple of that: one worker \
-         cannot address both; use devices with the same block size"
+        "{other} has blocks of {other_bytes} bytes and {device} of {bytes}, which is not a \
+         multiple of that; use devices with the same block size"
     )]
     Blocks {
         /// The device with the largest blocks.
@@ -89,9 +89,7 @@ pub enum JoinError {
         bytes: u32,
     },
     /// The total size exceeds 64 bits.
-    #[error(
-        "up to {device}, the devices have more than 2^64 bytes together; use fewer or smaller ones"
-    )]
+    #[error("with {device}, the total size exceeds 2^64 bytes; use fewer or smaller devices")]
     TooLarge {
         /// The first device that exceeds the limit.
         device: String,
@@ -127,7 +125,7 @@ impl JoinedBackend {
     ) -> Result<JoinedBackend, JoinError> {
         let infos: Vec<&DeviceInfo> = members.iter().map(|member| member.info()).collect();
         let (block_bytes, ends) = JoinedBackend::check(&infos)?;
-        let end = *ends.last().expect("there is at least one");
+        let end = *ends.last().expect("a join has a device");
         let most =
             |get: fn(&DeviceInfo) -> u32| infos.iter().map(|info| get(info)).max().unwrap_or(0);
         let names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
@@ -363,13 +361,14 @@ impl Device for JoinedDevice {
             let index = match self.member_of(front) {
                 Ok(Some(index)) => index,
                 Ok(None) => {
-                    let request = batch.pop_front().expect("there is a front");
+                    let request = batch.pop_front().expect("a completed part is the oldest");
                     self.outstanding += 1;
                     self.flush(&request);
                     continue;
                 }
                 Err(error) => {
-                    let Request { tag, buf, .. } = batch.pop_front().expect("there is a front");
+                    let Request { tag, buf, .. } =
+                        batch.pop_front().expect("a completed part is the oldest");
                     self.outstanding += 1;
                     self.failed.push(Completion {
                         tag,
@@ -387,7 +386,7 @@ impl Device for JoinedDevice {
                     .front()
                     .is_some_and(|request| self.member_of(request) == Ok(Some(index)))
             {
-                let mut request = batch.pop_front().expect("there is a front");
+                let mut request = batch.pop_front().expect("a completed part is the oldest");
                 request.offset -= start;
                 self.next.push_back(request);
             }
@@ -574,7 +573,7 @@ mod tests {
     #[test]
     fn incompatible_devices_are_rejected() {
         for (url, said) in [
-            ("join:", "names nothing"),
+            ("join:", "names no device"),
             ("join:[memory:1MiB", "write join:[MEMBER]"),
             ("join:memory:1MiB", "write join:[MEMBER]"),
             (
@@ -604,7 +603,10 @@ mod tests {
             "odd has blocks of 520 bytes and even of 4096",
         );
         let large = info("large", 512, u64::MAX / 512 * 512);
-        check([&large, &info("more", 512, 1 << 20)], "up to more");
+        check(
+            [&large, &info("more", 512, 1 << 20)],
+            "with more, the total size",
+        );
         assert!(matches!(JoinedBackend::check(&[]), Err(JoinError::Empty)));
     }
 }

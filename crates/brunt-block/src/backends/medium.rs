@@ -90,7 +90,7 @@ impl Medium {
             } else {
                 "a file that was opened read-only"
             };
-            let why = format!("{what} cannot be resized from here");
+            let why = format!("{what} cannot be resized here");
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         self.file.set_len(size_bytes)
@@ -163,16 +163,16 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     };
 
     let size_bytes = if block_device {
-        ioctl_u64(&file, BLKGETSIZE64).map_err(failed("cannot ask for the size of"))?
+        ioctl_u64(&file, BLKGETSIZE64).map_err(failed("cannot read the size of"))?
     } else {
         file.metadata()
-            .map_err(failed("cannot ask for the size of"))?
+            .map_err(failed("cannot read the size of"))?
             .len()
     };
     // Minimum block size: a block device's logical block, or for a file the alignment that O_DIRECT requires.
     let logical = match block_device {
         true => ioctl_i32(&file, libc::BLKSSZGET)
-            .map_err(failed("cannot ask for the block size of"))? as u32,
+            .map_err(failed("cannot read the block size of"))? as u32,
         false => 512,
     };
     let smallest = if direct {
@@ -192,7 +192,8 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let whole = whole_blocks(size_bytes, block_bytes, &mut notes);
     if whole == 0 {
         return Err(OpenError::Refused(format!(
-            "{} has {size_bytes} bytes, less than one block of {block_bytes}; size=1GiB&create=yes makes a file",
+            "{} has {size_bytes} bytes, less than one block of {block_bytes}; add \
+             size=1GiB&create=yes to create a file",
             shown(path)
         )));
     }
@@ -235,7 +236,7 @@ fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenEr
     }
     if options.lay_out {
         return Err(OpenError::Refused(format!(
-            "lay_out=yes writes to a file that create=yes or temporary=yes makes; {} is there already",
+            "lay_out=yes fills a file created by create=yes or temporary=yes; {} already exists",
             shown(path)
         )));
     }
@@ -256,11 +257,13 @@ fn slow_or_hollow(
     block_bytes: u32,
 ) -> impl Iterator<Item = &'static str> {
     let hollow = (!block_device && has_hole(file, size_bytes)).then_some(
-        "parts of the file were never written: they are read without the disk (remove it: with create=yes, \
-         lay_out=yes writes all of a new one)",
+        "the file has holes, which are read without accessing the disk (remove it, and create it \
+         again with create=yes&lay_out=yes to fill all of it)",
     );
-    let slow = (!starts_without_waiting(file, block_bytes))
-        .then_some("no asynchronous requests here: each costs the kernel a worker thread's time");
+    let slow = (!starts_without_waiting(file, block_bytes)).then_some(
+        "this file system does not support asynchronous requests: each one occupies a \
+            kernel worker thread",
+    );
     hollow.into_iter().chain(slow)
 }
 
@@ -318,7 +321,8 @@ fn no_space(file: &File) -> Option<String> {
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     (hollow > free).then(|| {
         format!(
-            "{} of the sparse file have no space yet and its file system has only {} free: writes will fail (ENOSPC)",
+            "{} of the sparse file are not allocated yet and its file system has only {} free: \
+             writes will fail (ENOSPC)",
             format_size(hollow),
             format_size(free)
         )
@@ -343,8 +347,8 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
         ""
     };
     OpenError::Refused(format!(
-        "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes this device or file system \
-         reads and writes at once; use block={smallest}{way_out}",
+        "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes that this device or \
+         file system transfers at once; use block={smallest}{way_out}",
         shown(path)
     ))
 }
@@ -374,7 +378,8 @@ fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> 
     }
     if is_device_name(path) && !path.exists() {
         return Err(OpenError::Refused(format!(
-            "there is no {}, and a file of that name would be in memory: create files elsewhere",
+            "{} does not exist, and a file created there would be in memory: create files \
+             elsewhere",
             shown(path)
         )));
     }
@@ -418,7 +423,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     // The file grows as it is written, so an interrupted layout can continue where it stopped.
     let written = if options.lay_out && grows {
         lay_out(&file, metadata.len(), size_bytes).map_err(|source| OpenError::Os {
-            what: "cannot write all of",
+            what: "cannot fill all of",
             path: path.to_path_buf(),
             source,
         })
@@ -474,7 +479,7 @@ fn open_as_wanted(
     let mut direct = options.direct;
     if !direct {
         notes.push(
-            "direct=no: the page cache is in the way, reads may not reach the storage".to_string(),
+            "direct=no: reads may be served from the page cache instead of the storage".to_string(),
         );
     }
     let attempts = holder::Attempts::begin();
@@ -559,7 +564,8 @@ fn alignment(
         None => {
             if file_system(path) == Some("tmpfs") {
                 notes.push(
-                    "on tmpfs the page cache is the medium; O_DIRECT changes nothing".to_string(),
+                    "on tmpfs the page cache is the medium, so O_DIRECT changes nothing"
+                        .to_string(),
                 );
             }
             let mut probe = Buf::zeroed(512);
@@ -578,7 +584,8 @@ fn alignment(
 
 fn no_direct_note(file_system: Option<&str>) -> String {
     format!(
-        "no O_DIRECT on {}: the page cache is in the way, reads may not reach the storage",
+        "{} does not support O_DIRECT: reads may be served from the page cache instead of the \
+         storage",
         file_system.unwrap_or("this file system")
     )
 }

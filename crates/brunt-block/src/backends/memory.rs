@@ -16,7 +16,7 @@ use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "memory",
-    help: "a sparse disk in memory: only written blocks take space",
+    help: "a sparse disk in memory: only written blocks take up space",
     example: "memory:64MiB",
     options: &[(
         "block",
@@ -26,7 +26,9 @@ pub const ENTRY: BackendEntry = BackendEntry {
         let block_bytes = options.block()?.unwrap_or(512);
         let size_bytes = super::size_of(size, block_bytes)?;
         let backend = MemoryBackend::new(size_bytes, block_bytes).map_err(|error| {
-            OpenError::Failed(format!("memory:{size}: cannot map that much: {error}").into())
+            OpenError::Failed(
+                format!("memory:{size}: cannot reserve address space: {error}").into(),
+            )
         })?;
         Ok(Arc::new(backend))
     },

@@ -46,7 +46,7 @@ pub fn whole_blocks(size_bytes: u64, block_bytes: u32, notes: &mut Vec<String>) 
     let left_out = size_bytes % u64::from(block_bytes);
     if left_out > 0 {
         notes.push(format!(
-            "the last {left_out} bytes are less than a block and are left out"
+            "the last {left_out} bytes are less than a block and are not used"
         ));
     }
     size_bytes - left_out

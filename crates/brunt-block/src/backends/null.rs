@@ -11,7 +11,7 @@ use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "null",
-    help: "discards writes, reads as zeros",
+    help: "discards writes and reads zeros",
     example: "null:1GiB",
     options: &[
         (
@@ -20,7 +20,8 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ),
         (
             "fill",
-            "yes (default), or no: reads leave the buffer untouched, to measure the load generator alone",
+            "yes (default): reads return zeros; no: reads leave the buffer untouched, to measure \
+             the load generator alone",
         ),
     ],
     open: |size, options| {
@@ -32,7 +33,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
             backend
                 .info
                 .notes
-                .push("reads leave buffers as they were".into());
+                .push("reads leave buffers untouched".into());
         }
         Ok(Arc::new(backend))
     },

@@ -17,7 +17,8 @@ use crate::{
 /// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "budget",
-    help: "serves a given number of requests and answers the rest with busy until more are allowed",
+    help: "completes a given number of requests and fails the rest with busy until more are \
+        allowed",
     example: "5",
     wrap: |inner, value| {
         let left = value

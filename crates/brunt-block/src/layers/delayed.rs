@@ -27,15 +27,18 @@ use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Request, Ring};
 
-const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or lognormal:100us,sigma=0.5, \
-                     and after it ,servers=4 ,shared or ,seed=7; or disk:55MB/s-39MB/s, \
-                     and after it ,seek=600us-12ms ,rpm=10000 ,zones=16 or ,seed=7";
+const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or \
+    lognormal:100us,sigma=0.5, optionally followed by ,servers=4 ,shared or ,seed=7; or \
+    disk:55MB/s-39MB/s, optionally followed by ,seek=600us-12ms ,rpm=10000 ,zones=16 or ,seed=7";
 const SERVERS_MAX: u32 = 65_536;
 
 /// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "delay",
-    help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N; or that of a disk, by position: disk:RATE-RATE; then ,seek=TIME-TIME ,rpm=N ,zones=N ,seed=N",
+    help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or \
+        lognormal:MEAN,sigma=S, optionally followed by ,servers=N ,shared ,seed=N; or that of a \
+        disk, by position: disk:RATE-RATE, optionally followed by ,seek=TIME-TIME ,rpm=N ,zones=N \
+        ,seed=N",
     example: "const:100us",
     wrap: |inner, value| {
         Ok(Arc::new(DelayedBackend::new(
@@ -117,7 +120,7 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         return Err(bad_value(
             "delay",
             text,
-            "lognormal, and nothing else, has a sigma, from 0 to 10",
+            "lognormal needs a sigma from 0 to 10; no other distribution has one",
         ));
     }
     if servers.is_some_and(|servers| servers == 0 || servers > SERVERS_MAX) {
@@ -132,7 +135,7 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
             return Err(bad_value(
                 "delay",
                 text,
-                "a disk has one arm for all threads: leave servers and shared out",
+                "a disk has one arm for all threads: omit servers and shared",
             ));
         }
         return Ok(Delay {
@@ -150,7 +153,7 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
             let (least, most) = times.split_once('-').ok_or_else(wrong)?;
             let (least, most) = (parse_duration(least)?, parse_duration(most)?);
             if least > most {
-                return Err(bad_value("delay", text, "the shorter time comes first"));
+                return Err(bad_value("delay", text, "write the shorter time first"));
             }
             ServiceTime::Uniform(least, most)
         }
@@ -160,7 +163,7 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         return Err(bad_value(
             "delay",
             text,
-            "shared needs servers to share, such as servers=1",
+            "shared needs a number of servers, such as servers=1",
         ));
     }
     Ok(Delay {
@@ -225,7 +228,7 @@ impl DelayedBackend {
         let servers = match delay.servers {
             Some(count) if delay.shared => format!("{count} at a time for all threads"),
             Some(count) => format!("{count} at a time"),
-            None => "all at once".to_string(),
+            None => "no queueing".to_string(),
         };
         info.notes.push(format!(
             "emulated service time {:?}, {servers}",
@@ -348,7 +351,10 @@ impl Device for DelayedDevice {
             let (start, service) = match &mut servers {
                 Some(crew) => {
                     let service = self.service.draw(&request, size, &mut crew.arm, random);
-                    let mut server = crew.free.peek_mut().expect("there is at least one server");
+                    let mut server = crew
+                        .free
+                        .peek_mut()
+                        .expect("a queue has at least one server");
                     let start = now.0.max(server.0);
                     server.0 = start.saturating_add(service);
                     (start, service)

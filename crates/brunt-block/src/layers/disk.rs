@@ -72,7 +72,7 @@ impl DiskModel {
                 .strip_suffix("/s")
                 .ok_or(DiskMistake::Form("write rates such as 55MB/s-39MB/s"))?;
             match parse_size(bytes)? {
-                0 => Err(DiskMistake::Form("a rate is above zero")),
+                0 => Err(DiskMistake::Form("write rates above zero")),
                 rate => Ok(rate),
             }
         };
@@ -105,7 +105,7 @@ impl DiskModel {
                     .ok_or(DiskMistake::Form("write a seek such as 600us-12ms"))?;
                 self.seek = [parse_duration(least)?, parse_duration(most)?];
                 if self.seek[0] > self.seek[1] {
-                    return Err(DiskMistake::Form("the shorter seek comes first"));
+                    return Err(DiskMistake::Form("write the shorter seek first"));
                 }
             }
             _ => return Ok(false),

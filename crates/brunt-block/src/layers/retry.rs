@@ -31,8 +31,8 @@ const TRIES_MAX: u32 = 1000;
 /// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "retry",
-    help: "retries a failed request up to N times before reporting the error: N, then ,delay=TIME between tries, \
-           ,off (until turned on), ,name=NAME",
+    help: "retries a failed request up to N times before reporting the error: N, optionally \
+        followed by ,delay=TIME between tries, ,off (until turned on), ,name=NAME",
     example: "5,delay=100us",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
     foresee: None,
@@ -186,7 +186,7 @@ impl RetryBackend {
         let mut info = inner.info().clone();
         let state = if switch.is_on() { "" } else { ", off" };
         info.notes.push(format!(
-            "up to {tries} retries below, {} apart{state}",
+            "up to {tries} retries in the device below, {} apart{state}",
             format_duration(delay)
         ));
         RetryBackend {
@@ -335,10 +335,7 @@ impl Device for RetryDevice {
         for one in above.drain(..) {
             let index = one.tag as u32;
             let slot = self.slots[index as usize];
-            debug_assert!(
-                slot.taken,
-                "a completion is for a request that is under way"
-            );
+            debug_assert!(slot.taken, "each completion has a request");
             match one.result {
                 Ok(()) if slot.tries == 0 => self.answer(index, one.buf, Ok(()), done),
                 Ok(()) => {

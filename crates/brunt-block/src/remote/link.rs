@@ -101,7 +101,7 @@ impl<P: RemoteProtocol> RemoteLink<P> {
             return self.answer(request, Err(DeviceError::Gone));
         }
         if self.session.submit(request, now).is_err() {
-            panic!("a session with room was chosen");
+            panic!("only sessions with a free slot are chosen");
         }
     }
 
@@ -217,7 +217,7 @@ impl<P: RemoteProtocol> RemoteLink<P> {
             self.protocol.on_loss(&mut self.session, placed);
             for (task, lent) in self.lent.iter_mut().enumerate() {
                 let back = channel.give_back(lent, self.session.data(task as u16));
-                assert!(back, "an aborted stream gives everything back");
+                assert!(back, "an aborted stream returns its buffers");
             }
         }
         self.session.detach();

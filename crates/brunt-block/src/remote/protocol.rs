@@ -36,7 +36,7 @@ pub trait RemoteChannel {
 pub fn why_stream_ended(stream: &Stream) -> String {
     match stream.ended() {
         Some(io::ErrorKind::UnexpectedEof) | None => "the server closed the connection".to_string(),
-        Some(kind) => format!("the connection broke: {kind}"),
+        Some(kind) => format!("the connection failed: {kind}"),
     }
 }
 
@@ -61,7 +61,7 @@ impl RemoteChannel for Stream {
         match self.abort()? {
             PayloadPlace::Buf(buf) => Some(buf),
             PayloadPlace::Discard => None,
-            PayloadPlace::Memory(_) => unreachable!("no memory is placed here"),
+            PayloadPlace::Memory(_) => unreachable!("only buffers are destinations"),
         }
     }
 

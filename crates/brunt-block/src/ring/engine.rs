@@ -22,19 +22,19 @@ pub const KERNEL_MIN: (u32, u32) = (6, 1);
 pub enum NoIoUring {
     /// EPERM.
     #[error(
-        "io_uring is forbidden here: see sysctl kernel.io_uring_disabled, or the container's seccomp profile (docker \
-         run --security-opt seccomp=unconfined)"
+        "io_uring is disabled here: see sysctl kernel.io_uring_disabled, or the container's \
+         seccomp profile (docker run --security-opt seccomp=unconfined)"
     )]
     Forbidden,
     /// ENOSYS.
     #[error(
-        "there is no io_uring here: the kernel was built without it, or the container's seccomp profile hides it \
-         (podman run --security-opt seccomp=unconfined)"
+        "io_uring is not available here: the kernel was built without it, or the container's \
+         seccomp profile hides it (podman run --security-opt seccomp=unconfined)"
     )]
     Missing,
     /// The process that tried it was killed.
     #[error(
-        "io_uring is forbidden here: a seccomp filter kills processes that call it (signal {0})"
+        "io_uring is not usable here: a seccomp filter kills processes that call it (signal {0})"
     )]
     Killed(i32),
     /// ENOMEM.
@@ -63,7 +63,7 @@ pub enum IoEngineError {
     #[error("engine io_uring: {0}")]
     NoIoUring(#[from] NoIoUring),
     /// The environment variable names an unknown engine.
-    #[error("{ENGINE_VARIABLE}={0}: no such engine; io_uring and threads exist")]
+    #[error("{ENGINE_VARIABLE}={0}: unknown engine; use io_uring or threads")]
     Unknown(String),
 }
 
@@ -124,7 +124,7 @@ pub enum EngineOrigin {
     #[error("as {ENGINE_VARIABLE} says")]
     Environment,
     /// No engine is named, and io_uring works.
-    #[error("the default where the kernel allows it")]
+    #[error("the default where the kernel supports it")]
     Default,
     /// No engine is named, and threads replace io_uring.
     #[error(transparent)]

@@ -200,7 +200,8 @@ impl Ring {
                 EngineState::Uring(Box::new(Uring::new(&config, pool.arena())?))
             }
             IoEngine::Threads if config.iopoll || config.sqpoll_idle_ms.is_some() => {
-                let what = "engine threads neither polls devices nor has a thread of the kernel: these are modes of io_uring";
+                let what = "engine threads supports neither iopoll nor sqpoll, which are modes of \
+                    io_uring";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, what));
             }
             IoEngine::Threads => EngineState::Threads(Threads::new()),

@@ -134,7 +134,7 @@ impl Threads {
         if self.helpers.is_none() {
             self.helpers = Some(Helpers::new()?);
         }
-        let helpers = self.helpers.as_mut().expect("made above");
+        let helpers = self.helpers.as_mut().expect("a worker was added above");
         helpers.hand_over(&mut self.handed)
     }
 

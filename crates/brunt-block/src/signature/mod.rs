@@ -12,7 +12,7 @@ use std::io;
 use crate::turn::turn;
 use crate::{Backend, Op, Request, Ring, RingConfig};
 
-#[allow(unsafe_code, reason = "functions of libblkid, and a file in memory")]
+#[allow(unsafe_code, reason = "calls of libblkid, and a memory file for it")]
 mod blkid;
 mod checks;
 mod table;

@@ -157,8 +157,8 @@ pub(super) static KNOWN: &[Known] = &[
     known("DM_verity_hash", "a dm-verity hash device", &[Start(0)], &[b"verity\0\0"]),
     known("DM_integrity", "a dm-integrity device", &[Start(0)], &[b"integrt\0"]),
     known("drbd", "a DRBD device", &[End(4096, 60)], &[b"\x83\x74\x02\x6b", b"\x83\x74\x02\x6c", b"\x83\x74\x02\x6d"]),
-    known("drbdmanage_control_volume", "a control volume of drbdmanage", &[Start(0)], &[b"$DRBDmgr=q"]),
-    known("drbdproxy_datalog", "a data log of DRBD Proxy", &[Start(0)], &[b"DRBDdlh*"]),
+    known("drbdmanage_control_volume", "a drbdmanage control volume", &[Start(0)], &[b"$DRBDmgr=q"]),
+    known("drbdproxy_datalog", "a DRBD Proxy data log", &[Start(0)], &[b"DRBDdlh*"]),
     checked("cs_fvault2", "a FileVault 2 volume", &[Start(88)], &[b"CS"], checks::file_vault),
     known("isw_raid_member", "a member of an Intel RAID (IMSM)", &[End(1024, 0), End(8192, 0)], &[b"Intel Raid ISM Cfg Sig. "]),
     known("ddf_raid_member", "a member of a DDF RAID", &[End(512, 0), End(257 * 512, 0)], &[b"\xde\x11\xde\x11"]),
@@ -186,7 +186,7 @@ pub(super) static KNOWN: &[Known] = &[
     checked("mac", "an Apple partition map", &[Start(0)], &[b"ER"], checks::mac),
     // FAT and NTFS boot sectors end the same way; those types were checked above.
     known("dos", "an MBR partition table or a boot sector", &[Start(510)], &[b"\x55\xaa"]),
-    known("gpt", "a GPT partition table (its second copy)", &[End(512, 0), End(4096, 0)], &[b"EFI PART"]),
+    known("gpt", "a GPT partition table (backup copy)", &[End(512, 0), End(4096, 0)], &[b"EFI PART"]),
 ];
 
 /// Returns the location of a signature of this type, if any.
@@ -196,8 +196,8 @@ type Search = fn(&Image) -> Option<u64>;
 #[rustfmt::skip]
 static SEARCHED: &[(&str, &str, Search)] = &[
     ("zfs_member", "a ZFS pool", checks::zfs),
-    ("crypto_LUKS", "a LUKS2 volume (its second header)", checks::luks2_second),
-    ("xfs_external_log", "a log of an XFS file system", checks::xfs_log),
+    ("crypto_LUKS", "a LUKS2 volume (second header)", checks::luks2_second),
+    ("xfs_external_log", "an XFS log", checks::xfs_log),
     ("atari", "an Atari partition table", checks::atari),
 ];
 

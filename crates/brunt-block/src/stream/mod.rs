@@ -143,10 +143,7 @@ impl Stream {
     /// # Panics
     /// If they don't fit after the unconsumed bytes, or a receive is outstanding.
     pub fn preload(&mut self, bytes: &[u8]) {
-        assert!(
-            self.receiving.is_none(),
-            "preload comes before the first arm"
-        );
+        assert!(self.receiving.is_none(), "preload precedes the first arm");
         self.rx[self.rx_end..self.rx_end + bytes.len()].copy_from_slice(bytes);
         self.rx_end += bytes.len();
     }
@@ -187,7 +184,7 @@ impl Stream {
     pub fn place(&mut self, place: PayloadPlace, offset: u64, len: usize) {
         assert!(
             self.placing.is_none() && self.placed.is_none(),
-            "one place at a time"
+            "one receive at a time"
         );
         let end = offset + len as u64;
         match &place {
@@ -237,10 +234,7 @@ impl Stream {
             self.rx_end -= self.rx_start;
             self.rx_start = 0;
         }
-        let mut call = self
-            .spare_call
-            .take()
-            .expect("a call is spare when none is under way");
+        let mut call = self.spare_call.take().expect("only idle calls are spare");
         call.pieces.clear();
         let mut room = self.rx.len() - self.rx_end;
         self.receiving_placed = 0;
@@ -383,7 +377,7 @@ impl Stream {
         let _ = self.socket.shutdown(Shutdown::Both);
         assert!(
             self.port.wait_idle(),
-            "the kernel did not let go of a socket that was shut down"
+            "the kernel still uses a socket that was shut down"
         );
         while self.port.pop().is_some() {}
         self.ended.get_or_insert(io::ErrorKind::ConnectionAborted);

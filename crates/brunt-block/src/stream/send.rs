@@ -75,7 +75,7 @@ impl Stream {
     /// # Panics
     /// If it is zero.
     pub fn set_call_bytes_max(&mut self, bytes: usize) {
-        assert!(bytes > 0, "calls that send nothing");
+        assert!(bytes > 0, "calls with nothing to send");
         self.call_bytes_max = bytes;
     }
 
@@ -151,7 +151,7 @@ impl Stream {
         self.lent[lent.0 as usize]
             .buf
             .as_ref()
-            .expect("a lent buffer is there until it is reclaimed")
+            .expect("a lent buffer is kept until it is reclaimed")
     }
 
     /// Queues part of a lent buffer.
@@ -235,7 +235,7 @@ impl Stream {
                     let buf = self.lent[lent.0 as usize]
                         .buf
                         .as_ref()
-                        .expect("lent while pieces are queued");
+                        .expect("only queued pieces are lent");
                     add(buf[*start..*start + *len].as_ptr(), *len)
                 }
                 Segment::Memory {

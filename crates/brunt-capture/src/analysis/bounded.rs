@@ -69,9 +69,7 @@ impl<'de, V: Deserialize<'de> + Weight + Default> Deserialize<'de> for Bounded<V
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bounded<V>, D::Error> {
         let stored = Stored::<V>::deserialize(deserializer)?;
         if stored.entries.len() > stored.max {
-            return Err(D::Error::custom(
-                "a table with more entries than it may have",
-            ));
+            return Err(D::Error::custom("a table exceeds its capacity"));
         }
         let mut table = Bounded::new(stored.max);
         for (key, value) in stored.entries {

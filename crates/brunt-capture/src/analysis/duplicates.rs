@@ -33,7 +33,7 @@ impl Default for Duplicates {
 }
 
 impl Analyse for Duplicates {
-    const HELP: &'static str = "how much of the data is the same";
+    const HELP: &'static str = "how much of the data is duplicated";
 
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
         let write = usize::from(run.write);

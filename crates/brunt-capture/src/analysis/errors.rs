@@ -103,7 +103,7 @@ pub struct Storm {
 }
 
 impl Analyse for Errors {
-    const HELP: &'static str = "who gets which errors";
+    const HELP: &'static str = "which clients get which errors";
 
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {

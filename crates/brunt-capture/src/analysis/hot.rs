@@ -24,7 +24,7 @@ const LATENCY_FROM: u64 = 32;
 /// Files with recorded latencies: 16 MiB of histograms.
 const LATENCIES_MAX: usize = 16 << 10;
 /// Names deferred before a batched lookup.
-const TOLD_MAX: usize = 64;
+const DEFERRED_MAX: usize = 64;
 /// Storage expects offsets to be multiples of this.
 const ALIGNMENT: u64 = 4096;
 /// Indexes into `seen`.
@@ -89,11 +89,11 @@ pub(super) struct Places {
 
 /// A deferred name.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct DeferredName {
     file: FileKey,
     parent: FileKey,
     name_hash: u64,
-    /// Its end in `told_bytes`.
+    /// Its end in `deferred_bytes`.
     end: usize,
     place: usize,
 }
@@ -183,8 +183,8 @@ pub struct Hot {
     latencies: usize,
     /// Names for the `name_hash` values, by the places of `files`.
     names: Names,
-    told: Vec<Told>,
-    told_bytes: Vec<u8>,
+    deferred: Vec<DeferredName>,
+    deferred_bytes: Vec<u8>,
     /// Place of the last operation's client.
     last_client: usize,
     /// Places for the upcoming events.
@@ -214,7 +214,7 @@ struct StoredRef<'a> {
 
 impl Serialize for Hot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        assert!(self.told.is_empty(), "what was told is learnt first");
+        assert!(self.deferred.is_empty(), "buffered names are learnt first");
         let places = self.files.iter().enumerate();
         let mut names: Vec<_> = places
             .filter_map(|(place, (key, file))| {
@@ -285,8 +285,8 @@ impl Default for Hot {
             seen: Default::default(),
             latencies: 0,
             names: Names::default(),
-            told: Vec::with_capacity(TOLD_MAX),
-            told_bytes: Vec::new(),
+            deferred: Vec::with_capacity(DEFERRED_MAX),
+            deferred_bytes: Vec::new(),
             last_client: 0,
             places: Vec::new(),
         }
@@ -382,7 +382,7 @@ impl Analyse for Hot {
     }
 
     fn settle(&mut self) {
-        self.learn_told();
+        self.store_deferred();
     }
 
     fn merge(&mut self, mut other: Hot) {
@@ -470,48 +470,48 @@ impl Hot {
 
     /// Defers a name. `hash` covers the name only.
     #[inline]
-    pub(super) fn tell(&mut self, file: FileKey, parent: FileKey, hash: u64, name: &[u8]) {
-        if self.told.len() >= TOLD_MAX {
-            self.learn_told();
+    pub(super) fn defer_name(&mut self, file: FileKey, parent: FileKey, hash: u64, name: &[u8]) {
+        if self.deferred.len() >= DEFERRED_MAX {
+            self.store_deferred();
         }
-        self.told_bytes.extend_from_slice(name);
+        self.deferred_bytes.extend_from_slice(name);
         let name_hash = (hash ^ spread(parent.0)) | 1;
-        self.told.push(Told {
+        self.deferred.push(DeferredName {
             file,
             parent,
             name_hash,
-            end: self.told_bytes.len(),
+            end: self.deferred_bytes.len(),
             place: NOWHERE,
         });
     }
 
     /// Stores the deferred names, prefetching entries like [`Hot::look`].
-    pub(super) fn learn_told(&mut self) {
-        for told in &mut self.told {
-            told.place = self.files.guess(told.file.0);
-            self.files.prefetch(told.place);
-            self.names.prefetch(told.place);
+    pub(super) fn store_deferred(&mut self) {
+        for deferred in &mut self.deferred {
+            deferred.place = self.files.guess(deferred.file.0);
+            self.files.prefetch(deferred.place);
+            self.names.prefetch(deferred.place);
         }
-        let (told, bytes) = (
-            std::mem::take(&mut self.told),
-            std::mem::take(&mut self.told_bytes),
+        let (deferred, bytes) = (
+            std::mem::take(&mut self.deferred),
+            std::mem::take(&mut self.deferred_bytes),
         );
         let mut start = 0;
-        for told in &told {
-            let place = self.files.place_near(told.file.0, told.place);
-            if self.files.at(place).name_hash != told.name_hash {
+        for deferred in &deferred {
+            let place = self.files.place_near(deferred.file.0, deferred.place);
+            if self.files.at(place).name_hash != deferred.name_hash {
                 let name = Name {
-                    parent: Some(told.parent),
-                    name: &bytes[start..told.end],
+                    parent: Some(deferred.parent),
+                    name: &bytes[start..deferred.end],
                 };
-                self.set_name(place, told.name_hash, &name);
+                self.set_name(place, deferred.name_hash, &name);
             }
-            start = told.end;
+            start = deferred.end;
         }
         // Clears the buffers and keeps their memory.
-        (self.told, self.told_bytes) = (told, bytes);
-        self.told.clear();
-        self.told_bytes.clear();
+        (self.deferred, self.deferred_bytes) = (deferred, bytes);
+        self.deferred.clear();
+        self.deferred_bytes.clear();
     }
 
     #[inline]
@@ -560,18 +560,18 @@ mod tests {
     fn a_name_is_stored_replaced_and_merged_but_not_inherited() {
         let mut hot = Hot::default();
         let root = FileKey(spread(1));
-        let tell = |hot: &mut Hot, file: u64, name: &str| {
-            hot.tell(
+        let defer_name = |hot: &mut Hot, file: u64, name: &str| {
+            hot.defer_name(
                 FileKey(spread(file)),
                 root,
                 twox_hash::XxHash3_64::oneshot(name.as_bytes()),
                 name.as_bytes(),
             );
         };
-        tell(&mut hot, 2, "old");
-        tell(&mut hot, 2, "new");
-        tell(&mut hot, 3, "three");
-        hot.learn_told();
+        defer_name(&mut hot, 2, "old");
+        defer_name(&mut hot, 2, "new");
+        defer_name(&mut hot, 3, "three");
+        hot.store_deferred();
         let name = |hot: &Hot, file: u64| {
             hot.name_of(FileKey(spread(file)))
                 .map(|name| String::from_utf8_lossy(name.name).into_owned())
@@ -581,9 +581,9 @@ mod tests {
             (Some("new"), Some("three"))
         );
         let mut other = Hot::default();
-        tell(&mut other, 3, "other");
-        tell(&mut other, 4, "four");
-        other.learn_told();
+        defer_name(&mut other, 3, "other");
+        defer_name(&mut other, 4, "four");
+        other.store_deferred();
         hot.merge(other);
         assert_eq!(
             (name(&hot, 3).as_deref(), name(&hot, 4).as_deref()),
@@ -608,7 +608,7 @@ mod tests {
             let (top, file) = (FileKey(spread(1)), FileKey(spread(2)));
             hot.learn_of(server, top, None, root.as_bytes());
             hot.learn_of(server, file, Some(top), b"file");
-            hot.learn_told();
+            hot.store_deferred();
             assert_eq!(
                 (hot.path(top).as_str(), hot.path(file).as_str()),
                 ("10.0.0.1:/", "10.0.0.1:/file")

@@ -80,7 +80,7 @@ impl From<Vec<(OperationKind, OperationFigures)>> for Mix {
 }
 
 impl Analyse for Mix {
-    const HELP: &'static str = "which operations there are, how long each takes, how many fail";
+    const HELP: &'static str = "number, latency and failures of each operation";
 
     /// Prefetches the counters that these events will update.
     fn look(&mut self, events: &[OperationEvent]) {

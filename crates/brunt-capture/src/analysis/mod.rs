@@ -66,7 +66,7 @@ impl Serialize for Analysis {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         assert!(
             self.pending.is_empty(),
-            "what was put by is worked off first"
+            "deferred operations are processed first"
         );
         self.all.serialize(serializer)
     }

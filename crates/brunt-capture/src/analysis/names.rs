@@ -135,13 +135,13 @@ impl Hot {
         name: &[u8],
     ) {
         if let Some(parent) = parent {
-            return self.tell(file, parent, twox_hash::XxHash3_64::oneshot(name), name);
+            return self.defer_name(file, parent, twox_hash::XxHash3_64::oneshot(name), name);
         }
         // Prefixed with the server, as `mount` shows it.
         let mut export = format!("{server}:").into_bytes();
         // `path` adds the root's slash again if nothing follows it.
         export.extend_from_slice(name.strip_suffix(b"/").unwrap_or(name));
-        self.learn_told();
+        self.store_deferred();
         let place = self.files.place(file.0);
         let hash = twox_hash::XxHash3_64::oneshot(&export) | 1;
         self.set_name(

@@ -58,7 +58,7 @@ impl NotUnderstood {
 }
 
 impl Analyse for NotUnderstood {
-    const HELP: &'static str = "what packets carry that is not understood";
+    const HELP: &'static str = "packets of unsupported protocols";
 
     fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
         let name = match next.known_as() {

@@ -152,7 +152,8 @@ impl ProfileFigures {
 }
 
 impl Analyse for Profile {
-    const HELP: &'static str = "what a sizing needs: amounts, sizes, order, working set, depth";
+    const HELP: &'static str =
+        "workload profile for sizing: amounts, sizes, order, working set, depth";
 
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {

@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, OWN_MAX};
 
 const _: () = assert!(
     COUNTER_COUNT <= OWN_MAX,
-    "the ledger has no room for all counters"
+    "the ledger is too small for all counters"
 );
 
 impl Ledger {

@@ -258,7 +258,7 @@ pub struct Counter {
     /// Its name in ledgers and tables; unique.
     pub name: &'static str,
     /// What it counts, as a phrase after a number: "lines cut in two".
-    pub told: &'static str,
+    pub label: &'static str,
     /// The same as a sentence, for the documentation of the tables.
     pub doc: &'static str,
 }

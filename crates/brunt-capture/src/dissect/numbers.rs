@@ -19,7 +19,7 @@ impl OperationKind {
 
     /// The kind with this index.
     pub(crate) fn from_index(index: usize) -> OperationKind {
-        assert!(index < Self::COUNT, "no kind {index}");
+        assert!(index < Self::COUNT, "unknown operation {index}");
         OperationKind::numbered(index as u16)
     }
 
@@ -56,9 +56,7 @@ impl<'de> Deserialize<'de> for OperationKind {
         let (dissector, name) = <(String, String)>::deserialize(deserializer)?;
         let found =
             OperationKind::all().find(|kind| kind.dissector() == dissector && kind.name() == name);
-        found.ok_or_else(|| {
-            D::Error::custom(format!("no operation {name} of {dissector} is known here"))
-        })
+        found.ok_or_else(|| D::Error::custom(format!("unknown operation {name} of {dissector}")))
     }
 }
 
@@ -72,7 +70,7 @@ impl<'de> Deserialize<'de> for Protocol {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Protocol, D::Error> {
         let name = String::deserialize(deserializer)?;
         let found = Protocol::all().find(|protocol| protocol.name() == name);
-        found.ok_or_else(|| D::Error::custom(format!("no protocol {name} is known here")))
+        found.ok_or_else(|| D::Error::custom(format!("unknown protocol {name}")))
     }
 }
 
@@ -87,7 +85,7 @@ impl Protocol {
 
     /// The protocol with this index.
     pub(crate) fn from_index(index: usize) -> Protocol {
-        assert!(index < Self::COUNT, "no protocol {index}");
+        assert!(index < Self::COUNT, "unknown protocol {index}");
         Protocol::numbered(index as u8)
     }
 

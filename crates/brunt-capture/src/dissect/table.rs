@@ -66,7 +66,7 @@ pub(crate) const OWN_COUNTERS: [(&str, Counter); COUNTER_COUNT] = {
         "",
         Counter {
             name: "",
-            told: "",
+            label: "",
             doc: "",
         },
     ); COUNTER_COUNT];
@@ -120,7 +120,7 @@ pub(crate) fn protocol_at(mut number: usize) -> (&'static DissectorEntry, &'stat
             None => number -= entry.protocols.len(),
         }
     }
-    unreachable!("protocols are numbered by the table")
+    unreachable!("the table numbers all protocols")
 }
 
 macro_rules! dissectors {
@@ -406,7 +406,7 @@ mod tests {
         }
         for (dissector, counter) in OWN_COUNTERS {
             assert!(
-                names.contains(&counter.name) && !counter.told.is_empty(),
+                names.contains(&counter.name) && !counter.label.is_empty(),
                 "{dissector}"
             );
             assert!(counter.doc.ends_with('.'), "{}", counter.doc);

@@ -120,7 +120,7 @@ fn resolve(steps: Vec<Step>, marks: &[(Label, usize)], accept: sock_filter) -> V
             marks
                 .iter()
                 .find(|(label, _)| *label == other)
-                .expect("marked above")
+                .expect("targets were marked above")
                 .1
         }
     };

@@ -65,10 +65,10 @@ impl Merge {
             let (block, packets) = self.queues[index]
                 .blocks
                 .front_mut()
-                .expect("it has a head");
+                .expect("a chosen ring has a packet");
             let region = *regions[index]
                 .get_or_insert_with(|| parcel.add_region(PacketMemory::Live(block.clone())));
-            let mut packet = packets.pop_front().expect("it has a head");
+            let mut packet = packets.pop_front().expect("a chosen ring has a packet");
             packet.region = region;
             parcel.route(router, packet);
             last = Some(time_ns);

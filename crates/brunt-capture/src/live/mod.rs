@@ -72,8 +72,8 @@ impl Default for LiveOptions {
 pub enum LiveError {
     /// The permission to capture packets is missing.
     #[error(
-        "capturing on {interface} needs the capability CAP_NET_RAW: run as root, or give it to the program once \
-         with `sudo setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)`"
+        "capturing on {interface} needs the capability CAP_NET_RAW: run as root, or grant it to \
+         the program once with `sudo setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)`"
     )]
     NotAllowed {
         /// The interface.
@@ -81,8 +81,9 @@ pub enum LiveError {
     },
     /// The permission to redirect packets is missing.
     #[error(
-        "cannot {what} on {interface}: that needs the capabilities CAP_BPF and CAP_NET_ADMIN of the machine itself, which \
-         a container or user namespace does not give; capture without --source xdp, or as root"
+        "cannot {what} on {interface}: this needs the capabilities CAP_BPF and CAP_NET_ADMIN on \
+         the host itself, not only in a container or user namespace; capture without --source \
+         xdp, or as root"
     )]
     NoXdp {
         /// The interface.
@@ -91,11 +92,12 @@ pub enum LiveError {
         what: &'static str,
     },
     /// There is no such interface.
-    #[error("unknown interface {0}; `ip link` lists all")]
+    #[error("unknown interface {0}; list all with `ip link`")]
     NoInterface(String),
     /// An interface with an unsupported link type.
     #[error(
-        "{interface} is neither Ethernet nor a tunnel of IP packets (hardware type {kind}): its packets cannot be read"
+        "cannot read packets of {interface}: it is neither Ethernet nor a tunnel of IP packets \
+         (hardware type {kind})"
     )]
     Link {
         /// The interface.

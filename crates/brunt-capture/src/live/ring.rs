@@ -160,7 +160,7 @@ impl PacketRing {
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
         let index =
             sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
-        let kind = sys::hardware_type(&fd, name).map_err(fail("ask for the kind of link"))?;
+        let kind = sys::hardware_type(&fd, name).map_err(fail("determine the link type"))?;
         let link = link_type(name, kind)?;
         let set = |option: i32, value: i32| sys::set_option(&fd, libc::SOL_PACKET, option, &value);
         set(
@@ -168,17 +168,17 @@ impl PacketRing {
             libc::tpacket_versions::TPACKET_V3 as i32,
         )
         .map_err(fail("use TPACKET_V3"))?;
-        set(libc::PACKET_RESERVE, TAG_BYTES as i32).map_err(fail("reserve room for VLAN tags"))?;
+        set(libc::PACKET_RESERVE, TAG_BYTES as i32).map_err(fail("reserve space for VLAN tags"))?;
         if options.hardware_times {
             set(
                 libc::PACKET_TIMESTAMP,
                 libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32,
             )
-            .map_err(fail("take the network card's times"))?;
+            .map_err(fail("enable hardware timestamps"))?;
         }
         // On the loopback, every packet is both outgoing and incoming: capture it once.
         if kind == LOOPBACK {
-            set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail("leave out outgoing packets"))?;
+            set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail("exclude outgoing packets"))?;
         }
         let shape = RingShape::of(options.ring_bytes);
         sys::set_option(

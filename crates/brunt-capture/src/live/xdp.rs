@@ -108,13 +108,13 @@ pub(super) fn open(
     };
     let watch = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
     let index = sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
-    let kind = sys::hardware_type(&watch, name).map_err(fail("ask for the kind of link"))?;
+    let kind = sys::hardware_type(&watch, name).map_err(fail("determine the link type"))?;
     let link = link_type(name, kind)?;
     if options.promiscuous {
         sys::make_promiscuous(&watch, index).map_err(fail("make the interface promiscuous"))?;
     }
     let count = xsk::queue_count(&watch, name);
-    let map = xsk::socket_map(count).map_err(fail("make a table of AF_XDP sockets"))?;
+    let map = xsk::socket_map(count).map_err(fail("create a map of AF_XDP sockets"))?;
     let each = options.ring_bytes / count as usize / FRAME_BYTES;
     let frame_count = 1 << each.max(64).ilog2();
     let mut queues = Vec::new();
@@ -125,7 +125,7 @@ pub(super) fn open(
             "receive a queue's packets through AF_XDP (needs Linux 6.6 or newer and exclusive use of the queue)",
         ))?;
         socket.fill(0..frame_count as u32);
-        xsk::set_socket(&map, queue, socket.fd()).map_err(fail("put a socket into the table"))?;
+        xsk::set_socket(&map, queue, socket.fd()).map_err(fail("add a socket to the map"))?;
         let (back, returned) = channel();
         queues.push(XdpQueue {
             socket,

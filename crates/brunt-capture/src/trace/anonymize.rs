@@ -28,7 +28,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The file is too large to be a key.
-    #[error("{}: {bytes} bytes are too long for a key, which has at most {}", .path.display(), KEY_BYTES_MAX)]
+    #[error("{}: {bytes} bytes are too long for a key; the maximum is {}", .path.display(), KEY_BYTES_MAX)]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -37,8 +37,8 @@ pub enum KeyError {
     },
     /// The key could be found by brute force.
     #[error(
-        "a key of {bytes} bytes is too short: it has at least {}, such as \
-         `head -c 32 /dev/urandom > FILE` makes",
+        "a key of {bytes} bytes is too short; it needs at least {}, for example from `head -c 32 \
+         /dev/urandom > FILE`",
         KEY_BYTES_MIN
     )]
     TooShort {

@@ -10,7 +10,8 @@ use crate::operation::ChecksumRun;
 /// Checksums of blocks.
 pub const CHECKSUMS: Table = Table {
     name: "checksums",
-    doc: "One row for each block of 512 bytes at a multiple of 512 in its file that was read or written as a whole.",
+    doc: "One row for each 512-byte block, aligned to 512 bytes in its file, that was read or \
+        written completely.",
     columns: &[
         Column::int(
             "record_id",
@@ -18,8 +19,8 @@ pub const CHECKSUMS: Table = Table {
         )
         .nullable(),
         FILE,
-        Column::bool("write", "Whether it went to the server."),
-        Column::int("offset_bytes", "Where in the file."),
+        Column::bool("write", "Whether the block was written."),
+        Column::int("offset_bytes", "Offset in the file."),
         Column::int("sum", "XXH3 of the block, 64 bits.").coded(Coding::Plain),
     ],
 };

@@ -8,10 +8,7 @@ use super::pseudonyms::Pseudonyms;
 use super::rows::Rows;
 
 /// Links a row to its operation.
-pub const RECORD: Column = Column::int(
-    "record_id",
-    "The operation it belongs to: `operations.record_id`.",
-);
+pub const RECORD: Column = Column::int("record_id", "The operation: `operations.record_id`.");
 /// Identifies a file.
 pub const FILE: Column =
     Column::int("file", "The file or directory: `handles.file`.").coded(Coding::Dictionary);

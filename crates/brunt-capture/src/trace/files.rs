@@ -15,7 +15,8 @@ use crate::key::FileKey;
 /// File handles.
 pub const HANDLES: Table = Table {
     name: "handles",
-    doc: "One row for each file handle of a server when it is first seen; in long captures some reappear.",
+    doc: "One row for each file handle of a server, when it is first seen; in long captures some \
+        are repeated.",
     columns: &[
         Column::int(
             "file",
@@ -30,23 +31,35 @@ pub const HANDLES: Table = Table {
 /// Names in calls.
 pub const NAMES: Table = Table {
     name: "names",
-    doc: "One row for each name in a call: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, LINK, MOUNT, \
-          READLINK, and NFSv4's; RENAME has two.",
+    doc: "One row for each name in a call: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, \
+        LINK, MOUNT, READLINK, and NFSv4's operations; RENAME has two.",
     columns: &[
         RECORD,
-        Column::int("position", "0, and 1 for RENAME's new name; of NFSv4 compounds, the operation's place."),
+        Column::int(
+            "position",
+            "0, or 1 for RENAME's new name; for NFSv4 compounds, the position \
+            of the operation.",
+        ),
         FILE.nullable(),
         Column::text(
             "name",
-            "The name in that directory; MOUNT's path. A backslash is doubled, and bytes that are not UTF-8 are written as `\\xNN`. Null for READLINK.",
+            "The name in that directory; for MOUNT, the path. Backslashes are doubled, and bytes \
+             that are not UTF-8 are written as `\\xNN`. Null for READLINK.",
         )
         .coded(Coding::Delta)
         .nullable(),
-        Column::int("leads_to", "The file that the name refers to, if the reply contains it: `handles.file`.")
-            .coded(Coding::Dictionary)
-            .nullable(),
-        Column::text("target", "Content of a symbolic link (SYMLINK, READLINK), written as in `name`.")
-            .nullable(),
+        Column::int(
+            "leads_to",
+            "The file that the name refers to, if the reply contains it: `handles.file`.",
+        )
+        .coded(Coding::Dictionary)
+        .nullable(),
+        Column::text(
+            "target",
+            "Target of a symbolic link (SYMLINK, READLINK), written as in \
+            `name`.",
+        )
+        .nullable(),
     ],
 };
 
@@ -99,7 +112,7 @@ struct Seen {
     server: IpAddress,
     /// Where it ends in `seen_bytes`.
     end: usize,
-    is_told: bool,
+    is_written: bool,
 }
 
 impl Files {
@@ -147,7 +160,7 @@ impl Files {
             file,
             server,
             end: self.seen_bytes.len(),
-            is_told: false,
+            is_written: false,
         });
         common.hide.file(file)
     }
@@ -156,7 +169,7 @@ impl Files {
     pub fn settle(&mut self, common: &mut Common) {
         // Back-to-back lookups overlap their memory latency.
         for seen in &mut self.seen {
-            seen.is_told = self.known.contains(&seen.file.0);
+            seen.is_written = self.known.contains(&seen.file.0);
         }
         let (seen, bytes) = (
             std::mem::take(&mut self.seen),
@@ -164,7 +177,7 @@ impl Files {
         );
         let mut start = 0;
         for seen in &seen {
-            if !seen.is_told {
+            if !seen.is_written {
                 self.tell(seen, FileHandle(&bytes[start..seen.end]), common);
             }
             start = seen.end;

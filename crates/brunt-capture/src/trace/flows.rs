@@ -12,22 +12,27 @@ use super::rows::{Handle, Registry, Tabled};
 /// Flows: sender and receiver.
 pub const FLOWS: Table = Table {
     name: "flows",
-    doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that was idle for long may reappear under another number.",
+    doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that \
+        was idle for a long time may reappear under another number.",
     columns: &[
-        Column::int("flow", "Its number."),
+        Column::int("flow", "Number of the flow."),
         Column::int(
             "protocol",
-            "The transport's number: 6 TCP, 17 UDP, others as IANA lists them.",
+            "IP protocol number: 6 TCP, 17 UDP, others as assigned by IANA.",
         ),
-        Column::text("source", "The sender's address; of requests, the client."),
-        Column::int("source_port", "Its port; null where the protocol has none.").nullable(),
+        Column::text("source", "The sender's address; for requests, the client."),
+        Column::int(
+            "source_port",
+            "The sender's port; null if the protocol has no ports.",
+        )
+        .nullable(),
         Column::text(
             "destination",
-            "The receiver's address; of requests, the server.",
+            "The receiver's address; for requests, the server.",
         ),
         Column::int(
             "destination_port",
-            "Its port; null where the protocol has none.",
+            "The receiver's port; null if the protocol has no ports.",
         )
         .nullable(),
     ],

@@ -43,7 +43,7 @@ pub enum GatherError {
     #[error(transparent)]
     Lake(#[from] LakeError),
     /// The lake is partitioned differently.
-    #[error("{} is divided by {is:?} already, which cannot be changed", path.display())]
+    #[error("{} is already partitioned by {is:?}, which cannot be changed", path.display())]
     Grain {
         /// The lake.
         path: PathBuf,
@@ -54,23 +54,24 @@ pub enum GatherError {
     #[error("{}: a trace cannot be added to itself", .0.display())]
     Itself(PathBuf),
     /// The source is a lake of several taps.
-    #[error("{} is a lake with taps of its own; add their traces instead", .0.display())]
+    #[error("{} is a lake with several taps; add their traces instead", .0.display())]
     Nested(PathBuf),
     /// The source is a lake that a capture is still writing to.
-    #[error("{} was compacted, and its capture is still running: add it when the capture has ended", .0.display())]
+    #[error("{} was compacted, and its capture is still running; add it when the capture has ended", .0.display())]
     Running(PathBuf),
     /// The number of pipelines of the trace is not known yet.
     #[error("{}: the capture is just starting; try again in a second", .0.display())]
     Starting(PathBuf),
     /// The trace is in the lake already, under another name.
-    #[error("this trace is in the lake already, as tap {0}: its rows would be there twice")]
+    #[error("this trace is already in the lake, as tap {0}; its rows would be duplicated")]
     Known(String),
     /// The tap's name belongs to another trace.
-    #[error("tap {0} is another trace: give this one another name")]
+    #[error("the tap name {0} belongs to another trace; use a different name")]
     OtherTrace(String),
     /// There are no pipeline numbers left.
     #[error(
-        "the lake has {taken} pipelines and can have {PIPELINES_MAX}: there is no room for {more} more"
+        "the lake has {taken} of at most {PIPELINES_MAX} pipelines: there is no room for {more} \
+         more"
     )]
     TooMany {
         /// Numbers in use.

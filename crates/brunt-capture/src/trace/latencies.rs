@@ -16,11 +16,13 @@ use crate::operation::{Operation, OperationKind, Protocol};
 /// Number of requests per latency.
 pub const LATENCY_HISTOGRAMS: Table = Table {
     name: "latency_histograms",
-    doc: "How many answered requests had which latency, by second, server, client and operation. The same combination may have several rows; their sum is its count. Rows of several parsers, captures and traces add up likewise.",
+    doc: "Number of answered requests for each latency bucket, second, server, client and \
+        operation. A combination may have several rows, to be added up, also across parsers, \
+        captures and traces.",
     columns: &[
         Column::int(
             "second",
-            "The second in which the requests were sent, counted from 1970.",
+            "Second in which the requests were sent, since 1970.",
         )
         .coded(Coding::Delta),
         Column::text("server", "The server's address."),
@@ -29,9 +31,10 @@ pub const LATENCY_HISTOGRAMS: Table = Table {
         Column::text("procedure", "The operation, as in `operations.operation`."),
         Column::int(
             "bucket",
-            "The latency's bucket, of 216. With `units` of 1024 ns: below 8 units the units; from there on each octave has 8 buckets of equal width.",
+            "Number of the latency bucket, out of 216. In units of 1024 ns: buckets 0 to 7 are \
+             one unit wide; from there on, each power of two has 8 buckets of equal width.",
         ),
-        Column::int("count", "Requests whose latency is in it."),
+        Column::int("count", "Number of requests in the bucket."),
     ],
 };
 

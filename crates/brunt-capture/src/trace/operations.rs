@@ -10,7 +10,8 @@ use crate::operation::{Message, Operation, OperationKind, Protocol, TransferDire
 /// Requests with their replies.
 pub const OPERATIONS: Table = Table {
     name: "operations",
-    doc: "One row for each request with its reply, in the order of completion. Fields that only some protocols or operations have are in the other tables.",
+    doc: "One row for each request with its reply, in order of completion. Fields specific to \
+        some protocols or operations are in the other tables.",
     columns: &[
         Column::int(
             "record_id",
@@ -18,12 +19,13 @@ pub const OPERATIONS: Table = Table {
         ),
         Column::int(
             "completion_id",
-            "Number of the request, in order of completion: that of the rows of one parser.",
+            "Number of the request, in order of completion; increasing within the rows of one \
+             parser.",
         )
         .coded(Coding::Delta),
         Column::text(
             "protocol",
-            "Its protocol: `NFSv3`, `NFSv4`, `MOUNT`, or `RPC` for other programs.",
+            "The protocol: `NFSv3`, `NFSv4`, `MOUNT`, or `RPC` for other programs.",
         ),
         Column::text(
             "operation",
@@ -33,69 +35,78 @@ pub const OPERATIONS: Table = Table {
             "flow",
             "The request's flow: its source is the client, its destination the server.",
         ),
-        Column::int("tag", "Identifier that pairs request and reply: RPC's xid.")
-            .coded(Coding::Delta),
-        Column::time("request_first", "When the request's first byte was seen."),
+        Column::int(
+            "tag",
+            "Identifier that pairs request and reply: for RPC, the xid.",
+        )
+        .coded(Coding::Delta),
+        Column::time("request_first", "Time of the request's first byte."),
         Column::int(
             "request_span_ns",
-            "From its first byte to its last one; null if that was not seen.",
+            "From the request's first byte to its last; null if the last was not captured.",
         )
         .nullable(),
         Column::int(
             "latency_ns",
-            "From the request's first byte to the answer's first one; null if no answer was seen.",
+            "From the request's first byte to the reply's first; null if no reply was captured.",
         )
         .nullable(),
         Column::int(
             "reply_span_ns",
-            "From the answer's first byte to its last one; null if that was not seen.",
+            "From the reply's first byte to its last; null if the last was not captured.",
         )
         .nullable(),
         Column::int(
             "status",
-            "The operation's status, 0 is success; null if it has none or it was not seen.",
+            "Status of the operation, 0 is success; null if it has none or it was not captured.",
         )
         .nullable(),
         FILE.nullable(),
         Column::int(
             "direction",
-            "0 reads data, 1 writes data; null for everything else.",
+            "0 for reads, 1 for writes; null for all other operations.",
         )
         .nullable(),
         Column::int(
             "offset_bytes",
-            "Where in the file; null if the operation has no offset.",
+            "File offset; null if the operation has no offset.",
         )
         .nullable(),
         Column::int(
             "asked_bytes",
-            "Bytes that were asked for; null if the operation has no count.",
+            "Requested bytes; null if the operation has no count.",
         )
         .nullable(),
-        Column::int("moved_bytes", "Bytes of file data that moved."),
+        Column::int("moved_bytes", "Transferred bytes of file data."),
         Column::int(
             "outstanding",
-            "Outstanding requests when this one was sent, including itself.",
+            "Number of outstanding requests when this one was sent, including itself.",
         ),
-        Column::int("missing_bytes", "Bytes of its data that lay in holes."),
+        Column::int(
+            "missing_bytes",
+            "Bytes of the operation's data that were lost in holes.",
+        ),
         Column::bool(
             "request_whole",
-            "Whether every byte of the request was seen.",
+            "Whether the request was captured completely.",
         ),
-        Column::bool("reply_whole", "Whether every byte of the answer was seen."),
+        Column::bool("reply_whole", "Whether the reply was captured completely."),
         Column::int(
             "request_at_bytes",
-            "Where in the data of its packet the request's header begins.",
+            "Offset of the request's header in the payload of its packet.",
         ),
-        Column::int("request_bytes", "Length of the request with its header."),
+        Column::int(
+            "request_bytes",
+            "Length of the request including its header.",
+        ),
         Column::int(
             "reply_at_bytes",
-            "Where in the data of its packet the answer's header begins; null without one.",
+            "Offset of the reply's header in the payload of its packet; null without a reply.",
         )
         .nullable(),
         Column::int(
             "reply_bytes",
-            "Length of the answer with its header; null without one.",
+            "Length of the reply including its header; null without a reply.",
         )
         .nullable(),
     ],

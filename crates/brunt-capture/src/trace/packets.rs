@@ -11,31 +11,47 @@ pub const PACKETS: Table = Table {
     name: "packets",
     doc: "One row for each packet; within a part ordered by flow and capture time.",
     columns: &[
-        Column::time("time", "When it was captured."),
-        Column::int("flow", "Sender and receiver: `flows.flow`; null if it is not IP.").nullable(),
+        Column::time("time", "Capture time."),
+        Column::int(
+            "flow",
+            "Sender and receiver: `flows.flow`; null if the packet is not IP.",
+        )
+        .nullable(),
         Column::int("interface", "The interface's number in the capture."),
         Column::int("pipeline", "Pipeline of the capture that processed it."),
         Column::int(
             "source_mac",
-            "The sender's MAC address, as a number of 48 bits, in a tunnel the innermost one; null where there is none.",
+            "The sender's MAC address as a 48-bit number, innermost in tunnels; null without one.",
         )
         .nullable(),
-        Column::int("destination_mac", "The receiver's.").nullable(),
-        Column::int("vlan", "The innermost VLAN's number; null without one.").nullable(),
-        Column::int("wire_bytes", "Its length on the wire."),
+        Column::int("destination_mac", "The receiver's MAC address, likewise.").nullable(),
+        Column::int("vlan", "The innermost VLAN id; null without one.").nullable(),
+        Column::int("wire_bytes", "Length on the wire."),
         Column::int("missing_bytes", "Bytes cut off by the snap length."),
         Column::bool("is_fragment", "Whether it is a fragment of an IP packet."),
-        Column::int("tcp_seq", "The sequence number of its first byte; null unless it is TCP.").nullable(),
         Column::int(
-            "tcp_flags",
-            "TCP's control bits: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK; null unless it is TCP.",
+            "tcp_seq",
+            "Sequence number of the first byte; null unless TCP.",
         )
         .nullable(),
-        Column::int("payload_bytes", "Bytes of data above TCP or UDP; null for other protocols.").nullable(),
-        Column::bool("in_message", "Whether its data belongs to a message whose header was found."),
+        Column::int(
+            "tcp_flags",
+            "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK; null unless TCP.",
+        )
+        .nullable(),
+        Column::int(
+            "payload_bytes",
+            "Bytes of TCP or UDP payload; null for other protocols.",
+        )
+        .nullable(),
+        Column::bool(
+            "in_message",
+            "Whether its data belongs to a message whose header was found.",
+        ),
         Column::text(
             "not_understood",
-            "What it carries that is not understood, such as `EtherType 0x88b5`; null for all else.",
+            "The unsupported protocol that it contains, such as `EtherType 0x88b5`; null if there \
+             is none.",
         )
         .nullable(),
     ],

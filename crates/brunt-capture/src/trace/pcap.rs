@@ -226,7 +226,7 @@ impl PacketFiles {
             Some(link) if link == packet.link => {}
             Some(link) => {
                 let what = format!(
-                    "packets of {link:?} and {:?} do not go into one pcap file",
+                    "packets with link types {link:?} and {:?} cannot be written to one pcap file",
                     packet.link
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -252,7 +252,7 @@ impl PacketFiles {
         } else {
             assert!(
                 (interface as usize) < self.options.interfaces.len(),
-                "all interfaces were named"
+                "each interface has a name"
             );
             let comment = self.options.comments.take(time_ns);
             let fields = [interface, wire_len];
@@ -344,7 +344,7 @@ impl PacketFiles {
                 {
                     if !told {
                         let path = self.open.path.display();
-                        (self.options.tell)(&format!("{path}: {error}; waiting for room"));
+                        (self.options.tell)(&format!("{path}: {error}; waiting for space"));
                         told = true;
                     }
                     std::thread::sleep(RETRY);

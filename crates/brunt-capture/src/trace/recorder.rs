@@ -180,7 +180,7 @@ impl TraceRecorder {
     /// As [`TraceRecorder::create_shared`].
     pub fn create(folder: &Path, options: &TraceOptions) -> Result<TraceRecorder, LakeError> {
         let recorders = TraceRecorder::create_shared(folder, options, 1)?;
-        Ok(recorders.into_iter().next().expect("one was asked for"))
+        Ok(recorders.into_iter().next().expect("a store was requested"))
     }
 
     fn start(
@@ -197,7 +197,7 @@ impl TraceRecorder {
             .collect::<Result<_, _>>()?;
         let lanes: [Lane; LANES] = lanes
             .try_into()
-            .unwrap_or_else(|_| unreachable!("one for each"));
+            .unwrap_or_else(|_| unreachable!("one sender per lane"));
         let rows = Rows::new(std::array::from_fn(|lane| lanes[lane].empty()));
         let hide = Pseudonyms::new(options.anonymizer.clone());
         Ok(TraceRecorder {

@@ -37,7 +37,7 @@ pub enum RepeatError {
     #[error("{} has no operations", .0.display())]
     Empty(PathBuf),
     /// Copies would not align with hours.
-    #[error("{} takes {seconds} s, and only a trace of an hour at most can be repeated", path.display())]
+    #[error("{} lasts {seconds} s, and only traces of up to an hour can be repeated", path.display())]
     TooLong {
         /// The trace.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum RepeatError {
     #[error("interrupted: nothing was written")]
     Stopped,
     /// There are not enough ids.
-    #[error("{copies} copies have more operations than there are numbers for")]
+    #[error("{copies} copies have more operations than there are ids")]
     TooMany {
         /// Copies requested.
         copies: u64,

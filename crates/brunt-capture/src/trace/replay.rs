@@ -28,12 +28,13 @@ const CALLS_APART_MAX: i64 = 1 << 17;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The folder contains no trace.
-    #[error("{0} contains no trace; `brunt capture --out` writes one")]
+    #[error("{0} contains no trace; record one with `brunt capture --out`")]
     NoTrace(String),
     /// The trace was written by an incompatible version.
     #[error(
-        "the trace is of version {found}, this program reads version {}: capture again, or analyze it with the \
-         program that wrote it, {program}; other tools read its tables as before",
+        "the trace has version {found}, and this program reads version {}: capture again, or \
+         analyze it with the program that wrote it, {program}; other tools can still read its \
+         tables",
         tables::VERSION
     )]
     Version {
@@ -44,8 +45,8 @@ pub enum ReplayError {
     },
     /// The parts were written by several versions.
     #[error(
-        "{folder} has parts of version {one} (by {one_program}) and of version {other} (by {other_program}): keep the \
-         traces of different versions in folders of their own"
+        "{folder} has parts of version {one} (by {one_program}) and of version {other} (by \
+         {other_program}): keep traces of different versions in separate folders"
     )]
     Mixed {
         /// The trace's folder.
@@ -229,7 +230,7 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     let ledger = statistics(&mut source)?;
     if ledger.trace_rows_lost > 0 {
         notes.push(format!(
-            "{} rows found no room when the trace was written",
+            "{} rows were dropped when the trace was written, for lack of space",
             ledger.trace_rows_lost
         ));
     }
@@ -264,7 +265,7 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
             count => format!("{count} parts of the trace are"),
         };
         notes.push(format!(
-            "{count} damaged and left out; the ledger still counts what was in it"
+            "{count} damaged and skipped; the ledger still includes their contents"
         ));
         notes.extend(damaged.iter().cloned());
     }
@@ -433,7 +434,7 @@ type NamePlace = (i64, i64);
 
 /// Rows of a table that belong to operations, any number for each. They are ordered by id, in the order of
 /// requests; operations come in the order of completion.
-struct Beside {
+struct RowsOfOperations {
     reader: OrderedReader,
     /// Rows of operations not reached yet; rows with equal positions keep their order.
     waiting: BTreeMap<(NamePlace, u64), NameRow>,
@@ -443,9 +444,12 @@ struct Beside {
     take: fn(&Batch) -> Vec<(NamePlace, NameRow)>,
 }
 
-impl Beside {
-    fn new(reader: OrderedReader, take: fn(&Batch) -> Vec<(NamePlace, NameRow)>) -> Beside {
-        Beside {
+impl RowsOfOperations {
+    fn new(
+        reader: OrderedReader,
+        take: fn(&Batch) -> Vec<(NamePlace, NameRow)>,
+    ) -> RowsOfOperations {
+        RowsOfOperations {
             reader,
             waiting: BTreeMap::new(),
             count: 0,
@@ -623,8 +627,8 @@ fn feed(
     let known = Known::all();
     let [names, entries] = beside;
     let (mut names, mut entries) = (
-        Beside::new(names, take_names),
-        Beside::new(entries, take_entries),
+        RowsOfOperations::new(names, take_names),
+        RowsOfOperations::new(entries, take_entries),
     );
     while let Some(batch) = operations.next_batch()? {
         for (id, server, event) in events(batch, &known, flows) {

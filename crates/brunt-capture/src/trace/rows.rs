@@ -81,7 +81,7 @@ impl Registry {
         let table = T::TABLE;
         assert!(
             self.entries().all(|entry| entry.table.name != table.name),
-            "{} is there twice",
+            "{} appears twice",
             table.name
         );
         let lane = T::BY as usize;

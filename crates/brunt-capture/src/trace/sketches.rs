@@ -28,23 +28,32 @@ use crate::analysis::working_set_blocks;
 /// Estimated counts of distinct blocks and files.
 pub const SKETCHES: Table = Table {
     name: "sketches",
-    doc: "About how many different blocks and files a client used, by minute: sketches that merge. The same combination may have several rows; merged they are its sketch. Rows of several parsers, captures and traces merge likewise.",
+    doc: "Estimates of the distinct blocks and files that a client used, by minute, as mergeable \
+        sketches. A combination may have several rows, to be merged, also across parsers, \
+        captures and traces.",
     columns: &[
-        Column::int("minute", "The minute in which the requests were sent, counted from 1970.")
-            .coded(Coding::Delta),
+        Column::int(
+            "minute",
+            "Minute in which the requests were sent, since 1970.",
+        )
+        .coded(Coding::Delta),
         Column::text("server", "The server's address."),
         Column::text("client", "The client's address."),
         Column::text(
             "what",
-            "What is counted: `blocks_read` and `blocks_written`, of 4,096 bytes, as the integer `file` + block number; or `files`, those of all operations, as the integer `file`.",
+            "What is counted: `blocks_read` and `blocks_written`, blocks of 4,096 bytes, as the \
+             integer `file` + block number; or `files`, of all operations, as the integer `file`.",
         ),
         Column::bytes(
             "sketch",
-            "HyperLogLog of Apache DataSketches: 2^12 registers of 8 bits (or, of few, a list), a standard error of 1.6 %.",
+            "HyperLogLog of Apache DataSketches: 2^12 registers of 8 bits (or a list, if there \
+             are few), with a standard error of 1.6 %.",
         ),
         Column::bytes(
             "theta",
-            "Theta sketch of Apache DataSketches, of the same integers: at most 2^10 hashes, a standard error of 3.1 %. It also says what two groups of rows have in common. Null in older traces.",
+            "Theta sketch of Apache DataSketches, of the same integers: at most 2^10 hashes, with \
+             a standard error of 3.1 %. It also estimates the overlap of two groups of rows. Null \
+             in older traces.",
         )
         .nullable(),
     ],

@@ -9,34 +9,37 @@ use crate::ledger::Ledger;
 /// The capture's own statistics.
 pub const STATISTICS: Table = Table {
     name: "statistics",
-    doc: "The capture's own counters, once a second of its time, at its start and at its end. Each row counts since \
-          the start; the last one is the loss ledger.",
+    doc: "The capture's own counters, once per second of capture time, at its start and at its \
+        end. Each row counts from the start; the last one is the loss ledger.",
     columns: &columns::<{ Ledger::COLUMNS.len() + 1 }>(&[&Ledger::COLUMNS, &[TAP]]),
 };
 
 /// The tap that the counters belong to.
 const TAP: Column = Column::int(
     "tap",
-    "In a lake, which tap's capture: `taps.tap`. Null in a trace as it was captured, which has one.",
+    "In a lake, the tap of the capture: `taps.tap`. Null in a trace as captured, which has only \
+     one.",
 )
 .nullable();
 
 /// The captures that were added to a lake. Only lakes have this table.
 pub const TAPS: Table = Table {
     name: "taps",
-    doc: "One row for each capture that was added to a lake; a trace as it was captured does not have this table.",
+    doc: "One row for each capture that was added to a lake; a trace as captured does not have \
+        this table.",
     columns: &[
         Column::int(
             "tap",
-            "Its number: that of its first pipeline, as in the upper bits of `record_id` and `flow`.",
+            "Number of the tap: that of its first pipeline, as in the upper bits of `record_id` \
+             and `flow`.",
         ),
         Column::text(
             "name",
-            "What the user calls it; empty for the capture into the lake's own folder.",
+            "The user's name for it; empty for the capture into the lake's own folder.",
         ),
         Column::int(
             "pipelines",
-            "How many pipelines it has; their numbers follow each other.",
+            "Number of pipelines, which are numbered consecutively.",
         ),
     ],
 };
@@ -51,7 +54,7 @@ pub const NOTES: Table = Table {
     columns: &[
         Column::int(
             "version",
-            "4, a draft; a reader of another version asks for it.",
+            "Version of the tables: 4, a draft; programs of other versions refuse to read it.",
         ),
         Column::text("program", "Program that wrote it."),
         Column::bool(

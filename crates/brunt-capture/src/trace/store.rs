@@ -491,7 +491,7 @@ impl Worker {
                         && !(self.options.stop)() =>
                 {
                     if !told {
-                        (self.options.tell)(&format!("{error}; waiting for room"));
+                        (self.options.tell)(&format!("{error}; waiting for space"));
                         told = true;
                     }
                     std::thread::sleep(RETRY);

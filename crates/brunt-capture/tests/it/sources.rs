@@ -50,8 +50,7 @@ fn a_truncated_compressed_capture_is_reported_as_truncated() {
     );
     let text = error.to_string();
     assert!(
-        text.contains(&format!("beyond its packet {packets}"))
-            && text.contains("truncated or damaged"),
+        text.contains(&format!("beyond packet {packets}")) && text.contains("truncated or damaged"),
         "{text}"
     );
     std::fs::write(&path, &packed[..20]).unwrap();

@@ -679,7 +679,7 @@ fn a_full_disk_is_reported_and_missing_rows_are_counted() {
         replayed
             .notes
             .iter()
-            .any(|note| note.contains("found no room")),
+            .any(|note| note.contains("rows were dropped")),
         "{:?}",
         replayed.notes
     );

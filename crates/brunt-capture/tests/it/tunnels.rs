@@ -531,7 +531,7 @@ fn content_that_is_not_understood_is_named_in_the_report() {
     let text = brunt_capture::analysis::report::text(&report);
     for line in [
         "tunnels 30 VXLAN",
-        "not understood: 30 packets of EtherType 0x88b5",
+        "unsupported: 30 packets of EtherType 0x88b5",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }

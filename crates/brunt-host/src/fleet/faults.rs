@@ -37,10 +37,10 @@ pub enum FaultEnd {
         what: String,
     },
     /// The host was lost. Its agent removes the faults that it had injected.
-    #[error("{0}; its agent removes the fault when its lease runs out")]
+    #[error("{0}; its agent removes the fault when its lease expires")]
     Lost(String),
     /// No answer in time.
-    #[error("host {host}: no answer about the fault within {at_most:?}{}", taken_back(.left))]
+    #[error("host {host}: no reply about the fault within {at_most:?}{}", taken_back(.left))]
     Slow {
         /// The host's name in the experiment.
         host: String,
@@ -58,7 +58,8 @@ fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
         Some(Ok(())) => "; it was withdrawn".to_string(),
         Some(Err(why)) => {
             format!(
-                "; it may still take effect until the host's agent ends, because it was not withdrawn: {why}"
+                "; it may still take effect until the host's agent exits, because withdrawing it \
+                 failed: {why}"
             )
         }
     }
@@ -68,15 +69,13 @@ fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HostBridgeError {
     /// The host was lost.
-    #[error("{0}; its bridge keeps forwarding until its agent's lease runs out")]
+    #[error("{0}; its bridge keeps forwarding until its agent's lease expires")]
     Lost(String),
     /// The host no longer forwards packets.
-    #[error("host {0}: its bridge has ended: an interface is gone, or was taken down")]
+    #[error("host {0}: its bridge ended because an interface disappeared or was set down")]
     Ended(String),
     /// No answer in time.
-    #[error(
-        "host {host}: its agent did not report within {at_most:?} what went through the bridge"
-    )]
+    #[error("host {host}: its agent did not report the bridge's packets within {at_most:?}")]
     Slow {
         /// The host's name in the experiment.
         host: String,
@@ -208,7 +207,7 @@ impl HeldFaults {
     ) -> Result<(), HostError> {
         if task.put.is_none() && !host.has_fault(task.number) {
             // The host would not answer.
-            let (host, what) = (name.to_string(), "the fault had failed before".to_string());
+            let (host, what) = (name.to_string(), "the fault had already failed".to_string());
             let _ = task.answer.try_send(Err(FaultEnd::Failed {
                 host,
                 kind: HostFaultFailure::Refused,

@@ -429,7 +429,7 @@ impl HeldHost {
     }
 
     fn watch(&mut self, task: WatchTask) -> Result<(), FleetError> {
-        assert!(self.watch.is_none(), "a host is sampled for one at a time");
+        assert!(self.watch.is_none(), "one sampling per host at a time");
         let Some(host) = &mut self.host else {
             let end = WatchEnd {
                 lost: self.lost.clone(),
@@ -621,7 +621,7 @@ impl HeldHost {
                 host.more_journal().map_err(failed)?;
             }
             if is_over {
-                let mut task = self.task.take().expect("it was just there");
+                let mut task = self.task.take().expect("it existed above");
                 let figures = &mut task.end.figures;
                 let round_trip = host.monotonic().round_trip_min().unwrap_or_default();
                 figures.round_trip_us = round_trip.as_nanos() as f64 / 1e3;

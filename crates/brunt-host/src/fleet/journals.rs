@@ -132,7 +132,7 @@ impl FetchedJournals {
             ..
         } = self.wanted;
         let why = match (&self.broken, lost) {
-            (Some(broken), _) => format!("they cannot be stored here: {broken}"),
+            (Some(broken), _) => format!("cannot store them here: {broken}"),
             (None, Some(lost)) => lost.to_string(),
             (None, None) => format!("host {host}: its run was ended before they arrived"),
         };
@@ -252,7 +252,7 @@ mod tests {
             assert!(fetched.is_over() && fetched.wants() == 0);
             let lost = fetched.conclude("a", None).unwrap();
             assert!(
-                lost.workers == 3 && lost.why.starts_with("they cannot be stored here: "),
+                lost.workers == 3 && lost.why.starts_with("cannot store them here: "),
                 "{lost:?}"
             );
         }

@@ -90,7 +90,7 @@ impl HostLoad {
         fleet: Arc<Fleet>,
     ) -> HostLoad {
         let hosts = hosted.named_hosts().len();
-        assert!(hosts > 0, "a load of other hosts names them");
+        assert!(hosts > 0, "a load on other hosts names them");
         HostLoad {
             hosted,
             target,

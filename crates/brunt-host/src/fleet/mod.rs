@@ -65,7 +65,7 @@ pub struct HostPlace {
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The experiment has no such host.
-    #[error("there is no host {0}")]
+    #[error("unknown host {0}")]
     Unknown(String),
     /// Its identity cannot be used.
     #[error("host {host}: identity {source}")]
@@ -85,20 +85,22 @@ pub enum FleetError {
     },
     /// Its clock was set, so the times of its requests are unknown.
     #[error(
-        "host {0}: its clock was set while it was measured: stop whatever sets it, or let it slew the clock"
+        "host {0}: its clock was set during the measurement; stop the program that sets it, or \
+         have it slew the clock"
     )]
     ClockSet(String),
     /// Its workers don't end.
-    #[error("host {0} did not end its run within {1:?}; does its device hang?")]
+    #[error("host {0} did not end its run within {1:?}; check whether its device hangs")]
     Stuck(String, Duration),
     /// Its copy of the trace differs.
     #[error(
-        "host {0}: the trace at this path differs from the one on this machine: copy it to the host"
+        "host {0}: the trace at this path differs from the one on this machine; copy it to the host"
     )]
     OtherTrace(String),
     /// The hosts don't open the experiment's target in time.
     #[error(
-        "no answer from {hosts} within {at_most:?} of being asked to open the target: does a device there hang?"
+        "no reply from {hosts} within {at_most:?} after the request to open the target; check \
+         whether a device there hangs"
     )]
     Slow {
         /// Their names in the experiment.

@@ -60,7 +60,7 @@ impl FetchedRecord {
             (Some(end), None) => (end.lost, end.why.as_str()),
             (None, lost) => (
                 completed,
-                lost.unwrap_or("the host did not report how many it has"),
+                lost.unwrap_or("the host did not report their number"),
             ),
         };
         (count > 0).then(|| RequestsLost {

@@ -70,7 +70,7 @@ pub enum FarRoleError {
         end: Box<RoleEnd>,
     },
     /// The host was lost.
-    #[error("{0}; its agent ends it when its lease runs out")]
+    #[error("{0}; its agent ends it when its lease expires")]
     Lost(String),
     /// The role's output cannot be written on this machine.
     #[error("cannot write its log {}: {source}", .path.display())]
@@ -81,7 +81,7 @@ pub enum FarRoleError {
         source: Arc<io::Error>,
     },
     /// No answer in time.
-    #[error("host {host}: no answer about it within {at_most:?}")]
+    #[error("host {host}: no reply about it within {at_most:?}")]
     Slow {
         /// The host's name in the experiment.
         host: String,
@@ -89,7 +89,7 @@ pub enum FarRoleError {
         at_most: Duration,
     },
     /// The caller canceled it.
-    #[error("host {host}: it was canceled before it listened")]
+    #[error("host {host}: it was canceled before it was listening")]
     Unwanted {
         /// The host's name in the experiment.
         host: String,
@@ -186,7 +186,7 @@ impl HeardRole {
     pub(super) fn lose(&self, why: &str) {
         let mut news = self.lock();
         news.lost = Some(why.to_string());
-        let said = format!("\nbrunt: {why}; what the service wrote from then on is missing\n");
+        let said = format!("\nbrunt: {why}; the service's output after this point is missing\n");
         news.log.iter_mut().for_each(|log| log.add(said.as_bytes()));
         self.changed.notify_all();
     }
@@ -533,7 +533,7 @@ impl FarRole {
             RoleNews::Refused { kind, what } => FarRoleError::Refused { host, kind, what },
             RoleNews::NotDone { kind, what } => FarRoleError::NotDone { host, kind, what },
             other => {
-                let what = format!("unexpected answer: {other:?}");
+                let what = format!("unexpected reply: {other:?}");
                 FarRoleError::NotDone {
                     host,
                     kind: HostFaultFailure::Refused,
@@ -628,7 +628,7 @@ mod tests {
         heard.take(RoleNews::Log(b"o\n".to_vec()));
         heard.lose("host far: gone");
         let expected =
-            "one\ntwo\n\nbrunt: host far: gone; what the service wrote from then on is missing\n";
+            "one\ntwo\n\nbrunt: host far: gone; the service's output after this point is missing\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
         assert!(heard.lock().log.as_ref().unwrap().check().is_ok());
     }

@@ -342,11 +342,11 @@ fn a_fault_that_has_failed_is_not_removed() {
         "{refused}"
     );
     let failed = fleet.remove_fault("a", 0).unwrap_err().to_string();
-    assert!(failed.contains("had failed before"), "{failed}");
+    assert!(failed.contains("had already failed"), "{failed}");
     let no_bridge = fleet.bridge_report("a").unwrap_err().to_string();
     assert_eq!(
         no_bridge,
-        "host a: its bridge has ended: an interface is gone, or was taken down"
+        "host a: its bridge ended because an interface disappeared or was set down"
     );
 }
 

@@ -182,7 +182,7 @@ pub fn next(
                 covers: u64::from(count) * block,
             })
         }
-        Op::Flush => unreachable!("answered above"),
+        Op::Flush => unreachable!("handled above"),
     }
 }
 

@@ -78,7 +78,7 @@ pub enum ConnectError {
     #[error("{0}: {1}")]
     Violation(PortalAddress, Violation),
     /// A digest was wrong.
-    #[error("{0}: a {1} digest was wrong: the data was corrupted in transit")]
+    #[error("{0}: wrong {1} digest: the data was corrupted in transit")]
     Digest(PortalAddress, &'static str),
     /// The LUN can't be used.
     #[error("{0}")]
@@ -214,7 +214,8 @@ fn attempt(
     let allowed = logged_in.params.max_connections;
     if allowed < config.connections {
         return Err(ConnectError::Lun(format!(
-            "{}: the target allows {allowed} connection(s) in a session, not {}; use sessions={} instead",
+            "{}: the target allows {allowed} connection(s) per session instead of {}; use \
+             sessions={} instead",
             config.name(),
             config.connections,
             config.connections
@@ -307,7 +308,7 @@ fn discover_once(
 /// A random ISID for a session (RFC 7143, 11.12.5).
 pub fn random_isid() -> [u8; 6] {
     let mut isid = [0x80, 0, 0, 0, 0, 0];
-    getrandom::fill(&mut isid[1..]).expect("the kernel's random numbers");
+    getrandom::fill(&mut isid[1..]).expect("random numbers from the kernel");
     isid
 }
 
@@ -336,7 +337,9 @@ fn log_in(
                 LoginStep::Moved { address, .. } => match PortalAddress::parse(&address) {
                     Some(address) => break address,
                     None => {
-                        return Err(wire.login_error(LoginError::Protocol("a redirect to nowhere")));
+                        return Err(
+                            wire.login_error(LoginError::Protocol("a redirect without an address"))
+                        );
                     }
                 },
             }
@@ -344,7 +347,7 @@ fn log_in(
     }
     Err(ConnectError::Login(
         address,
-        LoginError::Protocol("redirects without end"),
+        LoginError::Protocol("too many redirects"),
     ))
 }
 
@@ -445,9 +448,9 @@ impl Wire {
         }
         let len = bhs.data_len();
         if len > limit {
-            return Err(
-                self.login_error(LoginError::Protocol("a data segment longer than allowed"))
-            );
+            return Err(self.login_error(LoginError::Protocol(
+                "a data segment longer than MaxRecvDataSegmentLength",
+            )));
         }
         let mut data = vec![0; padded(len)];
         self.read(&mut data, during)?;
@@ -466,7 +469,9 @@ impl Wire {
 /// The kernel reports a socket timeout as "Resource temporarily unavailable".
 fn plain(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for a reply")
+        }
         _ => error,
     }
 }
@@ -530,7 +535,7 @@ impl LunProber {
             }
         }
         Err(ConnectError::Lun(format!(
-            "{}: unit attentions without end",
+            "{}: too many unit attentions",
             self.wire.address
         )))
     }
@@ -549,7 +554,7 @@ impl LunProber {
                 let retired = self
                     .session
                     .retire(task, now)
-                    .expect("the prober's commands end at once");
+                    .expect("probe commands complete at once");
                 return Ok(retired
                     .result
                     .map(|()| retired.buf[..retired.received as usize].to_vec()));
@@ -591,9 +596,9 @@ impl LunProber {
             |what: &str, error: DeviceError| ConnectError::Lun(format!("{name}: {what}: {error}"));
         let inquiry = self
             .run(&[op::INQUIRY, 0, 0, 0, 96], 96)?
-            .map_err(|error| failed("INQUIRY was refused", error))?;
+            .map_err(|error| failed("INQUIRY failed", error))?;
         if inquiry.len() < 36 {
-            return Err(lun("the answer to INQUIRY is too short"));
+            return Err(lun("the INQUIRY data is too short"));
         }
         match (inquiry[0] >> 5, inquiry[0] & 0x1f) {
             (0, 0x00) => {}
@@ -622,7 +627,7 @@ impl LunProber {
             || facts.size_bytes == 0
         {
             return Err(lun(&format!(
-                "blocks of {} bytes are not supported (or there are none)",
+                "unsupported block size of {} bytes",
                 facts.block_bytes
             )));
         }
@@ -664,7 +669,7 @@ impl LunProber {
         cdb[13] = 32;
         let (last_lba, block_bytes) = match self.run(&cdb, 32)? {
             Ok(bytes) if bytes.len() >= 12 => {
-                let capacity = Capacity::parse_16(&bytes).expect("long enough");
+                let capacity = Capacity::parse_16(&bytes).expect("the data is long enough");
                 facts.physical_block_bytes = capacity
                     .block_bytes
                     .checked_shl(capacity.physical_exponent.into())
@@ -676,7 +681,7 @@ impl LunProber {
             _ => {
                 let bytes = self
                     .run(&[op::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?
-                    .map_err(|error| failed("READ CAPACITY was refused", error))?;
+                    .map_err(|error| failed("READ CAPACITY failed", error))?;
                 (u64::from(be32(&bytes, 0)), be32(&bytes, 4))
             }
         };
@@ -684,7 +689,7 @@ impl LunProber {
         facts.size_bytes = last_lba
             .checked_add(1)
             .and_then(|blocks| blocks.checked_mul(u64::from(block_bytes)))
-            .ok_or_else(|| failed("the capacity is impossible", DeviceError::OutOfRange))?;
+            .ok_or_else(|| failed("invalid capacity", DeviceError::OutOfRange))?;
         facts.physical_block_bytes = facts.physical_block_bytes.max(block_bytes);
         Ok(())
     }

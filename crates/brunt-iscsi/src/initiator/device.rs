@@ -58,7 +58,8 @@ fn config(place: &str, options: &mut UrlOptions) -> Result<InitiatorConfig, Open
     let config = InitiatorConfig::parse(place, options, &|key| std::env::var(key).ok())?;
     if config.target.is_empty() {
         return Err(OpenError::Refused(format!(
-            "{} names a portal, not a LUN; add /target-name/lun ('brunt io targets URL' lists the names)",
+            "{} names a portal without a LUN; add /target-name/lun ('brunt io targets URL' lists \
+             the names)",
             config.name()
         )));
     }
@@ -119,7 +120,7 @@ impl Initiator {
         }
         facts_told.extend(config.sockets.facts(&established.sockets[0]));
         if facts.unmap_by != UnmapBy::Nothing && !facts.unmapped_reads_zeros {
-            notes.push("unmapped blocks need not read as zeros (LBPRZ=0)".to_string());
+            notes.push("unmapped blocks may not read as zeros (LBPRZ=0)".to_string());
         }
         let info = DeviceInfo {
             name: config.name(),
@@ -395,7 +396,7 @@ impl SessionLink {
         }
         self.session
             .submit(request, now)
-            .expect("a session with room was chosen");
+            .expect("only sessions with a free slot are chosen");
     }
 
     fn deadline(&self) -> Nanos {
@@ -471,7 +472,7 @@ impl SessionLink {
                 trouble = Some(match why {
                     ReceiveError::Violation(violation) => violation.to_string(),
                     ReceiveError::Digest(what) => {
-                        format!("a {what} digest was wrong: data was changed on its way")
+                        format!("wrong {what} digest: data was corrupted in transit")
                     }
                 });
                 break;
@@ -482,7 +483,7 @@ impl SessionLink {
                     Some(io::ErrorKind::UnexpectedEof) | None => {
                         "the target closed the connection".to_string()
                     }
-                    Some(kind) => format!("the connection broke: {kind}"),
+                    Some(kind) => format!("the connection failed: {kind}"),
                 });
                 break;
             }
@@ -568,7 +569,7 @@ impl SessionLink {
                         return Ok(());
                     };
                     let PayloadPlace::Buf(buf) = place else {
-                        unreachable!("only buffers are placed here")
+                        unreachable!("only buffers are destinations")
                     };
                     *session.data(piece.task) = buf;
                     *state = Receiving::Trailer(bhs, piece);
@@ -640,7 +641,7 @@ impl SessionLink {
             if let Some((number, lent)) = slot.take() {
                 let buf = self.connections[number].stream.reclaim(lent);
                 *self.session.data(task as u16) =
-                    buf.expect("an aborted stream gives everything back");
+                    buf.expect("an aborted stream returns its buffers");
             }
         }
         self.connections.clear();
@@ -669,10 +670,10 @@ impl Reconnecting for SessionLink {
     fn changed(&self, established: &Established) -> Option<String> {
         let (old, new) = (&self.facts, &established.facts);
         if !old.may_be_same(new) {
-            return Some("after the reconnect a different LUN was in its place".to_string());
+            return Some("after the reconnect, the path leads to a different LUN".to_string());
         }
         let same_size = new.size_bytes == old.size_bytes && new.block_bytes == old.block_bytes;
-        (!same_size).then(|| "after the reconnect the LUN has another size".to_string())
+        (!same_size).then(|| "after the reconnect, the LUN has a different size".to_string())
     }
 
     fn bring_up(&mut self, established: Established, now: Nanos) -> io::Result<()> {

@@ -66,12 +66,12 @@ impl Discovery {
             return Err(LoginError::Protocol("a wrong initiator task tag"));
         }
         if self.message.len() + data.len() > Self::MESSAGE_BYTES_MAX {
-            return Err(LoginError::Protocol("more than 16 MiB of targets"));
+            return Err(LoginError::Protocol("target lists of more than 16 MiB"));
         }
         // An endless sequence of empty responses would block the discovery forever.
         if data.is_empty() && !bhs.is_final() {
             return Err(LoginError::Protocol(
-                "an empty text response that is not the last",
+                "an empty text response that is not the last one",
             ));
         }
         self.message.extend_from_slice(data);
@@ -95,7 +95,7 @@ impl Discovery {
                 "TargetAddress" => match targets.last_mut() {
                     Some(target) => target.addresses.push(value.to_string()),
                     None => {
-                        return Err(LoginError::Protocol("an address before any target's name"));
+                        return Err(LoginError::Protocol("an address without a target name"));
                     }
                 },
                 _ => {}

@@ -209,7 +209,7 @@ impl Login {
         }
         let current = (response.flags >> 2) & 3;
         if current != self.stage_number() {
-            return Err(LoginError::Protocol("a response of another stage"));
+            return Err(LoginError::Protocol("a response for a different stage"));
         }
         if self.message.len() + data.len() > MESSAGE_BYTES_MAX {
             return Err(LoginError::Protocol("more than 64 KiB of keys"));
@@ -242,7 +242,7 @@ impl Login {
                 self.end_of_login(response, &pairs)
             }
             _ => Err(LoginError::Protocol(
-                "a transit to a stage that was not asked for",
+                "a transit to a different stage than requested",
             )),
         }
     }
@@ -265,7 +265,7 @@ impl Login {
                 }
                 Some("None") => (Vec::new(), true),
                 Some(other) => return Err(LoginError::Method(other.to_string())),
-                None => return Err(LoginError::Protocol("no AuthMethod in its answer")),
+                None => return Err(LoginError::Protocol("a response without AuthMethod")),
             },
             LoginStage::Offer => {
                 let chap = self.chap.as_mut().ok_or(LoginError::CredentialsNeeded)?;
@@ -307,7 +307,7 @@ impl Login {
             },
             LoginStage::Offer => {
                 return Err(LoginError::Protocol(
-                    "an end of security before CHAP was done",
+                    "the end of the security stage before CHAP is complete",
                 ));
             }
             LoginStage::SecurityEnd | LoginStage::Operational => {}
@@ -330,7 +330,7 @@ impl Login {
     ) -> Result<LoginStep, LoginError> {
         assert!(
             self.stage == LoginStage::Operational,
-            "a login ends from its operational stage"
+            "a login ends in its operational stage"
         );
         if !self.answers(pairs)?.is_empty() {
             return Err(LoginError::Protocol(
@@ -666,8 +666,8 @@ mod tests {
         };
         check(0x0201, "secret is wrong", false);
         check(0x0202, "access list", true);
-        check(0x0203, "no target of that name", true);
-        check(0x0301, "not available", true);
+        check(0x0203, "no target with this name", true);
+        check(0x0301, "unavailable", true);
         check(0x0102, "without an address", false);
         check(0x02ff, "gave no reason", false);
     }

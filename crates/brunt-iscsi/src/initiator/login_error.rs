@@ -17,15 +17,13 @@ pub enum LoginError {
     #[error(transparent)]
     Chap(#[from] ChapError),
     /// The target requires CHAP and no user is configured.
-    #[error(
-        "the target wants CHAP authentication; give user and secret: iscsi://user%secret@host/target/lun"
-    )]
+    #[error("the target requires CHAP; give user and secret: iscsi://user%secret@host/target/lun")]
     CredentialsNeeded,
     /// Mutual authentication is configured, but the target did not authenticate itself.
-    #[error("the target did not authenticate itself by CHAP, which the configuration requires")]
+    #[error("the target did not authenticate itself with CHAP, which the configuration requires")]
     NotMutual,
     /// The target chose an authentication method that we did not offer.
-    #[error("the target requires authentication by '{0}', which is not supported; only CHAP is")]
+    #[error("the target requires '{0}' authentication; only CHAP is supported")]
     Method(String),
     /// The keys could not be negotiated.
     #[error(transparent)]
@@ -34,7 +32,7 @@ pub enum LoginError {
     #[error("the target's login response is malformed: {0}")]
     Malformed(#[from] Malformed),
     /// A login response that violates the protocol.
-    #[error("the target broke the login protocol: {0}")]
+    #[error("the target violated the login protocol: {0}")]
     Protocol(&'static str),
 }
 
@@ -65,27 +63,28 @@ fn refusal(status: u16) -> &'static str {
     use code::login::*;
     match status {
         INITIATOR_ERROR => {
-            "it rejected our request, or requires something that we do not offer (header_digest=crc32c and data_digest=crc32c offer digests)"
+            "it rejected our request, or requires an option that we did not offer \
+             (header_digest=crc32c and data_digest=crc32c offer digests)"
         }
         AUTHENTICATION_FAILURE => {
-            "authentication failed; user name or secret is wrong, or one is needed"
+            "authentication failed; the user name or secret is wrong or missing"
         }
         AUTHORIZATION_FAILURE => {
             "this initiator may not use that target; check the target's access list"
         }
-        NOT_FOUND => "it has no target of that name; 'brunt io targets URL' lists its targets",
+        NOT_FOUND => "it has no target with this name; 'brunt io targets URL' lists its targets",
         TARGET_REMOVED => "that target has been removed",
-        UNSUPPORTED_VERSION => "it does not speak version 0 of iSCSI",
+        UNSUPPORTED_VERSION => "it does not support iSCSI version 0",
         TOO_MANY_CONNECTIONS => "the session has too many connections",
-        MISSING_PARAMETER => "it misses a parameter",
+        MISSING_PARAMETER => "it did not receive a required parameter",
         CANNOT_INCLUDE_IN_SESSION => "it cannot add the connection to the session",
         SESSION_TYPE_NOT_SUPPORTED => "it does not support this type of session",
-        SESSION_DOES_NOT_EXIST => "it does not know the session the connection is to join",
-        INVALID_DURING_LOGIN => "it got a request that is invalid during login",
+        SESSION_DOES_NOT_EXIST => "it has no session that this connection could join",
+        INVALID_DURING_LOGIN => "it received a request that is invalid during login",
         TARGET_ERROR => "it has an internal error",
-        SERVICE_UNAVAILABLE => "the service is not available at the moment",
+        SERVICE_UNAVAILABLE => "the service is currently unavailable",
         OUT_OF_RESOURCES => "it is out of resources",
-        _ if status >> 8 == 1 => "it redirected without an address",
+        _ if status >> 8 == 1 => "it sent a redirect without an address",
         _ if status >> 8 == 3 => "it had an internal error",
         _ => "it gave no reason",
     }

@@ -49,7 +49,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "keepalive",
-        "send a NOP-Out to a target that has been silent this long; default 5s",
+        "interval without PDUs from the target after which a NOP-Out is sent; default 5s",
     ),
     ("tries", "maximum attempts per request; default 8"),
     (
@@ -145,7 +145,7 @@ pub enum UrlError {
     #[error("the target's CHAP {0} is missing")]
     TargetCredentials(MissingCredential),
     /// The target must authenticate itself, but we don't.
-    #[error("mutual CHAP also needs the initiator's user and secret")]
+    #[error("mutual CHAP requires the initiator's user and secret, too")]
     OwnCredentials,
 }
 
@@ -164,7 +164,7 @@ impl From<UrlError> for OpenError {
     fn from(error: UrlError) -> OpenError {
         OpenError::Url {
             source: Box::new(error),
-            advice: "an iSCSI URL is iscsi://[user%secret@]host[:port]/target-name/lun",
+            advice: "write an iSCSI URL as iscsi://[user%secret@]host[:port]/target-name/lun",
         }
     }
 }

@@ -52,7 +52,7 @@ impl Ticket {
 
     pub(super) fn finish(&self) {
         let remaining = self.shared.remaining.fetch_sub(1, Ordering::AcqRel);
-        assert!(remaining > 0, "a connection is done with a function once");
+        assert!(remaining > 0, "a connection completes a function once");
         if remaining == 1 {
             self.shared.waker.wake();
         }
@@ -109,7 +109,7 @@ impl Mailbox {
         }
         self.requests
             .lock()
-            .expect("nobody panics with a mailbox")
+            .expect("no panic while holding a mailbox")
             .push(request.clone());
         self.pending.store(true, Ordering::Release);
         self.waker.wake();
@@ -128,7 +128,12 @@ impl Mailbox {
     /// Takes the pending requests.
     pub fn take(&self) -> Vec<AbortRequest> {
         self.pending.store(false, Ordering::Release);
-        std::mem::take(&mut *self.requests.lock().expect("nobody panics with a mailbox"))
+        std::mem::take(
+            &mut *self
+                .requests
+                .lock()
+                .expect("no panic while holding a mailbox"),
+        )
     }
 }
 
@@ -138,7 +143,7 @@ impl Drop for Mailbox {
         for request in self
             .requests
             .get_mut()
-            .expect("nobody panics with a mailbox")
+            .expect("no panic while holding a mailbox")
         {
             if let Some(ticket) = &request.ticket {
                 ticket.finish();

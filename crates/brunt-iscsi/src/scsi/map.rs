@@ -76,7 +76,7 @@ impl LunMap {
         stay.sort_by_key(|(lun, _)| *lun);
         assert!(
             stay.windows(2).all(|pair| pair[0].0 != pair[1].0),
-            "two units with one number"
+            "duplicate LUN"
         );
         *units = stay;
         self.generation.fetch_add(1, Ordering::AcqRel);

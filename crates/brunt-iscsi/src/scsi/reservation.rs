@@ -353,7 +353,7 @@ impl Reservations {
         if !self.is_holder(who) {
             return Ok(Effects::default());
         }
-        let held = self.held.as_ref().expect("a holder holds something");
+        let held = self.held.as_ref().expect("a reservation has a holder");
         if held.kind != kind {
             // INVALID RELEASE OF PERSISTENT RESERVATION
             return Err(ReservationRefusal::Check(Sense::new(

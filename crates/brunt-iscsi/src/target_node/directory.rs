@@ -57,7 +57,7 @@ impl std::fmt::Debug for ServedTarget {
 
 /// Both directions have the same secret, which would let an initiator without it log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the CHAP secrets of the two directions must differ")]
+#[error("CHAP: both directions have the same secret; use different ones")]
 pub struct SameSecret;
 
 /// Creates credentials for both directions.
@@ -158,7 +158,7 @@ fn checked(targets: Vec<ServedTarget>) -> Vec<Arc<ServedTarget>> {
             !targets[..index]
                 .iter()
                 .any(|other| other.is_called(&target.name)),
-            "two targets, one name"
+            "duplicate target name"
         );
     }
     targets.into_iter().map(Arc::new).collect()

@@ -113,7 +113,7 @@ pub fn run(
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The ring or the socket failed.
-    #[error("the connection's ring: {0}")]
+    #[error("cannot set up the connection's ring: {0}")]
     Io(#[from] std::io::Error),
     /// A logical unit could not be opened.
     #[error("LUN {lun}: {source}")]
@@ -124,7 +124,7 @@ pub enum ConnectionError {
         source: brunt_block::OpenError,
     },
     /// The initiator violated the protocol.
-    #[error("the initiator broke the protocol: {0}")]
+    #[error("the initiator violated the protocol: {0}")]
     Protocol(#[from] Broken),
 }
 
@@ -438,7 +438,7 @@ impl SocketIo<'_> {
         let protected = BHS_BYTES + bhs.ahs_len();
         if self.header_digest && digest(&bytes[..protected]) != bytes[protected..head] {
             connection.count_digest_error();
-            return Err(Broken("a header digest is wrong"));
+            return Err(Broken("wrong header digest"));
         }
         let destination = if bhs.ahs_len() == 0 {
             self.stream.consume(head);

@@ -45,7 +45,7 @@ pub enum PortalError {
         source: io::Error,
     },
     /// No portals were given.
-    #[error("a target needs a portal to listen on")]
+    #[error("no portal to listen on; a target needs at least one")]
     NoPortal,
 }
 

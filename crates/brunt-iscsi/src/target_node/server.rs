@@ -130,7 +130,7 @@ impl fmt::Debug for Listener {
         f.write_str(if self.0.is_some() {
             "Listener"
         } else {
-            "no Listener"
+            "the server has no listener"
         })
     }
 }
@@ -180,7 +180,7 @@ pub enum StartError {
     #[error(transparent)]
     Portal(#[from] PortalError),
     /// A thread or its wake-up socket can't be created.
-    #[error("cannot start the thread for logins: {0}")]
+    #[error("cannot start the login thread: {0}")]
     Thread(#[from] io::Error),
 }
 
@@ -615,7 +615,7 @@ impl Acceptor {
             if matches!(fate, Fate::Stays) {
                 continue;
             }
-            let login = self.logins.remove(index).expect("it was just looked at");
+            let login = self.logins.remove(index).expect("the entry exists");
             match fate {
                 Fate::In => self.let_in(login),
                 _ => login.abandon(&self.state),
@@ -628,7 +628,7 @@ impl Acceptor {
         // Deadlines aren't in order of arrival: a refused login has less time.
         for index in (0..self.logins.len()).rev() {
             if self.logins[index].deadline <= now {
-                let login = self.logins.remove(index).expect("it was just looked at");
+                let login = self.logins.remove(index).expect("the entry exists");
                 login.abandon(&self.state);
             }
         }

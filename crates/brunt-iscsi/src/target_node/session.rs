@@ -442,7 +442,7 @@ impl SessionTable {
             .map(|entry| entry.session.tsih)
             .collect();
         for tsih in old {
-            let entry = table.sessions.remove(&tsih).expect("just seen");
+            let entry = table.sessions.remove(&tsih).expect("the entry exists");
             for (_, _, handle) in &entry.connections {
                 handle.send(ConnectionMessage::Close);
             }

@@ -101,7 +101,7 @@ fn answer(
             None => push_pair(&mut out, name, "NotUnderstood"),
             Some(key) if key.name == "MaxRecvDataSegmentLength" => {
                 let Rule::DeclareNumber(min, max) = key.rule else {
-                    unreachable!("the table says so")
+                    unreachable!("the table has this type")
                 };
                 match parse_number(value)
                     .and_then(|n| u32::try_from(n).ok())

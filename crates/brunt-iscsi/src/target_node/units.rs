@@ -160,7 +160,7 @@ impl Units {
 
     /// See [`TaskSet::start`].
     pub fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome> {
-        let set = self.set_of(lun, tag).expect("what was begun has a unit");
+        let set = self.set_of(lun, tag).expect("tasks have a unit");
         match data {
             DataOut::Buf(buf, got) => set.start(tag, buf, got),
             DataOut::Inline(got) => set.start_direct(tag, got),

@@ -282,9 +282,7 @@ fn logins_outlive_a_broken_connection() {
         if retries > 0 {
             let note = health.note().unwrap();
             assert!(
-                note.starts_with(&format!(
-                    "connection attempts repeated: {retries}, last: {at}"
-                )),
+                note.starts_with(&format!("connection retries: {retries}, last error: {at}")),
                 "{note}"
             );
             assert!(note.contains("failed during login"), "{note}");
@@ -305,7 +303,7 @@ fn logins_outlive_a_broken_connection() {
         .expect("there is no such target")
         .to_string();
     assert!(
-        error.contains("no target of that name") && error.contains("2 attempts"),
+        error.contains("no target with this name") && error.contains("2 attempts"),
         "{error}"
     );
     assert_eq!(server.stats().logins_refused, refused + 1);

@@ -98,8 +98,8 @@ impl Team {
             String::new()
         };
         format!(
-            "{self} took only {:.1}% over {:.2} s because others compete harder{advice}{} leave the core to the \
-             experiment{less}",
+            "{self} received only {:.1}% over {:.2} s because other processes compete for \
+             it{advice}{} leave the core to the experiment{less}",
             taken * 100.0,
             time.as_secs_f64(),
             if less.is_empty() { ", or" } else { "," },
@@ -152,7 +152,7 @@ impl std::fmt::Display for Team {
         let how = if self.raised {
             "with priority -19"
         } else {
-            "with usual priority"
+            "with normal priority"
         };
         match (self.real_time, self.others) {
             (true, 0) => write!(f, "a real-time thread per core"),
@@ -253,13 +253,13 @@ impl Fault for CpuHog {
         if self.running.is_some() {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it is injected already",
+                what: "it is already injected",
             });
         }
         if self.cores.is_empty() {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it names no cores",
+                what: "no cores given",
             });
         }
         let refused = |what: &str, source| FaultError::Refused {
@@ -267,7 +267,7 @@ impl Fault for CpuHog {
             what: what.into(),
             source,
             advice: format!(
-                "write cores = {:?}, or some of these: this process may use no others",
+                "write cores = {:?}, or a subset: this process may not use other cores",
                 usable_cores()
             ),
         };
@@ -289,9 +289,9 @@ impl Fault for CpuHog {
                 self.running = None;
                 let error = thread
                     .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+                    .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
                 return Err(refused(
-                    "a thread ended",
+                    "a thread ended early",
                     error.err().unwrap_or_else(|| io::Error::other("early")),
                 ));
             }
@@ -300,7 +300,7 @@ impl Fault for CpuHog {
                 if let Some(running) = &mut self.running {
                     running.shown = (seen, running.total());
                 }
-                let what = format!("{team} take {:.1}%", taken * 100.0);
+                let what = format!("{team}: {:.1}% of the CPU", taken * 100.0);
                 return Ok(Proof {
                     at,
                     seen,
@@ -327,7 +327,7 @@ impl Fault for CpuHog {
         let Some(running) = self.running.take() else {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             });
         };
         let (since, before) = running.shown;
@@ -347,7 +347,7 @@ impl Fault for CpuHog {
         // Each running thread holds a reference to the counters.
         let alive = Arc::strong_count(&used) - 1;
         if alive > 0 || after != before {
-            let seen = format!("{alive} threads still run");
+            let seen = format!("{alive} threads are still running");
             return Err(FaultError::NotGone {
                 fault: self.describe(),
                 seen,
@@ -355,7 +355,7 @@ impl Fault for CpuHog {
         }
         let seconds = at.since(since).as_secs_f64();
         let what = format!(
-            "took {:.1}% over {seconds:.2} s; {threads} threads ended",
+            "received {:.1}% over {seconds:.2} s; {threads} threads ended",
             taken * 100.0
         );
         // The share was reached once but not sustained. Too short a time proves nothing.
@@ -536,7 +536,7 @@ mod tests {
             (Err(error), _) | (_, Some(Err(error))) => {
                 let text = error.to_string();
                 assert!(
-                    text.contains(" took only ") && text.contains("others compete harder"),
+                    text.contains(" received only ") && text.contains("other processes compete"),
                     "{text}"
                 );
             }

@@ -139,7 +139,8 @@ impl SlowDisk {
         let fast = probe.write_fast(series).map_err(io)?;
         if fast >= least {
             let seen = format!(
-                "the disk takes {fast:.1?} for {writes} writes without it; write a lower limit"
+                "without the limit, the disk takes {fast:.1?} for {writes} writes; write a lower \
+                 limit"
             );
             return Err(self.not_shown(seen));
         }
@@ -149,17 +150,18 @@ impl SlowDisk {
         let slow = probe.write(series).map_err(io)?;
         if slow < least {
             return Err(self.not_shown(format!(
-                "{writes} writes took {slow:.1?}, and {fast:.1?} without it"
+                "{writes} writes took {slow:.1?}, and {fast:.1?} without the limit"
             )));
         }
         let before = group.requests().map_err(io)?;
         let at = clock.now();
         let found = take_all(&mut group, &self.processes).map_err(io)?;
         if found == 0 {
-            return Err(self.not_shown("the service has no process".into()));
+            return Err(self.not_shown("the service has no processes".into()));
         }
         let what = format!(
-            "{writes} writes took {slow:.1?} in the group instead of {fast:.1?}; {found} processes of the service are in it"
+            "{writes} writes took {slow:.1?} in the cgroup instead of {fast:.1?}; it contains \
+             {found} processes of the service"
         );
         self.active = Some(Active {
             group,
@@ -201,12 +203,14 @@ impl SlowDisk {
         }
         if strangers > 0 {
             return Err(self.not_shown(format!(
-                "{strangers} processes of the service were not in the group at its end"
+                "{strangers} processes of the service were outside the cgroup at the end of the \
+                 fault"
             )));
         }
         let rate = made as f64 / seconds;
         let what = format!(
-            "the service made {made} requests to the disk in {seconds:.1} s ({rate:.1}/s); {writes} writes take {fast:.1?} again"
+            "the service made {made} requests to the disk in {seconds:.1} s ({rate:.1}/s); without the \
+             limit, {writes} writes take {fast:.1?} again"
         );
         Ok(Proof {
             at,
@@ -220,11 +224,11 @@ impl SlowDisk {
 fn refused(fault: String, source: io::Error) -> FaultError {
     let (what, advice) = match source.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => (
-            "cannot make a control group",
-            "run as root, where /sys/fs/cgroup can be written to",
+            "cannot create a cgroup",
+            "run as root, with a writable /sys/fs/cgroup",
         ),
         io::ErrorKind::Unsupported => (
-            "there is nothing to limit",
+            "there is no device to limit",
             "set TMPDIR to a folder on a disk, or omit the fault",
         ),
         _ => return FaultError::refused(fault, "cannot limit the device", source),
@@ -280,7 +284,7 @@ impl Fault for SlowDisk {
         match self.active {
             Some(_) => Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it is injected already",
+                what: "it is already injected",
             }),
             None => self.begin(clock),
         }
@@ -291,7 +295,7 @@ impl Fault for SlowDisk {
             Some(active) => self.end(active, clock),
             None => Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             }),
         }
     }
@@ -355,7 +359,7 @@ impl Probe {
             Some(("error", number)) => Err(number
                 .parse()
                 .map_or_else(io::Error::other, io::Error::from_raw_os_error)),
-            _ => Err(io::Error::other("the probe of the disk ended")),
+            _ => Err(io::Error::other("the disk probe ended")),
         }
     }
 }

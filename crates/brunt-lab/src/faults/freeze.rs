@@ -82,7 +82,7 @@ impl Freeze {
                 .zip(&states)
                 .map(|(pid, states)| format!("{pid} {states}"));
             let seen = match pids.is_empty() {
-                true => format!("there is no process below {}", self.pid),
+                true => format!("process {} has no child processes", self.pid),
                 false => {
                     format!(
                         "threads of processes are in states {}",
@@ -155,7 +155,7 @@ pub(super) fn wait_for_threads(
 impl Fault for Freeze {
     fn describe(&self) -> String {
         match self.all_below {
-            true => format!("freeze of all processes below {}", self.pid),
+            true => format!("freeze of all descendants of process {}", self.pid),
             false => format!("freeze of process {}", self.pid),
         }
     }
@@ -171,7 +171,7 @@ impl Fault for Freeze {
         if !self.stopped {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             });
         }
         let at: Nanos = clock.now();
@@ -314,7 +314,7 @@ mod tests {
             .inject(&Clock::manual())
             .unwrap_err();
         assert!(
-            error.to_string().contains("there is no process below"),
+            error.to_string().contains("has no child processes"),
             "{error}"
         );
     }

@@ -75,7 +75,7 @@ impl Fault for Kill {
                 reap(&below, self.pid);
                 let what = match below.len() {
                     0 => format!("process {} is dead", self.pid),
-                    count => format!("process {} and the {count} below it are dead", self.pid),
+                    count => format!("process {} and its {count} descendants are dead", self.pid),
                 };
                 return Ok(Proof {
                     at,
@@ -87,7 +87,7 @@ impl Fault for Kill {
             if now.since(at) > PATIENCE {
                 return Err(FaultError::NotShown {
                     fault: self.describe(),
-                    seen: "it still runs".into(),
+                    seen: "it is still running".into(),
                 });
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -99,15 +99,16 @@ impl Fault for Kill {
         if !std::mem::take(&mut self.killed) {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it was not injected",
+                what: "it is not injected",
             });
         }
         let at = clock.now();
         self.pid = (self.restart)().map_err(|source| FaultError::Refused {
             fault: fault.clone(),
-            what: "cannot start the process again".into(),
+            what: "cannot restart the process".into(),
             source,
-            advice: "it must be able to start a second time: check its output, and that its port and files are free"
+            advice: "check its output, and that its port and files are free: it must be able to \
+                start again"
                 .into(),
         })?;
         if is_dead(self.pid) {

@@ -49,14 +49,14 @@ impl Fault for MemoryHog {
         if self.helper.is_some() {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it is injected already",
+                what: "it is already injected",
             });
         }
         let available = available_memory().unwrap_or(u64::MAX);
         if self.bytes.saturating_add(LEFT_BYTES_MIN) > available {
             let source = io::Error::from(io::ErrorKind::OutOfMemory);
             let mut advice = format!(
-                "{} are available and {} must stay available",
+                "{} are available, of which {} must stay available",
                 Size(available),
                 Size(LEFT_BYTES_MIN)
             );
@@ -82,7 +82,7 @@ impl Fault for MemoryHog {
         self.helper = Some(helper);
         let seen = clock.now();
         let what = format!(
-            "{} more are locked (VmLck), after {:.2} s",
+            "{} more locked (VmLck), after {:.2} s",
             Size(taken),
             seen.since(at).as_secs_f64()
         );
@@ -106,12 +106,12 @@ impl Fault for MemoryHog {
         let Some(mut helper) = self.helper.take() else {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it was not injected",
+                what: "it is not injected",
             });
         };
         if let Ok(Some(status)) = helper.ended() {
             let seen = format!(
-                "the process that held it ended before ({status}); take less memory, or see dmesg"
+                "the process that held it ended early ({status}); lock less memory, or see dmesg"
             );
             return Err(FaultError::NotShown { fault, seen });
         }
@@ -119,13 +119,10 @@ impl Fault for MemoryHog {
         if let Err(error) = helper.end() {
             return Err(FaultError::NotGone {
                 fault,
-                seen: format!("its process cannot be waited for: {error}"),
+                seen: format!("cannot wait for its process: {error}"),
             });
         }
-        let what = format!(
-            "{} fewer are locked (VmLck), its process ended",
-            Size(given)
-        );
+        let what = format!("{} less locked (VmLck), its process ended", Size(given));
         match given >= self.bytes {
             true => Ok(Proof {
                 at,

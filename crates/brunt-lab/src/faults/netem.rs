@@ -47,16 +47,17 @@ impl Netem {
     fn refused(&self, what: &str, source: io::Error) -> FaultError {
         let advice = match source.raw_os_error() {
             Some(libc::ENOENT | libc::EOPNOTSUPP) => {
-                "this kernel has no netem: load it (modprobe sch_netem) or install the package with the rest of its \
-                 modules; without it, use a host with 'bridge' inline, or use a link of a lab"
+                "this kernel lacks netem: load it (modprobe sch_netem), install the package with \
+                 the rest of the kernel's modules, use a host with an inline 'bridge', or use a \
+                 link of a lab"
                     .to_string()
             }
             Some(libc::EEXIST | libc::EBUSY) => format!(
-                "it already has a queueing discipline, which Brunt does not replace: remove it (tc qdisc del dev {} \
-                 root), or name another interface",
+                "it already has a queueing discipline, which brunt does not replace: remove it \
+                 (tc qdisc del dev {} root), or name another interface",
                 self.interface
             ),
-            Some(libc::ENODEV) => "name one that 'ip link' shows there".to_string(),
+            Some(libc::ENODEV) => "use an interface from 'ip link' on that host".to_string(),
             _ => crate::remedy(&source),
         };
         FaultError::Refused {
@@ -72,16 +73,16 @@ impl Netem {
         options: &[u8],
         clock: &Clock,
     ) -> Result<Proof, (&'static str, io::Error)> {
-        let mut netlink = Netlink::open().map_err(|error| ("cannot ask rtnetlink", error))?;
+        let mut netlink = Netlink::open().map_err(|error| ("cannot query rtnetlink", error))?;
         let index = netlink
             .index_of(&self.interface)
-            .map_err(|error| ("there is no such interface", error))?;
+            .map_err(|error| ("unknown interface", error))?;
         let guard = Guard::start(Undo::Qdisc { index })
-            .map_err(|error| ("cannot start its guard", error))?;
+            .map_err(|error| ("cannot start its guard process", error))?;
         let at = clock.now();
         if let Err(error) = netlink.add_own_qdisc(index, "netem", options) {
             guard.dismiss();
-            return Err(("the kernel does not accept it", error));
+            return Err(("the kernel rejects it", error));
         }
         let held = self.held.insert(Held {
             netlink,
@@ -91,7 +92,7 @@ impl Netem {
         let stats = held
             .netlink
             .own_qdisc(index)
-            .map_err(|error| ("the kernel does not show it", error))?;
+            .map_err(|error| ("the kernel does not list it", error))?;
         let seen = clock.now();
         match stats {
             Some(_) => {
@@ -104,7 +105,7 @@ impl Netem {
                 })
             }
             None => Err((
-                "the kernel does not show it",
+                "the kernel does not list it",
                 io::ErrorKind::NotFound.into(),
             )),
         }
@@ -120,12 +121,12 @@ impl Fault for Netem {
         if self.held.is_some() {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it is injected already",
+                what: "it is already injected",
             });
         }
         let options = netem::options(&self.settings).map_err(|error| {
             let source = io::Error::from(io::ErrorKind::InvalidInput);
-            let (what, advice) = (format!("{} cannot be set", error.key), error.what);
+            let (what, advice) = (format!("cannot set {}", error.key), error.what);
             FaultError::Refused {
                 fault: self.describe(),
                 what,
@@ -142,12 +143,12 @@ impl Fault for Netem {
         let Some(mut held) = self.held.take() else {
             return Err(FaultError::Misuse {
                 fault,
-                what: "it was not injected",
+                what: "it is not injected",
             });
         };
         let stats = held.netlink.own_qdisc(held.index).ok().flatten();
         let Some(QdiscStats { packets, drops }) = stats else {
-            let seen = "something else removed or replaced it during the fault".to_string();
+            let seen = "another program removed or replaced it during the fault".to_string();
             return Err(FaultError::NotShown { fault, seen });
         };
         let at = clock.now();
@@ -156,7 +157,7 @@ impl Fault for Netem {
         if let Ok(Some(_)) = held.netlink.own_qdisc(held.index) {
             return Err(FaultError::NotGone {
                 fault,
-                seen: "the kernel still shows it".to_string(),
+                seen: "the kernel still lists it".to_string(),
             });
         }
         held.guard.dismiss();

@@ -33,7 +33,7 @@ pub enum ProcessError {
     #[error("no process is called '{0}' (/proc/PID/comm)")]
     None(String),
     /// Several processes with this name.
-    #[error("{count} processes are called '{name}' ({pids}); name one by its number", count = .pids.split(' ').count())]
+    #[error("{count} processes are called '{name}' ({pids}); give the PID of one", count = .pids.split(' ').count())]
     Several {
         /// The name.
         name: String,
@@ -41,13 +41,13 @@ pub enum ProcessError {
         pids: String,
     },
     /// No process with this PID.
-    #[error("there is no process {0}")]
+    #[error("no process {0}")]
     Gone(u32),
     /// The machine, or this program, depends on it.
     #[error("process {0} ({1}) is {2}, which faults never affect")]
     Protected(u32, String, &'static str),
     /// The kernel refused.
-    #[error("cannot hold process {0}: {1}")]
+    #[error("cannot open process {0}: {1}")]
     System(u32, io::Error),
 }
 
@@ -129,11 +129,11 @@ impl OtherProcess {
 /// Why a process must not be touched.
 fn protected(pid: u32) -> Option<&'static str> {
     if pid == 1 {
-        return Some("the first process of the machine");
+        return Some("init");
     }
     let flags = stat_field(pid, 9).unwrap_or_default();
     if flags & KERNEL_THREAD != 0 {
-        return Some("a thread of the kernel");
+        return Some("a kernel thread");
     }
     // This process and its ancestors, such as a shell or sshd.
     let mut ancestor = std::process::id();
@@ -186,7 +186,7 @@ impl Fault for FreezeOther {
         if self.guard.is_some() {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it is injected already",
+                what: "it is already injected",
             });
         }
         let OtherProcess {
@@ -194,7 +194,7 @@ impl Fault for FreezeOther {
         } = self.process;
         let guard = Guard::start(Undo::Thaw { pid, started_ticks });
         let guard = guard.map_err(|error| {
-            FaultError::refused(self.describe(), "cannot start its guard", error)
+            FaultError::refused(self.describe(), "cannot start its guard process", error)
         })?;
         let at = clock.now();
         self.guard = Some(guard);
@@ -207,7 +207,7 @@ impl Fault for FreezeOther {
         let Some(guard) = self.guard.take() else {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             });
         };
         let at = clock.now();
@@ -265,7 +265,7 @@ impl Fault for KillOther {
             if now.since(at) > PATIENCE {
                 return Err(FaultError::NotShown {
                     fault: self.describe(),
-                    seen: "it still runs".into(),
+                    seen: "it is still running".into(),
                 });
             }
             std::thread::sleep(LOOK);
@@ -276,7 +276,7 @@ impl Fault for KillOther {
         if !std::mem::take(&mut self.killed) {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             });
         }
         let (at, name) = (clock.now(), self.process.name());
@@ -292,7 +292,7 @@ impl Fault for KillOther {
         loop {
             let now = clock.now();
             if let Some(pid) = called(name).first() {
-                let what = format!("process {pid} ({name}) runs in its place");
+                let what = format!("process {pid} ({name}) has replaced it");
                 return Ok(Proof {
                     at,
                     seen: now,
@@ -302,8 +302,8 @@ impl Fault for KillOther {
             }
             if now.since(at) > PATIENCE {
                 let seen = format!(
-                    "no process called '{name}' was started within {PATIENCE:?}; have a service manager restart it \
-                     (Restart=always), or omit for: then it stays dead"
+                    "no process called '{name}' was started within {PATIENCE:?}; have a service \
+                     manager restart it (Restart=always), or omit 'for' if it should stay dead"
                 );
                 return Err(FaultError::NotGone {
                     fault: self.describe(),
@@ -354,7 +354,7 @@ mod tests {
         let second = start(&program, &name);
         let several = OtherProcess::find(&named).unwrap_err().to_string();
         assert!(
-            several.starts_with("2 processes") && several.contains("by its number"),
+            several.starts_with("2 processes") && several.contains("give the PID"),
             "{several}"
         );
         let one = OtherProcess::find(&HostProcess::Numbered(first.0.id())).unwrap();

@@ -191,7 +191,7 @@ impl Fault for Partition {
         if self.injected {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it is injected already",
+                what: "it is already injected",
             });
         }
         let not_shown = |seen| FaultError::NotShown {
@@ -224,7 +224,7 @@ impl Fault for Partition {
         if !std::mem::take(&mut self.injected) {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             });
         }
         let at = self.join().map_err(|error| {

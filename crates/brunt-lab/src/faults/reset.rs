@@ -113,7 +113,7 @@ impl TcpReset {
         if self.armed.is_some() {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it is injected already",
+                what: "it is already injected",
             });
         }
         let ((snmp, counts), sent) = (
@@ -146,7 +146,7 @@ impl TcpReset {
         let Some(armed) = &self.armed else {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             });
         };
         let read = |host: usize| counts(&armed.snmp[host]).map_err(|error| self.unreadable(error));
@@ -299,7 +299,7 @@ impl Fault for TcpReset {
             0 => {
                 let seen = seen.map_or_else(|seen| seen.counted, |proof| proof.what);
                 let what = format!(
-                    "{seen}; then a new connection carried data both ways, without further resets"
+                    "{seen}; then a new connection carried data both ways without further resets"
                 );
                 Ok(Proof {
                     at,

@@ -78,7 +78,7 @@ pub struct BridgeEnd {
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
     /// No such interface.
-    #[error("there is no interface {0}")]
+    #[error("unknown interface {0}")]
     Missing(String),
     /// The two interfaces are the same.
     #[error("{0} cannot be bridged with itself")]
@@ -107,13 +107,13 @@ impl BridgeError {
             BridgeError::Missing(_) | BridgeError::NotEthernet(_) => {
                 "`ip -br link` lists the interfaces".into()
             }
-            BridgeError::Same(_) => "name the interfaces on both sides of this machine".into(),
-            BridgeError::OneWire(..) => "bridge two pairs: one towards each side".into(),
+            BridgeError::Same(_) => "name the interfaces to both sides of this machine".into(),
+            BridgeError::OneWire(..) => "bridge two pairs: one to each side".into(),
             BridgeError::Down(name) => format!("run: ip link set {name} up"),
             BridgeError::Denied(_) => {
-                "run it as root, or: setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)".into()
+                "run as root, or: setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)".into()
             }
-            BridgeError::System(..) => "see the kernel's log: dmesg".into(),
+            BridgeError::System(..) => "see the kernel's messages: dmesg".into(),
         }
     }
 }
@@ -155,12 +155,13 @@ impl WireBridge {
             // Drivers that don't know this query don't merge packets.
             if sys::merges_for_good(name).unwrap_or(false) {
                 sys::set_merging_for_good(name, false)
-                    .map_err(fail(name, "switch large receive offload off"))?;
+                    .map_err(fail(name, "disable large receive offload"))?;
                 merging.push(Merging(name.clone()));
             }
             let socket = sys::make_packet_socket(SOCKET_BYTES)
                 .map_err(fail(name, "open a packet socket"))?;
-            sys::watch_interface(socket.as_fd(), index).map_err(fail(name, "take all frames"))?;
+            sys::watch_interface(socket.as_fd(), index)
+                .map_err(fail(name, "capture all frames"))?;
             sys::set_receive_buffer(socket.as_fd(), SOCKET_BYTES);
             room = room.min(socket_recv_buffer_size(&socket).unwrap_or(0));
             let ring =
@@ -176,7 +177,7 @@ impl WireBridge {
         }
         let control = Arc::new(
             Control::new(settings.clone())
-                .map_err(fail(&interfaces[0], "make its thread's control"))?,
+                .map_err(fail(&interfaces[0], "create the thread's control channel"))?,
         );
         let driver = Driver {
             ports: ports.try_into().expect("two interfaces have two ports"),
@@ -193,12 +194,13 @@ impl WireBridge {
         let thread = thread.map_err(fail(&interfaces[0], "start its thread"))?;
         let mut notes = room_notes(room, slots);
         let off = |Merging(name): &Merging| {
-            format!("{name}: large receive offload is off until the bridge ends")
+            format!("{name}: large receive offload is disabled until the bridge ends")
         };
         notes.extend(merging.iter().map(off));
         if mtus[0] != mtus[1] {
             notes.push(format!(
-                "{} takes packets of {} bytes, {} of {}: longer ones are dropped and counted; give both the same MTU",
+                "{} has an MTU of {} bytes, {} one of {}: longer packets are dropped and counted; \
+                 set the same MTU on both",
                 interfaces[0], mtus[0], interfaces[1], mtus[1]
             ));
         }
@@ -307,15 +309,15 @@ fn room_notes(room: usize, slots: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if room < ROOM_BYTES_MIN {
         notes.push(format!(
-            "the kernel holds only {} KiB of unread jumbo frames and segments left together, so \
-             bursts of them may be lost; run it as root outside of containers, or: sysctl \
-             net.core.rmem_max={SOCKET_BYTES}",
+            "the kernel's limit is {} KiB of unread jumbo frames and segments, so bursts may be \
+             lost; run as root outside of containers, or: sysctl net.core.rmem_max={SOCKET_BYTES}",
             room >> 10
         ));
     }
     if slots < RING_BYTES / SLOT_BYTES {
         notes.push(format!(
-            "the kernel had memory for only {slots} unread frames instead of {}: bursts may be lost",
+            "the kernel had memory for only {slots} unread frames instead of {}, so bursts may be \
+             lost",
             RING_BYTES / SLOT_BYTES
         ));
     }
@@ -342,7 +344,7 @@ fn check(interfaces: &[String; 2]) -> Result<([u32; 2], [u32; 2]), BridgeError> 
     for (way, name) in interfaces.iter().enumerate() {
         indices[way] = index_of(name)?;
         let facts = sys::interface_facts(name)
-            .map_err(|error| BridgeError::System(name.clone(), "ask what it is", error))?;
+            .map_err(|error| BridgeError::System(name.clone(), "determine its type", error))?;
         if !facts.is_ethernet {
             return Err(BridgeError::NotEthernet(name.clone()));
         }

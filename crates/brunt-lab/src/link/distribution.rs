@@ -56,7 +56,8 @@ pub struct DistributionTable {
 pub enum DistributionError {
     /// Neither a known name nor that of a table file.
     #[error(
-        "unknown distribution '{0}'; write normal, pareto, paretonormal, or a file whose name ends in {FILE_ENDING}"
+        "unknown distribution '{0}'; write normal, pareto, paretonormal, or a file name that ends \
+         in {FILE_ENDING}"
     )]
     Unknown(String),
     /// The file cannot be read.
@@ -68,7 +69,7 @@ pub enum DistributionError {
         source: io::Error,
     },
     /// The file is larger than any table.
-    #[error("{path}: {bytes} bytes is too large for a table of {VALUES_MAX} numbers", path = path.display())]
+    #[error("{path}: {bytes} bytes are too many for a table of {VALUES_MAX} numbers", path = path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -100,7 +101,7 @@ pub enum TableError {
     #[error("more than {VALUES_MAX} numbers")]
     TooMany,
     /// Fewer than two different values.
-    #[error("all its numbers are equal; a table needs at least two different ones")]
+    #[error("all numbers are equal; a table needs at least two different ones")]
     Constant,
 }
 

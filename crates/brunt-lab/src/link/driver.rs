@@ -30,14 +30,14 @@ use super::settings::Settings;
 use super::spare::{FRAME_BYTES_MAX, Spare};
 use super::tcp::reset::{ResetRule, Resetter};
 use super::tcp::slow_close::{Passing, SlowClose};
-use super::written::Written;
+use super::write_counts::WriteCounts;
 use crate::sys;
 
 /// Frames taken from one device before the other gets its turn.
 const BATCH: usize = 64;
 const _: () = assert!(
     BATCH <= sys::SENT_AT_ONCE_MAX,
-    "a batch is sent by one call"
+    "one call sends a whole batch"
 );
 /// A sleeping virtual CPU takes about this long to wake up for a timer, so the thread spins until times closer than
 /// that. With 60 us, frames were 15 to 40 us late on average; with 150 us, 1 to 14 us; 300 us gave no improvement.
@@ -138,7 +138,7 @@ impl Driver {
         let start = clock.now();
         let mut directions = [Direction::There, Direction::Back].into_iter();
         let mut lanes = settings.map(|settings| {
-            let direction = directions.next().expect("one for each of the settings");
+            let direction = directions.next().expect("one value per setting");
             Lane {
                 watcher: watcher.clone(),
                 ring: ports[direction as usize].take_ring(),
@@ -360,7 +360,7 @@ impl Lane {
         resets: &mut Resetter,
         shared: &Shared,
         clock: &Clock,
-        written: &mut Written,
+        written: &mut WriteCounts,
     ) {
         if !resets.is_armed() {
             return;
@@ -393,7 +393,7 @@ impl Lane {
         resets: &mut Resetter,
     ) -> io::Result<bool> {
         let counters = &shared.counters;
-        let mut written = Written::default();
+        let mut written = WriteCounts::default();
         // Resets triggered by packets in the other direction.
         self.send_resets(resets, shared, clock, &mut written);
         let count = match self.ring.take() {
@@ -426,7 +426,7 @@ impl Lane {
         shared: &Shared,
         clock: &Clock,
         resets: &mut Resetter,
-        written: &mut Written,
+        written: &mut WriteCounts,
     ) -> io::Result<usize> {
         let mut count = 0;
         while count < BATCH
@@ -454,7 +454,7 @@ impl Lane {
         shared: &Shared,
         clock: &Clock,
         resets: &mut Resetter,
-        written: &mut Written,
+        written: &mut WriteCounts,
     ) -> io::Result<usize> {
         let (counters, to) = (&shared.counters, self.to.fd());
         let mut count = 0;
@@ -693,7 +693,7 @@ impl Lane {
         if due > now {
             return Ok(false);
         }
-        let mut written = Written::default();
+        let mut written = WriteCounts::default();
         while self.due.len() < BATCH
             && let Some(frame) = self.under_way.pop_due(now)
         {
@@ -773,7 +773,7 @@ fn mark(delivery: Delivery, packet: &[u8], counters: &Counters) -> Delivery {
 }
 
 /// Counts written frames, and those that the host refused or had no memory for; no drop is silent.
-fn note(written: &Written, counters: &Counters) {
+fn note(written: &WriteCounts, counters: &Counters) {
     add(&counters.frames_out, written.frames);
     add(&counters.delivered, written.packets);
     add(&counters.unmeant_refused, written.refused);

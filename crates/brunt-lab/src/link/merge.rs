@@ -14,7 +14,7 @@ use super::end::LinkEnd;
 use super::packet::{
     ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train,
 };
-use super::written::Written;
+use super::write_counts::WriteCounts;
 
 /// Maximum length of a train, given by the maximum length of an IP packet.
 const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
@@ -61,7 +61,7 @@ impl Merger {
     }
 
     /// Adds a frame, virtio-net header first, that represents `packets` packets.
-    pub(super) fn push(&mut self, frame: &[u8], packets: u32, written: &mut Written) {
+    pub(super) fn push(&mut self, frame: &[u8], packets: u32, written: &mut WriteCounts) {
         // An interface sends frames immediately and unmodified: it doesn't merge anything for its host.
         let segment = if self.to.is_interface() {
             None
@@ -92,7 +92,7 @@ impl Merger {
     }
 
     /// Writes the waiting train, unless it can be continued and has not waited long.
-    pub(super) fn settle(&mut self, now: Nanos, written: &mut Written) {
+    pub(super) fn settle(&mut self, now: Nanos, written: &mut WriteCounts) {
         if self.train.is_empty() {
             return;
         }
@@ -108,7 +108,7 @@ impl Merger {
     }
 
     /// Writes the waiting train.
-    pub(super) fn flush(&mut self, written: &mut Written) {
+    pub(super) fn flush(&mut self, written: &mut WriteCounts) {
         if self.train.is_empty() {
             return;
         }
@@ -190,10 +190,10 @@ mod tests {
     use super::*;
 
     /// The bytes that a merger writes for these frames.
-    fn merged(frames: &[Vec<u8>]) -> (Vec<u8>, Written) {
+    fn merged(frames: &[Vec<u8>]) -> (Vec<u8>, WriteCounts) {
         let file = memfd_create("merged", MemfdFlags::CLOEXEC).unwrap();
         let mut merger = Merger::new(LinkEnd::Tap(file.as_raw_fd()));
-        let mut written = Written::default();
+        let mut written = WriteCounts::default();
         for frame in frames {
             merger.push(frame, 1, &mut written);
         }
@@ -226,7 +226,7 @@ mod tests {
         let (bytes, written) = merged(&packets);
         assert_eq!(
             written,
-            Written {
+            WriteCounts {
                 frames: 1,
                 packets: 3,
                 refused: 0
@@ -247,7 +247,7 @@ mod tests {
         let check = |what: &str, change: &dyn Fn(&mut Vec<u8>), waits: bool| {
             let file = memfd_create("waiting", MemfdFlags::CLOEXEC).unwrap();
             let mut merger = Merger::new(LinkEnd::Tap(file.as_raw_fd()));
-            let mut written = Written::default();
+            let mut written = WriteCounts::default();
             let mut packet = packets().remove(0);
             change(&mut packet);
             merger.push(&packet, 1, &mut written);
@@ -259,7 +259,7 @@ mod tests {
             assert!(merger.is_empty(), "{what}");
             assert_eq!(
                 written,
-                Written {
+                WriteCounts {
                     frames: 1,
                     packets: 1,
                     refused: 0

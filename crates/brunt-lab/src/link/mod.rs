@@ -37,7 +37,7 @@ mod tcp;
 #[cfg(test)]
 mod test_frames;
 mod way;
-mod written;
+mod write_counts;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -158,7 +158,8 @@ pub enum LinkError {
     },
     /// The kernel has no netem.
     #[error(
-        "link {link}: this kernel has no netem ({source}): run modprobe sch_netem as root, or omit netem to use Brunt's own links"
+        "link {link}: this kernel lacks netem ({source}): run modprobe sch_netem as root, or omit \
+         netem to use brunt's own links"
     )]
     NoNetem {
         /// The link.
@@ -176,7 +177,8 @@ pub enum LinkError {
     },
     /// netem was asked to separate hosts or reset connections.
     #[error(
-        "link {link} is carried by netem, which cannot act on hosts or connections; omit netem"
+        "link {link} is carried by netem, which cannot impair individual hosts or connections; \
+         omit netem"
     )]
     Netem {
         /// The link.
@@ -195,7 +197,7 @@ pub enum LinkError {
         link: String,
     },
     /// The thread has ended or is stuck.
-    #[error("the thread of link {link} does not answer; this run is invalid")]
+    #[error("the thread of link {link} does not respond; this run is invalid")]
     Silent {
         /// The link.
         link: String,

@@ -38,7 +38,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     if !settings.jitter.0.is_zero() && settings.keep_order {
         return refuse(
             "keep_order",
-            "reorders under jitter: write keep_order = false",
+            "reorders packets under jitter: write keep_order = false",
         );
     }
     if settings.distribution.is_some() {
@@ -57,7 +57,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
         return refuse("ecn", "can only mark packets that it would otherwise drop");
     }
     if !settings.slow_close.0.is_zero() {
-        return refuse("slow_close", "cannot act on connections");
+        return refuse("slow_close", "cannot impair individual connections");
     }
     if settings.reorder > 0.0 {
         return refuse(
@@ -68,7 +68,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     if settings.rate.is_some() && settings.queue_packets.is_none() {
         return refuse(
             "queue_packets",
-            "limits its queue in packets only: write queue_packets",
+            "limits its queue only in packets: write queue_packets",
         );
     }
     // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The 64-bit attributes below set the times.

@@ -253,7 +253,7 @@ pub fn mark_congestion(buffer: &mut [u8]) {
     debug_assert_eq!(
         ecn(buffer),
         Ecn::Capable,
-        "only what can take a mark is marked"
+        "only ECN-capable packets are marked"
     );
     let frame = &mut buffer[VNET_HEADER_BYTES..];
     let Some((ethertype, ip_at)) = network(frame) else {

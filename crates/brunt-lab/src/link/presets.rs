@@ -24,7 +24,7 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "lan",
         help: "a link without impairments",
-        source: "nothing is changed",
+        source: "passes packets unchanged",
         settings: Settings::default,
     },
     Preset {

@@ -67,7 +67,7 @@ impl Prototype {
                 }
             }
             while queue.front().is_some_and(|(due, ..)| *due <= clock.now()) {
-                let (_, from, frame) = queue.pop_front().expect("there is one");
+                let (_, from, frame) = queue.pop_front().expect("the queue has a packet");
                 send(&sockets[1 - from], &frame, &control.lanes[from].counters);
             }
             for (socket, lane) in sockets.iter().zip(&control.lanes) {

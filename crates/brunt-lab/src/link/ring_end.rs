@@ -12,7 +12,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Histogram, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::written::Written;
+use super::write_counts::WriteCounts;
 use crate::netlink::Netlink;
 use crate::sys::{self, PacketRead, SlotFrame, SlotRead, SlotRing};
 
@@ -170,7 +170,7 @@ impl RingEnd {
         to: RawFd,
         clock: &Clock,
         added: &mut Histogram,
-        written: &mut Written,
+        written: &mut WriteCounts,
     ) {
         if self.passing.is_empty() {
             return;
@@ -189,7 +189,7 @@ impl RingEnd {
 
     /// Ends the batch: its slots return to the kernel.
     pub(super) fn release(&mut self) {
-        debug_assert!(self.passing.is_empty(), "what is to be sent was sent");
+        debug_assert!(self.passing.is_empty(), "all frames were sent");
         self.ring.release();
         self.clocks = None;
     }

@@ -273,7 +273,7 @@ fn table(settings: &Settings) -> Option<Arc<DistributionTable>> {
     settings.distribution.as_ref().map(|named| {
         named
             .table()
-            .expect("checked settings have read their table")
+            .expect("validated settings contain their table")
     })
 }
 

@@ -230,8 +230,8 @@ impl Settings {
         let (queue, product) = (self.queue?.0, self.bandwidth_delay_bytes());
         (queue < product).then(|| {
             format!(
-                "its queue of {} is shorter than the {} that its line sends in a round trip, so TCP may not fill it; \
-                 queue = \"{}KiB\" or more would do",
+                "its queue of {} is shorter than its bandwidth-delay product of {}, so TCP may \
+                 not fill the link; write queue = \"{}KiB\" or more",
                 format_size(queue),
                 format_size(product),
                 product.div_ceil(1024)
@@ -301,14 +301,14 @@ impl Settings {
                 return wrong(
                     "loss_bursts",
                     Conflict,
-                    "loss is set as well; write only one of the two",
+                    "loss is set as well; write only one of them",
                 );
             }
             if bursts.to_bad + bursts.to_good == 0.0 {
                 return wrong(
                     "loss_bursts",
                     Alone,
-                    "the state of the link never changes; write loss instead",
+                    "the link never changes its state; write loss instead",
                 );
             }
         }
@@ -331,7 +331,7 @@ impl Settings {
             return wrong(
                 "loss_gap",
                 Conflict,
-                "loss_correlation is set as well; write only one of the two",
+                "loss_correlation is set as well; write only one of them",
             );
         }
         for (key, there) in [
@@ -342,11 +342,12 @@ impl Settings {
                 return wrong(
                     key,
                     Conflict,
-                    "loss_bursts is set as well; write only one of the two",
+                    "loss_bursts is set as well; write only one of them",
                 );
             }
             if there && self.loss == 0.0 {
-                let what = "needs loss, which is not set; add it (1.0 to lose every packet that may be lost)";
+                let what = "needs loss, which is not set; add it (1.0 loses every packet that it \
+                    applies to)";
                 return wrong(key, Alone, what);
             }
         }
@@ -377,11 +378,7 @@ impl Settings {
             return wrong("slow_close", OutOfRange, what);
         }
         if self.reorder > 0.0 && self.reorder_by.0.is_zero() {
-            return wrong(
-                "reorder_by",
-                Alone,
-                "packets held back for 0 s are not reordered",
-            );
+            return wrong("reorder_by", Alone, "a hold time of 0 s reorders nothing");
         }
         let Some(distribution) = &self.distribution else {
             return Ok(());
@@ -390,7 +387,7 @@ impl Settings {
             return wrong(
                 "distribution",
                 Conflict,
-                "jitter_shape is set as well; write only one of the two",
+                "jitter_shape is set as well; write only one of them",
             );
         }
         if self.jitter.0.is_zero() {
@@ -398,7 +395,11 @@ impl Settings {
             return wrong("distribution", Alone, what);
         }
         if distribution.table().is_none() {
-            return wrong("distribution", File, format!("{distribution} was not read"));
+            return wrong(
+                "distribution",
+                File,
+                format!("{distribution} was not loaded"),
+            );
         }
         Ok(())
     }
@@ -415,14 +416,14 @@ impl Settings {
             return wrong(
                 "queue",
                 OutOfRange,
-                "a queue smaller than one jumbo frame (9018 bytes) lets nothing through",
+                "a queue smaller than one jumbo frame (9018 bytes) drops everything",
             );
         }
         if self.queue_packets == Some(0) {
             return wrong(
                 "queue_packets",
                 OutOfRange,
-                "a queue without room for a packet lets nothing through",
+                "a queue of zero packets drops everything",
             );
         }
         Ok(())

@@ -21,7 +21,7 @@ impl Spare {
         let class = SIZES
             .iter()
             .position(|size| bytes <= *size)
-            .expect("no frame is longer");
+            .expect("frames have a maximum length");
         self.kept[class]
             .pop()
             .unwrap_or_else(|| Vec::with_capacity(SIZES[class]))

@@ -13,7 +13,7 @@ use rustix::process::WaitStatus;
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The keeper's orders cannot be parsed.
-    #[error("the keeper's order cannot be read: {0}")]
+    #[error("cannot read the keeper's instructions: {0}")]
     Order(#[from] serde_json::Error),
     /// The kernel refused an operation of the keeper.
     #[error("cannot {what}: {source}")]
@@ -24,7 +24,7 @@ pub enum ServiceError {
         source: io::Error,
     },
     /// The program cannot be started.
-    #[error("cannot start {program}: {source}; see that it is installed and in PATH")]
+    #[error("cannot start {program}: {source}; check that it is installed and in PATH")]
     Start {
         /// Its name or path.
         program: String,
@@ -32,7 +32,7 @@ pub enum ServiceError {
         source: io::Error,
     },
     /// Another program is using its port.
-    #[error("{address} is taken by another program; choose another port, or 0 for a free one")]
+    #[error("{address} is in use by another program; choose another port, or 0 for a free one")]
     PortTaken {
         /// The address.
         address: SocketAddr,
@@ -85,15 +85,15 @@ pub enum ServiceError {
     AllEnded,
     /// The command ended and left processes running.
     #[error(
-        "its command ended and left {left} running; write daemon = true if it moves to the background, or have it stay \
-         in the foreground"
+        "its command exited and left {left} running; write daemon = true if it moves to the \
+         background, or keep it in the foreground"
     )]
     ForkedAway {
         /// Their names and numbers.
         left: String,
     },
     /// The service wrote too much to its log.
-    #[error("its log exceeds {max} bytes; write a larger limits.log, or make it write less")]
+    #[error("its log exceeds {max} bytes; raise limits.log, or reduce its output")]
     LogFull {
         /// The limit.
         max: u64,
@@ -107,7 +107,7 @@ pub enum ServiceError {
         source: io::Error,
     },
     /// The service uses too much memory.
-    #[error("it uses {used} bytes of memory, and limits.memory is {max}")]
+    #[error("it uses {used} bytes of memory; limits.memory is {max}")]
     MemoryFull {
         /// Bytes used by all its processes.
         used: u64,
@@ -115,7 +115,7 @@ pub enum ServiceError {
         max: u64,
     },
     /// Some of its processes don't end, not even when killed.
-    #[error("some of its processes do not end: {left}")]
+    #[error("some of its processes do not exit: {left}")]
     Stuck {
         /// Their names and numbers.
         left: String,

@@ -134,7 +134,7 @@ fn free_address(order: &KeeperOrder) -> Result<SocketAddr, ServiceError> {
         .next()
         .and_then(|text| text.parse::<SocketAddr>().ok());
     let mut address =
-        portal.ok_or_else(|| os("find its address", io::ErrorKind::InvalidInput.into()))?;
+        portal.ok_or_else(|| os("determine its address", io::ErrorKind::InvalidInput.into()))?;
     match order.program.ready.port {
         None => {
             address.set_port(0);
@@ -177,7 +177,7 @@ impl Keeper {
     fn new(order: KeeperOrder) -> Result<Keeper, ServiceError> {
         set_child_subreaper(Some(getpid())).map_err(|error| os("adopt processes", error.into()))?;
         let (sender, events) = channel();
-        listen(&sender).map_err(|error| os("listen to signals", error))?;
+        listen(&sender).map_err(|error| os("handle signals", error))?;
         if let Some(files) = order.program.limits.files {
             allow_files(files)
                 .map_err(|error| os(&format!("set limits.files to {files}"), error))?;
@@ -217,7 +217,7 @@ impl Keeper {
                 if self.step(LOOK)? {
                     return Ok(());
                 }
-                self.in_time(begin, "its prepare command does not end")?;
+                self.in_time(begin, "its prepare command does not exit")?;
             }
             match self.command_ended.take() {
                 Some(status) if status.exit_status() != Some(0) => {
@@ -226,7 +226,7 @@ impl Keeper {
                 _ => {}
             }
             let done = std::fs::write(&self.order.prepared, "");
-            done.map_err(|error| os("note that it is prepared", error))?;
+            done.map_err(|error| os("record that it is prepared", error))?;
         }
         if let Some(words) = &self.order.program.ready.line {
             self.log.wait_for(words);
@@ -249,7 +249,7 @@ impl Keeper {
             self.in_time(begin, &lacking)?;
         }
         let said = writeln!(io::stdout(), "{}", self.address).and_then(|()| io::stdout().flush());
-        said.map_err(|error| os("say that it is ready", error))?;
+        said.map_err(|error| os("report that it is ready", error))?;
         while !self.step(CALM_LOOK)? {
             self.is_alive()?;
         }
@@ -294,15 +294,15 @@ impl Keeper {
                 starting.stdout(Stdio::null()).stderr(Stdio::null());
             }
             true => {
-                let (reader, writer) = io::pipe().map_err(|error| os("make a pipe", error))?;
+                let (reader, writer) = io::pipe().map_err(|error| os("create a pipe", error))?;
                 let again = writer
                     .try_clone()
-                    .map_err(|error| os("make a pipe", error))?;
+                    .map_err(|error| os("create a pipe", error))?;
                 starting.stdout(again).stderr(writer);
                 let reading = self
                     .log
                     .read(reader)
-                    .map_err(|error| os("read what it says", error))?;
+                    .map_err(|error| os("read its output", error))?;
                 self.readers.push(reading);
             }
         }
@@ -470,7 +470,7 @@ mod tests {
         let attempt = Some(Pid::from_child(&other.0));
         let check = |pids: &[u32], attempt: Option<Pid>, said: &str| {
             let error = stuck(pids, attempt).to_string();
-            assert_eq!(error, format!("some of its processes do not end: {said}"));
+            assert_eq!(error, format!("some of its processes do not exit: {said}"));
         };
         // Between fork and exec a process has its parent's name.
         let name = |pid: u32| format!("{} ({pid})", comm(pid).unwrap());

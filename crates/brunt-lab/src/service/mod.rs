@@ -75,6 +75,6 @@ impl KeeperOrder {
 
     /// Encodes it for [`KEEPER_VARIABLE`].
     pub fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("texts, numbers and tables of them are JSON")
+        serde_json::to_string(self).expect("strings, numbers and tables can be encoded as JSON")
     }
 }

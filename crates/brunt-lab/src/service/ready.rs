@@ -100,19 +100,19 @@ impl Lacking {
     /// Describes the unmet conditions.
     pub fn said(&self) -> String {
         let mut said = Vec::new();
-        said.extend(self.port.map(|at| format!("nothing listens on {at}")));
+        said.extend(self.port.map(|at| format!("no process listens on {at}")));
         said.extend(
             self.line
                 .as_ref()
-                .map(|words| format!("it did not say '{words}'")),
+                .map(|words| format!("it did not print '{words}'")),
         );
         if self.command {
             said.push(match &self.attempt {
                 Attempt::None => "its ready command was not started".to_string(),
-                Attempt::Runs(None) => "its ready command does not end".to_string(),
+                Attempt::Runs(None) => "its ready command does not exit".to_string(),
                 Attempt::Runs(Some(failed)) => {
                     let how = ending(failed);
-                    format!("its ready command {how}, and the next attempt has not ended")
+                    format!("its ready command {how}, and the next attempt has not finished")
                 }
                 Attempt::Failed(status, _) => format!("its ready command {}", ending(status)),
             });
@@ -147,7 +147,7 @@ mod tests {
         };
         let mut lacking = Lacking::new(&when, at, true);
         assert!(lacking.said().starts_with(&format!(
-            "nothing listens on {at}, it did not say 'up', its ready"
+            "no process listens on {at}, it did not print 'up', its ready"
         )));
         assert!(
             !lacking.is_nothing() && !lacking.said().contains("listens"),
@@ -157,7 +157,7 @@ mod tests {
         lacking.line_seen();
         lacking.returned();
         assert!(lacking.attempt_is_due() && !lacking.attempt_is_due() && !lacking.is_nothing());
-        assert_eq!(lacking.said(), "its ready command does not end");
+        assert_eq!(lacking.said(), "its ready command does not exit");
         // An attempt that was cut off does not hide how the one before failed.
         let mut child = std::process::Command::new("false").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);

@@ -103,7 +103,7 @@ impl SlotRing {
         );
         assert!(
             slots.is_power_of_two(),
-            "so that slots are counted without a division"
+            "a power of two, so slots are indexed without a division"
         );
         let bytes = slots * SLOT_BYTES;
         // SAFETY: the kernel chooses the address; no existing mapping is replaced.
@@ -157,7 +157,7 @@ impl SlotRing {
         let (at, length) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         assert!(
             at >= FRAME_AT_MIN && at + length <= SLOT_BYTES,
-            "the kernel puts frames into slots"
+            "the kernel writes frames into slots"
         );
         // Our header has two more bytes than the socket's; they are zero.
         let mut start = at - VNET_HEADER_BYTES;
@@ -261,7 +261,7 @@ pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a 
     let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SENT_AT_ONCE_MAX];
     let mut count = 0;
     for frame in frames {
-        assert!(count < SENT_AT_ONCE_MAX, "a batch has a largest size");
+        assert!(count < SENT_AT_ONCE_MAX, "batches have a maximum size");
         let (header, packet) = frame.split_at(VNET_HEADER_BYTES);
         let parts =
             parts[count].write(

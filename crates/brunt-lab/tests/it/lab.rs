@@ -271,7 +271,7 @@ fn link_faults_are_proven() {
     );
     let clock = Clock::default();
     for (text, said) in [
-        ("delay = '8ms'", "ms on the way"),
+        ("delay = '8ms'", "median latency"),
         ("delay = '1ms'\nloss = 0.05", "missing"),
         (
             "delay = '1ms'\nloss_bursts = { to_bad = 0.01, to_good = 0.2 }",
@@ -286,12 +286,12 @@ fn link_faults_are_proven() {
         ("delay = '1ms'\necn = 0.1", "marked with congestion"),
         (
             "delay = '8ms'\njitter = '2ms'\ndistribution = 'paretonormal'",
-            "ms on the way",
+            "median latency",
         ),
-        ("delay = '1ms'\nduplicate = 0.1", "twice"),
-        ("delay = '1ms'\nreorder = 0.02", "overtaken"),
-        ("delay = '5ms'\njitter = '4ms'", "ms on the way"),
-        ("delay = '1ms'\nrate = '20Mb/s'", "trains of packets at"),
+        ("delay = '1ms'\nduplicate = 0.1", "duplicated"),
+        ("delay = '1ms'\nreorder = 0.02", "reordered"),
+        ("delay = '5ms'\njitter = '4ms'", "median latency"),
+        ("delay = '1ms'\nrate = '20Mb/s'", "packet trains at"),
         // All of them at once.
         (
             "delay = '1ms'\nloss = 0.02\ncorrupt = 0.02\nduplicate = 0.02\nreorder = 0.02\nrate = '50Mb/s'",
@@ -366,7 +366,7 @@ fn one_direction_is_cut() {
             "{}",
             fault.describe()
         );
-        assert!(proof.what.contains("passes as before"), "{proof:?}");
+        assert!(proof.what.contains("works as before"), "{proof:?}");
         assert_eq!(
             [!arrives(&first, &second), !arrives(&second, &first)],
             cut,
@@ -485,7 +485,7 @@ fn hosts_are_parted() {
     );
     for (first, second) in [("a", "alone"), ("a", "a")] {
         let error = lab.partition(&[first], &[second]).unwrap_err().to_string();
-        assert!(error.contains("there is no route"), "{error}");
+        assert!(error.contains("no route"), "{error}");
     }
     // Groups: hosts of different groups are separated from each other, hosts of the same group are not.
     let mut fault = lab.partition(&["a", "b"], &["c"]).unwrap();
@@ -634,7 +634,7 @@ fn connections_close_slowly() {
         .unwrap();
     let proof = fault.inject(&clock).unwrap();
     assert!(
-        proof.what.contains("to close") && proof.what.contains("passes as before"),
+        proof.what.contains("to close") && proof.what.contains("works as before"),
         "{proof:?}"
     );
     for bytes in [0, 1, 300_000] {
@@ -731,7 +731,7 @@ fn links_in_trouble_change() {
     let clock = Clock::default();
     for (from, to, seen) in [
         // The corruption existed before; 256 packets don't encounter it.
-        ("'2ms'", "'12ms'", Ok("ms on the way")),
+        ("'2ms'", "'12ms'", Ok("median latency")),
         ("loss = 0.03", "loss = 0.2", Ok("missing")),
         // Damaged packets are still missing.
         ("loss = 0.03", "loss = 0.0", Ok("there: ")),
@@ -743,7 +743,7 @@ fn links_in_trouble_change() {
         (
             "loss = 0.03",
             "loss = 0.0301",
-            Err("loss at a share of 0.0301 in place of 0.03 is too rare"),
+            Err("loss with a probability of 0.0301 instead of 0.03 is too rare"),
         ),
         ("'2ms'", "'2001us'", Err("cannot be distinguished")),
         (", ", ", ", Err("already has these settings")),
@@ -801,8 +801,8 @@ fn troubles_that_do_not_happen() {
         ("corrupt = 0.1", "no damaged packet"),
         ("ecn = 0.1", "no packet marked"),
         ("loss = 1.0\nloss_gap = 10", "no loss"),
-        ("duplicate = 0.1", "no packet twice"),
-        ("reorder = 0.1", "no packet overtaken"),
+        ("duplicate = 0.1", "no duplicated packet"),
+        ("reorder = 0.1", "no reordered packet"),
         ("delay = '40ms'\njitter = '30ms'", "no jitter"),
         ("rate = '5Mb/s'", "a rate of 5.000 Mb/s is not visible"),
         ("loss = 1.0", "no loss of all"),
@@ -889,7 +889,7 @@ fn hosts_forward_for_others() {
         };
         lab.add_link(&config).unwrap();
         let twice = LinkConfig {
-            name: "twice".into(),
+            name: "duplicated".into(),
             ..config
         };
         let error = lab.add_link(&twice).unwrap_err().to_string();

@@ -107,7 +107,8 @@ impl Inspected {
         let others = lost.count();
         self.is_wrong = true;
         let newest = version_path(folder, self.log.next.saturating_sub(1));
-        let what = format!("the log up to here names {first}, which is missing or cut");
+        let what =
+            format!("the log up to this version lists {first}, which is missing or truncated");
         self.damaged(newest, with_others(what, others));
     }
 
@@ -145,15 +146,15 @@ impl Inspected {
             return Ok(());
         };
         let what = match checkpoint::hinted(&hint) {
-            None => "not readable as the hint to a checkpoint",
+            None => "cannot be parsed as a hint to the last checkpoint",
             Some(version) if !written.contains(&version) && !existing.contains(&version) => {
-                "names a checkpoint that doesn't exist"
+                "refers to a checkpoint that doesn't exist"
             }
             Some(version) if written.iter().any(|newer| *newer > version) => {
-                "doesn't name the newest checkpoint"
+                "doesn't refer to the newest checkpoint"
             }
             Some(version) => match hints.get(&version) {
-                Some(expected) if expected.as_bytes() != hint => "doesn't describe its checkpoint",
+                Some(expected) if expected.as_bytes() != hint => "doesn't match its checkpoint",
                 _ => return Ok(()),
             },
         };
@@ -196,28 +197,34 @@ fn difference(log: &Log, table: &Table, catalog: &Catalog, path: PathBuf) -> Opt
     let lacking = listed.iter().filter_map(|(path, part)| {
         let Some(named) = log.parts.get(path) else {
             return Some(format!(
-                "lacks {path}, which version {version} of the catalog lists"
+                "lacks {path}, which is in version {version} of the catalog"
             ));
         };
         let is_same = named.size == part.bytes && named.rows() == Some(part.rows);
         (!is_same).then(|| {
-            format!("has other numbers of bytes or rows for {path} than version {version} of the catalog")
+            format!(
+                "has a different size or number of rows for {path} than version {version} of \
+                the catalog"
+            )
         })
     });
     let extra = log
         .parts
         .keys()
         .filter(|path| !listed.contains_key(*path))
-        .map(|path| format!("names {path}, which version {version} of the catalog doesn't list"));
+        .map(|path| format!("lists {path}, which is not in version {version} of the catalog"));
     let mut differences = lacking.chain(extra);
     let first = differences.next()?;
-    let what = with_others(format!("the log up to here {first}"), differences.count());
+    let what = with_others(
+        format!("the log up to this version {first}"),
+        differences.count(),
+    );
     Some(DeltaError::Damaged { path, what })
 }
 
 fn with_others(what: String, others: usize) -> String {
     match others {
         0 => what,
-        _ => format!("{what}, and {others} other differences"),
+        _ => format!("{what}, and there are {others} other differences"),
     }
 }

@@ -166,8 +166,9 @@ pub(super) struct CheckpointDiffers(pub(super) String);
 /// Compares a checkpoint with the state of the log at its version and returns the hint for it.
 pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, CheckpointDiffers> {
     let len = bytes.len();
-    let unreadable =
-        |error: ParquetError| CheckpointDiffers(format!("not readable as a checkpoint: {error}"));
+    let unreadable = |error: ParquetError| {
+        CheckpointDiffers(format!("cannot be parsed as a checkpoint: {error}"))
+    };
     let reader = SerializedFileReader::new(Bytes::from(bytes)).map_err(unreadable)?;
     let (mut rows, mut parts) = (0, 0);
     for row in reader.get_row_iter(None).map_err(unreadable)? {
@@ -183,7 +184,7 @@ pub(super) fn compare(bytes: Vec<u8>, log: &Log) -> Result<String, CheckpointDif
                     true => action.get_string(0).map_err(unreadable)?,
                     false => kind,
                 };
-                let what = format!("differs from the versions up to it in {name}");
+                let what = format!("doesn't match the log in {name}");
                 return Err(CheckpointDiffers(what));
             }
             parts += usize::from(is_part);
@@ -259,7 +260,9 @@ fn encode(rows: &[CheckpointRow<'_>]) -> Result<Vec<u8>, ParquetError> {
     for column in &columns {
         let path = column.path().string();
         let cells: Vec<Cell> = rows.iter().flat_map(|row| cells(row, &path)).collect();
-        let mut writer = group.next_column()?.expect("as many as in the schema");
+        let mut writer = group
+            .next_column()?
+            .expect("one column per field of the schema");
         put(writer.untyped(), cells)?;
         writer.close()?;
     }
@@ -336,7 +339,7 @@ fn put(writer: &mut ColumnWriter<'_>, cells: Vec<Cell>) -> Result<usize, Parquet
 
 /// A row's entries in the column at this path.
 fn cells(row: &CheckpointRow<'_>, path: &str) -> Vec<Cell> {
-    let (kind, below) = path.split_once('.').expect("columns are in groups");
+    let (kind, below) = path.split_once('.').expect("the columns are in groups");
     let text = |text: &str| Some(Leaf::Text(text.to_string()));
     let long = |value: u64| Some(Leaf::Long(value as i64));
     // In a group, an optional value is defined one level deeper.

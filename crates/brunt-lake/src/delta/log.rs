@@ -225,7 +225,7 @@ impl Log {
         // No catalog lists parts that another program added or removed, so continuing the log would undo that program's
         // changes.
         if catalog.is_none() && !engine.as_deref().is_some_and(is_ours) {
-            let by = engine.unwrap_or_else(|| "a program that does not say its name".into());
+            let by = engine.unwrap_or_else(|| "an unknown program".into());
             let newer = newer.map(|newer| foreign(asks(newer)));
             return Err(newer.unwrap_or_else(|| foreign(format!("it was written by {by}"))));
         }
@@ -285,7 +285,7 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Vec<Action>, DeltaError> {
 
 fn asks(protocol: &Protocol) -> String {
     let (reader, writer) = (protocol.min_reader_version, protocol.min_writer_version);
-    format!("it asks for reader version {reader} and writer version {writer}")
+    format!("it requires reader version {reader} and writer version {writer}")
 }
 
 /// Version number from the name of a version's file.

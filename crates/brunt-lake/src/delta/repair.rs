@@ -166,5 +166,5 @@ fn free_name(path: &Path) -> PathBuf {
     (1..)
         .map(name)
         .find(is_free)
-        .expect("there are more numbers than files")
+        .expect("fewer files than version numbers")
 }

@@ -12,7 +12,7 @@ use brunt_result::wrong::Verified;
 
 use crate::block::data::DataSource;
 use crate::block::generator::{Area, Planned};
-use crate::block::shelf::RunMark;
+use crate::block::journal_store::RunMark;
 use crate::block::synthetic::WorkerId;
 use crate::block::verify::{
     Difference, GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger, StableWhen,
@@ -213,8 +213,8 @@ fn ledger(
         worker: id.worker,
         stable,
     };
-    let journal = match (&mark.shelf, &verify.journal) {
-        (Some(shelf), _) => Some(shelf.journal(head)),
+    let journal = match (&mark.journal_store, &verify.journal) {
+        (Some(journal_store), _) => Some(journal_store.journal(head)),
         (None, Some(folder)) => Some(Journal::create(folder, head)),
         (None, None) => None,
     };

@@ -10,24 +10,24 @@ pub mod arrival;
 pub mod audit;
 pub mod blocks;
 pub mod calibrate;
-pub(crate) mod crew;
 pub mod data;
 mod describe;
 pub mod engine;
 pub mod generator;
 mod hosted;
+pub mod journal_store;
 pub mod journals;
 mod memory;
 mod passes;
 pub mod pattern;
 pub mod seeded;
 mod session;
-pub mod shelf;
 pub mod shuffle;
 pub mod stride;
 pub mod synthetic;
 pub mod verify;
 pub mod worker;
+pub(crate) mod workers;
 pub mod workload;
 
 use std::sync::Arc;
@@ -50,12 +50,12 @@ use crate::load::{
     PreparedLoad, Promise, RateGoal, RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::NoRecorder;
-use crew::{WorkerJob, Workers, open_device, ring_of};
 use engine::ForeseenEngine;
+use journal_store::RunMark;
 pub use session::Session;
-use shelf::RunMark;
 use synthetic::WorkerId;
 use worker::{RingTime, Worker};
+use workers::{WorkerJob, Workers, open_device, ring_of};
 use workload::{Arrival, RampUp, StopCondition, Workload};
 
 /// Its name in [`crate::LOADS`].

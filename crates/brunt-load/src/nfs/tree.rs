@@ -45,7 +45,7 @@ pub(crate) enum NfsTreeError {
     Server(#[from] NfsConnectError),
     /// The server refused.
     #[error(
-        "{place}: {operation}: the server answers {}{}",
+        "{place}: {operation}: the server returned {}{}",
         NfsStatusText(*.status),
         advice(*.status),
         operation = .procedure.name()

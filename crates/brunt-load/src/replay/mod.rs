@@ -41,12 +41,12 @@ use brunt_result::replay::ReplayFidelity;
 use brunt_result::{OpKind, Outcome};
 
 use crate::block::blocks::Blocks;
-use crate::block::crew::{WorkerJob, Workers, open_device, ring_of};
 use crate::block::engine;
 use crate::block::generator::Area;
-use crate::block::shelf::RunMark;
+use crate::block::journal_store::RunMark;
 use crate::block::synthetic::WorkerId;
 use crate::block::worker::Worker;
+use crate::block::workers::{WorkerJob, Workers, open_device, ring_of};
 use crate::block::workload::{BlockSize, StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};

@@ -204,7 +204,7 @@ impl NfsCalls {
         let call = &mut self.calls[usize::from(index)];
         assert!(
             call.state == CallState::Idle,
-            "a call ends before its index is used again"
+            "a call completes before its index is reused"
         );
         call.state = CallState::Waiting;
         call.xid = Xid(call.xid.0.wrapping_add(1 << INDEX_BITS));

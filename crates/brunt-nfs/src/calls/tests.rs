@@ -273,7 +273,7 @@ fn hostile_replies_are_violations() {
         }),
     );
     let long_verifier = [&ok[..12], &[0, 0, 0, 0, 0, 0, 1, 0x91], &[0; 404]].concat();
-    let malformed = Malformed::new(16, "credentials have at most 400 bytes");
+    let malformed = Malformed::new(16, "credentials longer than 400 bytes");
     check(
         "a verifier of 401 bytes",
         &long_verifier,
@@ -323,7 +323,7 @@ fn hostile_replies_are_violations() {
     );
     let mut maybe = ok.clone();
     maybe[31] = 2;
-    let source = Malformed::new(4, "a boolean is 0 or 1");
+    let source = Malformed::new(4, "boolean is neither 0 nor 1");
     check(
         "no boolean",
         &maybe,
@@ -393,7 +393,7 @@ fn long_handles_are_malformed() {
         );
     };
     check(64, Ok(()));
-    let source = Malformed::new(4, "a file handle has at most 64 bytes");
+    let source = Malformed::new(4, "file handle longer than 64 bytes");
     for len in [65, 128] {
         check(
             len,

@@ -85,7 +85,7 @@ impl NfsDisk {
     pub fn new(config: NfsDiskConfig, file: NfsFile, stability: Arc<NfsStability>) -> NfsDisk {
         assert!(
             file.read_bytes_max > 0 && file.write_bytes_max > 0,
-            "a server that moves nothing is not opened"
+            "rtmax and wtmax are not 0"
         );
         let calls = NfsCalls::new(NfsCallsConfig {
             depth: config.depth,
@@ -163,7 +163,7 @@ impl NfsDisk {
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             matches!(task.state, TaskState::Calling | TaskState::Pausing(_)),
-            "a task is answered once, and only when it is under way"
+            "only outstanding tasks complete, and only once"
         );
         task.state = TaskState::Answered(result);
         self.answered.push_back(index);
@@ -172,7 +172,7 @@ impl NfsDisk {
 
 /// A call timed out, which costs the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: the server did not answer in time", .0.name())]
+#[error("{}: the server did not reply in time", .0.name())]
 pub struct NfsLate(pub Procedure);
 
 impl RemoteSession for NfsDisk {
@@ -203,10 +203,10 @@ impl RemoteSession for NfsDisk {
         let moves_data = matches!(op, Op::Read | Op::Write);
         assert!(
             !moves_data || len <= buf.len() as u64,
-            "the device checks the buffer"
+            "the device has checked the buffer"
         );
         let task = &mut self.tasks[usize::from(index)];
-        assert!(task.state == TaskState::Free, "a request takes a free task");
+        assert!(task.state == TaskState::Free, "a request takes a free slot");
         *task = NfsTask {
             state: TaskState::Calling,
             tag,
@@ -253,7 +253,7 @@ impl RemoteSession for NfsDisk {
     fn retire(&mut self, index: u16) -> Completion {
         let task = &mut self.tasks[usize::from(index)];
         let TaskState::Answered(result) = task.state else {
-            panic!("only answered tasks are retired")
+            panic!("only completed tasks are retired")
         };
         task.state = TaskState::Free;
         self.free.push(index);

@@ -359,7 +359,7 @@ fn a_status_ends_its_request() {
     }
     assert_eq!(
         bench.disk.events().words.unwrap(),
-        "WRITE: the server answers 4711, a status that is not known"
+        "WRITE: the server returned unknown status 4711"
     );
     bench.submit(1, Op::Read, 0, 1024, false);
     let (_, xid) = bench.sent().unwrap();

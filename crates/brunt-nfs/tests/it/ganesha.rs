@@ -120,7 +120,7 @@ fn files_are_made_and_found_on_ganesha() {
         assert!(text.contains(words), "{url}: {text}");
     };
     let place = format!(
-        "127.0.0.1:{NFS_PORT}: LOOKUP {}/missing: the server answers NFS3ERR_NOENT (2)",
+        "127.0.0.1:{NFS_PORT}: LOOKUP {}/missing: the server returned NFS3ERR_NOENT (2)",
         export.display()
     );
     check(&server.url("missing", ""), &place);
@@ -130,22 +130,22 @@ fn files_are_made_and_found_on_ganesha() {
     );
     check(
         &server.url("deep", ""),
-        "not a regular file but a directory",
+        "it is a directory, not a regular file",
     );
     check(
         "nfs://127.0.0.1/nowhere/disk",
-        "MNT /nowhere: the server answers MNT3ERR_",
+        "MNT /nowhere: the server returned MNT3ERR_",
     );
     fs::write(export.join("short"), [1; 100]).unwrap();
     check(
         &server.url("short", ""),
-        "a file of 100 bytes has no block of 512 bytes",
+        "a file of 100 bytes is smaller than one block of 512 bytes",
     );
     fs::write(export.join("mine"), [1; 4096]).unwrap();
     fs::set_permissions(export.join("mine"), fs::Permissions::from_mode(0o644)).unwrap();
     check(
         &server.url("mine", "uid=1000&gid=1000"),
-        "does not let uid 1000, gid 1000 write to it",
+        "does not allow uid 1000, gid 1000 to write to it",
     );
     let readable = open(&server.url("mine", "uid=1000&gid=1000&read_only=yes"));
     assert!(readable.info().read_only);
@@ -153,14 +153,14 @@ fn files_are_made_and_found_on_ganesha() {
     fs::set_permissions(export.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
     check(
         &server.url("secret", "uid=1000&gid=1000&read_only=yes"),
-        "does not let uid 1000, gid 1000 read it",
+        "does not allow uid 1000, gid 1000 to read it",
     );
     check(
         "nfs://127.0.0.1:12050/x/y?mountport=12051",
         "127.0.0.1:12051: cannot connect",
     );
 
-    let words = "AUTH_TOOWEAK; if it wants calls from ports below 1024, add reserved_port=yes";
+    let words = "AUTH_TOOWEAK; if it requires ports below 1024, add reserved_port=yes";
     check(&server.reserved_url("disk", "create=yes&size=1MiB"), words);
     drop(open(&server.reserved_url(
         "disk",

@@ -121,8 +121,8 @@ impl GlusterFile {
         // SAFETY: the volume's handle is valid; the string outlives the call.
         file.handles.file =
             unsafe { (gfapi.files.glfs_open)(file.handles.volume, path.as_ptr(), access | direct) };
-        let advice =
-            "the path begins at the volume's root; 'truncate' on a mounted volume makes a file";
+        let advice = "give the path from the volume's root; create a file with 'truncate' on a \
+            mounted volume";
         let answer = if file.handles.file.is_null() { -1 } else { 0 };
         file.check(answer, || format!("open '{}'", config.path), advice)?;
         Ok(file)
@@ -179,7 +179,8 @@ impl GlusterFile {
         }
         // SAFETY: the volume's handle is valid and configured.
         let answer = unsafe { (files.glfs_init)(at) };
-        let advice = "does glusterd run there, and is the volume started? See 'gluster volume info'; log=FILE says more";
+        let advice = "check that glusterd runs there and that the volume is started ('gluster \
+            volume info'); details: log=FILE";
         self.check(
             answer,
             || format!("connect to volume '{}'", config.volume),
@@ -193,7 +194,7 @@ impl GlusterFile {
         let end = unsafe { (self.gfapi.files.glfs_lseek)(self.handles.file, 0, libc::SEEK_END) };
         self.check(
             if end < 0 { -1 } else { 0 },
-            || "find the file's size".to_string(),
+            || "read the file's size".to_string(),
             "",
         )?;
         Ok(end as u64)

@@ -46,7 +46,8 @@ impl GlusterBackend {
     /// Fetches the volume's description, connects to its bricks and opens the file.
     fn open(config: GlusterConfig) -> Result<GlusterBackend, LibraryError> {
         let (name, time) = (config.name(), config.timeout);
-        let advice = "are the volume's bricks up? See 'gluster volume status'; log=FILE says what the library waits for";
+        let advice = "check that the volume's bricks are up ('gluster volume status'); for \
+            details, set log=FILE";
         opened(name, time, advice, move || {
             let file = GlusterFile::open(&config)?;
             Ok(GlusterBackend {
@@ -64,11 +65,13 @@ fn describe(config: &GlusterConfig, file_bytes: u64) -> Result<DeviceInfo, Libra
     let mut notes = Vec::new();
     let size_bytes = whole_blocks(file_bytes, block_bytes, &mut notes);
     if size_bytes == 0 {
-        let what = format!("a file of {file_bytes} bytes has no block of {block_bytes} bytes");
+        let what = format!(
+            "a file of {file_bytes} bytes is smaller than one block of {block_bytes} bytes"
+        );
         return Err(LibraryError::Unusable(name, what));
     }
     if config.cache {
-        notes.push("the client's caches are on, as cache=yes asks".to_string());
+        notes.push("the client's caches are on (cache=yes)".to_string());
     }
     Ok(DeviceInfo {
         name,

@@ -20,15 +20,14 @@ const PORT: u16 = 24007;
 pub const OPTIONS: &[(&str, &str)] = &[
     (
         "cache",
-        "yes: with the client's caches; no (default): the file is opened with O_DIRECT and write-behind passes it on",
+        "yes: with the client's caches; no (default): the file is opened with O_DIRECT, bypassing \
+         write-behind",
     ),
-    (
-        "log",
-        "file that the library writes its log to; default: none",
-    ),
+    ("log", "log file of the library; default: none"),
     (
         "timeout",
-        "time limit for opening; default 30s. Requests have the volume's own limits (network.ping-timeout)",
+        "time limit for opening; default 30s. The volume's own limits apply to requests \
+         (network.ping-timeout)",
     ),
     (
         "block",
@@ -47,7 +46,7 @@ pub enum GlusterUrlError {
     #[error("host[:port] is invalid")]
     Host,
     /// The volume or the path is missing.
-    #[error("a volume and a path must follow the host")]
+    #[error("the URL lacks a volume and a path after the host")]
     Place,
     /// A name contains a NUL.
     #[error("a name contains a NUL")]
@@ -58,7 +57,7 @@ impl From<GlusterUrlError> for OpenError {
     fn from(error: GlusterUrlError) -> OpenError {
         OpenError::Url {
             source: Box::new(error),
-            advice: "a GlusterFS URL is gluster://host[:port]/volume/path",
+            advice: "write a GlusterFS URL as gluster://host[:port]/volume/path",
         }
     }
 }

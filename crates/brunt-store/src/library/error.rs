@@ -28,7 +28,7 @@ pub enum LibraryError {
         advice: &'static str,
     },
     /// The library did not respond.
-    #[error("{name}: no answer for {}{}", format_duration(*.time), then(.advice))]
+    #[error("{name}: no response within {}{}", format_duration(*.time), then(.advice))]
     Silent {
         /// The device.
         name: String,

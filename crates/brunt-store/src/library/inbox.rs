@@ -44,7 +44,7 @@ impl Inbox {
         let mut mail = self.lock();
         assert!(
             mail.landed.len() < mail.landed.capacity(),
-            "an operation ends once"
+            "an operation completes once"
         );
         mail.landed.push((slot, result));
         let first = !std::mem::replace(&mut mail.rung, true);

@@ -11,10 +11,7 @@
 pub(crate) mod device;
 mod error;
 mod inbox;
-#[allow(
-    unsafe_code,
-    reason = "buffers that a library holds until it calls back"
-)]
+#[allow(unsafe_code, reason = "buffers owned by a library until its callback")]
 pub(crate) mod slots;
 pub(crate) mod time_limit;
 

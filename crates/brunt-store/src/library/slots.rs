@@ -123,7 +123,7 @@ impl<L: Library> Slots<L> {
     /// Gives a buffer to a slot that the library isn't using, in exchange for its previous one.
     pub fn swap_buf(&mut self, slot: u32, buf: Buf) -> Buf {
         let slot = &mut self.slots[slot as usize];
-        assert!(!slot.flying, "the library has this slot");
+        assert!(!slot.flying, "the library uses this slot");
         std::mem::replace(&mut slot.buf, buf)
     }
 
@@ -140,7 +140,7 @@ impl<L: Library> Slots<L> {
         len: u64,
     ) -> Result<(), i32> {
         let slot = &mut self.slots[index as usize];
-        assert!(!slot.flying, "the library has this slot");
+        assert!(!slot.flying, "the library uses this slot");
         let memory = match op {
             LibraryOp::Read | LibraryOp::Write => {
                 slot.buf[at as usize..][..len as usize].as_mut_ptr()
@@ -164,7 +164,7 @@ impl<L: Library> Slots<L> {
             let slot = &mut self.slots[*index as usize];
             assert!(
                 std::mem::replace(&mut slot.flying, false),
-                "an operation ends once"
+                "an operation completes once"
             );
             self.flying -= 1;
         }
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the library has this slot")]
+    #[should_panic(expected = "the library uses this slot")]
     fn a_buffer_cannot_be_reached_while_the_library_has_it() {
         let fake = Fake::of(1024);
         let (mut slots, _bell) = slots(&fake);

@@ -37,7 +37,7 @@ pub(crate) fn within<T: Send + 'static>(
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => match worker.join() {
             Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => unreachable!("a worker that ends has sent its answer"),
+            Ok(()) => unreachable!("a worker sends its answer before it ends"),
         },
     }
 }

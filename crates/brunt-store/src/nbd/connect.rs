@@ -65,7 +65,7 @@ pub fn connect(config: &NbdConfig) -> Result<NbdConnection, NbdConnectError> {
 pub fn connect_once(config: &NbdConfig, limit: Duration) -> Result<NbdConnection, NbdConnectError> {
     let (wire, step) = negotiate(config, config.headers, false, Instant::now() + limit)?;
     let NbdStep::Done(export) = step else {
-        unreachable!("no list was asked for")
+        unreachable!("no list was requested")
     };
     wire.socket.set_timeouts(None).map_err(|error| {
         NbdConnectError::Io(wire.address.clone(), "setting up its socket", error)
@@ -87,7 +87,7 @@ pub fn list(config: &NbdConfig) -> Result<Vec<(String, String)>, NbdConnectError
     let listed = over_the_network(config.timeout, |time| {
         let (mut wire, step) = negotiate(config, config.headers, true, Instant::now() + time)?;
         let NbdStep::Listed(names, goodbye) = step else {
-            unreachable!("a list was asked for")
+            unreachable!("a list was requested")
         };
         let _ = wire.send(&goodbye, "goodbye");
         Ok(names)
@@ -152,10 +152,7 @@ fn negotiate(
             NbdStep::More => {}
             NbdStep::Send(bytes) => wire.send(&bytes, "the handshake")?,
             NbdStep::StartTls => {
-                let tls = config
-                    .tls
-                    .as_ref()
-                    .expect("TLS is asked for only where it is configured");
+                let tls = config.tls.as_ref().expect("TLS is used only if configured");
                 wire.begin_tls(tls.begin())?;
                 wire.send(&handshake.on_tls(), "the handshake")?;
             }
@@ -231,7 +228,7 @@ impl Wire {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => NbdConnectError::Io(
                 address,
                 during,
-                io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+                io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for a reply"),
             ),
             Err(error) => NbdConnectError::Io(address, during, error),
         }
@@ -317,12 +314,12 @@ impl NbdStatusAsker {
             Instant::now() + config.timeout,
         )?;
         let NbdStep::Done(export) = step else {
-            unreachable!("no list was asked for")
+            unreachable!("no list was requested")
         };
         if export.allocation_context.is_none() {
             return Err(NbdConnectError::Export(
                 config.name(),
-                "it has no block status".to_string(),
+                "it does not support block status".to_string(),
             ));
         }
         Ok(NbdStatusAsker {
@@ -357,10 +354,10 @@ impl NbdStatusAsker {
             let len = match chunk {
                 NbdChunk::None => 0,
                 NbdChunk::BlockStatus { len, .. } | NbdChunk::Error { len, .. } => len,
-                _ => return Err(violation("another chunk than block status")),
+                _ => return Err(violation("a chunk other than block status")),
             };
             if len > STATUS_BYTES_MAX {
-                return Err(violation("more block status than was asked for"));
+                return Err(violation("more block status than requested"));
             }
             let mut payload = vec![0; len as usize];
             self.wire.read(&mut payload, "block status")?;
@@ -368,7 +365,7 @@ impl NbdStatusAsker {
             match chunk {
                 NbdChunk::BlockStatus { wide, .. } => {
                     let status = parse_block_status(&payload, wide)
-                        .map_err(|_| violation("extents that are none"))?;
+                        .map_err(|_| violation("malformed block status"))?;
                     if Some(status.context) == self.export.allocation_context {
                         let (len, flags) = status.extents[0];
                         found = Some((flags as u32, len));
@@ -376,7 +373,7 @@ impl NbdStatusAsker {
                 }
                 NbdChunk::Error { .. } => {
                     let (error, words) =
-                        parse_error(&payload).map_err(|_| violation("an error that is none"))?;
+                        parse_error(&payload).map_err(|_| violation("malformed error"))?;
                     let why = format!("block status at {offset} failed with error {error} {words}");
                     return Err(NbdConnectError::Export(self.wire.address.to_string(), why));
                 }
@@ -414,11 +411,11 @@ impl NbdStatusAsker {
                 Ok(_) => {
                     return Err(NbdConnectError::Violation(
                         self.wire.address.clone(),
-                        "an answer to something else than block status",
+                        "a reply to a different request than block status",
                     ));
                 }
                 Err(_) => {
-                    let what = "an answer to block status that is none";
+                    let what = "a malformed reply to block status";
                     return Err(NbdConnectError::Violation(self.wire.address.clone(), what));
                 }
             }

@@ -24,7 +24,9 @@ pub enum NbdConnectError {
     #[error("{0}: the connection failed during {1}: {2}")]
     Io(NbdAddress, &'static str, io::Error),
     /// An old server closed the connection instead of refusing.
-    #[error("{0}: the server closed the connection, as old ones do that do not have export '{1}'")]
+    #[error(
+        "{0}: the server closed the connection; old servers do so if they have no export '{1}'"
+    )]
     HungUp(NbdAddress, String),
     /// The handshake failed.
     #[error("{0}: {1}")]
@@ -36,7 +38,7 @@ pub enum NbdConnectError {
     #[error("{0}: {1}")]
     Export(String, String),
     /// The server violated the protocol outside the handshake.
-    #[error("{0}: the server breaks the protocol: {1}")]
+    #[error("{0}: the server violated the protocol: {1}")]
     Violation(NbdAddress, &'static str),
     /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]

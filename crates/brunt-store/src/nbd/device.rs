@@ -221,7 +221,7 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
     let unusable = |what: String| NbdConnectError::Export(name.clone(), what);
     if block_bytes < minimum {
         return Err(unusable(format!(
-            "block={block_bytes} is less than the {minimum} bytes that the server takes"
+            "block={block_bytes} is less than the server's minimum of {minimum} bytes"
         )));
     }
     let mut notes = Vec::new();
@@ -231,7 +231,7 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
         .min(TRANSFER_BYTES_MAX / block_bytes * block_bytes);
     if size_bytes == 0 || transfer == 0 {
         return Err(unusable(format!(
-            "an export of {} bytes has no block of {block_bytes} bytes",
+            "an export of {} bytes is smaller than one block of {block_bytes} bytes",
             export.size_bytes
         )));
     }
@@ -240,32 +240,36 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
         export
             .name
             .as_ref()
-            .map(|name| format!("the server calls the export '{name}'")),
+            .map(|name| format!("the server's name for the export: '{name}'")),
     );
     facts.extend(
         export
             .description
             .as_ref()
-            .map(|text| format!("described as '{text}'")),
+            .map(|text| format!("description: '{text}'")),
     );
     let read_only = config.read_only || export.has(export_flag::READ_ONLY);
     let has = |flag| export.has(flag);
     if !read_only {
         if !has(export_flag::SEND_FLUSH) {
             notes.push(
-                "the server offers no FLUSH: nobody knows when a write is stable, and flushes do nothing"
+                "the server does not support FLUSH: when writes become stable is unknown, and \
+                 flushes do nothing"
                     .to_string(),
             );
         } else if !has(export_flag::SEND_FUA) {
             notes.push(
-                "the server offers no FUA: a flush follows each such write instead".to_string(),
+                "the server does not support FUA: a flush follows each FUA write instead"
+                    .to_string(),
             );
         }
         if !has(export_flag::SEND_WRITE_ZEROES) {
-            notes.push("the server offers no WRITE_ZEROES: zeros are sent as data".to_string());
+            notes.push(
+                "the server does not support WRITE_ZEROES: zeros are sent as data".to_string(),
+            );
         }
         if has(export_flag::SEND_TRIM) {
-            notes.push("trimmed blocks need not read as zeros".to_string());
+            notes.push("trimmed blocks may not read as zeros".to_string());
         }
     }
     Ok(DeviceInfo {
@@ -313,8 +317,9 @@ impl Backend for NbdBackend {
             && !self.config.multi_conn_forced
         {
             return Err(OpenError::Refused(format!(
-                "{}: the server does not say CAN_MULTI_CONN, so what one connection writes another need not see; \
-                 use one worker and one connection, or write multi_conn=yes to risk it",
+                "{}: the server does not set CAN_MULTI_CONN, so a connection may not see the \
+                 writes of another; use one worker and one connection, or add multi_conn=yes to \
+                 accept the risk",
                 self.info.name
             )));
         }

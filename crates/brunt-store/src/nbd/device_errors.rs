@@ -7,7 +7,7 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::nbd::errno;
 
 /// NBD's error text: the number of an error.
@@ -32,7 +32,7 @@ pub fn from_number(error: u32) -> DeviceError {
     };
     DeviceError::Refused {
         kind,
-        said: Said::Words {
+        said: RefusalDetail::Words {
             language: &NBD_WORDS,
             bytes,
         },
@@ -43,7 +43,7 @@ pub fn from_number(error: u32) -> DeviceError {
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
-            said: Said::Words { language, bytes },
+            said: RefusalDetail::Words { language, bytes },
             ..
         } if **language == NBD_WORDS => Some(number(bytes)),
         _ => None,
@@ -57,10 +57,10 @@ fn number(bytes: &[u8; WORDS_BYTES]) -> u32 {
 fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let error = number(bytes);
     match errno::name(error) {
-        Some(name) => write!(f, "the server answers {name} ({error})"),
+        Some(name) => write!(f, "the server returned {name} ({error})"),
         None => write!(
             f,
-            "the server answers error {error}, which NBD does not have"
+            "the server returned error {error}, which NBD does not define"
         ),
     }
 }
@@ -85,22 +85,22 @@ mod tests {
         check(
             errno::IO,
             RefusalKind::MediumError,
-            "the server answers NBD_EIO (5)",
+            "the server returned NBD_EIO (5)",
         );
         check(
             errno::PERM,
             RefusalKind::Protected,
-            "the server answers NBD_EPERM (1)",
+            "the server returned NBD_EPERM (1)",
         );
         check(
             errno::NOSPC,
             RefusalKind::Other,
-            "the server answers NBD_ENOSPC (28)",
+            "the server returned NBD_ENOSPC (28)",
         );
         check(
             7777,
             RefusalKind::BadRequest,
-            "the server answers error 7777, which NBD does not have",
+            "the server returned error 7777, which NBD does not define",
         );
         assert_eq!(from_number(errno::NOTSUP), DeviceError::Unsupported);
     }

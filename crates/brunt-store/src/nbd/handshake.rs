@@ -56,13 +56,13 @@ pub enum NbdStep {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NbdRefusal {
     /// Not NBD, or not as specified.
-    #[error("the server breaks the protocol: {0}")]
+    #[error("the server violated the protocol: {0}")]
     Malformed(#[from] Malformed),
     /// A reply to a different option, a reply without an end, or a similar violation.
-    #[error("the server breaks the protocol: {0}")]
+    #[error("the server violated the protocol: {0}")]
     Unexpected(&'static str),
     /// The server refused an option.
-    #[error("the server refuses {option} with {} ({kind:#x}){}", reply::name(*.kind), quoted(.text))]
+    #[error("the server refused {option} with {} ({kind:#x}){}", reply::name(*.kind), quoted(.text))]
     Refused {
         /// The request.
         option: &'static str,
@@ -75,10 +75,10 @@ pub enum NbdRefusal {
     #[error("the server requires TLS; write nbds:// instead of nbd://")]
     TlsRequired,
     /// The server doesn't support TLS.
-    #[error("the server does not offer TLS{}; only nbd:// reaches it, unencrypted", quoted(.0))]
+    #[error("the server does not offer TLS{}; use nbd:// (unencrypted)", quoted(.0))]
     NoTls(String),
     /// The server's protocol predates options.
-    #[error("the server's protocol is too old for {0}")]
+    #[error("the server's protocol version does not support {0}")]
     TooOld(&'static str),
 }
 
@@ -177,7 +177,7 @@ impl NbdHandshake {
     /// # Panics
     /// If the number of bytes differs or the handshake is over.
     pub fn on_bytes(&mut self, bytes: &[u8]) -> Result<NbdStep, NbdRefusal> {
-        assert_eq!(bytes.len(), self.wants(), "as many bytes as are wanted");
+        assert_eq!(bytes.len(), self.wants(), "exactly the wanted bytes");
         match self.state {
             HandshakeState::Magics => {
                 self.greeting = bytes.to_vec();
@@ -194,12 +194,10 @@ impl NbdHandshake {
             HandshakeState::Reply => {
                 let header = NbdOptionReply::parse(bytes).map_err(malformed)?;
                 if header.option != self.asked {
-                    return Err(NbdRefusal::Unexpected(
-                        "it answers an option that was not asked",
-                    ));
+                    return Err(NbdRefusal::Unexpected("a reply to another option"));
                 }
                 if header.len > REPLY_BYTES_MAX {
-                    return Err(NbdRefusal::Unexpected("a reply is longer than 8 KiB"));
+                    return Err(NbdRefusal::Unexpected("a reply longer than 8 KiB"));
                 }
                 self.replies += 1;
                 let most = if self.wishes.list {
@@ -208,7 +206,7 @@ impl NbdHandshake {
                     REPLIES_MAX
                 };
                 if self.replies > most {
-                    return Err(NbdRefusal::Unexpected("an option has replies without end"));
+                    return Err(NbdRefusal::Unexpected("too many replies to an option"));
                 }
                 self.state = HandshakeState::Data(header);
                 Ok(NbdStep::More)
@@ -223,7 +221,9 @@ impl NbdHandshake {
                 self.export.flags = u16::from_be_bytes(flags.try_into().expect("2 bytes"));
                 Ok(self.done())
             }
-            HandshakeState::Tls | HandshakeState::Over => panic!("nothing is read here"),
+            HandshakeState::Tls | HandshakeState::Over => {
+                panic!("the handshake reads nothing in this state")
+            }
         }
     }
 
@@ -235,7 +235,7 @@ impl NbdHandshake {
         assert_eq!(
             self.state,
             HandshakeState::Tls,
-            "TLS begins when it was acknowledged"
+            "TLS starts after it is acknowledged"
         );
         self.state = HandshakeState::Reply;
         self.first_option()
@@ -249,7 +249,7 @@ impl NbdHandshake {
                 return Err(NbdRefusal::TooOld("TLS"));
             }
             NbdGreeting::Oldstyle { .. } if self.wishes.list => {
-                return Err(NbdRefusal::TooOld("a list"));
+                return Err(NbdRefusal::TooOld("listing exports"));
             }
             NbdGreeting::Oldstyle { size_bytes, flags } => {
                 (self.export.size_bytes, self.export.flags) = (size_bytes, flags);
@@ -271,7 +271,7 @@ impl NbdHandshake {
             return Err(NbdRefusal::TooOld(if self.wishes.tls {
                 "TLS"
             } else {
-                "a list"
+                "listing exports"
             }));
         } else {
             bytes.extend(self.ask_export_name());
@@ -355,7 +355,7 @@ impl NbdHandshake {
                 Ok(NbdStep::More)
             }
             (option::GO, reply::ACK) if self.has_info => Ok(self.done()),
-            (option::GO, reply::ACK) => Err(NbdRefusal::Unexpected("the export has no size")),
+            (option::GO, reply::ACK) => Err(NbdRefusal::Unexpected("no size for the export")),
             (option::LIST, reply::SERVER) => {
                 self.listed
                     .push(negotiation::parse_server(data).map_err(malformed)?);
@@ -367,7 +367,7 @@ impl NbdHandshake {
                 Ok(NbdStep::Listed(std::mem::take(&mut self.listed), goodbye))
             }
             _ => Err(NbdRefusal::Unexpected(
-                "a reply of a kind that does not answer the option",
+                "a reply type that does not match the option",
             )),
         }
     }
@@ -403,7 +403,7 @@ impl NbdHandshake {
                 (self.export.sizes, self.export.name) = (None, None);
                 Ok(NbdStep::Send(self.ask_export_name()))
             }
-            (option::GO, _) => refused("the export"),
+            (option::GO, _) => refused("access to the export"),
             (option::LIST, _) => refused("a list of its exports"),
             _ => refused("to negotiate"),
         }
@@ -424,7 +424,7 @@ fn malformed(error: ParseError) -> NbdRefusal {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),
         ParseError::Incomplete(needed) => {
-            Malformed::new(needed, "more data than the reply has").into()
+            Malformed::new(needed, "more data than in the reply").into()
         }
     }
 }

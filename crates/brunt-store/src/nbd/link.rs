@@ -57,14 +57,14 @@ impl RemoteProtocol for NbdProtocol {
         let new_size = new.size_bytes;
         if new_size != old.size_bytes {
             return Some(format!(
-                "after the reconnect the export has {new_size} bytes, not {}",
+                "after the reconnect, the export has {new_size} bytes instead of {}",
                 old.size_bytes
             ));
         }
         let same = new.block_bytes_min() <= old.block_bytes_min().max(512)
             && new.payload_max(self.block_bytes) >= old.payload_max(self.block_bytes)
             && new.has(READ_ONLY) == old.has(READ_ONLY);
-        (!same).then(|| "after the reconnect the export has other properties".to_string())
+        (!same).then(|| "after the reconnect, the export has different properties".to_string())
     }
 
     fn bring_up(

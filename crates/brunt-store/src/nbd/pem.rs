@@ -15,7 +15,7 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, OpenError> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates(path)?);
     match added {
-        0 => Err(wrong(path, "has no certificate of an authority")),
+        0 => Err(wrong(path, "has no CA certificate")),
         _ => Ok(roots),
     }
 }

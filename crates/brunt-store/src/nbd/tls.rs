@@ -59,7 +59,7 @@ impl NbdTls {
             return Err(bad(
                 "tls-type",
                 &kind,
-                "only x509 is supported: neither psk nor anon",
+                "only x509 is supported, not psk or anon",
             ));
         }
         let host = name.unwrap_or_else(|| match address {
@@ -67,7 +67,7 @@ impl NbdTls {
             NbdAddress::Unix(_) => "localhost".to_string(),
         });
         let server_name = ServerName::try_from(host.clone())
-            .map_err(|_| bad("tls-hostname", &host, "write a host's name or address"))?;
+            .map_err(|_| bad("tls-hostname", &host, "write a host name or an IP address"))?;
         let config = client_config(folder.as_deref(), verify.unwrap_or(true))?;
         Ok(Some(NbdTls {
             config: Arc::new(config),
@@ -121,7 +121,7 @@ fn roots(folder: Option<&Path>) -> Result<RootCertStore, OpenError> {
                 .find(|path| path.exists());
             found.ok_or_else(|| {
                 OpenError::Refused(
-                    "this system has no list of certificate authorities; name a folder with \
+                    "no system-wide list of certificate authorities found; name a folder with \
                      tls-certificates=DIR"
                         .to_string(),
                 )

@@ -33,11 +33,12 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "connections",
-        "connections per thread, 1 to 16; default 1; more need a server that says CAN_MULTI_CONN",
+        "connections per thread, 1 to 16; default 1; more than 1 needs a server with \
+         CAN_MULTI_CONN",
     ),
     (
         "multi_conn",
-        "yes: use several connections although the server does not say CAN_MULTI_CONN",
+        "yes: use several connections although the server does not set CAN_MULTI_CONN",
     ),
     (
         "timeout",
@@ -54,11 +55,12 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "headers",
-        "the best to ask for: simple, structured or extended; default: simple for data, the best for block status",
+        "headers to request, at most: simple, structured or extended; default: simple for data, \
+         extended for block status",
     ),
     (
         "read_only",
-        "yes: refuse writes; default: as the server says",
+        "yes: refuse writes; default: as reported by the server",
     ),
     (
         "tls-certificates",
@@ -66,13 +68,13 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "tls-hostname",
-        "name that the server's certificate must have; default: the URL's host",
+        "expected name in the server's certificate; default: the URL's host",
     ),
     (
         "tls-verify-peer",
-        "1 (default): check the server's certificate; 0: take any",
+        "1 (default): verify the server's certificate; 0: accept any",
     ),
-    ("tls-type", "x509, the only one that is supported"),
+    ("tls-type", "only x509 is supported"),
     (
         "send_buffer",
         "socket send buffer; default: chosen by the kernel",
@@ -120,25 +122,25 @@ pub enum NbdUrlError {
     #[error("host[:port] is invalid")]
     Host,
     /// The URL contains `user@`.
-    #[error("a user name has no use here")]
+    #[error("user names are not supported")]
     User,
     /// A Unix socket URL with a host.
-    #[error("a Unix socket has no host")]
+    #[error("a URL with a Unix socket has no host")]
     UnixHost,
     /// A Unix socket URL without a socket path.
     #[error("socket=PATH is missing")]
     NoSocket,
     /// A TCP URL with a socket path.
-    #[error("socket=PATH is for nbd+unix and nbds+unix")]
+    #[error("socket=PATH needs nbd+unix or nbds+unix")]
     Socket,
     /// A percent sign without two digits, invalid UTF-8, or a NUL.
-    #[error("a percent-encoded byte is wrong, or the name is not UTF-8")]
+    #[error("invalid percent-encoding, or the name is not UTF-8")]
     Encoding,
     /// An export name of more than 4096 bytes.
     #[error("the export's name is longer than 4096 bytes")]
     Export,
     /// TLS options in a URL without TLS.
-    #[error("options of TLS are for nbds and nbds+unix")]
+    #[error("TLS options need nbds or nbds+unix")]
     Tls,
 }
 
@@ -146,7 +148,8 @@ impl From<NbdUrlError> for OpenError {
     fn from(error: NbdUrlError) -> OpenError {
         OpenError::Url {
             source: Box::new(error),
-            advice: "an NBD URL is nbd://host[:port]/export or nbd+unix:///export?socket=PATH; nbds with TLS",
+            advice: "write an NBD URL as nbd://host[:port]/export or \
+                nbd+unix:///export?socket=PATH; nbds for TLS",
         }
     }
 }
@@ -414,7 +417,7 @@ mod tests {
         check("nbd://me@h/e", "user name");
         check("nbd+unix:///e", "socket=PATH is missing");
         check("nbd+unix://h/e?socket=x", "has no host");
-        check("nbd://h/e?socket=x", "is for nbd+unix");
+        check("nbd://h/e?socket=x", "needs nbd+unix");
         check("nbd://h/%zz", "percent");
         check("nbd://h/%ff", "UTF-8");
         check("nbd://h/%00", "UTF-8");
@@ -422,7 +425,7 @@ mod tests {
         check("nbd://h/e?connections=17", "1 to 16");
         check("nbd://h/e?block=1000", "power of two");
         check("nbd://h/e?headers=new", "simple, structured or extended");
-        check("nbd://h/e?tls-hostname=x", "for nbds");
+        check("nbd://h/e?tls-hostname=x", "need nbds");
         check("nbds://h/e?tls-type=psk", "x509");
         check(
             "nbds://h/e?tls-certificates=/nowhere",

@@ -173,7 +173,7 @@ impl RbdImage {
         image.check(
             answer,
             || format!("find pool '{}'", config.pool),
-            "see 'ceph osd pool ls'",
+            "list pools with 'ceph osd pool ls'",
         )?;
         let at = &mut image.handles;
         let (name, snapshot) = (text(&config.image), config.snapshot.as_deref().map(text));
@@ -192,8 +192,8 @@ impl RbdImage {
             }
             open(at.pool, name.as_ptr(), &raw mut at.image, snapshot)
         };
-        let advice =
-            "see 'rbd ls' and 'rbd snap ls' for what there is; read_only=yes needs fewer rights";
+        let advice = "list images with 'rbd ls' and snapshots with 'rbd snap ls'; read_only=yes \
+            needs fewer rights";
         image.check(answer, || "open the image".to_string(), advice)?;
         Ok(image)
     }
@@ -210,7 +210,12 @@ impl RbdImage {
         let answer = unsafe { (rados.rados_create2)(at, cluster.as_ptr(), user.as_ptr(), 0) };
         self.check(
             answer,
-            || format!("be client.{} of cluster '{}'", config.id, config.cluster),
+            || {
+                format!(
+                    "create a client as client.{} of cluster '{}'",
+                    config.id, config.cluster
+                )
+            },
             "",
         )?;
         let conf = config
@@ -222,12 +227,12 @@ impl RbdImage {
         let answer = unsafe { (rados.rados_conf_read_file)(self.handles.cluster, path) };
         let what = || match &config.conf {
             Some(path) => format!("read the configuration {}", path.display()),
-            None => "read the cluster's configuration at any of the usual places".to_string(),
+            None => "read the cluster's configuration in any of the usual places".to_string(),
         };
         self.check(
             answer,
             what,
-            "conf=PATH says where the cluster's configuration is",
+            "give the path of the cluster's configuration with conf=PATH",
         )?;
         let seconds = config.timeout.as_secs_f64().ceil().to_string();
         for (key, value) in [
@@ -246,7 +251,8 @@ impl RbdImage {
         }
         // SAFETY: the handle is open and configured.
         let answer = unsafe { (rados.rados_connect)(self.handles.cluster) };
-        let advice = "are its monitors up, do they know this user (id=), and is its keyring readable? See 'ceph -s'";
+        let advice = "check that its monitors are up, know this user (id=), and that its keyring \
+            is readable ('ceph -s')";
         self.check(answer, || "connect to the cluster".to_string(), advice)
     }
 
@@ -273,7 +279,7 @@ impl RbdImage {
             ]
         };
         for answer in answers {
-            self.check(answer, || "ask what the image is".to_string(), "")?;
+            self.check(answer, || "read the image's properties".to_string(), "")?;
         }
         Ok(About {
             size_bytes: stat.size,
@@ -366,7 +372,7 @@ impl Drop for RbdImage {
 
 /// Called by librbd on one of its own threads when an operation has completed.
 unsafe extern "C" fn ended(completion: Handle, token: *mut c_void) {
-    let ceph = ceph().expect("it is loaded, since it calls");
+    let ceph = ceph().expect("callbacks come from a loaded library");
     // SAFETY: the completion belongs to the operation, which librbd is done with; it is released here, once. The token
     // is the one passed to `begin`, and librbd calls this once per operation.
     unsafe {
@@ -438,9 +444,9 @@ unsafe impl Library for RbdImage {
 
     fn trouble(errno: i32) -> Option<&'static str> {
         match errno {
-            libc::ESHUTDOWN => {
-                Some("the cluster put this client on its blocklist (see 'ceph osd blocklist ls')")
-            }
+            libc::ESHUTDOWN => Some(
+                "the cluster has added this client to its blocklist (see 'ceph osd blocklist ls')",
+            ),
             libc::ENOSPC | libc::EDQUOT => Some("the cluster or the pool is full (see 'ceph df')"),
             _ => None,
         }

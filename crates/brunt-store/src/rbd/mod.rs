@@ -49,7 +49,8 @@ impl RbdBackend {
     /// Connects to the cluster and opens the image.
     fn open(config: RbdConfig) -> Result<RbdBackend, LibraryError> {
         let (name, time) = (config.name(), config.timeout);
-        let advice = "are the cluster's monitors and storage daemons up? See 'ceph health'; timeout= gives it more time";
+        let advice =
+            "check that the cluster's monitors and OSDs are up ('ceph health'), or raise timeout=";
         opened(name, time, advice, move || {
             let image = RbdImage::open(&config)?;
             Ok(RbdBackend {
@@ -69,7 +70,7 @@ fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryE
     let size_bytes = whole_blocks(about.size_bytes, block_bytes, &mut notes);
     if size_bytes == 0 {
         let what = format!(
-            "an image of {} bytes has no block of {block_bytes} bytes",
+            "an image of {} bytes is smaller than one block of {block_bytes} bytes",
             about.size_bytes
         );
         return Err(LibraryError::Unusable(name, what));
@@ -87,11 +88,11 @@ fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryE
         .is_some_and(|mode| mode != "disabled");
     if cached && !config.cache {
         notes.push(
-            "the image's or the pool's own settings turn librbd's cache on (rbd_cache)".to_string(),
+            "librbd's cache is on (rbd_cache in the image's or the pool's settings)".to_string(),
         );
     }
     if cached && config.cache {
-        notes.push("librbd's cache is on, as cache=yes asks".to_string());
+        notes.push("librbd's cache is on (cache=yes)".to_string());
     }
     if persistent {
         notes.push(
@@ -100,7 +101,8 @@ fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryE
     }
     if about.setting("rbd_skip_partial_discard").is_some_and(is_on) {
         notes.push(
-            "unmap skips parts of objects (the image's or the pool's rbd_skip_partial_discard): they do not read as zeros"
+            "unmap skips partial objects (rbd_skip_partial_discard in the image's or the pool's \
+             settings): they do not read as zeros"
                 .to_string(),
         );
     }

@@ -22,7 +22,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ("id", "user without 'client.'; default admin"),
     (
         "cluster",
-        "name of the cluster, which is part of default paths; default ceph",
+        "cluster name, which is part of the default paths; default ceph",
     ),
     ("namespace", "namespace of the pool; default: none"),
     (
@@ -31,7 +31,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "cache",
-        "yes: with librbd's cache, so that writes are stable after a flush only; no (default): below it",
+        "yes: use librbd's cache, so writes are stable only after a flush; no (default): bypass it",
     ),
     (
         "timeout",
@@ -48,13 +48,15 @@ pub const OPTIONS: &[(&str, &str)] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RbdUrlError {
     /// Not two or three names.
-    #[error("an image is named pool/image or pool/namespace/image")]
+    #[error("write an image as pool/image or pool/namespace/image")]
     Names,
     /// Slashes after the scheme.
-    #[error("no '//' follows 'rbd:'; the cluster's addresses are in its configuration file")]
+    #[error(
+        "'rbd:' is not followed by '//'; the cluster's addresses are in its configuration file"
+    )]
     Slashes,
     /// A snapshot without a name.
-    #[error("a snapshot's name must follow '@'")]
+    #[error("the snapshot's name after '@' is missing")]
     Snapshot,
     /// A name contains a NUL.
     #[error("a name contains a NUL")]
@@ -71,8 +73,8 @@ impl From<RbdUrlError> for OpenError {
     fn from(error: RbdUrlError) -> OpenError {
         OpenError::Url {
             source: Box::new(error),
-            advice: "an RBD URL is rbd:pool/[namespace/]image[@snapshot], with ?conf=PATH for a cluster that is not in \
-                     /etc/ceph/ceph.conf",
+            advice: "write an RBD URL as rbd:pool/[namespace/]image[@snapshot], with ?conf=PATH \
+                for a cluster that is not in /etc/ceph/ceph.conf",
         }
     }
 }

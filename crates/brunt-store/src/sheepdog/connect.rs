@@ -225,13 +225,14 @@ impl Wire<'_> {
         let inode = SheepdogInode::parse(&fields).map_err(|error| violation(error.to_string()))?;
         if inode.vdi != vdi || inode.name != self.config.vdi {
             return Err(violation(format!(
-                "that of VDI {:x}, '{}', is there",
+                "it is of VDI {:x}, '{}'",
                 inode.vdi, inode.name
             )));
         }
         if inode.store_policy != 0 {
             return Err(unusable(
-                "a hypervolume (dog vdi create -y): only VDIs of at most 1048576 objects can be opened"
+                "hypervolumes (dog vdi create -y) are not supported, only VDIs of at most 1048576 \
+                 objects"
                     .to_string(),
             ));
         }
@@ -265,7 +266,7 @@ impl Wire<'_> {
         }
         match data.len() == len as usize {
             true => Ok(data),
-            false => Err(self.violation("it sent less of the inode than was asked for")),
+            false => Err(self.violation("the inode is shorter than requested")),
         }
     }
 
@@ -300,13 +301,13 @@ impl Wire<'_> {
         sent.map_err(|error| self.io_error(during, error))?;
         let mut header = [0; HEADER_BYTES];
         self.read(&mut header, during)?;
-        let response = SheepdogResponse::parse(&header).expect("a whole header");
+        let response = SheepdogResponse::parse(&header).expect("a complete header");
         if response.id != ID {
-            return Err(self.violation("it answered what was not asked"));
+            return Err(self.violation("it replied to an unknown request"));
         }
         // In some versions, error responses carry as much data as the request.
         if response.data_len > expected.max(data.len() as u32) {
-            return Err(self.violation("it sent more than was asked for"));
+            return Err(self.violation("the reply is longer than requested"));
         }
         let mut bytes = vec![0; response.data_len as usize];
         self.read(&mut bytes, during)?;
@@ -338,7 +339,7 @@ impl Wire<'_> {
         // The kernel reports a socket's timeout as "Resource temporarily unavailable".
         let error = match error.kind() {
             io::ErrorKind::WouldBlock => {
-                io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+                io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for a reply")
             }
             _ => error,
         };

@@ -37,7 +37,7 @@ pub enum SheepdogConnectError {
     #[error("{0}: {1}")]
     Vdi(String, String),
     /// The server violated the protocol.
-    #[error("{0}: the server breaks the protocol: {1}")]
+    #[error("{0}: the server violated the protocol: {1}")]
     Violation(String, String),
     /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
@@ -54,12 +54,13 @@ pub enum SheepdogConnectError {
 /// The remedy for a result.
 fn advice(result: u32) -> &'static str {
     match result {
-        result::NO_VDI => "; 'dog vdi list' shows which VDIs there are, 'dog vdi create' makes one",
-        result::NO_TAG => "; 'dog vdi list' shows which snapshots there are",
+        result::NO_VDI => "; list VDIs with 'dog vdi list', or create one with 'dog vdi create'",
+        result::NO_TAG => "; list snapshots with 'dog vdi list'",
         result::VDI_LOCKED => {
-            "; another client has it, or one ended without releasing it: 'dog vdi lock list', 'dog vdi lock unlock'"
+            "; another client holds the lock, or ended without releasing it: see 'dog vdi lock \
+             list', 'dog vdi lock unlock'"
         }
-        result::WAIT_FOR_FORMAT => "; 'dog cluster format' comes first",
+        result::WAIT_FOR_FORMAT => "; format the cluster first with 'dog cluster format'",
         _ => "",
     }
 }

@@ -24,7 +24,7 @@ use super::url::{OPTIONS, SheepdogConfig};
 /// The entry in the table of backends.
 pub const SHEEPDOG: BackendEntry = BackendEntry {
     name: "sheepdog",
-    help: "a virtual disk (VDI) of a Sheepdog cluster, by its own protocol",
+    help: "a virtual disk (VDI) of a Sheepdog cluster, over its own protocol",
     example: "sheepdog://127.0.0.1:7000/disk",
     options: OPTIONS,
     open: |place, options| open_entry(place, options),
@@ -63,7 +63,7 @@ impl SheepdogBackend {
         let map = connection
             .map
             .take()
-            .expect("nothing was known, so the map was read");
+            .expect("a first connection reads the map");
         let objects = Arc::new(SheepdogObjects::new(connection.inode.clone(), map));
         // From here on, the lock is always released.
         let lock = Arc::new(HeldLock {
@@ -152,7 +152,7 @@ fn describe(
     let size_bytes = whole_blocks(inode.size_bytes, block_bytes, &mut notes);
     if size_bytes == 0 {
         let what = format!(
-            "a disk of {} bytes has no block of {block_bytes} bytes",
+            "a disk of {} bytes is smaller than one block of {block_bytes} bytes",
             inode.size_bytes
         );
         return Err(SheepdogConnectError::Vdi(config.name(), what));
@@ -161,12 +161,13 @@ fn describe(
     if !read_only {
         if config.cache {
             notes.push(
-                "through the object cache, where the server has one: stable after a flush"
+                "through the object cache, if the server has one: writes are stable after a flush"
                     .to_string(),
             );
         }
         notes.push(
-            "writes are as stable as the sheep make them: those that run with -n acknowledge before a disk has them"
+            "durability of writes depends on the sheep: with -n, they acknowledge before writes \
+             reach a disk"
                 .to_string(),
         );
     }
@@ -200,7 +201,7 @@ fn facts(inode: &SheepdogInode, allocated: usize) -> Vec<String> {
         facts.push(format!("snapshot {} '{}'", inode.snapshot, inode.tag));
     }
     if inode.parent != 0 {
-        facts.push(format!("based on the snapshot with VDI {:x}", inode.parent));
+        facts.push(format!("based on the snapshot VDI {:x}", inode.parent));
     }
     facts
 }

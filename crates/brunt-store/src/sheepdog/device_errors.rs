@@ -6,7 +6,7 @@
 use std::fmt;
 
 use brunt_block::error::{Language, WORDS_BYTES};
-use brunt_block::{DeviceError, RefusalKind, Said};
+use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::sheepdog::result;
 
 /// Sheepdog's error text: a result code.
@@ -31,7 +31,7 @@ pub fn from_number(result: u32) -> DeviceError {
     };
     DeviceError::Refused {
         kind,
-        said: Said::Words {
+        said: RefusalDetail::Words {
             language: &SHEEPDOG_WORDS,
             bytes,
         },
@@ -42,7 +42,7 @@ pub fn from_number(result: u32) -> DeviceError {
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
-            said: Said::Words { language, bytes },
+            said: RefusalDetail::Words { language, bytes },
             ..
         } if **language == SHEEPDOG_WORDS => Some(number(bytes)),
         _ => None,
@@ -64,12 +64,8 @@ pub struct SheepdogResult(pub u32);
 impl fmt::Display for SheepdogResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match result::name(self.0) {
-            Some(name) => write!(f, "the server answers {name} ({:#04x})", self.0),
-            None => write!(
-                f,
-                "the server answers {:#04x}, a result that is not known",
-                self.0
-            ),
+            Some(name) => write!(f, "the server returned {name} ({:#04x})", self.0),
+            None => write!(f, "the server returned unknown result {:#04x}", self.0),
         }
     }
 }
@@ -93,22 +89,22 @@ mod tests {
         check(
             result::NO_OBJ,
             RefusalKind::MediumError,
-            "the server answers SD_RES_NO_OBJ (0x02)",
+            "the server returned SD_RES_NO_OBJ (0x02)",
         );
         check(
             result::HALT,
             RefusalKind::NotReady,
-            "the server answers SD_RES_HALT (0x19)",
+            "the server returned SD_RES_HALT (0x19)",
         );
         check(
             result::NO_SPACE,
             RefusalKind::Other,
-            "the server answers SD_RES_NO_SPACE (0x15)",
+            "the server returned SD_RES_NO_SPACE (0x15)",
         );
         check(
             0xff,
             RefusalKind::Other,
-            "the server answers 0xff, a result that is not known",
+            "the server returned unknown result 0xff",
         );
     }
 }

@@ -79,11 +79,11 @@ impl RemoteProtocol for SheepdogProtocol {
         if new.size_bytes != old.size_bytes {
             let (new, old) = (new.size_bytes, old.size_bytes);
             return Some(format!(
-                "after the reconnect the disk has {new} bytes, not {old}"
+                "after the reconnect, the disk has {new} bytes instead of {old}"
             ));
         }
         let same = new.object_shift == old.object_shift && new.is_snapshot == old.is_snapshot;
-        (!same).then(|| "after the reconnect the disk has other properties".to_string())
+        (!same).then(|| "after the reconnect, the disk has different properties".to_string())
     }
 
     fn bring_up(

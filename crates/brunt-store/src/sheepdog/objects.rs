@@ -70,7 +70,7 @@ impl SheepdogObjects {
         assert_eq!(
             map.len(),
             inode.objects_count() as usize,
-            "an entry for each object"
+            "an entry per object"
         );
         let state = State {
             inode,
@@ -152,7 +152,7 @@ impl SheepdogObjects {
     pub fn release(&self, index: u32) {
         assert!(
             self.state().claimed.remove(&index),
-            "only what was claimed is released"
+            "only claimed objects are released"
         );
         self.released.fetch_add(1, Ordering::AcqRel);
         for (_, waker) in self
@@ -175,7 +175,7 @@ impl SheepdogObjects {
         assert_eq!(
             map.len(),
             inode.objects_count() as usize,
-            "an entry for each object"
+            "an entry per object"
         );
         let mut state = self.state();
         if state.inode.vdi != inode.vdi {

@@ -25,11 +25,12 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "lock",
-        "yes (default): lock the VDI against other writers; no: do not",
+        "yes (default): lock the VDI against other writers; no: don't lock it",
     ),
     (
         "cache",
-        "no (default): past the object cache of old versions; yes: through it, stable after a flush",
+        "no (default): bypass the object cache of old versions; yes: use it, so writes are stable \
+         after a flush",
     ),
     ("connections", "connections per thread, 1 to 16; default 1"),
     (
@@ -75,7 +76,8 @@ pub enum SheepdogUrlError {
     Host,
     /// A name is empty, too long or badly encoded.
     #[error(
-        "a VDI's or a snapshot's name has 1 to 255 bytes of UTF-8, percent-encoded where a URL needs it"
+        "names of VDIs and snapshots have 1 to 255 bytes of UTF-8; percent-encode special \
+         characters"
     )]
     Name,
 }
@@ -84,7 +86,8 @@ impl From<SheepdogUrlError> for OpenError {
     fn from(error: SheepdogUrlError) -> OpenError {
         OpenError::Url {
             source: Box::new(error),
-            advice: "a Sheepdog URL is sheepdog://host[:port]/vdi, with ?snapshot=TAG for a snapshot",
+            advice: "write a Sheepdog URL as sheepdog://host[:port]/vdi, with ?snapshot=TAG for a \
+                snapshot",
         }
     }
 }
@@ -252,6 +255,6 @@ mod tests {
         check(&format!("//h/{}", "x".repeat(256)), "1 to 255 bytes");
         check("//h/d?snapshot=", "1 to 255 bytes");
         check("//h/d?block=1000", "power of two");
-        check("//h/d?copies=3", "no such option");
+        check("//h/d?copies=3", "unknown option");
     }
 }

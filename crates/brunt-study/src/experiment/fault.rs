@@ -633,10 +633,7 @@ mod tests {
             Err("a and c are named twice"),
         );
         check(&[&parts("[[], \"c\"]")], Err("separates 0 pairs"));
-        check(
-            &[&parts("[\"a\", \"d\"]")],
-            Err("there is no route from a to d"),
-        );
+        check(&[&parts("[\"a\", \"d\"]")], Err("no route from a to d"));
         check(
             &[&parts("[\"a\", \"e\"]")],
             Err("link kernel is carried by the kernel"),

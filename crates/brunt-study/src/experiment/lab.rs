@@ -627,7 +627,7 @@ link_delay = ["1ms", "5ms"]
             "hosts = [\"client\", \"server\"]",
             "hosts = [\"client\", \"server\", \"far\"]\nworker = \"far\"",
             13,
-            "there is no route from far to server",
+            "no route from far to server",
         );
         check(
             "hosts = [\"client\", \"server\"]",

@@ -849,7 +849,7 @@ stop = { time = "10s" }
             named,
             "hosts = [\"one\", \"alone\"]",
             "host =",
-            "there is no route from alone to server",
+            "no route from alone to server",
         );
         let machine = "[hosts.far]\nssh = \"far\"\n";
         let unwatched =

@@ -131,7 +131,7 @@ fn mistakes() {
         "host = \"server\"",
         "host = \"local\"",
         "host =",
-        "there is no route from client to local",
+        "no route from client to local",
     );
     check(
         "[lab]",

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use brunt_core::Nanos;
 use brunt_host::RoleDeath;
 
-use crate::written::written;
+use crate::rounded::rounded;
 
 /// Share of the available memory that a LUN in memory may have; the process that serves it needs the rest.
 const MEMORY_SHARE: f64 = 0.9;
@@ -32,14 +32,14 @@ pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Op
     let meant = lived.filter(|_| killed).map(|lived| {
         format!(
             "; if the experiment is to kill it, write a fault with kill = true and at = \"{}\"",
-            written(lived)
+            rounded(lived)
         )
     });
     let kept = match (lived, rounds) {
         (Some(lived), _) => format!(
             "it ran for {} of the run; a run with stop = {{ time = \"{}\" }} would have ended before that",
-            written(lived),
-            written(lived / 2)
+            rounded(lived),
+            rounded(lived / 2)
         ),
         (None, 1..) => {
             format!("with repetitions = {rounds} the experiment would have ended before")

@@ -11,7 +11,7 @@ use brunt_result::hosts::{CommonTime, HostFigures, JournalsLost, RequestsLost, S
 use brunt_result::summary::RunSummary;
 use brunt_result::{Outcome, Stopped};
 
-use crate::written::written;
+use crate::rounded::rounded;
 
 /// Hosts that end further apart than this share of the run did not end together.
 const APART: f64 = 0.01;
@@ -90,7 +90,7 @@ pub(super) fn lost(run: &RunSummary) -> Option<String> {
         let when = match loss.after_s > 0.0 {
             true => format!(
                 "{} after the start",
-                written(Duration::from_secs_f64(loss.after_s))
+                rounded(Duration::from_secs_f64(loss.after_s))
             ),
             false => "before the start".to_string(),
         };
@@ -150,7 +150,7 @@ pub(super) fn ends(runs: &[&RunSummary]) -> Option<[String; 2]> {
     let first = ended
         .min_by(|one, other| one.0.total_cmp(&other.0))
         .map_or("a host", |(_, name)| name);
-    let seconds = |seconds: f64| written(Duration::from_millis((seconds * 1e3).round() as u64));
+    let seconds = |seconds: f64| rounded(Duration::from_millis((seconds * 1e3).round() as u64));
     let of = match common.seconds > 0.0 {
         true => {
             let (time, share) = (seconds(common.seconds), common.left_out() * 100.0);

@@ -32,7 +32,7 @@ use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hooks::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
-use crate::written::written;
+use crate::rounded::rounded;
 use brunt_result::degradation::{PhaseFigures, phases_over_runs};
 use brunt_result::estimates::estimate;
 use brunt_result::indexes::robustness;
@@ -798,8 +798,8 @@ pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String 
     format!(
         "{label}: {error}; the target was available for {} of the run: a run with stop = {{ time = \"{}\" }} would \
          have ended before that",
-        written(lasted),
-        written(lasted / 2)
+        rounded(lasted),
+        rounded(lasted / 2)
     )
 }
 

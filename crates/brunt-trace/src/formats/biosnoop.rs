@@ -10,7 +10,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "biosnoop",
     help: "bcc's biosnoop: TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)",
-    note: "times are those of answers, less how long requests took: sorted by that; response times are cut to 10 µs",
+    note: "times are those of completions, minus latencies, and sorted by that; response times \
+        are truncated to 10 µs",
     checked: false,
     needs_op: false,
     needs_columns: false,

@@ -11,9 +11,9 @@ use crate::record::{BlockRequest, Devices};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "blkparse",
-    help: "what blkparse prints: major,minor cpu number seconds pid action rwbs sector + sectors",
-    note: "a request is what was sent to the device (D) unless --event says queued (Q) or completed (C); a write that \
-           flushes before is a flush and a write",
+    help: "output of blkparse: major,minor cpu number seconds pid action rwbs sector + sectors",
+    note: "requests are those issued to the device (D) unless --event says queued (Q) or \
+        completed (C); a write with a preflush becomes a flush and a write",
     checked: true,
     needs_op: false,
     needs_columns: false,

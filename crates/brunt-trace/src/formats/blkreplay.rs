@@ -12,7 +12,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "blkreplay",
     help: "blkreplay's .load: start ; sector ; length ; op ; delay ; duration",
-    note: "a duration of 0 is none: blkreplay writes it into loads that were not replayed",
+    note: "a duration of 0 means unknown: blkreplay writes it into loads that were not replayed",
     checked: true,
     needs_op: false,
     needs_columns: false,

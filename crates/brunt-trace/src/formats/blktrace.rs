@@ -13,9 +13,9 @@ use crate::record::{BlockRequest, Devices};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "blktrace",
-    help: "blktrace's binary events, versions 7 and 8; the files of all CPUs are merged",
-    note: "a request is what was sent to the device (D) unless --event says queued (Q) or completed (C); a write that \
-           flushes before is a flush and a write",
+    help: "binary events of blktrace, versions 7 and 8; the files of all CPUs are merged",
+    note: "requests are those issued to the device (D) unless --event says queued (Q) or \
+        completed (C); a write with a preflush becomes a flush and a write",
     checked: true,
     needs_op: false,
     needs_columns: false,
@@ -109,7 +109,9 @@ fn whole<const BIG_ENDIAN: bool, const VERSION: u8>(bytes: &[u8]) -> Option<Even
         },
     )?;
     let word = |at: usize| {
-        let word: [u8; 4] = head[at..at + 4].try_into().expect("four bytes of the head");
+        let word: [u8; 4] = head[at..at + 4]
+            .try_into()
+            .expect("four bytes of the header");
         if BIG_ENDIAN {
             u32::from_be_bytes(word)
         } else {
@@ -119,7 +121,7 @@ fn whole<const BIG_ENDIAN: bool, const VERSION: u8>(bytes: &[u8]) -> Option<Even
     let long = |at: usize| {
         let long: [u8; 8] = head[at..at + 8]
             .try_into()
-            .expect("eight bytes of the head");
+            .expect("eight bytes of the header");
         if BIG_ENDIAN {
             u64::from_be_bytes(long)
         } else {

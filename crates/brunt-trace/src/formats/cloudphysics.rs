@@ -10,7 +10,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "cloudphysics",
     help: "CloudPhysics as CSV (libCacheSim): version,time,op,size,lbn",
-    note: "times are whole seconds: all requests of a second have the time of its start, in the order of the file",
+    note: "times are whole seconds: all requests of a second get the time of its start, in file \
+        order",
     checked: true,
     needs_op: false,
     needs_columns: false,

@@ -11,9 +11,10 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "csv",
-    help: "libCacheSim's csv: any table of text, its columns as --columns says",
-    note: "columns are those that --columns names; an object is the number of a block of 512 bytes unless --block says \
-           otherwise, and without a column of sizes as long as one; times are in seconds unless time-unit says otherwise",
+    help: "csv of libCacheSim: any table of text with the columns given by --columns",
+    note: "columns are given by --columns; object ids are numbers of 512-byte blocks unless \
+        --block says otherwise, and without a size column requests have the size of a block; \
+        times are in seconds unless time-unit says otherwise",
     checked: true,
     needs_op: true,
     needs_columns: true,

@@ -14,8 +14,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "dtb",
     help: "BYU disk trace buffer 1.1: records of 16 bytes",
-    note: "100 jiffies a second unless --jiffies says otherwise, and their count may wrap; requests of one jiffy are at \
-           its beginning; the byte order is found out",
+    note: "100 jiffies per second unless --jiffies says otherwise; the count may wrap; all \
+        requests of a jiffy are at its start; the byte order is detected",
     checked: false,
     needs_op: false,
     needs_columns: false,

@@ -12,7 +12,7 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT: Format = Format {
     name: "fiu",
     help: "FIU SRCMap, IODedup: ts_ns pid process lba size W|R major minor MD5",
-    note: "blocks of 512 bytes; the same hash means the same contents; a device for each major:minor",
+    note: "blocks of 512 bytes; equal hashes mean equal contents; a device for each major:minor",
     checked: false,
     needs_op: false,
     needs_columns: false,

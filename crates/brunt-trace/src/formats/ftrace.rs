@@ -11,9 +11,10 @@ use crate::record::{BlockRequest, Devices};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "ftrace",
-    help: "block events as perf script, trace-cmd report and tracefs print them",
-    note: "a request is what was sent to the device (block_rq_issue) unless --event says queued (block_bio_queue) or \
-           completed (block_rq_complete); a write that flushes before is a flush and a write",
+    help: "block events as printed by perf script, trace-cmd report and tracefs",
+    note: "requests are those issued to the device (block_rq_issue) unless --event says queued \
+        (block_bio_queue) or completed (block_rq_complete); a write with a preflush becomes a \
+        flush and a write",
     checked: false,
     needs_op: false,
     needs_columns: false,

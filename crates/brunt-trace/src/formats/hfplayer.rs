@@ -9,9 +9,9 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "hfplayer",
-    help: "hfplayer's CSV with a typed head: #…,ELAPSED_USECS.D,…,LBA.I,NBLKS.I,…",
-    note: "blocks of 512 bytes; a device for each LUN_SSID; rows of answers (PHASE 1) are passed over, since requests \
-           have their latencies",
+    help: "hfplayer's CSV with a typed header: #…,ELAPSED_USECS.D,…,LBA.I,NBLKS.I,…",
+    note: "blocks of 512 bytes; a device for each LUN_SSID; rows of completions (PHASE 1) are \
+        skipped, because requests have their latencies",
     checked: true,
     needs_op: false,
     needs_columns: false,

@@ -11,7 +11,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 pub const FORMAT_2: Format = Format {
     name: "iolog2",
     help: "fio's iolog, version 2: file action offset length",
-    note: "a `wait` is from the wait before it, so that requests after it are at their sum; a device for each file",
+    note: "a `wait` counts from the previous one, so requests are at the sum of all waits before \
+        them; a device for each file",
     checked: true,
     needs_op: false,
     needs_columns: false,

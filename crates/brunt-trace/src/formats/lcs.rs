@@ -9,9 +9,9 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "lcs",
-    help: "libCacheSim's lcs: a head of 1024 bytes and records as it describes them",
-    note: "an object is the number of a block of 512 bytes unless --block says otherwise; all requests do what --op says; \
-           times are whole seconds; a device for each tenant",
+    help: "libCacheSim's lcs: a 1024-byte header that describes the records",
+    note: "object ids are numbers of 512-byte blocks unless --block says otherwise; all requests \
+        have the operation given by --op; times are whole seconds; a device for each tenant",
     checked: true,
     needs_op: true,
     needs_columns: false,

@@ -9,9 +9,9 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 /// The format's table entry.
 pub const FORMAT: Format = Format {
     name: "oracleGeneral",
-    help: "libCacheSim's oracleGeneral: records of 24 bytes without operations",
-    note: "all requests do what --op says; an object is the number of a block of 512 bytes unless --block says \
-           otherwise; times are whole seconds",
+    help: "libCacheSim's oracleGeneral: 24-byte records without operations",
+    note: "all requests have the operation given by --op; object ids are numbers of 512-byte \
+        blocks unless --block says otherwise; times are whole seconds",
     checked: true,
     needs_op: true,
     needs_columns: false,

@@ -37,7 +37,7 @@ const MQSIM_TEXT: TextFormat = TextFormat {
 pub const DISKSIM: Format = Format {
     name: "disksim",
     help: "DiskSim's ASCII: milliseconds device block blocks flags",
-    note: "blocks of 512 bytes; a request reads if its flags are 1 and writes if they are 0",
+    note: "blocks of 512 bytes; flags are 1 for reads and 0 for writes",
     checked: false,
     needs_op: false,
     needs_columns: false,
@@ -50,7 +50,8 @@ pub const DISKSIM: Format = Format {
 pub const MQSIM: Format = Format {
     name: "mqsim",
     help: "MQSim and SSDSim: nanoseconds device sector sectors type",
-    note: "type 1 reads, 0 writes; an SSDSim that counts time in another unit needs --columns with time-unit",
+    note: "type 1 is a read, 0 a write; for SSDSim traces with another time unit, give --columns \
+        with time-unit",
     example: b"938513000 4 264719034 16 0\n938828000 3 197570570 16 1\n",
     decoder: |_| DescribedRows::decoder(&MQSIM_TEXT),
     ..DISKSIM

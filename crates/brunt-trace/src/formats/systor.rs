@@ -11,7 +11,8 @@ use crate::record::TraceOp;
 pub const FORMAT: Format = Format {
     name: "systor",
     help: "Systor '17: Timestamp,Response,IOType,LUN,Offset,Size",
-    note: "a request without IOType had no answer: its kind is unknown, `other`; a device for each LUN",
+    note: "a request without IOType was not answered; its kind is unknown, `other`; a device for \
+        each LUN",
     checked: false,
     needs_op: false,
     needs_columns: false,

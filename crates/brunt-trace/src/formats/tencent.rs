@@ -9,7 +9,8 @@ use crate::record::TraceOp;
 pub const FORMAT: Format = Format {
     name: "tencent",
     help: "Tencent CBS 2018: Timestamp,Offset,Size,IOType,VolumeID",
-    note: "times are whole seconds: all requests of a second have the time of its start, in the order of the file",
+    note: "times are whole seconds: all requests of a second get the time of its start, in file \
+        order",
     checked: false,
     needs_op: false,
     needs_columns: false,

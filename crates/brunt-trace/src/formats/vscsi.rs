@@ -9,8 +9,8 @@ use crate::record::{BlockRequest, Devices, TraceOp};
 /// Version 1's table entry.
 pub const FORMAT_1: Format = Format {
     name: "vscsi1",
-    help: "VMware vscsi, version 1 (CloudPhysics): records of 32 bytes",
-    note: "the length is in bytes; times are of the host's clock",
+    help: "VMware vscsi, version 1 (CloudPhysics): 32-byte records",
+    note: "lengths are in bytes; times come from the host's clock",
     checked: true,
     needs_op: false,
     needs_columns: false,
@@ -27,8 +27,8 @@ pub const FORMAT_1: Format = Format {
 /// Version 2's table entry.
 pub const FORMAT_2: Format = Format {
     name: "vscsi2",
-    help: "VMware vscsi, version 2: records of 40 bytes, with response times",
-    note: "the length is in bytes; response times are taken to be in microseconds, as the times are",
+    help: "VMware vscsi, version 2: 40-byte records with response times",
+    note: "lengths are in bytes; response times are assumed to be in microseconds, like the times",
     checked: false,
     needs_op: false,
     needs_columns: false,

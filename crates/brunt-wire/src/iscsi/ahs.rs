@@ -22,27 +22,30 @@ impl<'a> Ahs<'a> {
         let mut at = 0;
         while at < bytes.len() {
             let Some(head) = bytes.get(at..at + 4) else {
-                return Err(Malformed::new(at, "an AHS is at least 4 bytes"));
+                return Err(Malformed::new(at, "AHS shorter than 4 bytes"));
             };
             // AHSLength counts the bytes after AHSType, including the reserved one, but not the padding.
             let length = usize::from(u16::from_be_bytes([head[0], head[1]]));
             let Some(body) = bytes.get(at + 3..at + 3 + length).filter(|_| length >= 1) else {
                 return Err(Malformed::new(
                     at,
-                    "AHSLength runs past TotalAHSLength or is zero",
+                    "AHSLength is zero or exceeds TotalAHSLength",
                 ));
             };
             match head[2] & 0x3f {
                 1 => {
                     let cdb = &body[1..];
                     if cdb.len() + 16 > CDB_BYTES_MAX {
-                        return Err(Malformed::new(at, "a CDB has at most 260 bytes"));
+                        return Err(Malformed::new(at, "CDB longer than 260 bytes"));
                     }
                     ahs.extended_cdb = Some(cdb);
                 }
                 2 => {
                     let Some(field) = body.get(1..5) else {
-                        return Err(Malformed::new(at, "the bidirectional length is 4 bytes"));
+                        return Err(Malformed::new(
+                            at,
+                            "bidirectional read length is not 4 bytes",
+                        ));
                     };
                     ahs.bidirectional_read_length =
                         Some(u32::from_be_bytes(field.try_into().expect("4 bytes")));

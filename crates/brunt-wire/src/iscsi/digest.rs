@@ -22,7 +22,7 @@ pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
 pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
     assert!(
         data.len() + padding.len() == padded(data.len()),
-        "a segment and its padding fill whole words"
+        "a segment with its padding is a multiple of 4 bytes"
     );
     crc32c::crc32c_append(crc32c::crc32c(data), padding).to_le_bytes()
 }

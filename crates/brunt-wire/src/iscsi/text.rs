@@ -26,12 +26,12 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
             std::str::from_utf8(pair).map_err(|_| Malformed::new(start, "text is not UTF-8"))?;
         let (key, value) = text
             .split_once('=')
-            .ok_or(Malformed::new(start, "a pair has no '='"))?;
+            .ok_or(Malformed::new(start, "key=value pair without '='"))?;
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err(Malformed::new(start, "a key has 1 to 63 bytes"));
+            return Err(Malformed::new(start, "key is not 1 to 63 bytes long"));
         }
         if value.len() > VALUE_BYTES_MAX {
-            return Err(Malformed::new(start, "a value is too long"));
+            return Err(Malformed::new(start, "value too long"));
         }
         pairs.push((key, value));
     }
@@ -45,7 +45,7 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
     assert!(
         !key.is_empty() && !key.contains(['=', '\0']),
-        "'{key}' is not a text key"
+        "'{key}' is not a valid text key"
     );
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');

@@ -149,7 +149,7 @@ impl NbdGreeting {
     pub fn parse(bytes: &[u8]) -> Result<(NbdGreeting, usize), ParseError> {
         let mut cur = Cursor::new(bytes);
         if cur.u64()? != INIT_PASSWD {
-            return Err(cur.malformed(8, "a server begins with NBDMAGIC"));
+            return Err(cur.malformed(8, "greeting does not begin with NBDMAGIC"));
         }
         let greeting = match cur.u64()? {
             IHAVEOPT => NbdGreeting::Newstyle { flags: cur.u16()? },
@@ -160,7 +160,12 @@ impl NbdGreeting {
                 cur.skip(ZEROES_BYTES)?;
                 NbdGreeting::Oldstyle { size_bytes, flags }
             }
-            _ => return Err(cur.malformed(8, "IHAVEOPT or the oldstyle's magic follows NBDMAGIC")),
+            _ => {
+                return Err(cur.malformed(
+                    8,
+                    "neither IHAVEOPT nor the oldstyle magic follows NBDMAGIC",
+                ));
+            }
         };
         Ok((greeting, cur.at()))
     }
@@ -200,7 +205,7 @@ pub fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
 pub fn parse_option(bytes: &[u8]) -> Result<(u32, u32), ParseError> {
     let mut cur = Cursor::new(bytes);
     if cur.u64()? != IHAVEOPT {
-        return Err(cur.malformed(8, "an option begins with IHAVEOPT"));
+        return Err(cur.malformed(8, "option does not begin with IHAVEOPT"));
     }
     Ok((cur.u32()?, cur.u32()?))
 }
@@ -224,7 +229,7 @@ impl NbdOptionReply {
     pub fn parse(bytes: &[u8]) -> Result<NbdOptionReply, ParseError> {
         let mut cur = Cursor::new(bytes);
         if cur.u64()? != OPTION_REPLY_MAGIC {
-            return Err(cur.malformed(8, "a reply to an option begins with its magic"));
+            return Err(cur.malformed(8, "option reply does not begin with its magic"));
         }
         Ok(NbdOptionReply {
             option: cur.u32()?,
@@ -290,18 +295,18 @@ impl NbdInfo {
                 let (minimum, preferred, payload_max) = (cur.u32()?, cur.u32()?, cur.u32()?);
                 if !minimum.is_power_of_two() || minimum > BLOCK_BYTES_MAX {
                     return Err(
-                        cur.malformed(12, "the minimum block size is a power of two up to 65536")
+                        cur.malformed(12, "minimum block size is not a power of two up to 65536")
                     );
                 }
                 if !preferred.is_power_of_two() || preferred < minimum {
                     return Err(cur.malformed(
                         8,
-                        "the preferred block size is a power of two from the minimum on",
+                        "preferred block size is not a power of two, or is less than the minimum",
                     ));
                 }
                 // On some servers the maximum payload is below the preferred size; only a single block must fit.
                 if payload_max < minimum {
-                    return Err(cur.malformed(4, "the largest payload holds a block"));
+                    return Err(cur.malformed(4, "maximum payload is smaller than a block"));
                 }
                 NbdInfo::BlockSizes(NbdBlockSizes {
                     minimum,
@@ -313,7 +318,7 @@ impl NbdInfo {
         };
         match cur.rest() {
             [] => Ok(read),
-            _ => Err(cur.malformed(0, "nothing follows this information")),
+            _ => Err(cur.malformed(0, "excess data after this information")),
         }
     }
 
@@ -362,7 +367,10 @@ pub fn parse_go(bytes: &[u8]) -> Result<(String, Vec<u16>), ParseError> {
     let export = counted_string(&mut cur)?;
     let count = usize::from(cur.u16()?);
     if cur.rest().len() != 2 * count {
-        return Err(cur.malformed(2, "as many requests for information as it says"));
+        return Err(cur.malformed(
+            2,
+            "number of information requests does not match the length",
+        ));
     }
     let wanted = cur
         .rest()
@@ -395,14 +403,14 @@ pub fn parse_meta_query(bytes: &[u8]) -> Result<(String, Vec<String>), ParseErro
     let count = cur.u32()? as usize;
     // Each query has a four-byte length field.
     if count > cur.rest().len() / 4 {
-        return Err(cur.malformed(4, "as many queries as it says"));
+        return Err(cur.malformed(4, "number of queries does not match the length"));
     }
     let queries = (0..count)
         .map(|_| counted_string(&mut cur))
         .collect::<Result<_, _>>()?;
     match cur.rest() {
         [] => Ok((export, queries)),
-        _ => Err(cur.malformed(0, "nothing follows the last query")),
+        _ => Err(cur.malformed(0, "excess data after the last query")),
     }
 }
 
@@ -436,18 +444,18 @@ pub fn encode_server(name: &str, description: &str) -> Vec<u8> {
 }
 
 fn counted_string(cur: &mut Cursor<'_>) -> Result<String, ParseError> {
-    let len = cur.count(STRING_BYTES_MAX as u32, "a string has at most 4096 bytes")? as usize;
+    let len = cur.count(STRING_BYTES_MAX as u32, "string longer than 4096 bytes")? as usize;
     let at = cur.at();
     string(cur.take(len)?, at)
 }
 
 fn string(bytes: &[u8], at: usize) -> Result<String, ParseError> {
     if bytes.len() > STRING_BYTES_MAX {
-        return Err(Malformed::new(at, "a string has at most 4096 bytes").into());
+        return Err(Malformed::new(at, "string longer than 4096 bytes").into());
     }
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => Ok(text.to_string()),
-        _ => Err(Malformed::new(at, "a string is UTF-8 without NUL").into()),
+        _ => Err(Malformed::new(at, "string is not UTF-8, or contains NUL").into()),
     }
 }
 

@@ -166,7 +166,7 @@ impl NbdRequest {
                 .put(&offset)
                 .put(&self.len.to_be_bytes());
         }
-        let len = u32::try_from(self.len).expect("a compact request has a length of 32 bits");
+        let len = u32::try_from(self.len).expect("the length of a compact request fits in 32 bits");
         out.put(&REQUEST_MAGIC.to_be_bytes())
             .put(&self.flags.to_be_bytes())
             .put(&command)
@@ -191,7 +191,7 @@ impl NbdRequest {
             REQUEST_MAGIC
         };
         if cur.u32()? != magic {
-            return Err(cur.malformed(4, "a request begins with its magic"));
+            return Err(cur.malformed(4, "request does not begin with its magic"));
         }
         let (mut flags, command) = (cur.u16()?, NbdCommand::from_wire(cur.u16()?));
         let (cookie, offset) = (cur.u64()?, cur.u64()?);
@@ -203,7 +203,11 @@ impl NbdRequest {
         let payload = match (extended, command) {
             (true, _) if flags & command_flag::PAYLOAD_LEN != 0 => len,
             (true, NbdCommand::Write) => {
-                return Err(Malformed::new(4, "an extended write carries a payload").into());
+                return Err(Malformed::new(
+                    4,
+                    "extended NBD_CMD_WRITE without NBD_CMD_FLAG_PAYLOAD_LEN",
+                )
+                .into());
             }
             (false, NbdCommand::Write) => len,
             _ => 0,
@@ -299,14 +303,14 @@ impl NbdReply {
             }
             (STRUCTURED_REPLY_MAGIC, NbdHeaders::Structured) => {}
             (EXTENDED_REPLY_MAGIC, NbdHeaders::Extended) => {}
-            _ => return Err(cur.malformed(4, "a reply begins with its magic")),
+            _ => return Err(cur.malformed(4, "reply does not begin with its magic")),
         }
         let (flags, kind, cookie) = (cur.u16()?, cur.u16()?, cur.u64()?);
         let (offset, len) = match headers {
             NbdHeaders::Extended => {
                 let (offset, len) = (cur.u64()?, cur.u64()?);
                 let len = u32::try_from(len).map_err(|_| {
-                    ParseError::from(Malformed::new(24, "a payload has less than 4 GiB"))
+                    ParseError::from(Malformed::new(24, "payload of 4 GiB or more"))
                 })?;
                 (Some(offset), len)
             }
@@ -315,17 +319,22 @@ impl NbdReply {
         let chunk = match kind {
             TYPE_NONE if len == 0 && flags & FLAG_DONE != 0 => NbdChunk::None,
             TYPE_NONE => {
-                return Err(cur.malformed(0, "a chunk without content is the last and empty"));
+                return Err(cur.malformed(
+                    0,
+                    "NBD_REPLY_TYPE_NONE is not empty, or lacks NBD_REPLY_FLAG_DONE",
+                ));
             }
             TYPE_OFFSET_DATA if len < 9 => {
-                return Err(cur.malformed(0, "a content chunk has an offset and data"));
+                return Err(cur.malformed(0, "NBD_REPLY_TYPE_OFFSET_DATA without data"));
             }
             TYPE_OFFSET_DATA => NbdChunk::Data {
                 offset: cur.u64()?,
                 len: len - 8,
             },
             TYPE_OFFSET_HOLE if len == HOLE_BYTES => NbdChunk::Hole(len),
-            TYPE_OFFSET_HOLE => return Err(cur.malformed(0, "a hole has 12 bytes")),
+            TYPE_OFFSET_HOLE => {
+                return Err(cur.malformed(0, "NBD_REPLY_TYPE_OFFSET_HOLE is not 12 bytes long"));
+            }
             TYPE_BLOCK_STATUS => NbdChunk::BlockStatus { wide: false, len },
             TYPE_BLOCK_STATUS_EXT => NbdChunk::BlockStatus { wide: true, len },
             TYPE_ERROR => NbdChunk::Error {
@@ -360,7 +369,10 @@ impl NbdReply {
         let out = NbdHeaderBytes::new();
         let (done, cookie, offset, chunk) = match *self {
             NbdReply::Simple { error, cookie } => {
-                assert!(headers != NbdHeaders::Extended, "all replies are extended");
+                assert!(
+                    headers != NbdHeaders::Extended,
+                    "with extended headers, all replies are extended"
+                );
                 return out
                     .put(&SIMPLE_REPLY_MAGIC.to_be_bytes())
                     .put(&error.to_be_bytes())
@@ -373,7 +385,10 @@ impl NbdReply {
                 chunk,
             } => (done, cookie, offset, chunk),
         };
-        assert!(headers != NbdHeaders::Simple, "chunks were agreed upon");
+        assert!(
+            headers != NbdHeaders::Simple,
+            "chunks need structured replies or extended headers"
+        );
         let (kind, len) = match chunk {
             NbdChunk::None => (TYPE_NONE, 0),
             NbdChunk::Data { len, .. } => (TYPE_OFFSET_DATA, len + 8),
@@ -423,7 +438,7 @@ pub const ERROR_BYTES_MAX: u32 = 4 + 2 + STRING_BYTES_MAX as u32 + 8;
 pub fn parse_hole(bytes: &[u8]) -> Result<(u64, u32), ParseError> {
     let mut cur = Cursor::new(bytes);
     match (cur.u64()?, cur.u32()?) {
-        (_, 0) => Err(cur.malformed(4, "a hole has a length")),
+        (_, 0) => Err(cur.malformed(4, "hole of length 0")),
         hole => Ok(hole),
     }
 }
@@ -442,11 +457,11 @@ pub fn parse_error(bytes: &[u8]) -> Result<(u32, String), ParseError> {
     let mut cur = Cursor::new(bytes);
     let error = cur.u32()?;
     if error == 0 {
-        return Err(cur.malformed(4, "an error has a number"));
+        return Err(cur.malformed(4, "error chunk with error 0"));
     }
     let len = usize::from(cur.u16()?);
     if len > STRING_BYTES_MAX {
-        return Err(cur.malformed(2, "a string has at most 4096 bytes"));
+        return Err(cur.malformed(2, "string longer than 4096 bytes"));
     }
     let text = String::from_utf8_lossy(cur.take(len)?);
     Ok((
@@ -481,10 +496,10 @@ pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseE
     let context = cur.u32()?;
     let each = if wide { 16 } else { 8 };
     if wide && u64::from(cur.u32()?) * 16 != cur.rest().len() as u64 {
-        return Err(cur.malformed(4, "as many extents as it says"));
+        return Err(cur.malformed(4, "number of extents does not match the length"));
     }
     if cur.rest().is_empty() || !cur.rest().len().is_multiple_of(each) {
-        return Err(cur.malformed(0, "whole extents, and at least one"));
+        return Err(cur.malformed(0, "no extent, or a partial one"));
     }
     let mut extents = Vec::with_capacity(cur.rest().len() / each);
     while !cur.rest().is_empty() {
@@ -494,7 +509,7 @@ pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseE
             (cur.u32()?.into(), cur.u32()?.into())
         };
         if extent.0 == 0 {
-            return Err(cur.malformed(each, "an extent has a length"));
+            return Err(cur.malformed(each, "extent of length 0"));
         }
         extents.push(extent);
     }

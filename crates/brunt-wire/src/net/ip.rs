@@ -49,7 +49,7 @@ pub(super) fn parse<'a>(
     match bytes.first().map(|byte| byte >> 4) {
         Some(4) => v4(bytes, wire_len, macs, vlan),
         Some(6) => v6(bytes, wire_len, macs, vlan),
-        Some(_) => Err(Malformed::new(0, "an IP packet has version 4 or 6").into()),
+        Some(_) => Err(Malformed::new(0, "IP version is neither 4 nor 6").into()),
         None => Err(ParseError::Incomplete(1)),
     }
 }
@@ -66,7 +66,7 @@ fn v4<'a>(
     };
     let header_len = usize::from(h[0] & 0x0f) * 4;
     if header_len < 20 {
-        return Err(Malformed::new(0, "an IPv4 header has at least 20 bytes").into());
+        return Err(Malformed::new(0, "IPv4 header shorter than 20 bytes").into());
     }
     let total = match usize::from(u16::from_be_bytes([h[2], h[3]])) {
         // With segmentation offload, the field is zero on the sending host.
@@ -74,7 +74,7 @@ fn v4<'a>(
         total => total,
     };
     if total < header_len {
-        return Err(Malformed::new(2, "an IPv4 packet is shorter than its header").into());
+        return Err(Malformed::new(2, "IPv4 total length is less than the header's").into());
     }
     if bytes.len() < header_len {
         return Err(ParseError::Incomplete(header_len));
@@ -159,7 +159,9 @@ fn v6<'a>(
     let fragment = fragment.filter(|f| f.more || f.offset > 0);
     let at = cur.at();
     if total < at {
-        return Err(Malformed::new(4, "an IPv6 packet is shorter than its headers").into());
+        return Err(
+            Malformed::new(4, "IPv6 payload length is less than the extension headers'").into(),
+        );
     }
     let payload = Payload {
         bytes: &bytes[at..bytes.len().min(total).max(at)],

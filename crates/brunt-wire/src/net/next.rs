@@ -70,7 +70,10 @@ impl FromStr for NextHeader {
     type Err = Malformed;
 
     fn from_str(text: &str) -> Result<NextHeader, Malformed> {
-        let fail = Malformed::new(0, "an EtherType, a protocol of PPP or IP, or a link type");
+        let fail = Malformed::new(
+            0,
+            "not an EtherType, PPP protocol, IP protocol or link type",
+        );
         let Some((kind, number)) = text.rsplit_once(' ') else {
             return Err(fail);
         };

@@ -85,7 +85,7 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'
             if len < 8 || len > payload.wire_len {
                 return Err(Malformed::new(
                     4,
-                    "a UDP datagram is shorter than its header or leaves the packet",
+                    "UDP length is less than its header's or exceeds the packet",
                 )
                 .into());
             }
@@ -112,7 +112,7 @@ pub(super) fn parse_tcp(payload: Payload<'_>) -> Result<TcpSegment<'_>, ParseErr
     if header_len < 20 || header_len > payload.wire_len {
         return Err(Malformed::new(
             12,
-            "a TCP header is shorter than 20 bytes or leaves the packet",
+            "TCP header is shorter than 20 bytes or exceeds the packet",
         )
         .into());
     }

@@ -108,7 +108,7 @@ impl<'a> TunnelPayload<'a> {
 /// The part of the payload after a header of `header_len` bytes.
 fn after(payload: Payload<'_>, header_len: usize) -> Result<Payload<'_>, ParseError> {
     let Some(wire_len) = payload.wire_len.checked_sub(header_len) else {
-        return Err(Malformed::new(0, "a header leaves its packet").into());
+        return Err(Malformed::new(0, "header exceeds the packet").into());
     };
     let bytes = payload
         .bytes
@@ -217,9 +217,7 @@ fn gre(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     let flags = u16::from_be_bytes([h[0], h[1]]);
     let protocol = u16::from_be_bytes([h[2], h[3]]);
     if flags & ROUTING != 0 {
-        return Err(
-            Malformed::new(0, "GRE with source routes, which RFC 2784 did away with").into(),
-        );
+        return Err(Malformed::new(0, "GRE with source routing, which RFC 2784 removed").into());
     }
     let field = |flag| if flags & flag != 0 { 4 } else { 0 };
     let mut header_len = 4 + field(CHECKSUM) + field(KEY) + field(SEQUENCE);
@@ -228,7 +226,7 @@ fn gre(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
         // PPTP acknowledgements have no payload and therefore no sequence number (RFC 2637, 4.1).
         1 if flags & SEQUENCE == 0 => return Ok(None),
         1 => header_len += field(ACKNOWLEDGEMENT),
-        _ => return Err(Malformed::new(1, "GRE has version 0 or 1").into()),
+        _ => return Err(Malformed::new(1, "GRE version is neither 0 nor 1").into()),
     }
     let opened = match protocol {
         ETHER_TYPE_PPP => ppp(Tunnel::Gre, after(payload, header_len)?),
@@ -261,7 +259,7 @@ fn erspan_iii(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
             let rest = after(payload, header_len)?;
             inner(Tunnel::ErspanIii, link::by_version(rest.bytes)?, rest, 0)
         }
-        _ => Err(Malformed::new(10, "ERSPAN III carries Ethernet or IP").into()),
+        _ => Err(Malformed::new(10, "ERSPAN III carries neither Ethernet nor IP").into()),
     }
 }
 
@@ -270,9 +268,7 @@ fn pppoe(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
         return Err(ParseError::Incomplete(6));
     };
     if h[..2] != [0x11, 0] {
-        return Err(
-            Malformed::new(0, "PPPoE has version 1, type 1, and code 0 in a session").into(),
-        );
+        return Err(Malformed::new(0, "PPPoE session without version 1, type 1 and code 0").into());
     }
     let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
     let rest = after(payload, 6)?;

@@ -22,10 +22,10 @@ pub const DATA_BYTES_MAX: u32 = 16 << 20;
 
 #[inline]
 fn name<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(NAME_BYTES_MAX, "a name has at most 1024 bytes")
+    cur.opaque(NAME_BYTES_MAX, "name longer than 1024 bytes")
 }
 
 #[inline]
 fn path<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(PATH_BYTES_MAX, "a path has at most 4096 bytes")
+    cur.opaque(PATH_BYTES_MAX, "path longer than 4096 bytes")
 }

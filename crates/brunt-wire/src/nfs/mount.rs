@@ -37,7 +37,7 @@ pub enum Results<'a> {
 /// # Errors
 /// Truncated or malformed.
 pub fn parse_args<'a>(procedure: u32, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
-    let mut path = || cur.opaque(MOUNT_PATH_BYTES_MAX, "a mount path has at most 1024 bytes");
+    let mut path = || cur.opaque(MOUNT_PATH_BYTES_MAX, "mount path longer than 1024 bytes");
     Ok(match procedure {
         1 => Args::Mount(path()?),
         3 => Args::Unmount(path()?),
@@ -54,10 +54,9 @@ pub fn parse_results<'a>(procedure: u32, cur: &mut Cursor<'a>) -> Result<Results
         return Ok(Results::Empty);
     }
     Ok(match cur.u32()? {
-        0 => Results::Mounted(FileHandle(cur.opaque(
-            FILE_HANDLE_V3_BYTES_MAX,
-            "a file handle has at most 64 bytes",
-        )?)),
+        0 => Results::Mounted(FileHandle(
+            cur.opaque(FILE_HANDLE_V3_BYTES_MAX, "file handle longer than 64 bytes")?,
+        )),
         status => Results::Failed(status),
     })
 }

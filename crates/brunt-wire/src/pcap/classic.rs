@@ -21,11 +21,11 @@ const MODIFIED_FIRST_EXTRA: usize = 12;
 const REFUSED: [(usize, &str); 2] = [
     (
         4,
-        "this is a Nokia pcap file: `editcap -F pcap` makes one that is read here",
+        "this is a Nokia pcap file: convert it with `editcap -F pcap`",
     ),
     (
         MODIFIED_EXTRA,
-        "this is a pcap file of Red Hat 6.1's libpcap: `editcap -F pcap` makes one that is read here",
+        "this is a pcap file of Red Hat 6.1's libpcap: convert it with `editcap -F pcap`",
     ),
 ];
 /// Maximum plausible time between two packets, forward or backward: a year.
@@ -57,14 +57,11 @@ impl Classic {
             0xa1b2_cd34 => (false, 1000, MODIFIED_EXTRA),
             0x34cd_b2a1 => (true, 1000, MODIFIED_EXTRA),
             _ => {
-                return Err(Malformed::new(
-                    0,
-                    "neither a pcap, a pcapng nor a snoop file",
-                ));
+                return Err(Malformed::new(0, "not a pcap, pcapng or snoop file"));
             }
         };
         if u16_at(header, 4, big_endian) != VERSION_MAJOR {
-            return Err(Malformed::new(4, "a pcap file is not of version 2"));
+            return Err(Malformed::new(4, "pcap version is not 2"));
         }
         // The upper bits may contain the length of a frame check sequence.
         let link = LinkType::from_number(u32_at(header, 20, big_endian) & LINK_TYPE_MASK);
@@ -91,10 +88,7 @@ impl Classic {
         let field = |at| u32_at(header, at, self.big_endian);
         let captured = field(8);
         if captured > PACKET_BYTES_MAX {
-            return Err(Malformed::new(
-                self.at + 8,
-                "a packet claims more than 1 MiB",
-            ));
+            return Err(Malformed::new(self.at + 8, "packet longer than 1 MiB"));
         }
         let header_len = PACKET_HEADER_BYTES + self.extra;
         let end = header_len + captured as usize;

@@ -144,10 +144,7 @@ impl PacketFile {
                 return Ok(PacketStep::Incomplete(snoop::FILE_HEADER_BYTES));
             };
             if header[..8] != snoop::MAGIC {
-                return Err(Malformed::new(
-                    0,
-                    "neither a pcap, a pcapng nor a snoop file",
-                ));
+                return Err(Malformed::new(0, "not a pcap, pcapng or snoop file"));
             }
             self.format = Format::Snoop(snoop::Snoop::open(header)?);
             return Ok(PacketStep::Skip(snoop::FILE_HEADER_BYTES));

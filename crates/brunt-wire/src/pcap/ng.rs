@@ -50,7 +50,7 @@ impl Ng {
                 _ => {
                     return Err(Malformed::new(
                         self.at + 8,
-                        "a section header has no byte-order magic",
+                        "section header without byte-order magic",
                     ));
                 }
             };
@@ -59,7 +59,7 @@ impl Ng {
         if length < 12 || !length.is_multiple_of(4) || length > BLOCK_BYTES_MAX {
             return Err(Malformed::new(
                 self.at + 4,
-                "a block's length is not 12 bytes to 16 MiB in fours",
+                "block length is not a multiple of 4 from 12 bytes to 16 MiB",
             ));
         }
         let length = length as usize;
@@ -76,10 +76,7 @@ impl Ng {
             SECTION_HEADER_BLOCK => {
                 // In a later version, blocks may have other meanings.
                 if body.len() < 16 || u16_at(body, 4, self.big_endian) != VERSION_MAJOR {
-                    return Err(Malformed::new(
-                        start + 12,
-                        "a section of pcapng is not of version 1",
-                    ));
+                    return Err(Malformed::new(start + 12, "pcapng version is not 1"));
                 }
                 self.interfaces.clear();
                 None
@@ -98,10 +95,7 @@ impl Ng {
 
     fn interface(&mut self, body: &[u8], start: usize) -> Result<(), Malformed> {
         if body.len() < 8 {
-            return Err(Malformed::new(
-                start,
-                "an interface description is cut short",
-            ));
+            return Err(Malformed::new(start, "interface description truncated"));
         }
         if self.interfaces.len() >= INTERFACES_MAX {
             return Err(Malformed::new(
@@ -153,7 +147,7 @@ impl Ng {
         start: usize,
     ) -> Result<Option<CapturedPacket<'a>>, Malformed> {
         if body.len() < 20 {
-            return Err(Malformed::new(start, "a packet block is cut short"));
+            return Err(Malformed::new(start, "packet block truncated"));
         }
         let field = |at| u32_at(body, at, self.big_endian);
         // The obsolete block has a 16-bit interface and a 16-bit drop count in place of this one's 32-bit interface.
@@ -165,14 +159,14 @@ impl Ng {
         let Some(interface) = self.interfaces.get(index as usize) else {
             return Err(Malformed::new(
                 start + 8,
-                "a packet names an interface that was not described",
+                "packet of an interface without description",
             ));
         };
         let captured = field(12);
         if captured > PACKET_BYTES_MAX || captured as usize > body.len() - 20 {
             return Err(Malformed::new(
                 start + 20,
-                "a packet is longer than its block or than 1 MiB",
+                "packet longer than its block or than 1 MiB",
             ));
         }
         let units = (u64::from(field(4)) << 32) | u64::from(field(8));
@@ -193,7 +187,7 @@ impl Ng {
         let (Some(interface), true) = (self.interfaces.first(), body.len() >= 4) else {
             return Err(Malformed::new(
                 start,
-                "a simple packet without an interface or a length",
+                "simple packet without an interface or a length",
             ));
         };
         let wire_len = u32_at(body, 0, self.big_endian);
@@ -206,7 +200,7 @@ impl Ng {
         let Some(bytes) = body[4..].get(..captured as usize) else {
             return Err(Malformed::new(
                 start + 8,
-                "a simple packet is longer than its block",
+                "simple packet longer than its block",
             ));
         };
         Ok(Some(CapturedPacket {

@@ -19,7 +19,7 @@ pub(super) struct Snoop {
 impl Snoop {
     pub(super) fn open(header: &[u8; FILE_HEADER_BYTES]) -> Result<Snoop, Malformed> {
         if u32_at(header, 8, true) != 2 {
-            return Err(Malformed::new(8, "a snoop file is not of version 2"));
+            return Err(Malformed::new(8, "snoop version is not 2"));
         }
         let link = match u32_at(header, 12, true) {
             // IEEE 802.3, and Ethernet.
@@ -27,7 +27,7 @@ impl Snoop {
             _ => {
                 return Err(Malformed::new(
                     12,
-                    "a snoop file of something else than Ethernet",
+                    "snoop file with a link type other than Ethernet",
                 ));
             }
         };
@@ -44,16 +44,13 @@ impl Snoop {
         let field = |at| u32_at(header, at, true);
         let (captured, record) = (field(4), field(8));
         if captured > PACKET_BYTES_MAX {
-            return Err(Malformed::new(
-                self.at + 4,
-                "a packet claims more than 1 MiB",
-            ));
+            return Err(Malformed::new(self.at + 4, "packet longer than 1 MiB"));
         }
         let least = PACKET_HEADER_BYTES as u32 + captured;
         if !(least..=least + PAD_BYTES_MAX).contains(&record) {
             return Err(Malformed::new(
                 self.at + 8,
-                "a record is shorter or far longer than its packet",
+                "record shorter, or far longer, than its packet",
             ));
         }
         let end = record as usize;

@@ -76,7 +76,7 @@ impl SysCredentials<'_> {
 fn auth(out: &mut XdrWriter<'_>, auth: &OpaqueAuth<'_>) {
     assert!(
         auth.body.len() <= AUTH_BYTES_MAX as usize,
-        "an opaque_auth has at most 400 bytes"
+        "opaque_auth longer than 400 bytes"
     );
     out.u32(auth.flavor.number());
     out.opaque(auth.body);

@@ -37,7 +37,10 @@ impl RecordMark {
     /// If the fragment is longer than 2^31 - 1 bytes.
     #[inline]
     pub fn to_bytes(self) -> [u8; MARK_BYTES] {
-        assert!(self.len < 1 << 31, "a fragment has a length of 31 bits");
+        assert!(
+            self.len < 1 << 31,
+            "the length of a fragment fits in 31 bits"
+        );
         (u32::from(self.last) << 31 | self.len).to_be_bytes()
     }
 }
@@ -329,14 +332,14 @@ fn parse_any(bytes: &[u8]) -> Result<RpcMessage<'_>, ParseError> {
     match cur.u32()? {
         0 => call(cur, xid).map(RpcMessage::Call),
         1 => reply(cur, xid).map(RpcMessage::Reply),
-        _ => Err(cur.malformed(4, "an RPC message is a call (0) or a reply (1)")),
+        _ => Err(cur.malformed(4, "message type is neither CALL (0) nor REPLY (1)")),
     }
 }
 
 #[inline]
 fn call<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcCall<'a>, ParseError> {
     if cur.u32()? != 2 {
-        return Err(cur.malformed(4, "the RPC version is 2"));
+        return Err(cur.malformed(4, "RPC version is not 2"));
     }
     let (program, version, procedure) = (cur.u32()?, cur.u32()?, cur.u32()?);
     let credentials = auth(&mut cur)?;
@@ -364,7 +367,7 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcReply<'a>, ParseError> 
                 3 => ReplyStatus::ProcUnavail,
                 4 => ReplyStatus::GarbageArgs,
                 5 => ReplyStatus::SystemErr,
-                _ => return Err(cur.malformed(4, "accept_stat is 0 to 5")),
+                _ => return Err(cur.malformed(4, "accept_stat is not 0 to 5")),
             };
             Ok(RpcReply {
                 xid,
@@ -377,7 +380,7 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcReply<'a>, ParseError> 
             let status = match cur.u32()? {
                 0 => ReplyStatus::RpcMismatch,
                 1 => ReplyStatus::AuthError(cur.u32()?),
-                _ => return Err(cur.malformed(4, "reject_stat is 0 or 1")),
+                _ => return Err(cur.malformed(4, "reject_stat is neither 0 nor 1")),
             };
             Ok(RpcReply {
                 xid,
@@ -386,7 +389,7 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcReply<'a>, ParseError> 
                 body_at: cur.at(),
             })
         }
-        _ => Err(cur.malformed(4, "reply_stat is 0 or 1")),
+        _ => Err(cur.malformed(4, "reply_stat is neither 0 nor 1")),
     }
 }
 
@@ -395,7 +398,7 @@ fn auth<'a>(cur: &mut Cursor<'a>) -> Result<OpaqueAuth<'a>, ParseError> {
     let flavor = AuthFlavor::from_number(cur.u32()?);
     Ok(OpaqueAuth {
         flavor,
-        body: cur.opaque(AUTH_BYTES_MAX, "credentials have at most 400 bytes")?,
+        body: cur.opaque(AUTH_BYTES_MAX, "credentials longer than 400 bytes")?,
     })
 }
 
@@ -408,12 +411,10 @@ impl<'a> OpaqueAuth<'a> {
         let read = || -> Result<SysCredentials<'a>, ParseError> {
             let mut cur = Cursor::new(self.body);
             cur.skip(4)?;
-            let machine_name = cur.opaque(
-                MACHINE_NAME_BYTES_MAX,
-                "a machine name has at most 255 bytes",
-            )?;
+            let machine_name =
+                cur.opaque(MACHINE_NAME_BYTES_MAX, "machine name longer than 255 bytes")?;
             let (uid, gid) = (cur.u32()?, cur.u32()?);
-            let count = cur.count(GROUPS_MAX, "AUTH_SYS carries at most 16 groups")?;
+            let count = cur.count(GROUPS_MAX, "AUTH_SYS with more than 16 groups")?;
             Ok(SysCredentials {
                 machine_name,
                 uid,

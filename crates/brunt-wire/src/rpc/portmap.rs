@@ -53,7 +53,7 @@ impl PortMapping {
 /// # Errors
 /// Truncated, or not a valid port number.
 pub fn parse_port(cur: &mut Cursor<'_>) -> Result<Option<u16>, ParseError> {
-    let port = cur.count(u16::MAX.into(), "a port has 16 bits")?;
+    let port = cur.count(u16::MAX.into(), "port is larger than 65535")?;
     Ok((port > 0).then_some(port as u16))
 }
 
@@ -79,6 +79,9 @@ mod tests {
         };
         check(0, Ok(None));
         check(2049, Ok(Some(2049)));
-        check(65536, Err(Malformed::new(0, "a port has 16 bits").into()));
+        check(
+            65536,
+            Err(Malformed::new(0, "port is larger than 65535").into()),
+        );
     }
 }

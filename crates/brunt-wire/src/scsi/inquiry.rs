@@ -116,8 +116,7 @@ const NAME_BYTES_MAX: usize = 223;
 pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut descriptor = |codes: u8, kind: u8, bytes: &[u8]| {
-        let length =
-            u8::try_from(bytes.len()).expect("a designator is cut to what its length can say");
+        let length = u8::try_from(bytes.len()).expect("designators are truncated to 255 bytes");
         out.extend_from_slice(&[codes, kind, 0, length]);
         out.extend_from_slice(bytes);
     };

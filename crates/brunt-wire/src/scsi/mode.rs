@@ -39,7 +39,7 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &ModeSettings, changeable: b
     out.extend_from_slice(&[code, length]);
     out.resize(start + 2 + usize::from(length), 0);
     let page = &mut out[start..];
-    assert!(PAGES.contains(&code), "only pages that we have are written");
+    assert!(PAGES.contains(&code), "only supported pages are written");
     match code {
         CACHING => {
             page[2] = if changeable || settings.write_cache {

@@ -21,7 +21,7 @@ pub fn parse(list: &[u8]) -> Result<impl Iterator<Item = UnmapDescriptor> + '_, 
     if list.len() < 8 {
         return Err(Malformed::new(
             list.len(),
-            "an UNMAP parameter list has a header of 8 bytes",
+            "UNMAP parameter list shorter than its 8-byte header",
         ));
     }
     let bytes = usize::from(be16(list, 2));

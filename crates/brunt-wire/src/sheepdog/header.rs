@@ -147,7 +147,7 @@ impl SheepdogRequest {
         let header = cur.take(HEADER_BYTES)?;
         let mut cur = Cursor::new(header);
         if cur.u8()? != super::PROTOCOL_VERSION {
-            return Err(cur.malformed(1, "a request is of version 1"));
+            return Err(cur.malformed(1, "request version is not 1"));
         }
         let opcode = SheepdogOpcode::from_wire(cur.u8()?);
         let flags = u16_le(&mut cur)?;

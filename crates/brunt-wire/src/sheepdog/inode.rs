@@ -61,11 +61,11 @@ impl SheepdogInode {
         let copies = cur.u8()?;
         let object_shift = cur.u8()?;
         if !OBJECT_SHIFTS.contains(&object_shift) {
-            return Err(cur.malformed(1, "data objects have 1 MiB to 2 GiB"));
+            return Err(cur.malformed(1, "object size is not 1 MiB to 2 GiB"));
         }
         let (snapshot, vdi, parent) = (u32_le(&mut cur)?, u32_le(&mut cur)?, u32_le(&mut cur)?);
         if vdi == 0 || vdi >= VDI_IDS || parent >= VDI_IDS {
-            return Err(cur.malformed(8, "a VDI's id has 24 bits"));
+            return Err(cur.malformed(8, "VDI id does not fit in 24 bits"));
         }
         let inode = SheepdogInode {
             name,
@@ -81,7 +81,7 @@ impl SheepdogInode {
             parent,
         };
         match store_policy == 0 && size_bytes.div_ceil(inode.object_bytes()) > OBJECTS_MAX.into() {
-            true => Err(Malformed::new(at, "a disk has at most 1048576 objects").into()),
+            true => Err(Malformed::new(at, "more than 1048576 objects").into()),
             false => Ok(inode),
         }
     }
@@ -134,7 +134,7 @@ pub fn parse_map(bytes: &[u8], count: u32) -> Result<Vec<u32>, ParseError> {
         .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
     let ids: Vec<u32> = ids.collect();
     match ids.iter().position(|id| *id >= VDI_IDS) {
-        Some(index) => Err(Malformed::new(4 * index, "a VDI's id has 24 bits").into()),
+        Some(index) => Err(Malformed::new(4 * index, "VDI id does not fit in 24 bits").into()),
         None => Ok(ids),
     }
 }

@@ -35,7 +35,7 @@ pub fn encode_names(vdi: &str, tag: &str) -> Vec<u8> {
     for (name, at) in [(vdi, 0), (tag, NAME_BYTES)] {
         assert!(
             name.len() < NAME_BYTES && !name.contains('\0'),
-            "a name has at most 255 bytes and no NUL"
+            "name longer than 255 bytes, or contains NUL"
         );
         bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
     }

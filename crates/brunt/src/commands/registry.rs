@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brunt_lab::door::{self, Door};
+use brunt_lab::enter::{self, HostNamespaces};
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -215,13 +215,13 @@ impl Registry {
         name: &str,
         request: &impl Serialize,
         patience: Duration,
-    ) -> io::Result<(A, Option<Door>)> {
+    ) -> io::Result<(A, Option<HostNamespaces>)> {
         let socket = UnixStream::connect(self.path(name, "sock"))?;
         socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(patience))?;
-        door::send(&socket, &serde_json::to_string(request)?, None)?;
-        let (line, door) = door::receive(&socket)?;
-        Ok((serde_json::from_str(&line)?, door))
+        enter::send(&socket, &serde_json::to_string(request)?, None)?;
+        let (line, namespaces) = enter::receive(&socket)?;
+        Ok((serde_json::from_str(&line)?, namespaces))
     }
 
     /// Lets one command at a time clean up and reserve names; released when dropped.

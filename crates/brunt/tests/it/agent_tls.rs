@@ -138,7 +138,7 @@ fn a_peer_without_a_valid_certificate_gets_nothing() {
         "{last}\n{notes}"
     );
     assert!(
-        notes.contains("did not show a certificate within 5s"),
+        notes.contains("did not send a certificate within 5s"),
         "{notes}"
     );
 }

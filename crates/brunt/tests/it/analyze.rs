@@ -89,7 +89,7 @@ fn a_non_capture_is_refused_and_a_damaged_capture_read_in_part() {
     let output = brunt(&["analyze", file.to_str().unwrap()], Stdio::null());
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("neither a pcap, a pcapng nor a snoop"),
+        String::from_utf8_lossy(&output.stderr).contains("not a pcap, pcapng or snoop"),
         "{output:?}"
     );
     std::fs::write(&file, "0,0,4096,R,0.25\n0,8,4096,R,1.25\n".repeat(9)).unwrap();

@@ -186,7 +186,7 @@ fn mistakes_are_reported_before_anything_is_measured() {
         assert!(said.contains(word), "{said}");
     };
     check(&["--loss=101"], "percent");
-    check(&["--replay", "lo"], "one capture file");
+    check(&["--replay", "lo"], "single capture file");
     check(&["no-such-file.pcap"], "no-such-file.pcap");
     let page = root().join("README.md");
     check(&[page.to_str().expect("a plain path")], "README.md");

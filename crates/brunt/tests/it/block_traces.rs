@@ -62,7 +62,7 @@ fn figures_match_the_requests_and_a_damaged_row_is_counted() {
     let strict = info(&[name, "--strict"]);
     assert_eq!(strict.status.code(), Some(2));
     assert!(
-        String::from_utf8_lossy(&strict.stderr).contains("row 32 cannot be read as spc"),
+        String::from_utf8_lossy(&strict.stderr).contains("cannot parse row 32 as spc"),
         "{strict:?}"
     );
     let stated = info(&[name, "--format", "msr"]);
@@ -78,7 +78,7 @@ fn a_file_that_is_no_trace_is_refused() {
     let said = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("not in a supported block trace format")
+        said.contains("not a supported block trace")
             && said.contains("--columns; formats are blkreplay, vscsi1"),
         "{said}"
     );

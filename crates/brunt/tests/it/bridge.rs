@@ -530,7 +530,7 @@ fn frames_refused_by_the_outgoing_interface_are_counted() {
         r#"
         B ip link set b0 mtu 1500; ip link set out0 mtu 1500
         A ip link set a0 arp off; B ip link set b0 arp off
-        bridge; grep -q 'give both the same MTU' $WORK/notes
+        bridge; grep -q 'set the same MTU on both' $WORK/notes
         A "$BENCH" capture {} --replay a0 >/dev/null
         sleep 1; end
         "#,
@@ -650,7 +650,7 @@ fn mistakes_are_refused_with_advice() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(said), "{text}");
     };
-    check(&["no-such-if", "lo"], "there is no interface no-such-if");
+    check(&["no-such-if", "lo"], "unknown interface no-such-if");
     check(&["lo", "lo"], "cannot be bridged with itself");
     check(&["lo", "no-such-if"], "not an Ethernet interface");
     check(&["a", "b", "--set", "delay"], "KEY=VALUE");

@@ -88,7 +88,7 @@ fn without_io_uring_experiments_run_by_threads() {
         assert_eq!(ops.iter().map(completed).sum::<u64>(), 400);
         assert_eq!(point["runs"][0]["engine"], "threads");
         let why = point["engine"]["why"].as_str().unwrap();
-        assert!(why.starts_with("io_uring is forbidden here"), "{why}");
+        assert!(why.starts_with("io_uring is disabled here"), "{why}");
     }
 }
 
@@ -246,11 +246,11 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
     for (keys, said) in [
         (
             "engine = \"io_uring\"",
-            "mem w: engine: io_uring is forbidden here",
+            "mem w: engine: io_uring is disabled here",
         ),
         (
             "ring = \"sqpoll\"",
-            "mem w: ring: sqpoll needs engine io_uring: io_uring is forbidden here",
+            "mem w: ring: sqpoll needs engine io_uring: io_uring is disabled here",
         ),
         (
             "ring = \"poll\"\nengine = \"auto\"",
@@ -268,7 +268,7 @@ fn without_io_uring_a_check_refuses_what_needs_it() {
     }
     for keys in ["", "engine = \"auto\""] {
         let (code, plan) = check(keys, "--check=open");
-        let said = "engine: threads, io_uring is forbidden here";
+        let said = "engine: threads, io_uring is disabled here";
         assert!(code == Some(0) && plan.contains(said), "{keys}: {plan}");
     }
 }

@@ -156,7 +156,7 @@ fn a_separate_process_takes_the_memory() {
     assert!(
         fault["shown_by"]
             .as_str()
-            .is_some_and(|by| by.contains("2MiB more are locked")),
+            .is_some_and(|by| by.contains("2MiB more locked")),
         "{fault}"
     );
     assert!(

@@ -124,7 +124,7 @@ fn faults_are_injected_proven_and_removed() {
     let times = [
         shown(0, "are in states T"),
         shown(1, "is dead"),
-        shown(2, "more are locked"),
+        shown(2, "more locked"),
     ];
     for (time, at) in times.into_iter().zip([0.5, 1.0, 0.2]) {
         assert!(

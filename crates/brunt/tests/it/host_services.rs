@@ -149,7 +149,7 @@ fn faults_break_a_remote_service_and_are_proven_there() {
         let by =
             |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
         assert!(
-            by(0, "shown_by").contains("the 1 below it are dead"),
+            by(0, "shown_by").contains("its 1 descendants are dead"),
             "{faults}"
         );
         assert!(by(0, "gone_by").contains("has replaced it"), "{faults}");
@@ -220,7 +220,7 @@ fn a_misbehaving_remote_service_is_refused() {
     );
     marked.refused_there(
         "[services.away]\nready = { port = 0 }\ncommand = \"setsid sleep 1000 & setsid setsid sleep 1001 &\"\n",
-        &["its command ended and left ", "write daemon = true"],
+        &["its command exited and left ", "write daemon = true"],
     );
     marked.refused_there(
         "[services.weak]\ncommand = \"echo too soon; exit 1\"\nready = { port = 0 }\n",
@@ -316,7 +316,7 @@ fn nothing_is_left_whichever_process_is_killed() {
         }
         let log = marked.log("deaf");
         assert!(log.starts_with("here\n"), "{log}");
-        let is_cut = log.contains("brunt: host far") && log.contains("from then on is missing");
+        let is_cut = log.contains("brunt: host far") && log.contains("after this point is missing");
         assert_eq!(is_cut, whose == "agent", "{log}");
     }
 }

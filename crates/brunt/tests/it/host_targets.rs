@@ -272,27 +272,22 @@ fn a_target_that_may_not_be_served_is_refused() {
         &["serve:"],
         "memory:1MiB",
         "",
-        "'memory:' is not among what may be opened here",
+        "'memory:' may not be opened here",
     );
-    check(
-        &["serve:", "memory:"],
-        &file,
-        "",
-        "is not among what may be opened here",
-    );
+    check(&["serve:", "memory:"], &file, "", "may not be opened here");
     let nested = format!("array:raid0,[memory:1MiB],[{file}]");
     check(
         &["serve:", "memory:", "array:"],
         &nested,
         "",
-        "is not among what may be opened here",
+        "may not be opened here",
     );
     let beside = format!("memory:1MiB,aptpl={file}");
     check(
         &["serve:", "memory:"],
         &beside,
         "",
-        "is not among what may be opened here",
+        "may not be opened here",
     );
     check(
         &["serve:", "memory:"],

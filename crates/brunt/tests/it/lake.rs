@@ -591,7 +591,7 @@ fn traces_that_cannot_be_added_are_refused_by_name() {
         (
             "other",
             trace.as_path(),
-            "is in the lake already, as tap one",
+            "is already in the lake, as tap one",
         ),
         ("two", lake.as_path(), "cannot be added to itself"),
         ("two", folder.join("nothing").as_path(), "contains no trace"),
@@ -650,7 +650,7 @@ fn traces_that_cannot_be_added_are_refused_by_name() {
     let out = run_within(brunt().arg("analyze").arg(&lake), 60);
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
-        out.status.code() != Some(0) && told.contains("catalog of format 2"),
+        out.status.code() != Some(0) && told.contains("catalog has format 2"),
         "{told}"
     );
 }

@@ -174,8 +174,8 @@ fn a_link_fault_takes_effect_and_ends() {
     // The setting, how the probe describes it, and the minimum drop of the rate: eight outstanding requests with 10 ms
     // each way are at most 400 requests a second; 100 under the delay; 120 on a line of 4 Mb/s.
     'cases: for (set, shown, depth) in [
-        ("delay = \"40ms\"", "ms on the way", 0.4),
-        ("rate = \"4Mb/s\"", "trains of packets at", 0.4),
+        ("delay = \"40ms\"", "median latency", 0.4),
+        ("rate = \"4Mb/s\"", "packet trains at", 0.4),
         ("loss = 0.1", "missing", 0.3),
     ] {
         let mut instead = String::new();
@@ -326,7 +326,7 @@ fn every_other_key_of_a_link_works_in_a_fault() {
         (
             "delay = \"50ms\", jitter = \"40ms\", keep_order = false, distribution = \"two.dist\"",
             "",
-            "ms on the way",
+            "median latency",
         ),
         ("ecn = 0.5", "client", "marked with congestion"),
         ("slow_close = \"700ms\"", "client", "to close"),
@@ -429,7 +429,7 @@ fn partitions_and_resets_without_effect_invalidate_the_run() {
         (
             dead,
             "partition = [\"spare\", \"client\"]",
-            "packets do not pass although they should",
+            "packets are lost that should pass",
         ),
         (
             "",

@@ -270,7 +270,7 @@ fn the_cost_of_viewers_is_measured() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    for side in ["no page", "page, nobody looks", "page, viewers"] {
+    for side in ["no page", "idle page", "page with viewers"] {
         for figure in ["rates", "cpu_ns"] {
             let values = found[side][figure]
                 .as_array()

@@ -44,7 +44,7 @@ fn mistakes_exit_with_2_and_failures_with_1() {
         "reads as kbits",
     );
     check(&["io", "read", "/"], 2, "neither a file nor a block device");
-    check(&["io", "read", ""], 2, "names nothing");
+    check(&["io", "read", ""], 2, "names no device");
     check(
         &["io", "read", "null:1M", "--pattern", "ones"],
         2,
@@ -132,7 +132,7 @@ fn mistakes_exit_with_2_and_failures_with_1() {
     check(
         &target("null:1000"),
         1,
-        "LUN 0: the last 488 bytes are less than a block and are left out",
+        "LUN 0: the last 488 bytes are less than a block and are not used",
     );
 }
 

@@ -641,7 +641,7 @@ fn mistakes_are_reported_before_anything_is_served() {
         folder.path().join("server-key.pem"),
     )
     .unwrap();
-    tls(&["--nbd-tls", &pki], "does not fit server-cert.pem");
+    tls(&["--nbd-tls", &pki], "does not match server-cert.pem");
     fs::write(folder.path().join("server-cert.pem"), "nothing").unwrap();
     tls(
         &["--nbd-tls", &pki],

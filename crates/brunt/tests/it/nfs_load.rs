@@ -165,7 +165,7 @@ fn errors_are_counted_by_their_status() {
     let run = &summary["points"][0]["runs"][0];
     println!("{} {} {}", run["causes"], run["losses"], run["first_error"]);
     let causes = run["causes"].as_array().expect("causes");
-    let said = "REMOVE: the server answers NFS3ERR_NOENT (2)";
+    let said = "REMOVE: the server returned NFS3ERR_NOENT (2)";
     let [cause] = &causes[..] else {
         panic!("{run}");
     };

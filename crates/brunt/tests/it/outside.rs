@@ -61,7 +61,7 @@ fn an_unknown_format_names_the_closest_one_and_the_row_that_differs() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(
-        text.contains("closest is spc: 3 rows of its beginning fit, and row 4 does not"),
+        text.contains("closest is spc: its first 3 rows match, row 4 does not"),
         "{text}"
     );
     assert!(text.contains("--columns"), "{text}");

@@ -85,7 +85,7 @@ fn an_error_about_a_lun_has_the_targets_message() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("target san: it ended before it listened")
+        said.contains("target san: it ended before it was listening")
             && said.contains("unknown option 'fast'"),
         "{said}"
     );
@@ -194,7 +194,7 @@ fn only_an_unrequested_death_of_a_role_counts_as_one() {
         .err()
         .expect("nobody answers")
         .to_string();
-    assert!(error.contains("no answer in time"), "{error}");
+    assert!(error.contains("timed out waiting for a reply"), "{error}");
     role.thaw().expect("it thaws");
     open(&url).expect("it serves again");
     role.kill();

@@ -57,11 +57,11 @@ fn a_service_that_never_becomes_ready_is_refused() {
     );
     refused(
         "ready = { command = \"sleep 1000\" }",
-        &[not, "its ready command does not end"],
+        &[not, "its ready command does not exit"],
     );
     refused(
         "prepare = \"sleep 1000\"",
-        &[not, "prepare command does not end"],
+        &[not, "prepare command does not exit"],
     );
     refused("daemon = true", &[not, "has not moved to the background"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -69,7 +69,7 @@ fn a_service_that_never_becomes_ready_is_refused() {
         "ready = {{ port = {} }}",
         listener.local_addr().unwrap().port()
     );
-    refused(&taken, &["is taken by another program"]);
+    refused(&taken, &["is in use by another program"]);
 }
 
 /// A service that exits makes the run invalid; the message has its last output.
@@ -143,7 +143,7 @@ fn a_service_that_daemonizes_must_declare_it() {
     let away = "command = \"setsid sleep 1000 & setsid setsid sleep 1001 &\"\n";
     marked.refused(
         &format!("[services.away]\nready = {{ port = 0 }}\n{away}"),
-        &["its command ended and left ", "write daemon = true"],
+        &["its command exited and left ", "write daemon = true"],
     );
     let daemon = format!("[services.away]\ndaemon = true\n{away}");
     let (went_well, _, said) = marked.run(&format!("{LOAD}{SHORT}{TARGET}{daemon}"));
@@ -183,7 +183,7 @@ fn faults_kill_and_freeze_a_service_under_load() {
     let faults = &summary["points"][0]["runs"][0]["faults"];
     let by = |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
     assert!(
-        by(0, "shown_by").contains("the 1 below it are dead"),
+        by(0, "shown_by").contains("its 1 descendants are dead"),
         "{faults}"
     );
     assert!(by(0, "gone_by").contains("has replaced it"), "{faults}");

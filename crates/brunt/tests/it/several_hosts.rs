@@ -226,7 +226,7 @@ fn a_forbidden_target_is_refused_before_the_first_run() {
         &["--allow", "/dev"],
         &disk,
         "",
-        "not among what may be opened here (/dev)",
+        "may not be opened here (allowed: /dev)",
     );
     check("memory", &["--allow", "memory:"], "memory:1MiB", "", "");
     let secret = "iscsi://me%hush@127.0.0.1:1/t/0";
@@ -300,7 +300,7 @@ fn killer(folder: &Path, signal: &'static str) -> std::thread::JoinHandle<i32> {
 fn a_lost_host_ends_the_experiment() {
     for (signal, silence, expected) in [
         ("KILL", "60s", "connection ended"),
-        ("STOP", "5s", "nothing was heard from it for 5s"),
+        ("STOP", "5s", "no message from it within 5s"),
     ] {
         let folder = TempDir::new().unwrap();
         let hosts = host_by_ssh(folder.path(), "a", 0)

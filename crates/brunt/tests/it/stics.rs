@@ -91,12 +91,12 @@ fn a_cut_network_loses_no_acknowledged_write() {
     assert!(
         run(1)
             .to_string()
-            .contains("writes found the cache full and waited"),
+            .contains("writes waited for space in the cache"),
         "{:#}",
         run(1)
     );
     assert!(
-        !run(0).to_string().contains("found the cache full"),
+        !run(0).to_string().contains("waited for space"),
         "{:#}",
         run(0)
     );

@@ -289,7 +289,7 @@ fn commands_add_grow_and_remove_luns() {
     check(r#"{"do":"resize","lun":0,"size":"2MiB"}"#.into(), DONE);
     check(
         r#"{"do":"resize","lun":0,"size":"64TiB"}"#.into(),
-        "and no further",
+        "cannot grow beyond",
     );
     assert_eq!(
         (size(0), size(3)),

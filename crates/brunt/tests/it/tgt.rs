@@ -273,7 +273,7 @@ fn discovery_and_capacity_match_the_configuration() {
         &["capacity", &tgt.url_of("", "iqn.2026-11.io.brunt:other", 1)],
         &[],
     );
-    assert!(error.contains("no target of that name"), "{error}");
+    assert!(error.contains("no target with this name"), "{error}");
 }
 
 /// CHAP, one-way and mutual, admits only initiators with the secrets, and no message contains a secret.

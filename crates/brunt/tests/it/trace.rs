@@ -417,7 +417,7 @@ fn a_capture_can_wait_for_room_on_a_full_disk() {
     let said = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(0), "{said}");
     assert!(
-        said.contains("waiting for room") && said.contains("space is available again"),
+        said.contains("waiting for space") && said.contains("space is available again"),
         "{said}"
     );
     assert_eq!(analyze(&folder.join("kept")), analyze(&capture()));

@@ -28,7 +28,7 @@ impl SubjectArgs for ActorsArgs {
         ),
         (
             "brunt-bench actors --runs 1 --messages 1000000",
-            "the same in a minute, less precise",
+            "the same in a minute, but less precise",
         ),
     ];
 

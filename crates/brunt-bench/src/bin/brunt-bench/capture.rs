@@ -33,14 +33,14 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 
-    /// Remove this percentage of packets at random and count how many of the still recoverable operations are
+    /// Remove this percentage of packets at random, and measure the share of recoverable operations that are
     /// recovered
     #[arg(long, value_name = "PERCENT,...", num_args = 0..=1, require_equals = true, value_delimiter = ',',
           default_missing_values = ["0.5", "1", "2", "5"])]
     loss: Option<Vec<f64>>,
 
     /// Measure what the tables latency_histograms and sketches cost instead: traces with both, with one, and without,
-    /// in turns
+    /// interleaved
     #[arg(long, conflicts_with_all = ["loss", "make", "replay", "part"])]
     tables: bool,
 
@@ -48,8 +48,8 @@ pub struct CaptureArgs {
     #[arg(long, default_value_t = 1, requires = "loss")]
     seed: u64,
 
-    /// Only write the generated captures, or with --loss copies that lack packets, into this folder, and keep them:
-    /// for profilers
+    /// Only write the generated captures, or with --loss copies with missing packets, into this folder, and keep
+    /// them, for use with a profiler
     #[arg(long, value_name = "DIR", conflicts_with_all = ["folder", "replay", "part", "rounds"])]
     make: Option<PathBuf>,
 
@@ -88,7 +88,7 @@ impl SubjectArgs for CaptureArgs {
         ),
         (
             "brunt-bench capture --loss",
-            "how much is recovered when packets are missing",
+            "share of operations recovered when packets are missing",
         ),
         (
             "brunt-bench capture --tables",

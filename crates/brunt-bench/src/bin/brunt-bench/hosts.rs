@@ -5,26 +5,26 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Hosts with clocks of their own: what is known of their clocks, when they start, what agents cost
+/// Hosts with separate clocks: accuracy of clock estimates, spread of starts, cost of agents
 ///
 /// Hosts are network namespaces of this machine, each behind its own link; as root, every second one is reached through
 /// Debian's sshd, the others by TLS. Clocks are shifted by up to half a second, so the true offsets are known. Starts are
 /// compared with those of bare processes that sleep until the same time, in turns.
 #[derive(clap::Args)]
 pub struct HostsArgs {
-    /// Estimates of clocks, all hosts together, over each kind of link; 0 leaves them out
+    /// Clock estimates over each kind of link, all hosts together; 0 to skip
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     estimates: u32,
-    /// Starts of each side; 0 leaves them out
+    /// Rounds of starts of hosts and of bare processes; 0 to skip
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     rounds: u32,
-    /// Numbers of agents whose cost to the controller is measured; 0 leaves it out
+    /// Numbers of agents for which to measure the controller's cost; 0 to skip
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64], value_parser = clap::value_parser!(u16).range(0..=200))]
     agents: Vec<u16>,
     /// Duration of each run with many agents in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Seed of the clocks' shifts
+    /// Seed of the clock shifts
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Sleep until this time of CLOCK_MONOTONIC and print when this process woke up: a bare process of the comparison.
@@ -42,7 +42,7 @@ impl SubjectArgs for HostsArgs {
         ),
         (
             "brunt-bench hosts --estimates 0 --rounds 0 --agents 1,64",
-            "only the cost of 64 agents for the controller",
+            "only the controller's cost of 64 agents",
         ),
     ];
 

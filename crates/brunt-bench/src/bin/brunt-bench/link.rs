@@ -22,7 +22,7 @@ pub struct LinkArgs {
     /// Seed of the random impairments.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Measure the speed of these carriers only, and of the bare pair.
+    /// Measure the speed of only these carriers and the bare pair.
     #[arg(long, value_delimiter = ',', value_name = "CARRIER")]
     only: Vec<String>,
     /// Skip the speed measurements.
@@ -31,7 +31,7 @@ pub struct LinkArgs {
     /// Skip the accuracy measurements.
     #[arg(long)]
     no_accuracy: bool,
-    /// Leave out lines of 10 Mb/s to 10 Gb/s, which are measured as the machine is and with every core kept busy
+    /// Skip lines of 10 Mb/s to 10 Gb/s, which are measured on the machine as it is, and with all cores busy
     #[arg(long)]
     no_rates: bool,
 }
@@ -42,7 +42,7 @@ impl SubjectArgs for LinkArgs {
         ("brunt-bench link", "everything, in two minutes"),
         (
             "brunt-bench link --packets 100000 --runs 1",
-            "the same in less time, less precise",
+            "the same in less time, but less precise",
         ),
         (
             "brunt-bench link --no-accuracy --only prototype,brunt",

@@ -29,7 +29,7 @@ impl SubjectArgs for LoadArgs {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt-bench load --only null --rounds 5",
-            "cost of a request in the load engine alone",
+            "cost per request of the load engine alone",
         ),
         (
             "brunt-bench load --dir /dev/shm --dir /var/tmp",

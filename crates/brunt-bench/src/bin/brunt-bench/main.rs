@@ -48,7 +48,7 @@ const SUBJECTS: &[SubjectEntry] = &[
 ];
 
 const HELP: &str = "Examples:
-  # cost of a request in the load engine alone
+  # cost per request of the load engine alone
   brunt-bench load --only null
   # target and initiator on loopback, in a few seconds
   brunt-bench iscsi --quick
@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn errors_after_an_interruption_count_as_interrupted() {
         let kind = |error: BenchError, is_interrupted| cause(error, is_interrupted).kind;
-        let failed = || BenchError::failed("fio did nothing");
+        let failed = || BenchError::failed("fio completed nothing");
         assert_eq!(kind(failed(), false), BenchErrorKind::Failed);
         assert_eq!(kind(failed(), true), BenchErrorKind::Interrupted);
-        let rows = BenchError::interrupted("interrupted: rows printed so far are complete");
+        let rows = BenchError::interrupted("interrupted: the rows printed so far are complete");
         assert_eq!(cause(rows.clone(), true).what, rows.what);
     }
 

@@ -7,7 +7,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// NBD client against QEMU's and fio's on nbdkit, and Brunt's server beside nbdkit
+/// NBD client against QEMU's and fio's on nbdkit, and Brunt's server against nbdkit
 #[derive(clap::Args)]
 pub struct NbdArgs {
     /// Rounds; each measures every program in turn. With fewer than 4 the ratio's confidence interval is wide

@@ -109,5 +109,5 @@ impl Console for Terminal {
 
 /// Why an interrupted benchmark stopped.
 pub fn interruption() -> BenchError {
-    BenchError::interrupted("interrupted: what was printed so far is complete")
+    BenchError::interrupted("interrupted: the output so far is complete")
 }

@@ -5,16 +5,16 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Cost of the live page's viewers to a run: its rate, and its processor time for each request
+/// Cost of the live page's viewers to a run: its rate, and its CPU time per request
 #[derive(clap::Args)]
 pub struct PageArgs {
-    /// Browsers that look at once
+    /// Number of simultaneous viewers
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=60))]
     viewers: u32,
-    /// Length of each run
+    /// Duration of each run
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// Runs of each side; under 4 the ratio's interval is wide
+    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
 }
@@ -24,11 +24,11 @@ impl SubjectArgs for PageArgs {
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
             "brunt-bench page",
-            "with ten viewers, one idle page and no page, in turns; takes four minutes",
+            "ten viewers, one idle page and no page, interleaved; takes four minutes",
         ),
         (
             "brunt-bench page --viewers 50 --rounds 4",
-            "the same with fifty",
+            "the same with fifty viewers",
         ),
     ];
 

@@ -8,23 +8,23 @@ use super::subject::SubjectArgs;
 /// Timing and rate of a replay, against fio, a bare loop on the clock and the load engine
 #[derive(clap::Args)]
 pub struct ReplayArgs {
-    /// Requests whose times are kept
+    /// Number of requests in the timed replay
     #[arg(long, default_value_t = 40_000)]
     requests: u32,
-    /// From one to the next, in microseconds
+    /// Time between two requests in microseconds
     #[arg(long, default_value_t = 100, value_name = "MICROSECONDS")]
     gap_us: u32,
-    /// Requests replayed as fast as possible
+    /// Number of requests to replay as fast as possible
     #[arg(long, default_value_t = 2_000_000)]
     fast_requests: u32,
-    /// Runs of each side; under 4 the ratio's interval is wide
+    /// Runs per side; with fewer than 4 the ratio's confidence interval is wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
-    /// Compare with blkreplay: the program, and options if need be ("blkreplay --threads=64")
+    /// Compare with blkreplay: the program and its options ("blkreplay --threads=64")
     #[arg(long, value_name = "COMMAND")]
     blkreplay: Option<String>,
-    /// Compare with hfplayer: the program, and options if need be ("hfplayer -c 2.6", the clock in GHz); issue errors are
-    /// known if it was compiled with DEBUG_TIMING
+    /// Compare with hfplayer: the program and its options ("hfplayer -c 2.6", the clock in GHz); issue errors need a
+    /// build with DEBUG_TIMING
     #[arg(long, value_name = "COMMAND")]
     hfplayer: Option<String>,
 }
@@ -42,7 +42,7 @@ impl SubjectArgs for ReplayArgs {
         ),
         (
             "brunt-bench replay --gap-us 20 --rounds 4",
-            "the same at 50,000 requests a second",
+            "the same at 50,000 requests per second",
         ),
     ];
 

@@ -7,7 +7,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// RBD images and GlusterFS files through their libraries, against fio's engines for them
+/// RBD images and GlusterFS files through their libraries, against fio's engines
 #[derive(clap::Args)]
 pub struct StoreArgs {
     /// The image: `rbd:pool/image?conf=PATH` or `gluster://host/volume/path`
@@ -22,7 +22,7 @@ pub struct StoreArgs {
     /// Only rows whose name contains this, such as "4k read"
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
-    /// Also measure writes, which destroy what the image holds
+    /// Also measure writes, which destroy the image's contents
     #[arg(long)]
     overwrite: bool,
 }

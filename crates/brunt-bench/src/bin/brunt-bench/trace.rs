@@ -7,7 +7,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Reading of block traces against cat, awk and DuckDB
+/// Reading block traces, against cat, awk and DuckDB
 #[derive(clap::Args)]
 pub struct TraceArgs {
     /// Rows of each trace
@@ -16,16 +16,16 @@ pub struct TraceArgs {
     /// Runs per program; with fewer than 4 the ratios' confidence intervals are wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
-    /// Folder for the traces, one at a time, up to 150 bytes a row, created and removed
+    /// Folder for the traces: one at a time, up to 150 bytes per row, removed afterwards
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Python interpreter to run DuckDB with, if it has the module
+    /// Python interpreter for DuckDB, if it has the module
     #[arg(long, default_value = "python3", value_name = "PROGRAM")]
     python: String,
     /// Measure this format only; may be repeated
     #[arg(long = "format", value_name = "NAME")]
     formats: Vec<String>,
-    /// Rows of the traces that are read through a pipe to watch the memory; 0 for none
+    /// Rows of the traces that are read through a pipe to measure memory use; 0 to skip
     #[arg(long, default_value_t = 0, value_name = "ROWS")]
     long_rows: u64,
 }
@@ -39,7 +39,7 @@ impl SubjectArgs for TraceArgs {
         ),
         (
             "brunt-bench trace --format msr --long-rows 100000000",
-            "and long traces, to watch the memory",
+            "and long traces, to measure memory use",
         ),
     ];
 

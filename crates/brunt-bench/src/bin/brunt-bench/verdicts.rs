@@ -5,16 +5,16 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// How often verdicts about faults are right, on series whose truth is known
+/// Accuracy of verdicts about faults, on series with a known truth
 #[derive(clap::Args)]
 pub struct VerdictsArgs {
-    /// Experiments of four runs for each noise and effect; of no effect four times as many
+    /// Experiments of four runs for each kind of noise and effect; four times as many without effect
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     experiments: u32,
     /// Seed of the experiments
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Use the shapes of noise by which no method was chosen
+    /// Use held-out kinds of noise that were not used to choose the methods
     #[arg(long)]
     held_out: bool,
 }
@@ -25,7 +25,7 @@ impl SubjectArgs for VerdictsArgs {
         ("brunt-bench verdicts", "9,600 series, about two minutes"),
         (
             "brunt-bench verdicts --held-out --seed 7",
-            "other noise and other series",
+            "held-out kinds of noise, and another seed",
         ),
     ];
 

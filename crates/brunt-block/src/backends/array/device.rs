@@ -423,7 +423,9 @@ impl ArrayDevice {
     /// Starts a part, or restarts it.
     fn start(&mut self, number: u32) {
         match (
-            self.parts[number as usize].op.expect("a part of a task"),
+            self.parts[number as usize]
+                .op
+                .expect("a part belongs to a task"),
             self.layout.level,
         ) {
             (Op::Read, _) => self.start_read(number),
@@ -738,20 +740,20 @@ impl ArrayDevice {
             Step::Read if part.direct => self.end(number),
             Step::Read | Step::Reconstruct => {
                 let mut bufs = std::mem::take(&mut part.bufs);
-                let (_, mut sum) = bufs.pop().expect("something was read");
+                let (_, mut sum) = bufs.pop().expect("a read part has its data");
                 for (_, other) in bufs.drain(..) {
                     xor(&mut sum, &other);
                 }
                 let at = part.at as usize;
                 if task.buf.is_empty() {
-                    unreachable!("a part that is not direct leaves the caller's buffer in place");
+                    unreachable!("only direct parts take the caller's buffer");
                 }
                 task.buf[at..at + part.len as usize].copy_from_slice(&sum);
                 part.bufs = bufs;
                 self.end(number);
             }
             Step::Modify | Step::Replace => self.combine(number),
-            Step::Idle | Step::Blocked | Step::Write => unreachable!("nothing was awaited"),
+            Step::Idle | Step::Blocked | Step::Write => unreachable!("a wait has begun"),
         }
     }
 

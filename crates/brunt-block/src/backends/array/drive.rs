@@ -23,7 +23,7 @@ impl Controllable for ArrayControl {
         &[
             CommandEntry {
                 name: "fail",
-                help: "fails a member",
+                help: "marks a member as failed",
                 arguments: &[("member", "its index, from 0")],
             },
             CommandEntry {

@@ -119,9 +119,7 @@ fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(Strin
 
 fn open(text: &str, options: &mut UrlOptions) -> Opened {
     let wrong = |what: &str| bad_value("array", text, what);
-    let mut words = split(text)
-        .ok_or_else(|| wrong("a bracket is not closed"))?
-        .into_iter();
+    let mut words = split(text).ok_or_else(|| wrong("missing ']'"))?.into_iter();
     let level = words
         .next()
         .and_then(Level::parse)
@@ -144,7 +142,7 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
                     Ok(stripes) if (1..=REBUILD_DEPTH_MAX).contains(&stripes) => depth = stripes,
                     _ => {
                         return Err(wrong(
-                            "rebuild_depth is how many stripes at a time, 1 to 256",
+                            "write rebuild_depth as a number of stripes from 1 to 256",
                         ));
                     }
                 },
@@ -187,7 +185,7 @@ fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
     let (level, slots) = (layout.level, layout.slots);
     let mut notes = Vec::new();
     let mut facts = vec![format!(
-        "{} of {slots} members with chunks of {}, {} spares",
+        "{} of {slots} members, chunks of {}, {} spares",
         level.name(),
         format_size(layout.chunk_bytes),
         infos.len() - slots
@@ -263,7 +261,7 @@ impl ArrayBackend {
         let all: Vec<Arc<dyn Backend>> = members.into_iter().chain(spares).collect();
         if all.len() > state::DEVICES_MAX {
             return refused(format!(
-                "{} members and spares; at most {} work",
+                "{} members and spares; the maximum is {}",
                 all.len(),
                 state::DEVICES_MAX
             ));
@@ -272,7 +270,8 @@ impl ArrayBackend {
         let block_bytes = infos[0].block_bytes;
         if let Some(other) = infos.iter().find(|info| info.block_bytes != block_bytes) {
             return refused(format!(
-                "{} has blocks of {} bytes, {} of {block_bytes}; make them the same with block=",
+                "{} has blocks of {} bytes, {} has blocks of {block_bytes}; set the same size for \
+                 all with block=",
                 other.name, other.block_bytes, infos[0].name
             ));
         }
@@ -285,7 +284,9 @@ impl ArrayBackend {
         if !chunk_bytes.is_power_of_two()
             || !(u64::from(block_bytes)..=CHUNK_BYTES_MAX).contains(&chunk_bytes)
         {
-            return refused("a chunk is a power of two, from a block to 4MiB".to_string());
+            return refused(
+                "write chunk as a power of two, from the block size to 4MiB".to_string(),
+            );
         }
         let stripes = infos
             .iter()
@@ -299,7 +300,7 @@ impl ArrayBackend {
             stripes,
         };
         if stripes == 0 {
-            return refused("the smallest member has less than a chunk".to_string());
+            return refused("the smallest member is smaller than a chunk".to_string());
         }
         let names: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
         let info = info_of(&layout, &infos);
@@ -310,7 +311,9 @@ impl ArrayBackend {
             thread
                 .spawn(move || rebuild::run(&control, layout, &members))
                 .map_err(|error| {
-                    OpenError::Failed(format!("array: no thread for rebuilds: {error}").into())
+                    OpenError::Failed(
+                        format!("array: cannot start the rebuild thread: {error}").into(),
+                    )
                 })?
         };
         Ok(ArrayBackend {

@@ -33,13 +33,13 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Why a rebuild stopped.
 #[derive(Debug, thiserror::Error)]
 enum RebuildError {
-    #[error("its ring: {0}")]
+    #[error("cannot set up its ring: {0}")]
     Ring(#[from] io::Error),
-    #[error("a member cannot be opened: {0}")]
+    #[error("cannot open a member: {0}")]
     Open(OpenError),
-    #[error("too few members are left to rebuild")]
+    #[error("too many members have failed; cannot rebuild")]
     TooFewMembers,
-    #[error("{member} cannot be read: {error}")]
+    #[error("cannot read {member}: {error}")]
     Unreadable { member: String, error: DeviceError },
 }
 
@@ -279,7 +279,7 @@ impl Rebuild<'_> {
                 Ok(())
             }
             (Some((device, error)), _) => self.try_again(stripe, device, error),
-            (None, None) => unreachable!("what went well was summed up"),
+            (None, None) => unreachable!("successful copies have been counted"),
         }
     }
 

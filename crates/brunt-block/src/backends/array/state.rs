@@ -137,7 +137,7 @@ pub enum ArrayError {
         last: usize,
     },
     /// The member has already failed.
-    #[error("member {member} has failed already")]
+    #[error("member {member} has already failed")]
     FailedAlready {
         /// Its index.
         member: usize,
@@ -155,7 +155,7 @@ pub enum ArrayError {
         missing: usize,
     },
     /// Every spare is in use or has failed.
-    #[error("no spare is left")]
+    #[error("no spare left")]
     NoSpare,
 }
 

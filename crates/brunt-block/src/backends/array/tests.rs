@@ -485,7 +485,7 @@ fn a_failure_during_a_rebuild_has_the_effect_of_the_level() {
             "{level}"
         );
         assert!(
-            status.trouble.unwrap().contains("too few members"),
+            status.trouble.unwrap().contains("too many members"),
             "{level}"
         );
         assert!(
@@ -583,11 +583,11 @@ fn an_invalid_array_is_rejected_with_what_would_be_right() {
             .to_string();
         assert!(error.contains(said), "{text}: {error}");
     };
-    check("array:", "names nothing");
+    check("array:", "names no device");
     check("array:raid6,[null:1MiB]", "raid0, raid1 or raid5");
     check("array:raid1,[null:1MiB]", "at least 2");
     check("array:raid5,[null:1MiB],[null:1MiB]", "at least 3");
-    check("array:raid1,[null:1MiB],[null:1MiB", "not closed");
+    check("array:raid1,[null:1MiB],[null:1MiB", "missing ']'");
     check("array:raid1,[null:1MiB],[null:1MiB?block=4096]", "block=");
     check(
         "array:raid1,chunk=5k,[null:1MiB],[null:1MiB]",
@@ -595,7 +595,7 @@ fn an_invalid_array_is_rejected_with_what_would_be_right() {
     );
     check(
         "array:raid1,chunk=64k,[null:32k],[null:1MiB]",
-        "less than a chunk",
+        "smaller than a chunk",
     );
     check(
         "array:raid1,fast=yes,[null:1MiB],[null:1MiB]",
@@ -631,8 +631,8 @@ fn an_invalid_array_is_rejected_with_what_would_be_right() {
         })
     };
     assert!(open_url(&within(8)).is_ok());
-    check(&within(9), "more than 8 devices within each other");
-    check(&"array:raid0,[".repeat(10_000), "not closed");
+    check(&within(9), "nested more than 8 deep");
+    check(&"array:raid0,[".repeat(10_000), "missing ']'");
     check(
         &format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000)),
         "more than 8",

@@ -19,17 +19,18 @@ pub(super) enum ConnectError {
     Resolve(io::Error),
     #[error("cannot connect: {0}")]
     Connect(io::Error),
-    #[error("its socket: {0}")]
+    #[error("cannot set up its socket: {0}")]
     Socket(io::Error),
-    #[error("the connection broke before the greeting: {0}")]
+    #[error("the connection failed before the greeting: {0}")]
     Broken(io::Error),
     #[error(
-        "it closed the connection before the greeting: no brunt sink listens there, or it is full"
+        "the peer closed the connection before the greeting: it is not a brunt sink, or it has \
+         too many connections"
     )]
     Closed,
-    #[error("no brunt sink answers there: no greeting within {}", seconds(*.0))]
+    #[error("no greeting from a brunt sink within {}", seconds(*.0))]
     Silent(Duration),
-    #[error("the peer is not a brunt sink of this version")]
+    #[error("the peer is not a brunt sink, or one of another version")]
     Stranger,
     #[error("{last}; {attempts} attempts in {}", seconds(*.time))]
     GaveUp {

@@ -54,7 +54,7 @@ impl FrameKind {
         FrameKind::ALL
             .iter()
             .position(|kind| *kind == self)
-            .expect("all kinds are in the table") as u8
+            .expect("each kind of message is in the table") as u8
     }
 }
 
@@ -112,7 +112,7 @@ impl Header {
         let tag = u64::from_be_bytes(tag);
         let malformed = |offset, wanted| Err(HeaderError::Malformed { offset, wanted });
         let Some(&kind) = FrameKind::ALL.get(usize::from(kind)) else {
-            return malformed(0, "a kind of message from 0 to 5");
+            return malformed(0, "a message type from 0 to 5");
         };
         if version != VERSION || reserved != 0 {
             return malformed(1, "version 1 of raw network requests");
@@ -124,7 +124,7 @@ impl Header {
             return malformed(4, "a length of 0, as there is no payload");
         }
         if kind == FrameKind::Hello && tag != MAGIC {
-            return malformed(8, "the number of a hello");
+            return malformed(8, "the magic number of a hello");
         }
         Ok(Header { kind, len, tag })
     }

@@ -43,7 +43,7 @@ const CONNECTIONS_MAX: u32 = 16;
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "tcp",
-    help: "the network alone: transfers the size of block requests, to and from 'brunt sink'",
+    help: "the network alone: transfers of the size of block requests, to and from 'brunt sink'",
     example: "tcp://127.0.0.1:5260",
     options: &[
         ("size", "nominal size of the device; default 1TiB"),
@@ -115,7 +115,7 @@ impl TcpConfig {
     fn take(place: &str, options: &mut UrlOptions) -> Result<TcpConfig, OpenError> {
         let refuse = || {
             OpenError::Refused(format!(
-                "'tcp:{place}' names no sink; write tcp://host:port, such as {}",
+                "'tcp:{place}' is not a sink's address; write tcp://host:port, such as {}",
                 ENTRY.example
             ))
         };
@@ -175,7 +175,8 @@ impl TcpBackend {
         };
         info.transfer_bytes_max = TRANSFER_BYTES_MAX;
         info.notes.push(format!(
-            "the network alone: {HEADER_BYTES} bytes of header each way, nothing is stored, reads are zeros"
+            "the network alone: {HEADER_BYTES}-byte headers both ways, nothing is stored, reads \
+             return zeros"
         ));
         info.notes.extend(config.sockets.complaint(socket));
         info.facts.extend(config.sockets.facts(socket));
@@ -381,7 +382,7 @@ enum LinkEnd {
     Answer(AnswerError),
     #[error("the connection was lost")]
     Lost,
-    #[error("no answer in time")]
+    #[error("timed out waiting for a reply")]
     Silent,
 }
 
@@ -390,15 +391,18 @@ enum LinkEnd {
 enum AnswerError {
     #[error("{wanted}")]
     Malformed { wanted: &'static str },
-    #[error("the sink sent an unexpected answer")]
+    #[error("the sink sent an unexpected reply")]
     Unexpected,
-    #[error("the sink answered another request than the next one")]
+    #[error("the sink replied to requests out of order")]
     OutOfOrder,
 }
 
 impl Link {
     fn send(&mut self, request: Request, due: Nanos) {
-        let stream = self.stream.as_mut().expect("an open link was chosen");
+        let stream = self
+            .stream
+            .as_mut()
+            .expect("only open connections are chosen");
         let (kind, len) = match request.op {
             Op::Read => (FrameKind::Read, request.len as u32),
             Op::Write => (FrameKind::Write, request.len as u32),
@@ -411,7 +415,7 @@ impl Link {
         };
         self.next_tag = self.next_tag.wrapping_add(1);
         stream.push_bytes(&header.encode());
-        let answer = header.answer().expect("a request has an answer");
+        let answer = header.answer().expect("each reply belongs to a request");
         let mut task = Task {
             tag: request.tag,
             answer,
@@ -485,7 +489,7 @@ impl Link {
             return;
         };
         while self.answered > 0 {
-            let front = self.tasks.front_mut().expect("answered tasks are tasks");
+            let front = self.tasks.front_mut().expect("only tasks have replies");
             if let Some(lent) = front.lent {
                 // Answered, but the completion of its send hasn't been reported yet: try again at the next poll.
                 let Some(buf) = stream.reclaim(lent) else {
@@ -519,7 +523,7 @@ impl Link {
             let buf = match task.lent {
                 Some(lent) => stream
                     .reclaim(lent)
-                    .expect("an aborted stream gives everything back"),
+                    .expect("an aborted stream returns its buffers"),
                 None => task.buf,
             };
             let result = if index < self.answered {
@@ -568,7 +572,7 @@ mod tests {
         check("tcp://127.0.0.1:1?timeout=0", "1ms");
         check("tcp://127.0.0.1:1?send_buffer=0", "1 byte");
         check("tcp://127.0.0.1:1?no_delay=maybe", "yes or no");
-        check("tcp://127.0.0.1:1?congestion=no-such-thing", "there are");
+        check("tcp://127.0.0.1:1?congestion=no-such-thing", "available: ");
         check("tcp://127.0.0.1:1?size=1", "less than one block");
         check("tcp://127.0.0.1:1", "brunt sink");
         let config = |url: &str| TcpConfig::take(url, &mut UrlOptions::default()).unwrap();
@@ -639,10 +643,10 @@ mod tests {
             drop(device);
             thread.join().unwrap();
         };
-        check(vec![0xff; 16], "kind of message");
-        check(answer(FrameKind::Data, 512, 0), "another request");
-        check(answer(FrameKind::Data, 4096, 1), "another request");
-        check(answer(FrameKind::Done, 0, 0), "another request");
+        check(vec![0xff; 16], "message type");
+        check(answer(FrameKind::Data, 512, 0), "out of order");
+        check(answer(FrameKind::Data, 4096, 1), "out of order");
+        check(answer(FrameKind::Done, 0, 0), "out of order");
         check(wrong_version, "version 1");
         let mut long = answer(FrameKind::Data, 4096, 0);
         long[4] = 0xff;
@@ -693,7 +697,7 @@ mod tests {
         let second = backend.open(&ring, 1).unwrap();
         let note = second.health().note().unwrap();
         assert!(
-            note.starts_with("connection attempts repeated: 1, last: tcp://"),
+            note.starts_with("connection retries: 1, last error: tcp://"),
             "{note}"
         );
         assert!(note.contains("before the greeting"), "{note}");
@@ -725,11 +729,11 @@ mod tests {
         let error = |url: &str| open_url(url).err().expect("no sink").to_string();
         let stranger = error(&url("60s"));
         assert!(
-            stranger.contains("not a brunt sink of this version"),
+            stranger.contains("not a brunt sink, or one of another version"),
             "{stranger}"
         );
         let silent = error(&url("200ms"));
-        assert!(silent.contains("answers"), "{silent}");
+        assert!(silent.contains("no greeting"), "{silent}");
         thread.join().unwrap();
     }
 }

@@ -14,7 +14,7 @@ use brunt_core::{Clock, Nanos};
 
 use super::frame::{FrameKind, HEADER_BYTES, Header, HeaderError};
 use super::{RX_BYTES, TIMEOUT};
-use crate::reception::{Reception, ReceptionCounts, ReceptionDoor, ReceptionListener};
+use crate::reception::{ListeningSocket, Reception, ReceptionCounts, ReceptionListener};
 use crate::socket::{Socket, SocketOptions};
 use crate::{PayloadPlace, Ring, RingConfig, Stream};
 
@@ -23,7 +23,7 @@ use crate::{PayloadPlace, Ring, RingConfig, Stream};
 const HELLO_TIME: Duration = Duration::from_secs(60);
 const _: () = assert!(
     HELLO_TIME.as_secs() > TIMEOUT.as_secs(),
-    "who loses packets is not hung up on"
+    "a client that retransmits lost packets is not disconnected"
 );
 /// Maximum bytes of queued answers; beyond that, no further request is processed.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
@@ -92,8 +92,8 @@ impl TcpSink {
     /// # Errors
     /// The address is in use or not local.
     pub fn start(config: SinkConfig) -> io::Result<TcpSink> {
-        let door = ReceptionDoor::tcp(config.portal)?;
-        let address = door.address()?.expect("a port has an address");
+        let door = ListeningSocket::tcp(config.portal)?;
+        let address = door.address()?.expect("a bound port has an address");
         let connections_max = config.connections_max;
         let state = Arc::new(State {
             config,
@@ -156,13 +156,13 @@ impl TcpSink {
 /// Why a connection ended, unless the peer closed it.
 #[derive(Debug, thiserror::Error)]
 enum SinkConnectionError {
-    #[error("the connection's ring: {0}")]
+    #[error("cannot set up the connection's ring: {0}")]
     Ring(#[from] io::Error),
-    #[error("the peer sent what is {0}")]
+    #[error("invalid message from peer: {0}")]
     Malformed(#[from] HeaderError),
     #[error("the peer sent no greeting within {HELLO_TIME:?}")]
     Silent,
-    #[error("the peer sent {0:?} where a request belongs")]
+    #[error("the peer sent {0:?} instead of a request")]
     Unexpected(FrameKind),
 }
 

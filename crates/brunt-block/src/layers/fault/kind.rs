@@ -8,11 +8,12 @@ use super::errno;
 use crate::open::{OpenError, bad_value};
 
 /// The message for an invalid fault.
-pub const FORMS: &str = "a fault is medium-error, hardware-error, recovered-error, aborted-command, busy, \
-     reservation-conflict, not-ready, unit-attention, task-set-full, sense:KEY/ASC/ASCQ, errno:NAME, slow:TIME, \
-     slow:xFACTOR, hang, drop, torn:BLOCKS, corrupt, misdirect, misdirect:BLOCKS, bad-blocks, bad-blocks:SHARE%, \
-     flaky:UP/DOWN or flaky:UP/DOWN/drop, and after it ,p=PROBABILITY ,op=read+write+flush+unmap \
-     ,lba=FIRST-LAST+… ,every=N ,times=N ,seed=N";
+pub const FORMS: &str = "write a fault as medium-error, hardware-error, recovered-error, \
+    aborted-command, busy, reservation-conflict, not-ready, unit-attention, task-set-full, \
+    sense:KEY/ASC/ASCQ, errno:NAME, slow:TIME, slow:xFACTOR, hang, drop, torn:BLOCKS, corrupt, \
+    misdirect, misdirect:BLOCKS, bad-blocks, bad-blocks:SHARE%, flaky:UP/DOWN or \
+    flaky:UP/DOWN/drop, optionally followed by ,p=PROBABILITY ,op=read+write+flush+unmap \
+    ,lba=FIRST-LAST+… ,every=N ,times=N ,seed=N";
 /// Maximum slowdown factor.
 const FACTOR_MAX: f64 = 1e6;
 
@@ -111,33 +112,62 @@ impl FaultEffect {
         match name {
             "torn" => match argument.parse() {
                 Ok(blocks) if blocks > 0 => Ok(FaultEffect::Torn { blocks }),
-                _ => Err(wrong("torn:N leaves the first N blocks, at least one; drop leaves none")),
+                _ => Err(wrong(
+                    "write torn:N with N of at least 1, the number of blocks written; \
+                    drop writes none",
+                )),
             },
             "slow" => match argument.strip_prefix('x') {
                 Some(factor) => match factor.parse::<f64>() {
-                    Ok(factor) if (1.0..=FACTOR_MAX).contains(&factor) => Ok(FaultEffect::SlowBy(factor)),
-                    _ => Err(wrong("slow:xN takes N times as long, 1 to 1000000")),
+                    Ok(factor) if (1.0..=FACTOR_MAX).contains(&factor) => {
+                        Ok(FaultEffect::SlowBy(factor))
+                    }
+                    _ => Err(wrong(
+                        "write slow:xN with N from 1 to 1000000, the factor by which \
+                        requests take longer",
+                    )),
                 },
                 None => Ok(FaultEffect::Slow(parse_duration(argument)?)),
             },
             "sense" => sense(argument).map(FaultEffect::Sense).ok_or_else(|| {
-                wrong("sense:KEY/ASC/ASCQ has three hexadecimal numbers, such as sense:3/11/00, the key up to f")
+                wrong(
+                    "write sense:KEY/ASC/ASCQ with three hexadecimal numbers, such as \
+                    sense:3/11/00; the key is at most f",
+                )
             }),
             "errno" => errno::parse(argument)
                 .map(FaultEffect::Errno)
-                .ok_or_else(|| wrong("errno:NAME is a name such as EIO or ENOSPC, or a number from 1 to 4095")),
+                .ok_or_else(|| {
+                    wrong(
+                        "write errno:NAME with a name such as EIO or ENOSPC, or a \
+                    number from 1 to 4095",
+                    )
+                }),
             "misdirect" => match argument.parse() {
-                Ok(blocks) if blocks > 0 => Ok(FaultEffect::Misdirect { blocks: Some(blocks) }),
-                _ => Err(wrong("misdirect:N lands N blocks further on, at least one; misdirect anywhere")),
+                Ok(blocks) if blocks > 0 => Ok(FaultEffect::Misdirect {
+                    blocks: Some(blocks),
+                }),
+                _ => Err(wrong(
+                    "write misdirect:N with N of at least 1, the distance in blocks; \
+                    misdirect picks any block",
+                )),
             },
             "bad-blocks" => {
-                let percent = argument.strip_suffix('%').and_then(|share| share.parse::<f64>().ok());
+                let percent = argument
+                    .strip_suffix('%')
+                    .and_then(|share| share.parse::<f64>().ok());
                 let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
-                let wanted = "bad-blocks:SHARE% has a share over 0 and up to 100";
-                Ok(FaultEffect::BadBlocks { percent: percent.ok_or_else(|| wrong(wanted))? })
+                let wanted = "write bad-blocks:SHARE% with a share above 0 and up to 100";
+                Ok(FaultEffect::BadBlocks {
+                    percent: percent.ok_or_else(|| wrong(wanted))?,
+                })
             }
-            "flaky" => FaultEffect::parse_flaky(argument)?
-                .ok_or_else(|| wrong("flaky:UP/DOWN has two times over 0, and /drop after them to lose writes only")),
+            "flaky" => FaultEffect::parse_flaky(argument)?.ok_or_else(|| {
+                wrong(
+                    "write flaky:UP/DOWN with two times above 0; append /drop to \
+                    lose writes only",
+                )
+            }),
             _ => Err(wrong(FORMS)),
         }
     }
@@ -213,7 +243,11 @@ impl std::fmt::Display for FaultEffect {
             }
             plain => {
                 let found = PLAIN.iter().find(|(_, kind)| kind == plain);
-                f.write_str(found.map(|(name, _)| *name).expect("the others are plain"))
+                f.write_str(
+                    found
+                        .map(|(name, _)| *name)
+                        .expect("all other kinds have a plain name"),
+                )
             }
         }
     }

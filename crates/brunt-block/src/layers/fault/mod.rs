@@ -66,7 +66,7 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError>
         return Err(bad_value(
             "fault",
             text,
-            "write off, or one to 64 faults with ; between them",
+            "write off, or 1 to 64 faults separated by ;",
         ));
     }
     let switch = FaultSwitch::new(name);
@@ -277,7 +277,7 @@ impl Device for FaultDevice {
         for _ in 0..batch.len().min(room) {
             if let Some(index) = self.hit(&batch[missed]) {
                 self.below.extend(batch.drain(..missed));
-                let request = batch.pop_front().expect("it was hit");
+                let request = batch.pop_front().expect("only faults that hit are counted");
                 self.inject(index, request);
                 missed = 0;
             } else {
@@ -440,10 +440,14 @@ impl FaultDevice {
                 });
             }
             FaultEffect::Misdirect { blocks } => {
-                let all = places(&request, &self.info).expect("there is another place");
+                let all = places(&request, &self.info).expect("a device has another block");
                 let by = blocks.unwrap_or_else(|| 1 + random.below(all - 1));
                 let place = (request.offset / block_bytes + by % all) % all;
-                debug_assert_ne!(place * block_bytes, request.offset, "it lands elsewhere");
+                debug_assert_ne!(
+                    place * block_bytes,
+                    request.offset,
+                    "a misdirected write has another position"
+                );
                 request.offset = place * block_bytes;
             }
             FaultEffect::BadBlocks { .. } => {
@@ -454,7 +458,7 @@ impl FaultDevice {
                     effect: Effect::Cure { armed, first, last },
                 });
             }
-            kind => unreachable!("{kind} is an error, and answered above"),
+            kind => unreachable!("{kind} completes with an error before this point"),
         }
         self.below.push_back(request);
     }

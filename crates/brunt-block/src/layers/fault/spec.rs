@@ -20,7 +20,7 @@ use brunt_core::share;
 use super::blocks::BlockRanges;
 use super::kind::{FORMS, FaultEffect};
 use crate::open::{OpenError, bad_value};
-use crate::{DeviceError, Op, RefusalKind, Request, Said};
+use crate::{DeviceError, Op, RefusalDetail, RefusalKind, Request};
 
 /// A set of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,25 +100,31 @@ impl DeviceFault {
                 "p" => {
                     let share = share::parse(value).filter(|p| (0.0..=1.0).contains(p));
                     fault.probability = share.ok_or_else(|| {
-                        wrong("p is a probability from 0 to 1 or a percentage, such as 0.01 or 1%")
+                        wrong(
+                            "write p as a probability from 0 to 1 or a percentage, such as 0.01 \
+                            or 1%",
+                        )
                     })?;
                 }
                 "op" => {
                     fault.ops = Ops::parse(value).ok_or_else(|| {
-                        wrong("op is read, write, flush, unmap, or several with +")
+                        wrong("write op as read, write, flush, unmap, or several joined by +")
                     })?;
                 }
                 "lba" => {
                     let blocks = BlockRanges::parse(value);
                     fault.blocks = Some(blocks.ok_or_else(|| {
                         wrong(
-                            "lba is a block, or FIRST-LAST with both of them in, or several with +",
+                            "write lba as a block, as FIRST-LAST (inclusive), or several joined \
+                             by +",
                         )
                     })?);
                 }
                 "every" | "times" => match (key, value.parse::<u64>()) {
                     (_, Err(_) | Ok(0)) => {
-                        return Err(wrong("every and times are whole numbers from 1 on"));
+                        return Err(wrong(
+                            "write every and times as whole numbers of at least 1",
+                        ));
                     }
                     ("every", Ok(count)) => fault.every = count,
                     (_, Ok(count)) => fault.times = Some(count),
@@ -126,7 +132,7 @@ impl DeviceFault {
                 "seed" => {
                     fault.seed = value
                         .parse()
-                        .map_err(|_| wrong("a seed is a whole number"))?
+                        .map_err(|_| wrong("write seed as a whole number"))?
                 }
                 _ => return Err(wrong(FORMS)),
             }
@@ -138,7 +144,7 @@ impl DeviceFault {
                 || fault.ops != Ops::ALL)
         {
             return Err(wrong(
-                "blocks are bad until they are written: only lba and seed go with bad-blocks",
+                "bad blocks stay bad until written: bad-blocks takes only lba and seed",
             ));
         }
         let can = fault.possible();
@@ -147,7 +153,7 @@ impl DeviceFault {
             .any(|(_, bits)| can.0 & fault.ops.0 & bits != 0)
         {
             return Err(wrong(
-                "this kind of fault cannot happen to these operations",
+                "this kind of fault does not apply to these operations",
             ));
         }
         fault.ops = Ops(fault.ops.0 & can.0);
@@ -252,7 +258,7 @@ impl DeviceFault {
             FaultEffect::Sense(code) => {
                 return Some(DeviceError::Refused {
                     kind: kind_of(code[0]),
-                    said: Said::Code(code),
+                    said: RefusalDetail::Code(code),
                 });
             }
             FaultEffect::Errno(number) => return Some(DeviceError::Os(number)),
@@ -273,9 +279,9 @@ impl DeviceFault {
         Some(DeviceError::Refused {
             kind,
             said: if tells_where {
-                Said::Block(block)
+                RefusalDetail::Block(block)
             } else {
-                Said::Nothing
+                RefusalDetail::Nothing
             },
         })
     }

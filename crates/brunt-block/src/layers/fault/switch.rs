@@ -14,7 +14,7 @@ use super::spec::{DeviceFault, touched};
 use crate::control::{
     Arguments, CommandEntry, CommandError, Controllable, Fields, PartFigure, PartFigures, Value,
 };
-use crate::{DeviceError, DeviceInfo, Op, RefusalKind, Request, Said};
+use crate::{DeviceError, DeviceInfo, Op, RefusalDetail, RefusalKind, Request};
 
 /// Maximum number of armed faults per layer.
 pub const ARMED_MAX: usize = 64;
@@ -86,7 +86,7 @@ impl Armed {
         }
         // This request fails even if another thread has cured the block in the meantime.
         let block = self.first_bad(request, info);
-        let said = block.map_or(Said::Nothing, Said::Block);
+        let said = block.map_or(RefusalDetail::Nothing, RefusalDetail::Block);
         Some(DeviceError::Refused {
             kind: RefusalKind::MediumError,
             said,
@@ -234,7 +234,7 @@ impl FaultSwitch {
             .iter()
             .find(|armed| armed.id == id)
             .cloned();
-        found.ok_or_else(|| CommandError::NotThere(format!("no fault {id} is armed")))
+        found.ok_or_else(|| CommandError::NotThere(format!("fault {id} is not armed")))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
@@ -281,7 +281,7 @@ impl Controllable for FaultSwitch {
                     .map_err(|error| CommandError::argument("fault", &error.to_string()))?;
                 let armed = self.arm(fault).ok_or_else(|| {
                     CommandError::NotNow(format!(
-                        "{ARMED_MAX} faults are armed; take some away first"
+                        "{ARMED_MAX} faults are armed, which is the maximum; disarm some first"
                     ))
                 })?;
                 Ok(vec![("id", Value::Count(armed.id))])

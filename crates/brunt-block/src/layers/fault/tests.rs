@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backends::memory::MemoryBackend;
-use crate::{Buf, RingConfig, Said, open_url};
+use crate::{Buf, RefusalDetail, RingConfig, open_url};
 
 struct Bench {
     device: Box<dyn Device>,
@@ -78,7 +78,7 @@ impl Bench {
 /// An error has the right kind, names the block if it knows the block, and leaves the medium unchanged.
 #[test]
 fn errors_have_their_kind_and_location() {
-    let check = |fault: &str, op: Op, kind: RefusalKind, said: Said| {
+    let check = |fault: &str, op: Op, kind: RefusalKind, said: RefusalDetail| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
         let armed = bench
@@ -100,38 +100,38 @@ fn errors_have_their_kind_and_location() {
         "medium-error",
         Op::Read,
         RefusalKind::MediumError,
-        Said::Block(8),
+        RefusalDetail::Block(8),
     );
     check(
         "medium-error,lba=10-20",
         Op::Write,
         RefusalKind::MediumError,
-        Said::Block(10),
+        RefusalDetail::Block(10),
     );
     check(
         "medium-error,op=unmap",
         Op::WriteZeroes,
         RefusalKind::MediumError,
-        Said::Block(8),
+        RefusalDetail::Block(8),
     );
     check(
         "hardware-error",
         Op::Flush,
         RefusalKind::HardwareError,
-        Said::Nothing,
+        RefusalDetail::Nothing,
     );
     check(
         "aborted-command",
         Op::Write,
         RefusalKind::Aborted,
-        Said::Nothing,
+        RefusalDetail::Nothing,
     );
-    check("busy", Op::Read, RefusalKind::Busy, Said::Nothing);
+    check("busy", Op::Read, RefusalKind::Busy, RefusalDetail::Nothing);
     check(
         "reservation-conflict",
         Op::Unmap,
         RefusalKind::Conflict,
-        Said::Nothing,
+        RefusalDetail::Nothing,
     );
 }
 
@@ -302,7 +302,7 @@ fn errors_of_a_users_choice_are_returned() {
         DeviceError::refused(RefusalKind::QueueFull),
     );
     check("errno:ENOSPC", DeviceError::Os(libc::ENOSPC));
-    let said = |code: [u8; 3]| Said::Code(code);
+    let said = |code: [u8; 3]| RefusalDetail::Code(code);
     check(
         "sense:2/04/01",
         DeviceError::Refused {
@@ -365,7 +365,7 @@ fn writes_cure_bad_blocks() {
     let bad = |block| {
         Err(DeviceError::Refused {
             kind: RefusalKind::MediumError,
-            said: Said::Block(block),
+            said: RefusalDetail::Block(block),
         })
     };
     assert_eq!(bench.one(Op::Read, 0, 16, 0).result, bad(4));

@@ -159,7 +159,7 @@ impl Cache {
     pub(super) fn replay(&mut self, header: &RecordHeader, now: Nanos) {
         assert!(
             header.place == self.head && self.written == self.head,
-            "records follow each other"
+            "records are contiguous"
         );
         let end = header.place.at + header.record_bytes();
         self.begin_record(now);
@@ -169,7 +169,7 @@ impl Cache {
             at += entry.data_bytes();
         }
         self.seal();
-        assert_eq!(self.head.at, end, "a record is as long as its header says");
+        assert_eq!(self.head.at, end, "a record has the length in its header");
         self.memory_begin = end;
         self.written = self.head;
     }
@@ -185,7 +185,7 @@ impl Cache {
         let bytes = entry.data_bytes();
         assert!(
             entry.len > 0 && data.len() as u64 == bytes,
-            "a write comes with its data"
+            "writes have data"
         );
         let joins = self.records.back().is_some_and(|last| {
             let data = self.head.at - (last.place.at + BLOCK);
@@ -218,14 +218,17 @@ impl Cache {
         Ok(self
             .records
             .back()
-            .expect("there is an open record")
+            .expect("a record is open")
             .place
             .sequence)
     }
 
     fn begin_record(&mut self, now: Nanos) {
         let place = self.head;
-        assert!(place.at.is_multiple_of(BLOCK), "records begin at blocks");
+        assert!(
+            place.at.is_multiple_of(BLOCK),
+            "records begin at block boundaries"
+        );
         let first_entry = self.first_entry + self.entries.len() as u64;
         let end = place.at + BLOCK;
         self.records.push_back(Record {
@@ -262,7 +265,10 @@ impl Cache {
         });
         *dirty_bytes += entry.data_bytes();
         entries.push_back(Placed { entry, at });
-        let record = self.records.back_mut().expect("an entry has a record");
+        let record = self
+            .records
+            .back_mut()
+            .expect("each entry belongs to a record");
         record.entries += 1;
         // During replay, the head follows the data here.
         self.head.at = self.head.at.max(at + entry.data_bytes());
@@ -287,13 +293,13 @@ impl Cache {
         {
             assert!(
                 record.end <= self.tail.at,
-                "only what has reached the device is overwritten"
+                "only destaged records are overwritten"
             );
             for id in record.first_entry..record.first_entry + record.entries as u64 {
                 let Placed { entry, .. } = self
                     .entries
                     .pop_front()
-                    .expect("a record's entries are there");
+                    .expect("a record's entries are indexed");
                 self.index
                     .forget(entry.offset, entry.offset + entry.len, id);
                 self.first_entry += 1;
@@ -492,14 +498,14 @@ impl Cache {
     pub(super) fn release(&mut self, end: LogPlace) {
         assert!(
             self.tail.at <= end.at && end.at <= self.head.at,
-            "the tail goes forward"
+            "the tail only moves forward"
         );
         self.tail = end;
     }
 
     /// Empties the cache after the log was retired and all of its content has reached the device.
     pub(super) fn clear(&mut self) {
-        assert_eq!(self.dirty_bytes, 0, "what is dirty is not forgotten");
+        assert_eq!(self.dirty_bytes, 0, "dirty entries stay indexed");
         self.seal();
         self.index.clear();
         self.entries.clear();

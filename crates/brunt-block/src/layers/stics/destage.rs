@@ -42,7 +42,7 @@ pub(super) struct BatchOptions {
 
 #[derive(Debug, thiserror::Error)]
 enum DestageError {
-    #[error("its ring: {0}")]
+    #[error("cannot set up its ring: {0}")]
     Ring(#[from] io::Error),
     #[error("cannot open it: {0}")]
     Open(#[from] OpenError),
@@ -55,7 +55,7 @@ enum DestageError {
         len: u64,
         error: DeviceError,
     },
-    #[error("it was closed")]
+    #[error("the device is closed")]
     Stopped,
 }
 
@@ -196,7 +196,8 @@ impl Destager {
                 state.mode = Mode::Stuck;
                 let path = self.shared.log.path().display();
                 state.trouble = Some(format!(
-                    "cannot take the log {path} out of use: {error}; writes fail, for it would be replayed over them: remove it"
+                    "cannot mark the log {path} as unused: {error}; writes fail, because \
+                     replaying the log would overwrite them; remove it"
                 ));
             }
         }
@@ -253,7 +254,9 @@ impl Destager {
             self.turn(far, &mut batch, &mut done)?;
             let (mut requests, mut bytes, mut failed) = (0, 0, None);
             for one in done.drain(..) {
-                let (op, offset, len) = self.sent[one.tag as usize].take().expect("answered once");
+                let (op, offset, len) = self.sent[one.tag as usize]
+                    .take()
+                    .expect("each request completes once");
                 if let Err(error) = one.result
                     && !error.is_recovered()
                 {
@@ -368,7 +371,7 @@ impl Destager {
             .sent
             .iter()
             .position(Option::is_none)
-            .expect("as many as are sent");
+            .expect("one buffer per request");
         self.sent[tag] = Some((op, offset, len));
         let force_unit_access = false;
         Ok(Some(Request {

@@ -533,7 +533,10 @@ impl Device for CachedDevice {
     fn cancel(&mut self, tag: u64) {
         let is_it = |slot: &u32| self.slots[*slot as usize].tag == tag;
         if let Some(place) = self.stalled.iter().position(is_it) {
-            let slot = self.stalled.remove(place).expect("it is there");
+            let slot = self
+                .stalled
+                .remove(place)
+                .expect("the request is outstanding");
             let mut state = self.shared.lock();
             state.counts.waiting -= 1;
             drop(state);
@@ -554,7 +557,7 @@ impl Device for CachedDevice {
         let (waits, waited) = (state.counts.waits, state.counts.waited);
         let overflow = (waits > 0).then(|| {
             format!(
-                "{waits} writes found the cache full and waited, {} in all",
+                "{waits} writes waited for space in the cache, {} in total",
                 format_duration(whole_ms(waited))
             )
         });

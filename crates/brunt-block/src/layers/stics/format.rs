@@ -69,7 +69,7 @@ pub(super) struct Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockFault {
     /// It is not a log.
-    #[error("no log of this program begins here")]
+    #[error("it is not a brunt log")]
     Foreign,
     /// It has another format version.
     #[error("it has version {0}")]
@@ -197,7 +197,10 @@ fn is_whole(block: &LogBlock) -> bool {
 
 impl Superblock {
     pub(super) fn encode(&self) -> LogBlock {
-        assert!(self.identity.len() <= IDENTITY_BYTES_MAX, "the name fits");
+        assert!(
+            self.identity.len() <= IDENTITY_BYTES_MAX,
+            "the name fits in the superblock"
+        );
         let mut block = [0; BLOCK as usize];
         let mut out = Writer {
             block: &mut block,
@@ -264,7 +267,10 @@ impl Superblock {
 
 impl RecordHeader {
     pub(super) fn encode(&self, id: &[u8; 16]) -> LogBlock {
-        assert!(self.entries.len() <= ENTRIES_MAX, "the entries fit");
+        assert!(
+            self.entries.len() <= ENTRIES_MAX,
+            "the entries fit in the header"
+        );
         let mut block = [0; BLOCK as usize];
         let mut out = Writer {
             block: &mut block,

@@ -30,7 +30,7 @@ impl Index {
         entry: u64,
         mut removed: impl FnMut(u64, Extent),
     ) {
-        assert!(start < end, "an entry has a length");
+        assert!(start < end, "entries are not empty");
         if let Some((_, extent)) = self.extents.range_mut(..start).next_back()
             && extent.end > start
         {
@@ -99,7 +99,7 @@ impl Index {
             && let Some((&from, &extent)) = self.extents.range(at..end).next()
         {
             if extent.entry == entry {
-                assert!(!extent.dirty, "what the log forgets has reached the device");
+                assert!(!extent.dirty, "only destaged entries are removed");
                 self.extents.remove(&from);
             }
             at = extent.end;

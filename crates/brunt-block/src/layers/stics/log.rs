@@ -42,13 +42,13 @@ pub enum LogError {
         source: io::Error,
     },
     /// It is not a regular file.
-    #[error("{} is not a regular file, which a log must be", path.display())]
+    #[error("{} is not a regular file; a log must be one", path.display())]
     NotAFile {
         /// The log's path.
         path: PathBuf,
     },
     /// Another process or device has the log open.
-    #[error("the log {} is in use: only one process, and one device of that process, can use it at a time", path.display())]
+    #[error("the log {} is in use; only one device of one process can use it at a time", path.display())]
     InUse {
         /// The log's path.
         path: PathBuf,
@@ -63,8 +63,8 @@ pub enum LogError {
     },
     /// The log contains writes for another device.
     #[error(
-        "the log {} has writes for '{theirs}', {}, and not for '{ours}', {}; name another file, destage it to its own device, \
-         or say identity={theirs} if it is that one",
+        "the log {} has writes for '{theirs}' ({}), not for '{ours}' ({}); name another file, \
+         destage the log to its own device, or write identity={theirs} if that is the same device",
         path.display(), format_size(*their_bytes), format_size(*our_bytes)
     )]
     AnotherDevice {
@@ -80,7 +80,7 @@ pub enum LogError {
         our_bytes: u64,
     },
     /// Its size differs from the requested size.
-    #[error("the log {} holds {}, not {}; leave size= out, or destage it and remove it", path.display(),
+    #[error("the log {} has {}, not {}; omit size=, or destage the log and remove it", path.display(),
         format_size(*found), format_size(*wanted))]
     Size {
         /// The log's path.
@@ -92,8 +92,8 @@ pub enum LogError {
     },
     /// A record is damaged, but later records are valid: acknowledged writes are lost.
     #[error(
-        "the log {}: record {sequence} is damaged and record {later} behind it is not: acknowledged writes are lost; \
-         damaged=drop goes on without that record and all behind it",
+        "the log {}: record {sequence} is damaged, but record {later} after it is not: acknowledged writes are lost; \
+         damaged=drop continues without the damaged record and all later ones",
         path.display()
     )]
     Damaged {
@@ -446,7 +446,7 @@ impl Log {
             let bytes = SCAN_BYTES.min(end - at) as usize;
             self.read(at, &mut chunk[..bytes])?;
             for (index, block) in chunk[..bytes].chunks_exact(BLOCK as usize).enumerate() {
-                let block: &LogBlock = block.try_into().expect("a block");
+                let block: &LogBlock = block.try_into().expect("a read block");
                 if let Ok(header) = RecordHeader::parse(block, log)
                     && header.place.at == at + index as u64 * BLOCK
                     && header.place.sequence > from.sequence
@@ -478,7 +478,7 @@ fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
         .create_new(is_new)
         .truncate(false);
     let file = options.open(path).map_err(failed("cannot open"))?;
-    let metadata = file.metadata().map_err(failed("cannot look at"))?;
+    let metadata = file.metadata().map_err(failed("cannot examine"))?;
     if !metadata.is_file() {
         return Err(LogError::NotAFile {
             path: path.to_path_buf(),
@@ -486,7 +486,7 @@ fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
     }
     let attempts = Attempts::begin();
     loop {
-        let copy = file.try_clone().map_err(failed("cannot look at"))?;
+        let copy = file.try_clone().map_err(failed("cannot examine"))?;
         match FileLock::try_exclusive(copy) {
             Ok(file) => return Ok((file, metadata.len() == 0)),
             Err(TryLockError::WouldBlock) => {

@@ -67,10 +67,11 @@ const DEPTH_MAX: u32 = 1024;
 /// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
     name: "stics",
-    help: "a write-back cache with a log for a distant device (STICS): the log's file, then ,size=1GiB of it ,memory=64MiB \
-           ,destage=idle or always ,idle=100ms ,high=75 ,low=50 percent of the log ,order=offset or log ,batch=4MiB \
-           ,merge=1MiB ,depth=16 ,flush=log or far ,sync=flush or always ,identity=NAME of the device ,damaged=drop \
-           ,temporary=yes (a log that goes with the process) ,name=NAME",
+    help: "a write-back cache with a log, for a distant device (STICS): the log's file, \
+        optionally followed by ,size=1GiB of it ,memory=64MiB ,destage=idle or always ,idle=100ms \
+        ,high=75 ,low=50 percent of the log ,order=offset or log ,batch=4MiB ,merge=1MiB \
+        ,depth=16 ,flush=log or far ,sync=flush or always ,identity=NAME of the device \
+        ,damaged=drop ,temporary=yes (remove the log when the process ends) ,name=NAME",
     example: "/tmp/stics.log,size=256MiB,memory=16MiB",
     wrap: |inner, value| {
         Ok(Arc::new(SticsBackend::open(
@@ -285,7 +286,8 @@ impl SticsBackend {
         let thread = std::thread::Builder::new()
             .name(name.to_string())
             .spawn(run);
-        let failed = |error| OpenError::Failed(format!("stics: no thread: {error}").into());
+        let failed =
+            |error| OpenError::Failed(format!("stics: cannot start a thread: {error}").into());
         self.threads.push(thread.map_err(failed)?);
         Ok(())
     }
@@ -301,13 +303,13 @@ fn notes(path: &Path, replay: &Replay, cache: &Cache, capacity: u64) -> Vec<Stri
     if !replay.records.is_empty() {
         let (count, bytes) = (replay.records.len(), format_size(cache.dirty_bytes()));
         notes.push(format!(
-            "the log had {count} records for the device, {bytes} of data"
+            "the log had {count} records not yet on the device, {bytes} of data"
         ));
     }
     if let Some(torn) = replay.torn {
         notes.push(format!(
-            "the log's last record, number {torn}, is torn and left out: it was not acknowledged unless the file was changed \
-             or the machine died before a flush"
+            "the log's last record, number {torn}, is torn and was dropped; it had not been \
+             acknowledged, unless the file was changed or the machine crashed before a flush"
         ));
     }
     notes
@@ -321,7 +323,7 @@ impl Backend for SticsBackend {
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         if ring.config().iopoll {
             return Err(OpenError::Refused(
-                "stics= needs a ring that can be woken: not one with iopoll".into(),
+                "stics= needs a ring that can be woken, which one with iopoll cannot".into(),
             ));
         }
         let bell = Bell::new(ring).map_err(|error| OpenError::Failed(Box::new(error)))?;

@@ -125,7 +125,7 @@ impl Shared {
             trouble: None,
             clients: Vec::new(),
         };
-        assert!(before > 0, "records are counted from 1");
+        assert!(before > 0, "records are numbered from 1");
         Shared {
             name: name.to_string(),
             state: Mutex::new(state),
@@ -295,12 +295,13 @@ impl Controllable for Shared {
         &[
             CommandEntry {
                 name: "destage",
-                help: "writes everything that the log holds by now to the device, whatever the policy says",
+                help: "destages everything in the log to the device, regardless of the policy",
                 arguments: &[],
             },
             CommandEntry {
                 name: "break-log",
-                help: "lets every write to the log fail from now on, as a broken disk would; there is no way back",
+                help: "fails all further writes to the log, as a broken disk would; cannot be \
+                    undone",
                 arguments: &[],
             },
         ]

@@ -22,8 +22,8 @@ fn find(analysis: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     findings.push(Finding {
         kind: "clock-step".into(),
         text: format!(
-            "The capture's clock was set {}: packet times jump ahead or go back there. {} not known, since the request \
-             waited meanwhile.",
+            "The capture's clock was set {}, so packet times jump. {} unknown, because the \
+             request was outstanding at the time.",
             counted(ledger.clock_steps as usize, "time"),
             match across {
                 1 => "1 latency is".to_string(),

@@ -28,7 +28,8 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                     commit.name(),
                     write.name()
                 ),
-                advice: "Synchronous writing (fsync, sync mounts) makes latency of stable storage the limit."
+                advice: "Synchronous writes (fsync, sync mounts) are limited by the latency of \
+                    stable storage."
                     .into(),
             });
         }

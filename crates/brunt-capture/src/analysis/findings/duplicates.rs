@@ -22,12 +22,13 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "duplicates".into(),
             text: format!(
-                "{:.0} % of the different blocks that went by have content that lies elsewhere too; {:.0} % \
-                 of all blocks are zeros.",
+                "{:.0} % of the distinct blocks transferred have content that also occurs \
+                 elsewhere; {:.0} % of all blocks are zeros.",
                 100.0 * share,
                 100.0 * zeros
             ),
-            advice: "Deduplication or zero detection would save about this share of space.".into(),
+            advice: "Deduplication or zero detection would save about this share of the space."
+                .into(),
         });
     }
 }

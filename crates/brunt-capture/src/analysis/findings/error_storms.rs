@@ -46,10 +46,13 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
             ),
             advice: Cow::Borrowed(match storm.status.status {
                 status if storm.status.protocol == SCSI => scsi_advice(status),
-                70 => "A stale handle never becomes valid again: remount on those clients or restart what holds the file open.",
-                13 | 1 => "Programs that are refused and try again: check permissions and the export's options.",
+                70 => "A stale handle never becomes valid again: remount on those clients, or \
+                    restart the programs that hold the file open.",
+                13 | 1 => "Programs retry after being refused: check permissions and the export's \
+                    options.",
                 28 | 69 => "Writes fail because the file system or quota is full: free space or raise the quota.",
-                _ => "An operation that keeps failing the same way costs the server as much as one that works.",
+                _ => "An operation that keeps failing the same way costs the server as much as a \
+                    successful one.",
             }),
         });
     }
@@ -60,7 +63,8 @@ fn scsi_advice(status: u32) -> &'static str {
     let status = u8::try_from(status).map(ScsiStatus::from_byte);
     match status {
         Ok(ScsiStatus::CheckCondition) => {
-            "Sense data says why: `sense_key`, `asc` and `ascq` in table scsi_commands of a trace."
+            "The sense data has the reason: see `sense_key`, `asc` and `ascq` in table \
+             scsi_commands of a trace."
         }
         Ok(ScsiStatus::Busy | ScsiStatus::TaskSetFull) => {
             "The logical unit's queue is full: lower the initiators' queue depth, or spread the load over more units."
@@ -69,10 +73,12 @@ fn scsi_advice(status: u32) -> &'static str {
             "Another initiator holds a reservation: find its key, and preempt or clear it if that initiator is gone."
         }
         Ok(ScsiStatus::TaskAborted) => {
-            "Another initiator's reset or a time-out ended these commands: look for task management in the capture."
+            "Another initiator's reset or a timeout ended these commands: look for task \
+             management in the capture."
         }
         _ => {
-            "An operation that keeps failing the same way costs the target as much as one that works."
+            "An operation that keeps failing the same way costs the target as much as a \
+             successful one."
         }
     }
 }

@@ -39,10 +39,11 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "hot-files".into(),
             text: format!(
-                "25 of {count} files and directories take {share:.0} % of the operations; {} is the hottest.",
+                "25 of {count} files and directories receive {share:.0} % of the operations; {} \
+                 is the hottest.",
                 analysis.all.hot.path(FileKey(files[0].0))
             ),
-            advice: "A small cache or a faster tier for these serves much of the load.".into(),
+            advice: "A small cache or a faster tier for these would serve much of the load.".into(),
         });
     }
 }

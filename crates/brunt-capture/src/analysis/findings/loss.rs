@@ -31,9 +31,9 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "capture-loss".into(),
             text: format!(
-                "At least {lost} of {operations} operations were not captured as a whole ({:.1} %); {} of {} \
-                 packets ({:.1} %) were dropped before they were looked at, {} were cut, and {holes} are \
-                 missing from the streams, with {} holes.",
+                "At least {lost} of {operations} operations were not captured completely ({:.1} \
+                 %); {} of {} packets ({:.1} %) were dropped before processing, {} were \
+                 truncated, and {holes} are missing from the streams in {} holes.",
                 percent(lost, operations),
                 ledger.packets_dropped,
                 ledger.packets + ledger.packets_dropped,
@@ -42,10 +42,10 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
                 ledger.holes
             ),
             advice: Cow::Borrowed(if ledger.packets_dropped > 0 {
-                "This host did not keep up: a larger --ring, more --rings and --workers help. Rates and counts \
-                 below are low by the larger of these shares."
+                "This host could not keep up: use a larger --ring, more --rings or more \
+                 --workers. Rates and counts below are low by the larger of these shares."
             } else if cut {
-                "Headers lay beyond the capture's snap length: raise it (512 bytes are enough for names and \
+                "The snap length cut off headers: raise it (512 bytes are enough for names and \
                  handles). Rates and counts below are low by about this share."
             } else {
                 "Rates and counts below are low by about this share; the tap or mirror port drops packets."
@@ -57,17 +57,22 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             kind: "capture-incomplete".into(),
             text: format!(
-                "{} of {} calls and replies were not captured to their end: {holes} are missing, {} of them \
-                 file data ({:.0} % of it).",
+                "{} of {} calls and replies were not captured to the end: {holes} are missing, {} \
+                 of them file data ({:.0} % of it).",
                 ledger.records_damaged,
                 ledger.calls + ledger.replies,
                 format_size(ledger.data_bytes_missing),
-                percent(ledger.data_bytes_missing, ledger.data_bytes + ledger.data_bytes_missing)
+                percent(
+                    ledger.data_bytes_missing,
+                    ledger.data_bytes + ledger.data_bytes_missing
+                )
             ),
             advice: Cow::Borrowed(if cut {
-                "The capture's snap length cut them. Counts, sizes and latencies hold; checksums and duplicates cover only captured data."
+                "The capture's snap length truncated them. Counts, sizes and latencies are \
+                 correct; checksums and duplicates cover only captured data."
             } else {
-                "The tap or mirror port drops packets. Counts, sizes and latencies hold; checksums and duplicates cover only captured data."
+                "The tap or mirror port drops packets. Counts, sizes and latencies are correct; \
+                 checksums and duplicates cover only captured data."
             }),
         });
     }

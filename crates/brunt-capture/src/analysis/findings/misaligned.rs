@@ -27,15 +27,16 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     findings.push(Finding {
         kind: "misaligned".into(),
         text: format!(
-            "{} read and write at offsets that are not multiples of 4,096 bytes; {} does in {:.0} % \
-             of its {} READs and WRITEs.",
+            "Reads and writes of {} are misaligned (offsets are not multiples of 4,096 bytes); for {}, \
+             {:.0} % of {} READs and WRITEs.",
             counted(clients.len(), "client"),
             first.address,
             percent(first.misaligned, first.transfers),
             first.transfers
         ),
         advice:
-            "Such writes cost a block store a read first: look for direct I/O or misaligned virtual disks."
+            "With a block-based store, such writes require a read first: look for direct I/O or \
+             misaligned virtual disks."
                 .into(),
     });
 }

@@ -32,18 +32,19 @@ fn find(analysis: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         Some((name, amount)) if amount.packets >= too_deep => {
             format!("{} of {name}", amount.packets)
         }
-        _ => format!("{too_deep} in too many tunnels"),
+        _ => format!("{too_deep} in too many nested tunnels"),
     };
     findings.push(Finding {
         kind: "not-understood".into(),
         text: format!(
-            "{packets} of {} packets ({:.0} %) carry what is not understood, most of them {most}.",
+            "{packets} of {} packets ({:.0} %) use unsupported protocols, most of them {most}.",
             ledger.packets,
             percent(packets, ledger.packets)
         ),
         advice:
-            "Operations in them were not seen. Capture where the traffic has no such header, or mirror it \
-                 another way: VXLAN, GENEVE, GRE, ERSPAN, IP in IP, MPLS and PPPoE are looked into."
+            "Operations in them were not seen. Capture where the traffic has no such header, or \
+             mirror it differently: VXLAN, GENEVE, GRE, ERSPAN, IP in IP, MPLS and PPPoE are \
+             decoded."
                 .into(),
     });
 }

@@ -27,7 +27,8 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
                     time(median),
                     time(latency.max_ns())
                 ),
-                advice: "A tail this long is a queue or a retry, not the storage's usual service.".into(),
+                advice: "A tail this long comes from queueing or retries, not from the storage's \
+                    usual service time.".into(),
             });
         }
     }

@@ -75,7 +75,7 @@ pub fn text(report: &Report) -> String {
     if !report.valid {
         let _ = writeln!(
             o,
-            "INVALID: the ledger does not add up; this is a defect of brunt.\n"
+            "INVALID: the ledger does not add up; please report this bug in brunt.\n"
         );
     }
     let (rate, wire) = (
@@ -198,7 +198,7 @@ fn write_profile(report: &Report, o: &mut String) {
     let _ = match report.is_answered() {
         true => writeln!(
             o,
-            "; {} calls at a time, {} at most",
+            "; {} calls in flight, {} at most",
             known(p.outstanding_mean, |mean| format!("{mean:.1}")),
             p.outstanding_max
         ),
@@ -242,7 +242,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     );
     let _ = writeln!(
         o,
-        "  streams {} holes of {}; {} segments reordered, {} came again",
+        "  streams {} holes of {}; {} segments reordered, {} resent",
         l.of("holes"),
         format_size(l.of("hole_bytes")),
         l.of("segments_reordered"),
@@ -251,7 +251,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     if l.of("gaps_no_room") > 0 {
         let _ = writeln!(
             o,
-            "  of them {} holes of {} for lack of memory, not of packets",
+            "  of these, {} holes of {} for lack of memory, not of packets",
             l.of("gaps_no_room"),
             format_size(l.of("gap_bytes_no_room"))
         );
@@ -266,7 +266,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     );
     let _ = writeln!(
         o,
-        "  calls   {} seen: {} answered, {} open, {} timed out, {} evicted, {} again",
+        "  calls   {} seen: {} answered, {} open, {} timed out, {} evicted, {} resent",
         l.of("calls"),
         l.of("calls_answered"),
         l.of("calls_open_at_end") + l.of("calls_open"),
@@ -283,7 +283,7 @@ fn write_ledger(report: &Report, o: &mut String) {
     }
     let _ = writeln!(
         o,
-        "  replies {} seen, {} without their call",
+        "  replies {} seen, {} without a call",
         l.of("replies"),
         l.of("replies_unmatched")
     );
@@ -293,7 +293,7 @@ fn write_ledger(report: &Report, o: &mut String) {
                 o,
                 "  {dissector:<7} {} {}",
                 l.of(counter.name),
-                counter.told
+                counter.label
             );
         }
     }
@@ -306,7 +306,7 @@ fn write_not_understood(report: &Report, o: &mut String) {
     for row in report.not_understood.iter().take(PRINTED) {
         let _ = writeln!(
             o,
-            "  not understood: {} packet{} of {}",
+            "  unsupported: {} packet{} of {}",
             row.packets,
             if row.packets == 1 { "" } else { "s" },
             row.name
@@ -315,7 +315,7 @@ fn write_not_understood(report: &Report, o: &mut String) {
     if l.of("bodies_malformed") + l.of("bytes_unclaimed") > 0 {
         let _ = writeln!(
             o,
-            "  not understood: {} bodies, {} of other protocols",
+            "  unsupported: {} bodies, {} of other protocols",
             l.of("bodies_malformed"),
             format_size(l.of("bytes_unclaimed"))
         );

@@ -169,7 +169,7 @@ pub fn may_begin(bytes: &[u8]) -> bool {
 pub fn find(bytes: &[u8], step: usize) -> usize {
     assert!(
         matches!(step, 1 | 4),
-        "headers are looked for at each byte or at each word, not every {step} bytes"
+        "headers are searched at every byte or every word, not every {step} bytes"
     );
     let mut at = 0;
     while at < bytes.len() {

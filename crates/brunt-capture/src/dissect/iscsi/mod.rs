@@ -482,13 +482,13 @@ impl Dissector for Iscsi {
     const COUNTERS: &'static [Counter] = &[
         Counter {
             name: "iscsi_pdus_rejected",
-            told: "PDUs that targets rejected",
+            label: "PDUs rejected by targets",
             doc: "Reject PDUs of iSCSI targets.",
         },
         Counter {
             name: "iscsi_data_without_task",
-            told: "data PDUs of commands that were not seen",
-            doc: "iSCSI data PDUs whose command was not seen.",
+            label: "data PDUs of unknown commands",
+            doc: "iSCSI data PDUs whose command was not captured.",
         },
     ];
 

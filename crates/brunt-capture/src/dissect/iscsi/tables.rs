@@ -24,45 +24,99 @@ pub const SCSI_COMMANDS: Table = Table {
         RECORD,
         Column::int(
             "session",
-            "Which session: a hash of both names and the initiator's number; null when its login was not seen.",
+            "The session: a hash of both names and the initiator's ISID; null if its login was \
+             not captured.",
         )
         .coded(Coding::Dictionary)
         .nullable(),
         FILE,
-        Column::int("lun", "The logical unit's number; null for addresses of several levels.").nullable(),
+        Column::int(
+            "lun",
+            "The logical unit number; null for multi-level addresses.",
+        )
+        .nullable(),
         Column::text("cdb", "The CDB in hexadecimal; null for task management.").nullable(),
-        Column::int("function", "Task management's function (RFC 7143, 11.5.1); null for commands.").nullable(),
-        Column::int("referenced_tag", "The tag of the task it is about; null for commands.").nullable(),
+        Column::int(
+            "function",
+            "The task management function (RFC 7143, 11.5.1); null for \
+            commands.",
+        )
+        .nullable(),
+        Column::int(
+            "referenced_tag",
+            "The referenced task tag; null for commands.",
+        )
+        .nullable(),
         Column::int(
             "aborted_by",
-            "`record_id` of the task management function that ended it without an answer; null for others.",
+            "`record_id` of the task management function that aborted the command; null if it was \
+             not aborted.",
         )
         .nullable(),
-        Column::int("task_attribute", "0 untagged, 1 simple, 2 ordered, 3 head of queue, 4 ACA.").nullable(),
-        Column::int("lba", "The first block; null for commands without blocks.").nullable(),
-        Column::int("blocks", "How many; null for commands without blocks.").nullable(),
+        Column::int(
+            "task_attribute",
+            "0 untagged, 1 simple, 2 ordered, 3 head of queue, 4 ACA.",
+        )
+        .nullable(),
+        Column::int(
+            "lba",
+            "The first logical block; null for commands without blocks.",
+        )
+        .nullable(),
+        Column::int(
+            "blocks",
+            "Number of logical blocks; null for commands without blocks.",
+        )
+        .nullable(),
         Column::int(
             "block_bytes",
-            "Bytes of a block, by what was asked for in both; of UNMAP and WRITE SAME by the logical unit's commands or \
-             capacity before; null where neither was seen, and for commands without blocks.",
+            "Logical block size in bytes, derived from the transfer; for UNMAP and WRITE SAME, \
+             from earlier commands or the capacity of the logical unit; null if neither was \
+             captured, and for commands without blocks.",
         )
         .nullable(),
-        Column::int("extents", "Rows in `scsi_extents`; null for all but UNMAP, and where its list was not seen.")
-            .nullable(),
-        Column::int("expected_bytes", "The initiator's expected transfer; null for task management.").nullable(),
-        Column::int("data_out_bytes", "Bytes to the target that were seen."),
-        Column::int("data_in_bytes", "Bytes from the target that were seen."),
-        Column::int("first_data_ns", "When the first byte of data was seen; null without data.").nullable(),
-        Column::int("last_data_ns", "When the last one was.").nullable(),
-        Column::int("r2ts", "R2Ts that were seen."),
-        Column::int("first_r2t_ns", "When the first was; null without one.").nullable(),
-        Column::int("response", "iSCSI's response code: 0 is completed; null without an answer.").nullable(),
-        Column::int("sense_key", "The sense key; null without sense.").nullable(),
-        Column::int("asc", "Additional sense code; null without sense.").nullable(),
-        Column::int("ascq", "Its qualifier; null without sense.").nullable(),
+        Column::int(
+            "extents",
+            "Number of rows in `scsi_extents`; null for all commands but \
+            UNMAP, and if its list was not captured.",
+        )
+        .nullable(),
+        Column::int(
+            "expected_bytes",
+            "The expected data transfer length; null for task \
+            management.",
+        )
+        .nullable(),
+        Column::int("data_out_bytes", "Captured bytes sent to the target."),
+        Column::int("data_in_bytes", "Captured bytes sent by the target."),
+        Column::int(
+            "first_data_ns",
+            "Time of the first data byte; null without data.",
+        )
+        .nullable(),
+        Column::int(
+            "last_data_ns",
+            "Time of the last data byte; null without data.",
+        )
+        .nullable(),
+        Column::int("r2ts", "Number of captured R2Ts."),
+        Column::int("first_r2t_ns", "Time of the first R2T; null without one.").nullable(),
+        Column::int(
+            "response",
+            "The iSCSI response code, 0 is completed; null without a response.",
+        )
+        .nullable(),
+        Column::int("sense_key", "The sense key; null without sense data.").nullable(),
+        Column::int("asc", "The additional sense code; null without sense data.").nullable(),
+        Column::int(
+            "ascq",
+            "The additional sense code qualifier; null without sense data.",
+        )
+        .nullable(),
         Column::int(
             "residual_bytes",
-            "Expected bytes that did not move; negative: how many more would have; null without either.",
+            "Residual count: expected bytes that were not transferred; negative: bytes that \
+             exceeded the expected length; null without a residual.",
         )
         .nullable(),
     ],
@@ -71,11 +125,11 @@ pub const SCSI_COMMANDS: Table = Table {
 /// Extents freed by UNMAP.
 pub const SCSI_EXTENTS: Table = Table {
     name: "scsi_extents",
-    doc: "One row for each extent of an UNMAP. `scsi_commands` has the bytes of a block.",
+    doc: "One row for each extent of an UNMAP. The block size is in `scsi_commands`.",
     columns: &[
         RECORD,
-        Column::int("lba", "Its first block."),
-        Column::int("blocks", "How many.").coded(Coding::Dictionary),
+        Column::int("lba", "The extent's first logical block."),
+        Column::int("blocks", "The extent's number of logical blocks.").coded(Coding::Dictionary),
     ],
 };
 

@@ -367,7 +367,7 @@ impl Matcher {
         let call = slot
             .header
             .of(&slot.message)
-            .expect("only calls with a whole header are registered");
+            .expect("only calls with a complete header are registered");
         let args_at = body_at(&call, call.body_at);
         let args = args_at.map(|at| cursor(&slot.message, at, slot.elided_at));
         let answered = reply.filter(|(_, header)| header.status == rpc::ReplyStatus::Success);

@@ -66,19 +66,20 @@ impl Dissector for Rpc {
     const COUNTERS: &'static [Counter] = &[
         Counter {
             name: "compounds_unparsed",
-            told: "NFSv4 compounds with unknown operations",
-            doc: "NFSv4 compounds with an unknown operation; what follows it was not parsed.",
+            label: "NFSv4 compounds with unknown operations",
+            doc: "NFSv4 compounds with an unknown operation; later operations were not parsed.",
         },
         Counter {
             name: "attributes_unparsed",
-            told: "NFSv4 attribute lists with unknown attributes",
-            doc: "NFSv4 attribute lists with an unknown attribute; what follows it was not parsed.",
+            label: "NFSv4 attribute lists with unknown attributes",
+            doc: "NFSv4 attribute lists with an unknown attribute; later attributes were not \
+                parsed.",
         },
         Counter {
             name: "replies_alone",
-            told: "heads of replies where no call was seen",
-            doc: "Segments that begin like an RPC reply, on connections of which no call was seen; counted until a \
-                  connection is given up.",
+            label: "apparent replies on connections without calls",
+            doc: "Segments that look like an RPC reply, on connections without captured calls; \
+                counted until the connection is dropped from the table.",
         },
     ];
 

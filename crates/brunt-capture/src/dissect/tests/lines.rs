@@ -169,18 +169,18 @@ fn hand_on<S: Sink>(
     });
 }
 
-enum Said<'a> {
+enum LineMessage<'a> {
     Request(OperationKind, &'a str, u32),
     Answer(Result<u32, u32>),
 }
 
-fn read(line: &[u8]) -> Option<Said<'_>> {
+fn read(line: &[u8]) -> Option<LineMessage<'_>> {
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let said = match (words.next()?, words.next()?) {
-        ("get", name) => Said::Request(GET, name, 0),
-        ("put", name) => Said::Request(PUT, name, words.next()?.parse().ok()?),
-        ("ok", bytes) => Said::Answer(Ok(bytes.parse().ok()?)),
-        ("no", status) => Said::Answer(Err(status.parse().ok()?)),
+        ("get", name) => LineMessage::Request(GET, name, 0),
+        ("put", name) => LineMessage::Request(PUT, name, words.next()?.parse().ok()?),
+        ("ok", bytes) => LineMessage::Answer(Ok(bytes.parse().ok()?)),
+        ("no", status) => LineMessage::Answer(Err(status.parse().ok()?)),
         _ => return None,
     };
     words.next().is_none().then_some(said)
@@ -196,7 +196,7 @@ impl Lines {
         out: &mut Out<'_, S>,
     ) {
         match read(line) {
-            Some(Said::Request(kind, name, bytes)) => {
+            Some(LineMessage::Request(kind, name, bytes)) => {
                 out.ledger.calls += 1;
                 if connection.waiting.len() >= WAITING_MAX {
                     connection.give_up(out);
@@ -212,7 +212,7 @@ impl Lines {
                     outstanding: connection.waiting.len() as u32 + 1,
                 });
             }
-            Some(Said::Answer(answer)) => {
+            Some(LineMessage::Answer(answer)) => {
                 out.ledger.replies += 1;
                 let Some(request) = connection.waiting.pop_front() else {
                     out.ledger.replies_unmatched += 1;
@@ -246,7 +246,7 @@ impl Dissector for Lines {
     }];
     const COUNTERS: &'static [Counter] = &[Counter {
         name: "lines_cut",
-        told: "lines cut in two by a gap",
+        label: "lines cut in two by a gap",
         doc: "Lines of which a gap took a part.",
     }];
 

@@ -78,7 +78,7 @@ impl PacketFeed {
             self.tap.state.packets_lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let chunk = parcel.chunk().expect("the pool was made with memory");
+        let chunk = parcel.chunk().expect("the pool was created with memory");
         chunk[*filled..][..packet.len()].copy_from_slice(packet);
         let (at, len) = (*filled as u32, packet.len() as u32);
         *filled += packet.len();

@@ -241,7 +241,7 @@ impl InitiatorSession {
     pub fn attach(&mut self, attachment: Attachment, facts: Facts, now: Nanos) {
         assert!(
             self.phase == SessionPhase::Detached && !attachment.connections.is_empty(),
-            "a session without connections gets some"
+            "an empty session gets connections"
         );
         self.facts = facts;
         self.cmd_sn = attachment.cmd_sn;
@@ -301,7 +301,7 @@ impl InitiatorSession {
     pub fn fail_all(&mut self, error: DeviceError) {
         assert!(
             self.phase == SessionPhase::Detached,
-            "nothing is under way when everything fails"
+            "tasks are failed only without connections"
         );
         while let Some(index) = self.waiting.pop_front() {
             self.answer(index, TaskOutcome::Failed(error));

@@ -23,7 +23,7 @@ pub const SHORT_DATA_BYTES_MAX: usize = 128 << 10;
 
 /// The target violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the target broke the protocol: {0}")]
+#[error("the target violated the protocol: {0}")]
 pub struct Violation(pub &'static str);
 
 /// Where a PDU's data goes.
@@ -102,7 +102,7 @@ impl InitiatorSession {
             Opcode::AsyncMessage => self.on_async(number, AsyncMessage::view(bhs), now),
             Opcode::Reject => self.on_reject(number, Reject::view(bhs), data),
             Opcode::LogoutResponse => self.on_logout(number, LogoutResponse::view(bhs)),
-            _ => Err(Violation("a PDU of a kind that a target does not send now")),
+            _ => Err(Violation("an unexpected type of PDU")),
         }
     }
 
@@ -115,13 +115,13 @@ impl InitiatorSession {
         // The driver has called on_header, which checks offset and length against the command.
         assert!(
             task.received <= task.command.data_len,
-            "data came that on_header did not let through"
+            "only announced data arrives"
         );
         if pdu.flags & code::response::STATUS == 0 {
             return Ok(());
         }
         if pdu.flags & pdu::FLAG_FINAL == 0 {
-            return Err(Violation("a Data-In with status that is not the last"));
+            return Err(Violation("a Data-In with status that is not the final one"));
         }
         self.status_sn(number, pdu.stat_sn.get())?;
         self.finish(index, pdu.status, pdu.flags, pdu.residual_count.get(), &[])
@@ -148,7 +148,7 @@ impl InitiatorSession {
                 rest.get(..len)
                     .ok_or(Violation("a SenseLength past the data segment"))?
             }
-            _ => return Err(Violation("a data segment too short for a SenseLength")),
+            _ => return Err(Violation("a data segment too short for SenseLength")),
         };
         self.finish(
             index,
@@ -192,7 +192,7 @@ impl InitiatorSession {
         let task = &self.tasks[usize::from(index)];
         let is_good = status == ScsiStatus::Good;
         if is_good && !all_data {
-            return Err(Violation("good status before all data"));
+            return Err(Violation("status GOOD before all data"));
         }
         let short = underflow > 0 || flags & code::response::OVERFLOW != 0;
         let is_request = matches!(task.work, TaskWork::Request { .. });
@@ -224,7 +224,7 @@ impl InitiatorSession {
         }
         if len == 0 || len > connection.params.max_burst_length {
             return Err(Violation(
-                "an R2T for nothing, or for more than MaxBurstLength",
+                "an R2T for no data, or for more than MaxBurstLength",
             ));
         }
         if u64::from(offset) + u64::from(len) > u64::from(task.command.data_len) {
@@ -255,7 +255,7 @@ impl InitiatorSession {
         if pdu.initiator_task_tag.get() != RESERVED_TAG {
             // The response to our ping; only its arrival matters.
             if pdu.initiator_task_tag.get() & 0xffff != INDEX_PING {
-                return Err(Violation("an answer to a ping that was not sent"));
+                return Err(Violation("a response to a NOP-Out that was not sent"));
             }
             return self.status_sn(number, pdu.stat_sn.get());
         }
@@ -271,7 +271,7 @@ impl InitiatorSession {
             answer.opcode |= pdu::OPCODE_IMMEDIATE;
             let out = &mut self.connections[number].out;
             if out.len() > 4 * DEPTH_MAX as usize {
-                return Err(Violation("pings faster than they can be answered"));
+                return Err(Violation("more NOP-Ins than can be answered"));
             }
             out.push_back(Queued::Bhs(answer.into()));
         }
@@ -314,7 +314,7 @@ impl InitiatorSession {
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         self.status_sn(number, pdu.stat_sn.get())?;
         let Some(rejected) = Bhs::peek(data) else {
-            return Err(Violation("a reject without the header of what it rejects"));
+            return Err(Violation("a Reject without the header of the rejected PDU"));
         };
         let itt = rejected.initiator_task_tag.get();
         match rejected.kind() {
@@ -329,7 +329,7 @@ impl InitiatorSession {
             }
             Opcode::NopOut => Ok(()),
             _ => Err(Violation(
-                "it rejected a PDU of ours that has no answer otherwise",
+                "a Reject of a PDU that will not get another response",
             )),
         }
     }
@@ -338,11 +338,11 @@ impl InitiatorSession {
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         self.status_sn(number, pdu.stat_sn.get())?;
         if !matches!(self.phase, SessionPhase::LoggingOut { .. }) {
-            return Err(Violation("an answer to a logout that was not sent"));
+            return Err(Violation("a response to a logout that was not requested"));
         }
         let wait = Duration::from_secs(u64::from(pdu.time2wait.get()));
         self.phase = SessionPhase::Lost(SessionLoss {
-            why: "the target asked for a logout",
+            why: "the target requested a logout",
             wait,
         });
         Ok(())
@@ -358,7 +358,9 @@ impl InitiatorSession {
             {
                 Ok(index)
             }
-            _ => Err(Violation("a tag that names no task of this connection")),
+            _ => Err(Violation(
+                "an initiator task tag without a task on this connection",
+            )),
         }
     }
 

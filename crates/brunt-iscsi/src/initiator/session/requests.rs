@@ -118,7 +118,7 @@ impl InitiatorSession {
     fn begin(&mut self, index: u16, tag: u64, work: TaskWork, buf: Buf, now: Nanos) {
         self.sequence += 1;
         let task = &mut self.tasks[usize::from(index)];
-        assert!(task.state == TaskState::Free, "a request takes a free task");
+        assert!(task.state == TaskState::Free, "a request takes a free slot");
         task.state = TaskState::Waiting;
         task.tag = tag;
         task.work = work;
@@ -204,7 +204,7 @@ impl InitiatorSession {
     pub fn retire(&mut self, index: u16, now: Nanos) -> Option<Retired> {
         let task = &mut self.tasks[usize::from(index)];
         let TaskState::Answered(outcome) = task.state else {
-            panic!("only answered tasks are retired");
+            panic!("only completed tasks are retired");
         };
         let is_control = matches!(task.work, TaskWork::Control);
         let may_try_again =
@@ -227,7 +227,7 @@ impl InitiatorSession {
                     progress,
                 } = &mut task.work
                 else {
-                    unreachable!("control commands were told apart above")
+                    unreachable!("control commands were handled above")
                 };
                 if task.tries > 0 {
                     // A command was answered, as opposed to a request that was refused without sending one.
@@ -321,7 +321,7 @@ impl InitiatorSession {
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             matches!(task.state, TaskState::Waiting | TaskState::Issued { .. }),
-            "a task is answered once, and only when it is under way"
+            "only outstanding tasks complete, and only once"
         );
         if let TaskState::Issued { connection } = task.state
             && let Some(connection) = self.connections.get_mut(connection)

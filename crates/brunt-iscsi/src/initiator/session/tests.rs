@@ -309,9 +309,9 @@ fn invalid_replies_end_the_connection() {
     let read = |what: &str, reply: &dyn Fn(u32) -> DataIn, data: &[u8]| {
         check(Op::Read, what, |itt| reply(itt).into(), data);
     };
-    read("no task", &|itt| data_in(itt ^ 1), &block);
-    read("no task", &|itt| data_in(itt ^ 0x10000), &block);
-    read("no task", &|_| data_in(RESERVED_TAG), &block);
+    read("without a task", &|itt| data_in(itt ^ 1), &block);
+    read("without a task", &|itt| data_in(itt ^ 0x10000), &block);
+    read("without a task", &|_| data_in(RESERVED_TAG), &block);
     read("longer than our", &|itt| data_in(itt), &[0; 8196]);
     read(
         "past the end",
@@ -355,7 +355,7 @@ fn invalid_replies_end_the_connection() {
     );
     read("before all data", &last_data_in, &block);
     read(
-        "not the last",
+        "not the final",
         &|itt| DataIn {
             flags: code::response::STATUS,
             ..last_data_in(itt)
@@ -371,12 +371,12 @@ fn invalid_replies_end_the_connection() {
     let write = |what: &str, reply: &dyn Fn(u32) -> R2t| {
         check(Op::Write, what, |itt| reply(itt).into(), &[])
     };
-    write("no task", &|itt| r2t(itt + 1));
+    write("without a task", &|itt| r2t(itt + 1));
     write("R2TSN", &|itt| R2t {
         r2t_sn: 1.into(),
         ..r2t(itt)
     });
-    write("for nothing", &|itt| R2t {
+    write("for no data", &|itt| R2t {
         desired_data_transfer_length: 0.into(),
         ..r2t(itt)
     });
@@ -432,7 +432,7 @@ fn invalid_replies_end_the_connection() {
     );
     check(
         Op::Read,
-        "not sent",
+        "not requested",
         |_| {
             LogoutResponse {
                 stat_sn: 100.into(),
@@ -444,7 +444,7 @@ fn invalid_replies_end_the_connection() {
     );
     check(
         Op::Read,
-        "not sent",
+        "unexpected task management",
         |_| {
             TaskManagementResponse {
                 stat_sn: 100.into(),
@@ -481,7 +481,7 @@ fn invalid_replies_end_the_connection() {
     for byte in [0x00, 0x01, 0x05, 0x23, 0x24, 0x1c, 0x33, 0x3e] {
         let mut bhs = Bhs::from(NopIn::default());
         bhs.opcode = byte;
-        check(Op::Read, "of a kind", move |_| bhs, &[]);
+        check(Op::Read, "unexpected type", move |_| bhs, &[]);
     }
 }
 

@@ -93,7 +93,7 @@ impl InitiatorSession {
         for connection in &mut self.connections {
             match connection.pinged {
                 Some(pinged) if now >= pinged.after(keepalive) => {
-                    let why = "the target does not answer pings";
+                    let why = "the target does not respond to NOP-Outs";
                     self.phase = SessionPhase::Lost(SessionLoss {
                         why,
                         wait: Duration::ZERO,
@@ -140,7 +140,7 @@ impl InitiatorSession {
                 }
             }
             SessionPhase::LoggingOut { until } if now >= until => {
-                let why = "the target asked for a logout and did not answer it";
+                let why = "the target requested a logout and did not respond to it";
                 self.phase = SessionPhase::Lost(SessionLoss {
                     why,
                     wait: Duration::ZERO,
@@ -253,7 +253,7 @@ impl InitiatorSession {
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         self.status_sn(number, pdu.stat_sn.get())?;
         let Some(function) = self.task_management else {
-            return Err(Violation("an answer to task management that was not sent"));
+            return Err(Violation("an unexpected task management response"));
         };
         if function.itt != pdu.initiator_task_tag.get() {
             // A late response to an abort that was replaced by a reset.

@@ -26,7 +26,7 @@ pub struct AccessReport {
 
 /// The target port group doesn't exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no target port group {0}")]
+#[error("unknown target port group {0}")]
 pub struct NoSuchGroup(pub u16);
 
 impl UnitState {

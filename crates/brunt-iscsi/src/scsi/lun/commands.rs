@@ -68,7 +68,7 @@ impl LogicalUnit {
             .iter_mut()
             .find(|entry| entry.shared.nexus.id == nexus.id);
         entry
-            .expect("a command comes from an attached nexus")
+            .expect("commands come from attached nexuses")
             .prevents_removal = match cdb[4] & 3 {
             0 => false,
             1 => true,

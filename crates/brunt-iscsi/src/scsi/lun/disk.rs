@@ -76,10 +76,10 @@ impl fmt::Display for DiskEvent {
             DiskEvent::Lost { medium } => {
                 write!(
                     f,
-                    "{medium} was deleted or emptied; commands are refused as not ready"
+                    "{medium} was deleted or truncated to zero; commands fail with NOT READY"
                 )
             }
-            DiskEvent::Found { medium } => write!(f, "{medium} can be used again"),
+            DiskEvent::Found { medium } => write!(f, "{medium} is usable again"),
             DiskEvent::Failed {
                 medium,
                 op,

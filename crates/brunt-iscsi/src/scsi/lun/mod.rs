@@ -340,7 +340,7 @@ impl LogicalUnit {
     fn state(&self) -> MutexGuard<'_, UnitState> {
         self.state
             .lock()
-            .expect("no thread panics while it holds a logical unit's state")
+            .expect("no thread panics while holding a logical unit's state")
     }
 
     /// Updates the atomics from the state.

@@ -115,11 +115,12 @@ impl Default for LunOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum LunError {
     /// Thin provisioning on a backend that doesn't support it.
-    #[error("{0} cannot unmap, so it cannot be a thin LUN; omit 'thin'")]
+    #[error("{0} does not support unmap, so it cannot be a thin LUN; omit 'thin'")]
     NotThin(String),
     /// A size or block length that SCSI can't represent.
     #[error(
-        "{name}: {size_bytes} bytes in blocks of {block_bytes} cannot be a LUN: it needs at least one block of 512 to 65536 bytes"
+        "{name}: {size_bytes} bytes with blocks of {block_bytes} bytes cannot be a LUN; it needs \
+         at least one block of 512 to 65536 bytes"
     )]
     BadShape {
         /// The backend.
@@ -130,7 +131,7 @@ pub enum LunError {
         block_bytes: u32,
     },
     /// The saved reservations could not be read.
-    #[error("the saved reservations of {name} cannot be read")]
+    #[error("cannot read the saved reservations of {name}")]
     Store {
         /// The backend.
         name: String,
@@ -139,7 +140,8 @@ pub enum LunError {
     },
     /// The saved reservations are invalid.
     #[error(
-        "the saved reservations of {name} are damaged in line {line}; remove the file to start without them"
+        "the saved reservations of {name} are damaged in line {line}; remove the file to start \
+         without reservations"
     )]
     StoreDamaged {
         /// The backend.

@@ -19,7 +19,7 @@ pub fn unit_uuid(storage: &[StorageId], boot_id: Option<&str>) -> [u8; 16] {
             8 // custom
         }
         _ => {
-            getrandom::fill(&mut uuid).expect("the kernel's random numbers");
+            getrandom::fill(&mut uuid).expect("random numbers from the kernel");
             4 // random
         }
     };

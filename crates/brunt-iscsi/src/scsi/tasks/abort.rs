@@ -92,7 +92,7 @@ impl TaskSet {
 
     /// Marks a task as aborted, and finishes it as soon as the device has released it.
     fn abort(&mut self, slot: usize) {
-        let task = self.tasks[slot].as_mut().expect("asked for a living task");
+        let task = self.tasks[slot].as_mut().expect("the task exists");
         task.aborted = true;
         match task.stage {
             // The transport may still be collecting data: the outcome stops it, and later calls start nothing.

@@ -106,7 +106,7 @@ impl TaskSet {
             && !matches!(self.unit.inline(), Inline::No)
             && let Some(hold) = self.unit.locks.share(range.offset, range.len)
         {
-            let task = self.tasks[slot].as_mut().expect("just added");
+            let task = self.tasks[slot].as_mut().expect("the task was just added");
             task.hold = hold;
             task.has_lock = true;
             direct = Some(range.offset);

@@ -24,10 +24,10 @@ impl TaskSet {
     /// The command isn't waiting for data, or `got` exceeds what it wanted or the length of `data`.
     pub fn start(&mut self, tag: u64, mut data: Buf, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
-        let task = self.tasks[slot].as_mut().expect("tags name living tasks");
+        let task = self.tasks[slot].as_mut().expect("the tag has a task");
         assert!(
             task.stage == TaskStage::Collecting && got <= task.wants,
-            "not a task that waits for this data"
+            "the task waits for this data"
         );
         if !data.is_empty() || got > 0 {
             data.set_len(got as usize);
@@ -55,7 +55,7 @@ impl TaskSet {
                         return Some(self.finish_now(slot, Ok(DataIn::None)));
                     }
                 }
-                self.tasks[slot].as_mut().expect("still there").data = data;
+                self.tasks[slot].as_mut().expect("the task exists").data = data;
             }
             TaskWork::Collect(cdb) => match self.job_for(&cdb, slot, data) {
                 Ok(CollectedPlan::Answer(answer)) => {
@@ -63,15 +63,15 @@ impl TaskSet {
                 }
                 Err(refused) => return Some(self.finish_now(slot, Err(refused))),
                 Ok(CollectedPlan::Job { job, range, lock }) => {
-                    let task = self.tasks[slot].as_mut().expect("still there");
+                    let task = self.tasks[slot].as_mut().expect("the task exists");
                     task.work = TaskWork::Job(job);
                     task.range = range;
                     task.lock = lock;
                 }
             },
-            TaskWork::Read | TaskWork::Job(_) => unreachable!("they collect nothing"),
+            TaskWork::Read | TaskWork::Job(_) => unreachable!("these commands collect no data"),
         }
-        self.tasks[slot].as_mut().expect("still there").stage = TaskStage::Parked;
+        self.tasks[slot].as_mut().expect("the task exists").stage = TaskStage::Parked;
         self.run(slot);
         None
     }
@@ -83,10 +83,10 @@ impl TaskSet {
     /// As for [`TaskSet::start`].
     pub fn start_direct(&mut self, tag: u64, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
-        let task = self.tasks[slot].as_ref().expect("tags name living tasks");
+        let task = self.tasks[slot].as_ref().expect("the tag has a task");
         assert!(
             task.has_lock && got <= task.wants,
-            "not a task that was placed directly"
+            "the task's data was placed directly"
         );
         if let Inline::Memory(memory) = self.unit.inline() {
             memory.mark(task.range.offset, u64::from(got));
@@ -97,7 +97,7 @@ impl TaskSet {
     /// Decides what to do with the data that a command collected. (Long because it is a table: a few lines for each
     /// command.)
     fn job_for(&mut self, cdb: &Cdb, slot: usize, data: Buf) -> Result<CollectedPlan, Refused> {
-        let task = self.tasks[slot].as_ref().expect("still there");
+        let task = self.tasks[slot].as_ref().expect("the task exists");
         let (range, lock) = (task.range, task.lock);
         let force = self.unit.gate() & gate::FORCE != 0 || cdb[1] & 0x08 != 0;
         let whole = data.len() as u64 >= range.len;
@@ -125,7 +125,7 @@ impl TaskSet {
                     CommandPlan::Job { job, range, lock } => {
                         Ok(CollectedPlan::Job { job, range, lock })
                     }
-                    CommandPlan::Collect { .. } => unreachable!("it was collected"),
+                    CommandPlan::Collect { .. } => unreachable!("the data was collected"),
                 }
             }
             op::VERIFY_10 | op::VERIFY_12 | op::VERIFY_16 => {

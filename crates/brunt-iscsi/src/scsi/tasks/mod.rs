@@ -255,7 +255,7 @@ impl TaskSet {
     }
 
     fn remove(&mut self, slot: usize) -> ScsiTask {
-        let task = self.tasks[slot].take().expect("removed once");
+        let task = self.tasks[slot].take().expect("a task is removed once");
         self.free.push(slot);
         self.by_tag.remove(&task.tag);
         if task.attribute == TaskAttribute::Ordered {
@@ -296,7 +296,7 @@ impl TaskSet {
         if self.ordered == 0 {
             return true;
         }
-        let task = self.tasks[slot].as_ref().expect("asked for a living task");
+        let task = self.tasks[slot].as_ref().expect("the task exists");
         match task.attribute {
             TaskAttribute::HeadOfQueue => true,
             attribute => !self.tasks.iter().flatten().any(|other| {
@@ -309,7 +309,7 @@ impl TaskSet {
 
     /// Acquires the task's lock, or part of it. Returns whether it is complete.
     fn lock(&mut self, slot: usize) -> bool {
-        let task = self.tasks[slot].as_mut().expect("asked for a living task");
+        let task = self.tasks[slot].as_mut().expect("the task exists");
         if task.has_lock {
             return true;
         }
@@ -343,7 +343,7 @@ impl TaskSet {
             return;
         }
         let pool = self.ring.pool().clone();
-        let task = self.tasks[slot].as_mut().expect("run is for a living task");
+        let task = self.tasks[slot].as_mut().expect("only existing tasks run");
         assert!(
             task.stage == TaskStage::Parked,
             "a task runs once it has its data and its lock"
@@ -358,7 +358,7 @@ impl TaskSet {
                 self.follow(slot, step);
                 return;
             }
-            TaskWork::Collect(_) => unreachable!("its data was collected"),
+            TaskWork::Collect(_) => unreachable!("the data was collected"),
         };
         self.batch.push_back(Request {
             tag: slot as u64,
@@ -394,7 +394,10 @@ impl TaskSet {
                 }
             }
             JobStep::Wait(until) => {
-                self.tasks[slot].as_mut().expect("it stepped").stage = TaskStage::Sleeping(until);
+                self.tasks[slot]
+                    .as_mut()
+                    .expect("the task has stepped")
+                    .stage = TaskStage::Sleeping(until);
                 self.sleeping += 1;
             }
             JobStep::Done(result) => self.finish(slot, result),
@@ -406,10 +409,10 @@ impl TaskSet {
         let Completion { buf, result, .. } = completion;
         let task = self.tasks[slot]
             .as_mut()
-            .expect("a completion is for a living task");
+            .expect("only existing tasks complete");
         assert!(
             task.stage == TaskStage::Running,
-            "a completion is for a task that the device has"
+            "only submitted tasks complete"
         );
         if task.aborted {
             self.finish(slot, Ok(DataIn::None));
@@ -454,7 +457,7 @@ impl TaskSet {
                 let step = job.step(Some(IoDone { buf, result }), self.ring.pool());
                 self.follow(slot, step);
             }
-            TaskWork::Collect(_) => unreachable!("nothing was submitted for it"),
+            TaskWork::Collect(_) => unreachable!("nothing is submitted for the task"),
         }
     }
 }

@@ -35,8 +35,9 @@ impl TargetConnection {
         }
         let ahs = match ahs {
             [] => Ahs::default(),
-            bytes => Ahs::parse(bytes)
-                .map_err(|_| Broken("an additional header segment is malformed"))?,
+            bytes => {
+                Ahs::parse(bytes).map_err(|_| Broken("malformed additional header segment"))?
+            }
         };
         let mut turn = Turn::Now;
         if !bhs.is_immediate() {

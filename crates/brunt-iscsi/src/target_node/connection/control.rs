@@ -47,7 +47,7 @@ impl TargetConnection {
             Opcode::TaskManagementRequest => self.manage(TaskManagementRequest::view(bhs), cx),
             Opcode::TextRequest => self.text(bhs, data, cx),
             Opcode::LogoutRequest => self.logout(LogoutRequest::view(bhs), cx),
-            _ => unreachable!("only these four are taken as control PDUs"),
+            _ => unreachable!("only these four PDUs are handled here"),
         }
     }
 

@@ -152,7 +152,7 @@ impl TargetConnection {
                 let outcome = task
                     .outcome
                     .take()
-                    .expect("an answered task has its outcome");
+                    .expect("a completed task has an outcome");
                 let failed = task.failed.take();
                 let outcome = failed.map_or(outcome, |sense| failure(tag, sense));
                 self.respond(slot, outcome, cx);
@@ -200,7 +200,7 @@ impl TargetConnection {
         if let DataOut::Buf(buf, len) = &data {
             assert!(
                 buf.len() >= *len as usize,
-                "a command starts when its data is there"
+                "a command starts once its data has arrived"
             );
         }
         task.phase = TaskPhase::Running;
@@ -220,7 +220,7 @@ impl TargetConnection {
             let len = self.params.max_burst_length.min(task.want - task.next_r2t);
             assert!(
                 len > 0 && task.want <= task.write_len,
-                "an R2T asks for data that was announced"
+                "R2Ts request only announced data"
             );
             let r2t = R2t {
                 flags: FLAG_FINAL,

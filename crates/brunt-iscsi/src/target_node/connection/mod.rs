@@ -170,7 +170,7 @@ impl TargetConnection {
         let len = bhs.data_len();
         if len > self.params.max_recv_data_segment_length as usize {
             return Err(Broken(
-                "a data segment is longer than MaxRecvDataSegmentLength",
+                "a data segment longer than MaxRecvDataSegmentLength",
             ));
         }
         if self.closing {
@@ -182,7 +182,7 @@ impl TargetConnection {
         }
         assert!(
             matches!(self.current, Current::None | Current::Discard),
-            "the data of a PDU comes before the next header"
+            "a PDU's data precedes the next header"
         );
         self.current = Current::Discard;
         let destination = match bhs.kind() {
@@ -229,7 +229,7 @@ impl TargetConnection {
             Current::None | Current::Discard => {}
             Current::Control { bhs, turn } => {
                 let Received::Control(data) = received else {
-                    panic!("the data of a control PDU comes as a slice")
+                    panic!("control PDUs have their data in a slice")
                 };
                 if !digest_ok {
                     self.reject(&bhs, code::reject::DATA_DIGEST_ERROR, cx);
@@ -358,7 +358,7 @@ impl TargetConnection {
                 self.tasks.reading_bytes()
             ),
             (0, 0, 0),
-            "a connection leaves no task behind"
+            "all tasks of a connection were removed"
         );
         cx.window.forget(self.id);
     }
@@ -382,7 +382,7 @@ impl TargetConnection {
         if let Some((_, sent)) = self.ping {
             let deadline = sent.after(keep_alive.patience);
             return if now >= deadline {
-                Err(Broken("the initiator does not answer a NOP-In"))
+                Err(Broken("the initiator does not respond to NOP-Ins"))
             } else {
                 Ok(deadline)
             };

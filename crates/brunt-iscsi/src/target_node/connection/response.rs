@@ -128,7 +128,7 @@ impl TargetConnection {
         let burst = self.params.max_burst_length;
         assert!(
             segment > 0 && burst > 0,
-            "login lets through no less than 512 bytes (RFC 7143, 13)"
+            "login accepts at least 512 bytes (RFC 7143, 13)"
         );
         let (exp_cmd_sn, max_cmd_sn) = numbers;
         let itt = self.tasks[slot].itt;

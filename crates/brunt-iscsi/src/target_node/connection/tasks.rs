@@ -150,7 +150,7 @@ impl TaskTable {
         let reads = pdu.flags & code::command::READ != 0;
         let writes = pdu.flags & code::command::WRITE != 0;
         let task = &mut self.tasks[slot];
-        assert!(task.phase == TaskPhase::Free, "only a free slot is taken");
+        assert!(task.phase == TaskPhase::Free, "only free slots are taken");
         task.phase = TaskPhase::Running;
         task.itt = pdu.initiator_task_tag.get();
         task.lun = lun_number(pdu.lun);
@@ -174,7 +174,7 @@ impl TaskTable {
     /// Enters a task under its initiator task tag, which must be unused.
     pub fn enter(&mut self, slot: usize) {
         let before = self.by_itt.insert(self.tasks[slot].itt, slot as u32);
-        assert!(before.is_none(), "an initiator task tag names one task");
+        assert!(before.is_none(), "initiator task tags are unique");
     }
 
     /// Makes a task's initiator task tag available to other tasks.
@@ -230,7 +230,7 @@ impl TaskTable {
     /// Counts the data that the task's command will send.
     pub fn count_reading(&mut self, slot: usize) {
         let task = &mut self.tasks[slot];
-        assert!(!task.is_reading, "a command is begun once");
+        assert!(!task.is_reading, "a command begins once");
         task.is_reading = true;
         self.reading += task.read_len as usize;
     }

@@ -21,7 +21,7 @@ pub(super) fn time(from: &Host, to: &Host, patience: Duration) -> io::Result<Dur
     match far.read(&mut [0])? {
         0 => Ok(begin.elapsed()),
         _ => Err(io::Error::other(
-            "received data on a connection on which nothing was sent",
+            "received data on a connection on which none was sent",
         )),
     }
 }

@@ -49,11 +49,13 @@ pub(in super::super) enum Unseen {
     )]
     NotOnProbes,
     #[error(
-        "{what} is too rare or changes too little to be seen with {PACKETS_MAX} probe packets; {instead}"
+        "{what} is too rare, or changes too little, to be seen with {PACKETS_MAX} probe packets; \
+         {instead}"
     )]
     TooRare { what: String, instead: String },
     #[error(
-        "a delay of {delay} cannot be distinguished from the {:.3} ms that packets took before; write delay = \"{}\" or more",
+        "a delay of {delay} cannot be distinguished from the previous {:.3} ms; write delay = \
+         \"{}\" or more",
         *.took_nanos as f64 / 1e6,
         upwards(Duration::from_nanos(*.took_nanos) * 2)
     )]
@@ -61,33 +63,36 @@ pub(in super::super) enum Unseen {
     #[error("a delay of {is} cannot be distinguished from one of {was}; write delay = \"{}\" or more", upwards(was.0 + *.blur))]
     DelayAlike { is: Span, was: Span, blur: Duration },
     #[error(
-        "a jitter of {jitter} cannot be distinguished from the {:.3} ms of variation before; write jitter = \"{}\" or more",
+        "a jitter of {jitter} cannot be distinguished from the previous variation of {:.3} ms; \
+         write jitter = \"{}\" or more",
         .apart.as_secs_f64() * 1e3,
         upwards(*.apart * 2)
     )]
     JitterHidden { jitter: Span, apart: Duration },
-    #[error("no {} on {seen}{instead}", listed(.absent, ", no "))]
+    #[error("no {} in {seen}{instead}", listed(.absent, ", no "))]
     Absent {
         absent: Vec<Trouble>,
         seen: Seen,
         instead: String,
     },
     #[error(
-        "a rate of {:.3} Mb/s is not visible: trains of packets passed at {:.3} Mb/s, before at {:.3} Mb/s; write rate = \"{}kb/s\" or less",
+        "a rate of {:.3} Mb/s is not visible: packet trains arrived at {:.3} Mb/s, before at \
+         {:.3} Mb/s; write rate = \"{}kb/s\" or less",
         *.rate as f64 / 1e6,
         *.now / 1e6,
         *.before / 1e6,
         (*.before / RATE_SURE / 1e3).max(1.0) as u64
     )]
     NoLine { rate: u64, now: f64, before: f64 },
-    #[error("still {} on {seen}{instead}", listed(.present, ", "))]
+    #[error("still {} in {seen}{instead}", listed(.present, ", "))]
     Still {
         present: Vec<Trouble>,
         seen: Box<str>,
         instead: String,
     },
     #[error(
-        "packets do not pass although they should: {seen}; write a loss below 1 for the links between these hosts, or end the fault that stops them first"
+        "packets are lost that should pass: {seen}; write a loss below 1 for the links between \
+         these hosts, or end the fault that stops them first"
     )]
     Stopped { seen: Seen },
     #[error("packets pass although they should be dropped: {seen}")]
@@ -339,10 +344,7 @@ impl Look<'_> {
             self.probe(way)?
                 .flood(clock, packets, settings.rate_bits(), wait, deadline, enough)?;
         match seen.arrived() >= TIMED_MIN {
-            true => Ok(format!(
-                "passes as before, {} probe packets",
-                seen.arrived()
-            )),
+            true => Ok(format!("works as before, {} probe packets", seen.arrived())),
             false => Err(Unseen::Stopped { seen }),
         }
     }
@@ -424,7 +426,7 @@ impl Look<'_> {
         let now = self.quickest(way, during, rate, clock)?;
         match now > 0.0 && now <= rate as f64 * RATE_SLACK && quick > rate as f64 * RATE_GONE {
             true => Ok(format!(
-                "{seen}; trains of packets at {:.3} Mb/s, before at {:.3} Mb/s",
+                "{seen}; packet trains at {:.3} Mb/s, before at {:.3} Mb/s",
                 now / 1e6,
                 quick / 1e6
             )),
@@ -479,7 +481,7 @@ impl Look<'_> {
             let (mut told, mut line) = (seen.to_string(), None);
             if let (true, Some(rate)) = (present.is_empty(), slower(now, was)) {
                 let quickest = *line.insert(self.quickest(way, now, rate, clock)?);
-                told = format!("{told}; trains of packets at {:.3} Mb/s", quickest / 1e6);
+                told = format!("{told}; packet trains at {:.3} Mb/s", quickest / 1e6);
                 if quickest <= rate as f64 * RATE_GONE {
                     present.push(Trouble::SlowLine);
                 }

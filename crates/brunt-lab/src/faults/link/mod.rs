@@ -143,7 +143,7 @@ impl Fault for LinkChange {
         if self.injected {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it is injected already",
+                what: "it is already injected",
             });
         }
         if self.during == self.before {
@@ -179,7 +179,7 @@ impl Fault for LinkChange {
         if !std::mem::take(&mut self.injected) {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "it was not injected",
+                what: "it is not injected",
             });
         }
         let at = self.set(&self.before)?;

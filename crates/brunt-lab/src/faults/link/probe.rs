@@ -99,14 +99,14 @@ impl std::fmt::Display for Seen {
         } = self;
         write!(
             f,
-            "{known} probe packets, {missing} missing, {twice} twice, {overtaken} overtaken, "
+            "{known} probe packets, {missing} missing, {twice} duplicated, {overtaken} reordered, "
         )?;
         write!(f, "{damaged} damaged")?;
         if self.marked > 0 {
             write!(f, ", {} marked with congestion", self.marked)?;
         }
         match self.time(0.5) {
-            Some(median) => write!(f, ", {:.3} ms on the way", median as f64 / 1e6),
+            Some(median) => write!(f, ", median latency {:.3} ms", median as f64 / 1e6),
             None => Ok(()),
         }
     }

@@ -50,11 +50,11 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Trouble::Loss => "loss",
-            Trouble::LossOfAll => "loss of all",
+            Trouble::LossOfAll => "loss of all packets",
             Trouble::Damage => "damaged packet",
             Trouble::Mark => "packet marked with congestion",
-            Trouble::Duplicate => "packet twice",
-            Trouble::Overtaken => "packet overtaken",
+            Trouble::Duplicate => "duplicated packet",
+            Trouble::Overtaken => "reordered packet",
             Trouble::Delay => "delay",
             Trouble::Jitter => "jitter",
             Trouble::SlowLine => "slow line",
@@ -295,9 +295,9 @@ pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) 
         return Default::default();
     };
     let what = match share.before {
-        0.0 => format!("{} at a share of {}", share.what, share.during),
+        0.0 => format!("{} with a probability of {}", share.what, share.during),
         before => format!(
-            "{} at a share of {} in place of {before}",
+            "{} with a probability of {} instead of {before}",
             share.what, share.during
         ),
     };

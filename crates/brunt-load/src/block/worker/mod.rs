@@ -27,7 +27,7 @@ use brunt_result::{Outcome, RequestStatus, Stopped};
 
 use crate::block::blocks::Blocks;
 use crate::block::generator::Planned;
-use crate::block::shelf::RunMark;
+use crate::block::journal_store::RunMark;
 use crate::block::synthetic::{Synthetic, WorkerId};
 use crate::block::workload::{Arrival, Workload};
 use crate::commands::Commands;

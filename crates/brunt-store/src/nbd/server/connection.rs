@@ -54,19 +54,22 @@ const STUCK_CHECK_MAX: Duration = Duration::from_millis(500);
 /// Why a connection ended, other than by the client disconnecting.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NbdServeError {
-    #[error("its ring: {0}")]
+    #[error("cannot set up its ring: {0}")]
     Ring(#[from] std::io::Error),
     #[error("{0}")]
     Offer(#[from] NbdOfferError),
-    #[error("the client has chosen no export and sent nothing for {HANDSHAKE_TIME:?}")]
+    #[error("the client has not chosen an export, and sent nothing for {HANDSHAKE_TIME:?}")]
     Silent,
     #[error("{name}: {source}")]
     Open { name: String, source: OpenError },
     #[error("invalid request from client: {0}")]
     Malformed(#[from] Malformed),
-    #[error("the client sends {0} bytes with one request")]
+    #[error("the client sent a request of {0} bytes")]
     Long(u64),
-    #[error("closed: its client took and sent no data for {0:?} while others waited for memory")]
+    #[error(
+        "closed: the client neither received nor sent data for {0:?} while other clients waited \
+         for memory"
+    )]
     Stuck(Duration),
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
@@ -215,7 +218,7 @@ fn shake_hands(
             match step {
                 NbdOfferStep::More => {}
                 NbdOfferStep::StartTls => {
-                    let tls = tls.expect("TLS is agreed on only where there is some");
+                    let tls = tls.expect("TLS is negotiated only if configured");
                     channel = channel.begin_tls(tls.begin()?.into())?;
                 }
                 NbdOfferStep::Serve(agreement) => {
@@ -533,7 +536,7 @@ impl ServedConnection<'_, '_> {
                 let tag = self
                     .free
                     .pop()
-                    .expect("a request is read when there is room");
+                    .expect("a request is read only if there is room");
                 self.tasks[usize::from(tag)] = Some(request);
                 let (buf, offset, len) = match op {
                     brunt_block::Op::Read => (self.ring.pool().take(len as usize), offset, len),
@@ -578,7 +581,7 @@ impl ServedConnection<'_, '_> {
         let Completion { tag, buf, result } = completion;
         let request = self.tasks[tag as usize]
             .take()
-            .expect("a tag is a task's until it completes");
+            .expect("a tag belongs to a task until it completes");
         self.free.push(tag as u16);
         self.held_bytes -= buf.len();
         let NbdRequest {

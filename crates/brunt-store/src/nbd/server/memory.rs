@@ -143,7 +143,7 @@ impl Member {
 impl State {
     fn set(&mut self, id: u64, bytes: usize) {
         let member = self.members.iter_mut().find(|member| member.id == id);
-        let member = member.expect("a share's connection is a member");
+        let member = member.expect("a connection with memory is a member");
         self.reserved_bytes = self.reserved_bytes - member.bytes + bytes;
         member.bytes = bytes;
         self.peak_bytes = self.peak_bytes.max(self.reserved_bytes);

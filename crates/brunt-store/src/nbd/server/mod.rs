@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::Backend;
-use brunt_block::reception::{Reception, ReceptionCounts, ReceptionDoor, ReceptionListener};
+use brunt_block::reception::{ListeningSocket, Reception, ReceptionCounts, ReceptionListener};
 use brunt_block::socket::SocketOptions;
 
 use memory::Memory;
@@ -133,7 +133,7 @@ impl NbdServer {
     /// # Errors
     /// Errors from the kernel.
     pub fn start(
-        door: ReceptionDoor,
+        door: ListeningSocket,
         catalog: Arc<NbdCatalog>,
         tls: Option<NbdServerTls>,
         sockets: SocketOptions,

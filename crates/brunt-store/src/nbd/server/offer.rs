@@ -72,22 +72,22 @@ pub struct NbdAgreement {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NbdOfferError {
     /// The bytes are not an option.
-    #[error("the client breaks the protocol: {0}")]
+    #[error("the client violated the protocol: {0}")]
     Malformed(#[from] Malformed),
     /// Flags that were not offered.
-    #[error("the client asks for handshake flags {0:#x}, which were not offered")]
+    #[error("the client requested handshake flags {0:#x}, which were not offered")]
     Flags(u32),
     /// An option longer than any valid one.
-    #[error("the client sends an option of {0} bytes")]
+    #[error("the client sent an option of {0} bytes")]
     Long(u32),
     /// Too many options.
-    #[error("the client sends options without end")]
+    #[error("the client sent too many options")]
     Endless,
     /// EXPORT_NAME for an unknown export; the protocol has no reply to refuse it.
-    #[error("the client asks for export '{0}', which is not there")]
+    #[error("the client requested export '{0}', which does not exist")]
     NoExport(String),
     /// EXPORT_NAME without the required TLS.
-    #[error("the client asks for an export without TLS, which is required")]
+    #[error("the client requested an export without TLS, which is required")]
     InTheClear,
 }
 
@@ -156,7 +156,7 @@ impl NbdOffer {
         bytes: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<NbdOfferStep, NbdOfferError> {
-        assert_eq!(bytes.len(), self.wants(), "as many bytes as are wanted");
+        assert_eq!(bytes.len(), self.wants(), "exactly the wanted bytes");
         match self.state {
             OfferState::Flags => {
                 let flags = u32::from_be_bytes(bytes.try_into().expect("4 bytes"));
@@ -185,7 +185,7 @@ impl NbdOffer {
                 self.state = OfferState::Option;
                 self.on_option(option, bytes, answer)
             }
-            OfferState::Over => panic!("nothing is read here"),
+            OfferState::Over => panic!("the handshake reads nothing in this state"),
         }
     }
 
@@ -388,7 +388,7 @@ fn malformed(error: ParseError) -> NbdOfferError {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),
         ParseError::Incomplete(needed) => {
-            Malformed::new(needed, "more data than the option has").into()
+            Malformed::new(needed, "more data than in the option").into()
         }
     }
 }

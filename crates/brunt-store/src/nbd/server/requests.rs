@@ -97,7 +97,7 @@ impl NbdRequestHandler {
             NbdCommand::Cache => (None, 0),
             NbdCommand::BlockStatus if self.block_status => (None, command_flag::REQ_ONE),
             NbdCommand::BlockStatus => {
-                return NbdVerdict::Refuse(errno::INVAL, "no metadata context was chosen");
+                return NbdVerdict::Refuse(errno::INVAL, "no metadata context was negotiated");
             }
             NbdCommand::Trim | NbdCommand::Other(_) => {
                 return NbdVerdict::Refuse(errno::INVAL, "this command was not offered");
@@ -105,7 +105,7 @@ impl NbdRequestHandler {
         };
         // Some clients set FUA on all requests.
         if request.flags & !(flags | command_flag::FUA) != 0 {
-            return NbdVerdict::Refuse(errno::INVAL, "a flag that this command does not have");
+            return NbdVerdict::Refuse(errno::INVAL, "a flag that this command does not support");
         }
         let writes = matches!(op, Some(Op::Write | Op::Unmap | Op::WriteZeroes));
         if writes && self.read_only {
@@ -129,7 +129,7 @@ impl NbdRequestHandler {
     fn judge_inside(&self, request: &NbdRequest, op: Option<Op>) -> NbdVerdict {
         if request.command == NbdCommand::BlockStatus {
             return match request.len {
-                0 => NbdVerdict::Refuse(errno::INVAL, "block status of nothing"),
+                0 => NbdVerdict::Refuse(errno::INVAL, "block status of length 0"),
                 _ => NbdVerdict::Status,
             };
         }
@@ -137,10 +137,10 @@ impl NbdRequestHandler {
             return NbdVerdict::Nothing;
         };
         if !(request.offset | request.len).is_multiple_of(self.block_bytes) {
-            return NbdVerdict::Refuse(errno::INVAL, "not in whole blocks");
+            return NbdVerdict::Refuse(errno::INVAL, "not a multiple of the block size");
         }
         if matches!(op, Op::Read | Op::Write) && request.len > self.payload_max {
-            return NbdVerdict::Refuse(errno::INVAL, "longer than the largest payload");
+            return NbdVerdict::Refuse(errno::INVAL, "exceeds the maximum payload");
         }
         if request.len == 0 {
             return NbdVerdict::Nothing;
@@ -148,7 +148,7 @@ impl NbdRequestHandler {
         if op == Op::WriteZeroes && request.flags & command_flag::FAST_ZERO != 0 {
             return NbdVerdict::Refuse(
                 errno::NOTSUP,
-                "zeros without a hole may take as long as writing them",
+                "writing zeros without a hole may take as long as a normal write",
             );
         }
         NbdVerdict::Run {

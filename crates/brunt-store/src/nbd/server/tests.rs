@@ -63,11 +63,11 @@ fn read_parts(socket: &mut UnixStream, count: usize) {
 }
 
 fn start(path: &Path, limits: NbdMemoryLimits, heard: &Arc<Mutex<Vec<String>>>) -> NbdServer {
-    start_at(ReceptionDoor::unix(path.into()).unwrap(), limits, heard)
+    start_at(ListeningSocket::unix(path.into()).unwrap(), limits, heard)
 }
 
 fn start_at(
-    door: ReceptionDoor,
+    door: ListeningSocket,
     limits: NbdMemoryLimits,
     heard: &Arc<Mutex<Vec<String>>>,
 ) -> NbdServer {
@@ -130,7 +130,10 @@ fn clients_that_hold_memory_do_not_starve_others() {
     }
     assert!(closed >= 1);
     let heard = heard.lock().unwrap().join("\n");
-    assert!(heard.contains("took and sent no data for 100ms"), "{heard}");
+    assert!(
+        heard.contains("neither received nor sent data for 100ms"),
+        "{heard}"
+    );
 }
 
 /// The line for memory: proven connections go before others, and returned memory goes to the first in line.
@@ -212,7 +215,7 @@ fn one_export_at_two_addresses_is_one_storage() {
         NbdBackend::open(config).unwrap().storage()
     };
     let server = start_at(
-        ReceptionDoor::tcp("0.0.0.0:0".parse().unwrap()).unwrap(),
+        ListeningSocket::tcp("0.0.0.0:0".parse().unwrap()).unwrap(),
         LIMITS,
         &Arc::default(),
     );

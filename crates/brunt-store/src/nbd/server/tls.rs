@@ -50,7 +50,7 @@ impl NbdServerTls {
         let path = folder.join("server-key.pem");
         let config = builder
             .with_single_cert(chain, private_key(&path)?)
-            .map_err(|error| wrong(&path, &format!("does not fit server-cert.pem: {error}")))?;
+            .map_err(|error| wrong(&path, &format!("does not match server-cert.pem: {error}")))?;
         Ok(NbdServerTls {
             config: Arc::new(config),
             required,

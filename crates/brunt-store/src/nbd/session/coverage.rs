@@ -31,7 +31,7 @@ impl Coverage {
 
     /// Adds a part.
     pub fn add(&mut self, start: u64, len: u64) {
-        debug_assert!(self.takes(start, len), "a part comes once");
+        debug_assert!(self.takes(start, len), "a part arrives once");
         let end = start + len;
         let index = self.parts.partition_point(|part| part.1 <= start);
         let touches_before = index > 0 && self.parts[index - 1].1 == start;

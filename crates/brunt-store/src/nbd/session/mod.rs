@@ -65,7 +65,7 @@ pub enum NbdLoss {
     #[error("the server is shutting down")]
     ShuttingDown,
     /// A command timed out.
-    #[error("the server did not answer a request in time")]
+    #[error("the server did not reply to a request in time")]
     NoAnswer,
 }
 
@@ -223,7 +223,7 @@ impl NbdSession {
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             matches!(task.state, NbdTaskState::Waiting | NbdTaskState::Sent),
-            "a task is answered once, and only when it is under way"
+            "only outstanding tasks complete, and only once"
         );
         task.state = NbdTaskState::Answered(result);
         self.answered.push_back(index);
@@ -293,13 +293,13 @@ impl RemoteSession for NbdSession {
         let moves_data = matches!(op, Op::Read | Op::Write);
         assert!(
             !moves_data || len <= buf.len() as u64,
-            "the device checks the buffer"
+            "the device has checked the buffer"
         );
         self.sequence += 1;
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             task.state == NbdTaskState::Free,
-            "a request takes a free task"
+            "a request takes a free slot"
         );
         task.state = NbdTaskState::Waiting;
         task.tag = tag;
@@ -344,7 +344,7 @@ impl RemoteSession for NbdSession {
     fn retire(&mut self, index: u16) -> Completion {
         let task = &mut self.tasks[usize::from(index)];
         let NbdTaskState::Answered(result) = task.state else {
-            panic!("only answered tasks are retired")
+            panic!("only completed tasks are retired")
         };
         task.state = NbdTaskState::Free;
         self.free.push(index);
@@ -410,7 +410,7 @@ impl RemoteSession for NbdSession {
     }
 
     fn fail_all(&mut self, error: DeviceError) {
-        assert!(!self.attached, "nothing is under way when everything fails");
+        assert!(!self.attached, "tasks are failed only without a connection");
         while let Some(index) = self.waiting.pop_front() {
             self.answer(index, Err(error));
         }
@@ -421,7 +421,7 @@ impl RemoteSession for NbdSession {
         RemoteEvents {
             replays: self.counts.replays,
             timeouts: self.counts.timeouts,
-            words: words.map(|words| format!("the server says '{words}'")),
+            words: words.map(|words| format!("error message from the server: '{words}'")),
         }
     }
 }

@@ -31,22 +31,22 @@ pub enum NbdViolation {
     #[error("invalid reply from server: {0}")]
     Malformed(#[from] Malformed),
     /// An unknown cookie.
-    #[error("the server answered a request that was not sent, or twice")]
+    #[error("the server replied to an unknown request, or twice")]
     Cookie,
     /// Data or a hole outside the requested range.
-    #[error("the server sent data for another place than was asked for")]
+    #[error("the server sent data for a different offset than requested")]
     Range,
     /// Data that had already arrived.
-    #[error("the server sent the same part of a read twice")]
+    #[error("the server sent part of a read twice")]
     Overlap,
     /// A read that ended before all of its data arrived.
-    #[error("the server called a read done and had not sent all of it")]
+    #[error("the server completed a read without sending all data")]
     Short,
     /// A chunk that is invalid for the command, or a simple reply where chunks are required.
-    #[error("the server sent a reply of the wrong kind")]
+    #[error("the server sent the wrong type of reply")]
     Kind,
     /// An error text beyond the limit.
-    #[error("the server sent a reply that is longer than any")]
+    #[error("the server sent a reply that exceeds the maximum length")]
     Long,
 }
 
@@ -209,6 +209,8 @@ fn part_of(task: &NbdTask, offset: u64, len: u64) -> Result<usize, NbdViolation>
 fn malformed(error: ParseError) -> NbdViolation {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),
-        ParseError::Incomplete(needed) => Malformed::new(needed, "more than the chunk has").into(),
+        ParseError::Incomplete(needed) => {
+            Malformed::new(needed, "more data than in the chunk").into()
+        }
     }
 }

@@ -157,7 +157,7 @@ pub(super) fn plan(
             false,
         ),
         Op::WriteZeroes => (NbdCommand::Write, fua, payload_max, true),
-        Op::Flush => unreachable!("flushes are planned above"),
+        Op::Flush => unreachable!("flushes were handled above"),
     };
     Ok(Some(Piece {
         command,

@@ -76,7 +76,7 @@ pub enum SheepdogLoss {
     #[error("the server is shutting down")]
     ShuttingDown,
     /// A message timed out.
-    #[error("the server did not answer a request in time")]
+    #[error("the server did not reply to a request in time")]
     NoAnswer,
     /// The VDI that was written to has become a snapshot.
     #[error("a snapshot of the disk was taken")]
@@ -329,10 +329,7 @@ impl SheepdogSession {
     fn answer(&mut self, index: u16, result: Result<(), DeviceError>) {
         let task = &mut self.tasks[usize::from(index)];
         let over = matches!(task.state, TaskState::Free | TaskState::Answered(_));
-        assert!(
-            !over,
-            "a task is answered once, and only when it is under way"
-        );
+        assert!(!over, "only outstanding tasks complete, and only once");
         task.give_back(&self.objects);
         task.state = TaskState::Answered(result);
         self.answered.push_back(index);
@@ -404,13 +401,13 @@ impl RemoteSession for SheepdogSession {
         let moves_data = matches!(op, Op::Read | Op::Write);
         assert!(
             !moves_data || len <= buf.len() as u64,
-            "the device checks the buffer"
+            "the device has checked the buffer"
         );
         self.sequence += 1;
         let task = &mut self.tasks[usize::from(index)];
         assert!(
             task.state == TaskState::Free && task.claim.is_none(),
-            "a request takes a free task"
+            "a request takes a free slot"
         );
         task.state = TaskState::Waiting;
         task.tag = tag;
@@ -465,7 +462,7 @@ impl RemoteSession for SheepdogSession {
     fn retire(&mut self, index: u16) -> Completion {
         let task = &mut self.tasks[usize::from(index)];
         let TaskState::Answered(result) = task.state else {
-            panic!("only answered tasks are retired")
+            panic!("only completed tasks are retired")
         };
         task.state = TaskState::Free;
         self.free.push(index);
@@ -534,7 +531,7 @@ impl RemoteSession for SheepdogSession {
     }
 
     fn fail_all(&mut self, error: DeviceError) {
-        assert!(!self.attached, "nothing is under way when everything fails");
+        assert!(!self.attached, "tasks are failed only without a connection");
         self.waiting.clear();
         self.parked.clear();
         for index in 0..self.tasks.len() as u16 {

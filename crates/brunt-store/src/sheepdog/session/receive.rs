@@ -26,13 +26,13 @@ pub enum SheepdogPayload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SheepdogViolation {
     /// An unknown id.
-    #[error("the server answered a request that was not sent, or twice")]
+    #[error("the server replied to an unknown request, or twice")]
     Id,
     /// A read returned less data than requested.
-    #[error("the server sent less than was asked for")]
+    #[error("the server sent less data than requested")]
     Short,
     /// More data than requested.
-    #[error("the server sent more than was asked for")]
+    #[error("the server sent more data than requested")]
     Long,
 }
 

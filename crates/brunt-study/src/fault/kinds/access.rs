@@ -19,7 +19,7 @@ use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{
     About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
-use crate::written::written;
+use crate::rounded::rounded;
 
 pub(super) const INFO: Info = Info {
     keys: &["access", "group"],
@@ -232,7 +232,7 @@ impl FaultDriver for AccessFault {
     }
 
     fn advice(&self, looked: Duration) -> Option<String> {
-        let longer = written((looked * 2).max(Duration::from_millis(100)));
+        let longer = rounded((looked * 2).max(Duration::from_millis(100)));
         Some(format!(
             "a request must reach the target during the fault; make it last longer (for = \"{longer}\")"
         ))

@@ -20,7 +20,7 @@ use crate::fault::kind::{
     About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
 use crate::host::HostName;
-use crate::written::written;
+use crate::rounded::rounded;
 
 pub(super) const INFO: Info = Info {
     keys: &["reset", "to", "port"],
@@ -242,7 +242,7 @@ impl FaultDriver for ResetFault {
     }
 
     fn advice(&self, looked: Duration) -> Option<String> {
-        let longer = written((looked * 2).max(Duration::from_millis(100)));
+        let longer = rounded((looked * 2).max(Duration::from_millis(100)));
         let port = match self.listens {
             Some(port) => format!("write port = {port}, which the target listens on, or omit port"),
             None => "omit port if it is set".to_string(),

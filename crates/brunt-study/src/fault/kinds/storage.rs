@@ -24,7 +24,7 @@ use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{
     About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
-use crate::written::written;
+use crate::rounded::rounded;
 
 pub(super) const INFO: Info = Info {
     keys: &["storage", "layer"],
@@ -437,7 +437,7 @@ impl FaultDriver for StorageFault {
             if injected == 0 {
                 let seen = format!("it affected none of {seen} matching requests");
                 let again = (at.since(armed.at) * 2).max(Duration::from_millis(100));
-                let lasts = written(at.since(self.put_at.unwrap_or(armed.at)) + again);
+                let lasts = rounded(at.since(self.put_at.unwrap_or(armed.at)) + again);
                 return Err(DriverError::NotShownAgain { lasts, seen });
             }
             let shown_by = hits(injected, seen);
@@ -483,13 +483,13 @@ const EXPECTED: f64 = 11.5;
 /// this time.
 fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
     let share = |least: f64| (least.min(1.0) * 1000.0).ceil() / 1000.0;
-    let longer = written((looked * 2).max(Duration::from_millis(100)));
+    let longer = rounded((looked * 2).max(Duration::from_millis(100)));
     match (fault.kind, seen) {
         (FaultEffect::Flaky { up, .. }, 0) if up >= looked => {
-            let time = written(looked / 4);
+            let time = rounded(looked / 4);
             return format!(
                 "it was up during all of that time; write flaky:{time}/{time}, or for = \"{}\"",
-                written(up * 2)
+                rounded(up * 2)
             );
         }
         (FaultEffect::BadBlocks { percent }, 0) if percent < 100.0 => {

@@ -350,7 +350,10 @@ fn the_controller_in_trouble() {
         // Other processes' real-time work fills the core.
         Err(error) => {
             let text = error.to_string();
-            let said = ["others compete harder", "had no visible effect: took "];
+            let said = [
+                "other processes compete",
+                "had no visible effect: received ",
+            ];
             assert!(said.iter().any(|said| text.contains(said)), "{text}");
             return;
         }
@@ -361,7 +364,7 @@ fn the_controller_in_trouble() {
         };
         assert_eq!(cpu.kind, "cpu");
         assert!(
-            cpu.shown_by.contains(" take ") && cpu.gone_by.starts_with("took "),
+            cpu.shown_by.contains("% of the CPU") && cpu.gone_by.starts_with("received "),
             "{cpu:?}"
         );
         assert!(cpu.end_s.unwrap() >= 1.5 && cpu.cost.is_some());
@@ -378,7 +381,7 @@ fn the_controller_in_trouble() {
     check(
         "no such core",
         cpu(0.2, 1000),
-        "this process may use no others",
+        "this process may not use other cores",
     );
     check("too much", memory("1PiB"), "must stay available");
 }

@@ -15,7 +15,7 @@ use brunt_result::void::VoidReason;
 
 use crate::fault::{DriverError, FaultDriver, FaultEntry};
 use crate::observe::{Event, FaultRecord, Hub};
-use crate::written::written;
+use crate::rounded::rounded;
 
 /// Interval between checks for a fault that isn't in effect yet.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -51,14 +51,14 @@ pub(crate) enum Absent {
     #[error(
         "the run ended before it started, after {}; write at = \"{}\", or make the run longer (stop = {{ time = \"{}\" }}); \
          the run is invalid",
-        written(*.lasted),
-        written(*.lasted / 2),
-        written(*.begin * 2)
+        rounded(*.lasted),
+        rounded(*.lasted / 2),
+        rounded(*.begin * 2)
     )]
     TooLate { lasted: Duration, begin: Duration },
     #[error(
         "the run ended before it took effect; make the run last {0} (stop = {{ time = \"{0}\" }}); the run is invalid",
-        written(*.there * 2)
+        rounded(*.there * 2)
     )]
     AfterRun { there: Duration },
     #[error(
@@ -364,7 +364,7 @@ impl Actor<'_> {
 
 /// The time to suggest if this one was too short.
 fn longer(time: Duration) -> Span {
-    written((time * 2).max(LONGER_LEAST))
+    rounded((time * 2).max(LONGER_LEAST))
 }
 
 /// When to give up on a fault that shows no effect. If a busy machine injected it late, it still gets its full

@@ -29,7 +29,7 @@ impl StableHow {
             0 => StableHow::Unstable,
             1 => StableHow::DataSync,
             2 => StableHow::FileSync,
-            _ => return Err(cur.malformed(4, "stable_how is 0 to 2")),
+            _ => return Err(cur.malformed(4, "stable_how is not 0 to 2")),
         })
     }
 }
@@ -240,7 +240,7 @@ pub fn read_args<'a>(
                 offset: cur.u64()?,
                 count: cur.u32()?,
                 stable: StableHow::read(cur)?,
-                data: cur.data(DATA_BYTES_MAX, "a WRITE carries at most 16 MiB")?,
+                data: cur.data(DATA_BYTES_MAX, "WRITE of more than 16 MiB")?,
             }
         }
         Procedure::Create => {
@@ -365,11 +365,8 @@ pub fn leading_handle(procedure: Procedure, mut args: Cursor<'_>) -> Option<File
 
 #[inline]
 pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
-    cur.opaque(
-        FILE_HANDLE_V3_BYTES_MAX,
-        "a file handle has at most 64 bytes",
-    )
-    .map(FileHandle)
+    cur.opaque(FILE_HANDLE_V3_BYTES_MAX, "file handle longer than 64 bytes")
+        .map(FileHandle)
 }
 
 #[inline]
@@ -409,7 +406,7 @@ fn set_time<'a>(cur: &mut Cursor<'a>) -> Result<SetTime<'a>, ParseError> {
         0 => SetTime::DontChange,
         1 => SetTime::ServerTime,
         2 => SetTime::ClientTime(cur.view()?),
-        _ => return Err(cur.malformed(4, "time_how is 0 to 2")),
+        _ => return Err(cur.malformed(4, "time_how is not 0 to 2")),
     })
 }
 
@@ -418,7 +415,7 @@ fn create_how<'a>(cur: &mut Cursor<'a>) -> Result<CreateHow<'a>, ParseError> {
         0 => CreateHow::Unchecked(set_attributes(cur)?),
         1 => CreateHow::Guarded(set_attributes(cur)?),
         2 => CreateHow::Exclusive(cur.u64()?),
-        _ => return Err(cur.malformed(4, "createmode3 is 0 to 2")),
+        _ => return Err(cur.malformed(4, "createmode3 is not 0 to 2")),
     })
 }
 

@@ -302,7 +302,7 @@ fn failed(
     wccs: &[Wcc<'_>; 2],
 ) {
     match procedure {
-        Procedure::Null | Procedure::Getattr => panic!("{} fails without a body", procedure.name()),
+        Procedure::Null | Procedure::Getattr => panic!("a failed {} has no body", procedure.name()),
         Procedure::Lookup
         | Procedure::Access
         | Procedure::Readlink
@@ -403,7 +403,7 @@ fn limits(out: &mut XdrWriter<'_>, body: &ResultBody<'_>) {
                 out.boolean(value);
             }
         }
-        _ => unreachable!("the caller has chosen"),
+        _ => unreachable!("the caller passes only these procedures"),
     }
 }
 

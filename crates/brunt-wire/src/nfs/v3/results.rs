@@ -313,7 +313,7 @@ fn success<'a>(
                 attributes: post_op(cur)?,
                 count: cur.u32()?,
                 eof: cur.boolean()?,
-                data: cur.data(DATA_BYTES_MAX, "a READ returns at most 16 MiB")?,
+                data: cur.data(DATA_BYTES_MAX, "READ of more than 16 MiB")?,
             }
         }
         Procedure::Write => {

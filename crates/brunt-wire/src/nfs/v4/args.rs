@@ -289,26 +289,23 @@ pub enum Args<'a> {
 
 #[inline]
 pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
-    cur.opaque(FILE_HANDLE_BYTES_MAX, "a file handle has at most 128 bytes")
+    cur.opaque(FILE_HANDLE_BYTES_MAX, "file handle longer than 128 bytes")
         .map(FileHandle)
 }
 
 #[inline]
 pub(super) fn opaque<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(
-        OPAQUE_BYTES_MAX,
-        "an owner or verifier has at most 1024 bytes",
-    )
+    cur.opaque(OPAQUE_BYTES_MAX, "owner or verifier longer than 1024 bytes")
 }
 
 #[inline]
 pub(super) fn body<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(BODY_BYTES_MAX, "a body has at most 1 MiB")
+    cur.opaque(BODY_BYTES_MAX, "body longer than 1 MiB")
 }
 
 #[inline]
 pub(super) fn elements(cur: &mut Cursor<'_>) -> Result<u32, ParseError> {
-    cur.count(ELEMENTS_MAX, "a list has at most 4096 elements")
+    cur.count(ELEMENTS_MAX, "list of more than 4096 elements")
 }
 
 #[inline]
@@ -322,7 +319,7 @@ pub(super) fn stable_how(cur: &mut Cursor<'_>) -> Result<StableHow, ParseError> 
         0 => StableHow::Unstable,
         1 => StableHow::DataSync,
         2 => StableHow::FileSync,
-        _ => return Err(cur.malformed(4, "stable_how4 is 0 to 2")),
+        _ => return Err(cur.malformed(4, "stable_how4 is not 0 to 2")),
     })
 }
 
@@ -356,7 +353,7 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
             stateid: stateid(cur)?,
             offset: cur.u64()?,
             stable: stable_how(cur)?,
-            data: cur.data(DATA_BYTES_MAX, "a WRITE carries at most 16 MiB")?,
+            data: cur.data(DATA_BYTES_MAX, "WRITE of more than 16 MiB")?,
         },
         Op::Access => Args::Access { access: cur.u32()? },
         Op::Lookup => Args::Lookup { name: name(cur)? },
@@ -566,9 +563,9 @@ fn open<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
             1 => OpenCreate::Guarded(FileAttributes::read(cur)?),
             2 => OpenCreate::Exclusive(cur.u64()?, None),
             3 => OpenCreate::Exclusive(cur.u64()?, Some(FileAttributes::read(cur)?)),
-            _ => return Err(cur.malformed(4, "createmode4 is 0 to 3")),
+            _ => return Err(cur.malformed(4, "createmode4 is not 0 to 3")),
         },
-        _ => return Err(cur.malformed(4, "opentype4 is 0 or 1")),
+        _ => return Err(cur.malformed(4, "opentype4 is neither 0 nor 1")),
     };
     let claim = match cur.u32()? {
         0 => OpenClaim::Null(name(cur)?),
@@ -578,7 +575,7 @@ fn open<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         4 => OpenClaim::Fh,
         5 => OpenClaim::DelegCurFh(stateid(cur)?),
         6 => OpenClaim::DelegPrevFh,
-        _ => return Err(cur.malformed(4, "open_claim_type4 is 0 to 6")),
+        _ => return Err(cur.malformed(4, "open_claim_type4 is not 0 to 6")),
     };
     Ok(Args::Open {
         access,
@@ -641,13 +638,13 @@ pub(super) fn network_location(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match cur.u32()? {
         1 | 2 => path(cur).map(|_| ()),
         3 => network_address(cur),
-        _ => Err(cur.malformed(4, "netloc_type4 is 1 to 3")),
+        _ => Err(cur.malformed(4, "netloc_type4 is not 1 to 3")),
     }
 }
 
 /// `nfs_impl_id4<1>`: the peer's implementation.
 pub(super) fn implementation(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
-    if cur.count(1, "at most one implementation")? == 1 {
+    if cur.count(1, "more than one implementation")? == 1 {
         network_address(cur)?;
         NfsTime::read(cur)?;
     }
@@ -678,7 +675,7 @@ fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
             }
             cur.skip(8)?;
         }
-        _ => return Err(cur.malformed(4, "state_protect_how4 is 0 to 2")),
+        _ => return Err(cur.malformed(4, "state_protect_how4 is not 0 to 2")),
     }
     implementation(cur)?;
     Ok(args)
@@ -689,7 +686,7 @@ pub(super) fn channel(cur: &mut Cursor<'_>) -> Result<u32, ParseError> {
     // headerpadsize, maxrequestsize, maxresponsesize, maxresponsesize_cached, maxoperations
     cur.skip(20)?;
     let requests = cur.u32()?;
-    let ird = cur.count(1, "at most one RDMA depth")?;
+    let ird = cur.count(1, "more than one RDMA depth")?;
     cur.skip(ird as usize * 4)?;
     Ok(requests)
 }
@@ -726,7 +723,12 @@ fn security_parameters(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
                 body(cur)?;
                 body(cur)?;
             }
-            _ => return Err(cur.malformed(4, "callbacks use AUTH_NONE, AUTH_SYS or RPCSEC_GSS")),
+            _ => {
+                return Err(cur.malformed(
+                    4,
+                    "callback flavor is not AUTH_NONE, AUTH_SYS or RPCSEC_GSS",
+                ));
+            }
         }
     }
     Ok(())

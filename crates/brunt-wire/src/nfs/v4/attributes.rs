@@ -26,7 +26,7 @@ impl<'a> Bitmap<'a> {
     /// The bitmap is truncated, or longer than any bitmap in use.
     #[inline]
     pub fn read(cur: &mut Cursor<'a>) -> Result<Bitmap<'a>, ParseError> {
-        let words = cur.count(BITMAP_WORDS_MAX, "a bitmap has at most 8 words")?;
+        let words = cur.count(BITMAP_WORDS_MAX, "bitmap of more than 8 words")?;
         cur.take(words as usize * 4).map(Bitmap)
     }
 
@@ -142,7 +142,7 @@ impl<'a> FileAttributes<'a> {
     #[inline]
     pub fn read(cur: &mut Cursor<'a>) -> Result<FileAttributes<'a>, ParseError> {
         let mask = Bitmap::read(cur)?;
-        let values = cur.opaque(LIST_BYTES_MAX, "an attribute list has at most 256 KiB")?;
+        let values = cur.opaque(LIST_BYTES_MAX, "attribute list longer than 256 KiB")?;
         Ok(FileAttributes { mask, values })
     }
 
@@ -190,7 +190,7 @@ impl<'a> Attributes<'a> {
 }
 
 fn string<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(STRING_BYTES_MAX, "a string has at most 4096 bytes")
+    cur.opaque(STRING_BYTES_MAX, "string longer than 4096 bytes")
 }
 
 /// Skips an attribute that isn't needed; `false` if it is unknown.
@@ -233,35 +233,35 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
             cur.skip(4 + 12)?;
         }
         62 | 64 => {
-            let count = cur.count(ELEMENTS_MAX, "at most 1024 layout types")?;
+            let count = cur.count(ELEMENTS_MAX, "more than 1024 layout types")?;
             cur.skip(count as usize * 4)?;
         }
         63 => {
             cur.skip(4)?;
-            cur.opaque(LIST_BYTES_MAX, "a layout hint has at most 256 KiB")?;
+            cur.opaque(LIST_BYTES_MAX, "layout hint longer than 256 KiB")?;
         }
         68 => {
-            for _ in 0..cur.count(ELEMENTS_MAX, "at most 1024 threshold hints")? {
+            for _ in 0..cur.count(ELEMENTS_MAX, "more than 1024 threshold hints")? {
                 cur.skip(4)?;
                 Bitmap::read(cur)?;
-                cur.opaque(LIST_BYTES_MAX, "a hint has at most 256 KiB")?;
+                cur.opaque(LIST_BYTES_MAX, "hint longer than 256 KiB")?;
             }
         }
         // retention_get, retentevt_get: a duration and at most one time; their setters have them in the opposite order
         69 | 71 => {
             cur.skip(8)?;
-            let times = cur.count(1, "at most one time")?;
+            let times = cur.count(1, "more than one time")?;
             cur.skip(times as usize * 12)?;
         }
         70 | 72 => {
             cur.skip(4)?;
-            let durations = cur.count(1, "at most one duration")?;
+            let durations = cur.count(1, "more than one duration")?;
             cur.skip(durations as usize * 8)?;
         }
         74 | 81 => cur.skip(8)?,
         80 => {
             cur.skip(8)?;
-            cur.opaque(LIST_BYTES_MAX, "a label has at most 256 KiB")?;
+            cur.opaque(LIST_BYTES_MAX, "label longer than 256 KiB")?;
         }
         86 => {
             for _ in 0..5 {
@@ -274,7 +274,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
 }
 
 fn aces(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
-    for _ in 0..cur.count(ACES_MAX, "an ACL has at most 8192 entries")? {
+    for _ in 0..cur.count(ACES_MAX, "ACL of more than 8192 entries")? {
         ace(cur)?;
     }
     Ok(())
@@ -287,7 +287,7 @@ pub(super) fn ace(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 fn strings(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
-    for _ in 0..cur.count(ELEMENTS_MAX, "a list has at most 1024 strings")? {
+    for _ in 0..cur.count(ELEMENTS_MAX, "list of more than 1024 strings")? {
         string(cur)?;
     }
     Ok(())
@@ -296,7 +296,7 @@ fn strings(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
 /// `fs_locations4`: a path, then servers with one path each.
 fn locations(cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     strings(cur)?;
-    for _ in 0..cur.count(ELEMENTS_MAX, "a list has at most 1024 locations")? {
+    for _ in 0..cur.count(ELEMENTS_MAX, "list of more than 1024 locations")? {
         strings(cur)?;
         strings(cur)?;
     }

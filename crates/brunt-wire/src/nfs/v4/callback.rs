@@ -75,13 +75,13 @@ impl<'a> CallbackCompound<'a> {
     /// # Errors
     /// Truncated, or not a CB_COMPOUND.
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CallbackCompound<'a>, ParseError> {
-        cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
+        cur.opaque(OPAQUE_BYTES_MAX, "tag longer than 1024 bytes")?;
         let minor_version = cur.u32()?;
         if minor_version > 2 {
-            return Err(cur.malformed(4, "the minor version is 0 to 2"));
+            return Err(cur.malformed(4, "minor version is not 0 to 2"));
         }
         cur.skip(4)?;
-        let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
+        let count = cur.count(OPERATIONS_MAX, "compound of more than 1024 operations")?;
         Ok(CallbackCompound {
             minor_version,
             count,

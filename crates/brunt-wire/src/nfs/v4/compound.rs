@@ -37,12 +37,12 @@ impl<'a> CompoundArgs<'a> {
     /// Truncated, or not a COMPOUND.
     #[inline]
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CompoundArgs<'a>, ParseError> {
-        let tag = cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
+        let tag = cur.opaque(OPAQUE_BYTES_MAX, "tag longer than 1024 bytes")?;
         let minor_version = cur.u32()?;
         if minor_version > 2 {
-            return Err(cur.malformed(4, "the minor version is 0 to 2"));
+            return Err(cur.malformed(4, "minor version is not 0 to 2"));
         }
-        let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
+        let count = cur.count(OPERATIONS_MAX, "compound of more than 1024 operations")?;
         Ok(CompoundArgs {
             tag,
             minor_version,
@@ -69,8 +69,8 @@ impl<'a> CompoundResults<'a> {
     #[inline]
     pub fn parse(cur: &mut Cursor<'a>) -> Result<CompoundResults<'a>, ParseError> {
         let status = Status(cur.u32()?);
-        let tag = cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
-        let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
+        let tag = cur.opaque(OPAQUE_BYTES_MAX, "tag longer than 1024 bytes")?;
+        let count = cur.count(OPERATIONS_MAX, "compound of more than 1024 operations")?;
         Ok(CompoundResults {
             status,
             tag,
@@ -254,7 +254,7 @@ impl<'a> Walk<'a> {
                 Some(result)
             }
             Ok(_) => {
-                let what = "the answer is to another operation";
+                let what = "result is for another operation";
                 self.reply_end = Some(CompoundEnd::Error(Malformed::new(0, what).into()));
                 self.replies = None;
                 None

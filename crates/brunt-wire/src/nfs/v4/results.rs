@@ -216,15 +216,15 @@ impl<'a> Segments<'a> {
         Ok(match cur.u32()? {
             0 => Segment::Data(
                 cur.u64()?,
-                cur.opaque(DATA_BYTES_MAX, "a READ_PLUS carries at most 16 MiB")?,
+                cur.opaque(DATA_BYTES_MAX, "READ_PLUS of more than 16 MiB")?,
             ),
             1 => Segment::Hole(cur.u64()?, cur.u64()?),
-            _ => return Err(cur.malformed(4, "data_content4 is 0 or 1")),
+            _ => return Err(cur.malformed(4, "data_content4 is neither 0 nor 1")),
         })
     }
 
     fn read(cur: &mut Cursor<'a>) -> Result<Segments<'a>, ParseError> {
-        let count = cur.count(SEGMENTS_MAX, "at most 65536 segments")?;
+        let count = cur.count(SEGMENTS_MAX, "more than 65536 segments")?;
         let (bytes, start) = (cur.rest(), cur.at());
         for _ in 0..count {
             Segments::segment(cur)?;
@@ -297,7 +297,7 @@ fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseEr
         },
         Op::Read => ResultBody::Read {
             eof: cur.boolean()?,
-            data: cur.data(DATA_BYTES_MAX, "a READ carries at most 16 MiB")?,
+            data: cur.data(DATA_BYTES_MAX, "READ of more than 16 MiB")?,
         },
         Op::Write => ResultBody::Write {
             count: cur.u32()?,
@@ -425,13 +425,13 @@ fn delegation<'a>(cur: &mut Cursor<'a>) -> Result<Delegation<'a>, ParseError> {
             ace(cur)?;
             Delegation::Write(stateid)
         }
-        _ => return Err(cur.malformed(4, "open_delegation_type4 is 0 to 5")),
+        _ => return Err(cur.malformed(4, "open_delegation_type4 is not 0 to 5")),
     })
 }
 
 /// `write_response4`; returns the number of bytes.
 fn write_response(cur: &mut Cursor<'_>) -> Result<u64, ParseError> {
-    let ids = cur.count(1, "at most one callback id")?;
+    let ids = cur.count(1, "more than one callback id")?;
     cur.skip(ids as usize * 16)?;
     let count = cur.u64()?;
     cur.skip(4 + 8)?;
@@ -452,7 +452,7 @@ fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
                 body(cur)?;
             }
         }
-        _ => return Err(cur.malformed(4, "state_protect_how4 is 0 to 2")),
+        _ => return Err(cur.malformed(4, "state_protect_how4 is not 0 to 2")),
     }
     // The server's owner and scope.
     cur.skip(8)?;
@@ -529,7 +529,7 @@ fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
         Op::IoAdvise => Bitmap::read(cur).map(|_| ()),
         Op::OffloadStatus => {
             cur.skip(8)?;
-            let complete = cur.count(1, "at most one status")?;
+            let complete = cur.count(1, "more than one status")?;
             cur.skip(complete as usize * 4)
         }
         Op::Listxattrs => {

@@ -75,7 +75,7 @@ pub fn targets(url: &str, output: &Output) -> Done {
     } = connect::discover(&config).map_err(Failure::failed)?;
     if let Some(trouble) = &trouble {
         output.note(format_args!(
-            "connection attempts repeated: {retries}, last error: {trouble}"
+            "connection retries: {retries}, last error: {trouble}"
         ));
     }
     for target in &found {

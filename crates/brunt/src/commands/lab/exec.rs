@@ -47,11 +47,11 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
     let registry = Registry::labs()?;
     let state = registry.find(lab)?;
     let request = Request::Enter { host: host.clone() };
-    let (answer, door) = registry
+    let (answer, namespaces) = registry
         .ask(&state.name, &request, PATIENCE)
         .map_err(|error| Failure::failed(format!("lab {} does not answer: {error}", state.name)))?;
-    let (cores, variables, door) = match (answer, door) {
-        (Answer::Entrance { cores, variables }, Some(door)) => (cores, variables, door),
+    let (cores, variables, namespaces) = match (answer, namespaces) {
+        (Answer::Entrance { cores, variables }, Some(namespaces)) => (cores, variables, namespaces),
         (Answer::Refused { what }, _) => {
             return Err(Failure::usage(format!("lab {}: {what}", state.name)));
         }
@@ -76,7 +76,7 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).envs(variables);
     let terminal = Terminal::look();
-    let ended = door.run(cores.as_deref(), command);
+    let ended = namespaces.run(cores.as_deref(), command);
     terminal.take_back();
     let status = ended.map_err(|error| match error.is_command {
         true => Failure::usage(format!("{name}: {}", error.source)),

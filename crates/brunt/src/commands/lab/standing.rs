@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use brunt_lab::door::{self, Door};
+use brunt_lab::enter::{self, HostNamespaces};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Describe`].
     Description(Description),
-    /// To [`Request::Enter`], sent with a door.
+    /// To [`Request::Enter`], sent with the namespaces.
     Entrance {
         /// The cores for the host's processes; `None` if they may run on any.
         cores: Option<Vec<usize>>,
@@ -132,9 +132,9 @@ pub fn serve(
         };
         // Ignore a client that disconnected or sends nothing.
         let Ok(request) = hear(&socket) else { continue };
-        let (answer, door) = answer(&request, plan, built, &mut changes)?;
+        let (answer, namespaces) = answer(&request, plan, built, &mut changes)?;
         let line = serde_json::to_string(&answer).map_err(Failure::failed)?;
-        let _ = door::send(&socket, &line, door.as_ref());
+        let _ = enter::send(&socket, &line, namespaces.as_ref());
         if let Answer::Ending { trouble, .. } = answer {
             trouble.iter().for_each(|what| output.note(what));
             return Ok(());
@@ -181,7 +181,7 @@ fn hear(socket: &UnixStream) -> io::Result<Request> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(REQUEST_TIME))?;
     socket.set_write_timeout(Some(REQUEST_TIME))?;
-    let (line, _) = door::receive(socket)?;
+    let (line, _) = enter::receive(socket)?;
     Ok(serde_json::from_str(&line)?)
 }
 
@@ -190,7 +190,7 @@ fn answer(
     plan: &Plan,
     built: &Built,
     changes: &mut LinkChanges,
-) -> Result<(Answer, Option<Door>), Failure> {
+) -> Result<(Answer, Option<HostNamespaces>), Failure> {
     Ok(match request {
         Request::Describe => (Answer::Description(describe(plan, built, changes)?), None),
         Request::Set(request) => (changes.answer(request, &built.lab), None),
@@ -206,9 +206,9 @@ fn answer(
             )
         }
         Request::Enter { host } => match enter(host, plan, built) {
-            Ok((cores, door)) => {
+            Ok((cores, namespaces)) => {
                 let variables = built.variables.clone();
-                (Answer::Entrance { cores, variables }, Some(door))
+                (Answer::Entrance { cores, variables }, Some(namespaces))
             }
             Err(what) => (
                 Answer::Refused {
@@ -226,10 +226,14 @@ enum NoEntrance {
     #[error("unknown host '{host}'; the lab's hosts are {known}")]
     Unknown { host: String, known: String },
     #[error("cannot enter host {host}: {source}")]
-    NoDoor { host: String, source: io::Error },
+    NoNamespaces { host: String, source: io::Error },
 }
 
-fn enter(host: &str, plan: &Plan, built: &Built) -> Result<(Option<Vec<usize>>, Door), NoEntrance> {
+fn enter(
+    host: &str,
+    plan: &Plan,
+    built: &Built,
+) -> Result<(Option<Vec<usize>>, HostNamespaces), NoEntrance> {
     let unknown = || {
         let known: Vec<&str> = plan.hosts.of_lab().map(|(name, _)| name.as_str()).collect();
         NoEntrance::Unknown {
@@ -243,11 +247,11 @@ fn enter(host: &str, plan: &Plan, built: &Built) -> Result<(Option<Vec<usize>>, 
         .find(|(name, _)| **name == *host)
         .ok_or_else(unknown)?;
     let standing = built.lab.lab().host(host).cloned().map_err(|_| unknown())?;
-    let door = Door::to(&standing).map_err(|source| NoEntrance::NoDoor {
+    let namespaces = HostNamespaces::to(&standing).map_err(|source| NoEntrance::NoNamespaces {
         host: host.to_string(),
         source,
     })?;
-    Ok((settings.cores.clone(), door))
+    Ok((settings.cores.clone(), namespaces))
 }
 
 fn describe(plan: &Plan, built: &Built, changes: &LinkChanges) -> Result<Description, Failure> {

@@ -9,8 +9,8 @@ use brunt_lake::LakeSnapshot;
 use brunt_lake::catalog::CATALOG_FOLDER;
 use brunt_remote::folder::note_moved;
 use brunt_remote::{
-    Asking, FolderLock, FolderSource, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress,
-    RemoteError, StopWaiting, StoredLake, open_store,
+    FolderLock, FolderSource, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress, RemoteError,
+    StopWaiting, StoreRetry, StoredLake, open_store,
 };
 use serde_json::json;
 
@@ -67,9 +67,9 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
         )));
     }
     let held = LakeSnapshot::open_whole(folder).map_err(|error| failure(error.into()))?;
-    let mut ask = Asking::new(args.wait.0, stop);
+    let mut retry = StoreRetry::new(args.wait.0, stop);
     if held.catalog().is_some() {
-        return push_lake::run(args, store, address, &held, &mut ask, output);
+        return push_lake::run(args, store, address, &held, &mut retry, output);
     }
     drop(held);
     if args.delete_old.is_some() {
@@ -95,7 +95,7 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
             keeps_local: args.keep_local,
         },
     );
-    if let Err(error) = ask.until_answered(|| check_not_hidden(&mover, &source)) {
+    if let Err(error) = retry.until_answered(|| check_not_hidden(&mover, &source)) {
         let (counts, why) = (mover.counts(&source), error.to_string());
         let left =
             left_behind(&counts, Some(why), folder, mover.address()).filter(|_| error.is_passing());

@@ -6,8 +6,8 @@ use brunt_core::units::counted;
 use brunt_lake::LakeSnapshot;
 use brunt_remote::mover::MoveCounts;
 use brunt_remote::{
-    Asking, FolderLock, FolderSource, LakeMark, LakePlan, MoveOptions, Mover, RemoteAddress,
-    RemoteError, RemoteStore, StoredLake,
+    FolderLock, FolderSource, LakeMark, LakePlan, MoveOptions, Mover, RemoteAddress, RemoteError,
+    RemoteStore, StoreRetry, StoredLake,
 };
 use serde_json::json;
 
@@ -21,7 +21,7 @@ pub fn run(
     store: Box<dyn RemoteStore>,
     address: RemoteAddress,
     held: &LakeSnapshot,
-    ask: &mut Asking,
+    retry: &mut StoreRetry,
     output: &Output,
 ) -> Done {
     let folder = &args.folder;
@@ -32,13 +32,15 @@ pub fn run(
     );
     let mark = LakeMark::read_or_make(folder).map_err(failure)?;
     let mut mover = Mover::new(address, store, mark, MoveOptions { keeps_local: true });
-    ask.until_answered(|| mover.claim_place())
+    retry
+        .until_answered(|| mover.claim_place())
         .map_err(failure)?;
-    let read = |ask: &mut Asking, mover: &Mover| {
-        ask.until_answered(|| StoredLake::read(mover.store(), mover.address()))
+    let read = |retry: &mut StoreRetry, mover: &Mover| {
+        retry
+            .until_answered(|| StoredLake::read(mover.store(), mover.address()))
             .map_err(failure)
     };
-    let plan = read(ask, &mover)?.plan(held).map_err(failure)?;
+    let plan = read(retry, &mover)?.plan(held).map_err(failure)?;
     for table in &plan.stale_logs {
         output.note(format_args!(
             "{table}: its Delta Lake log is not copied: it names parts that were replaced (`brunt lake manifest` \
@@ -54,18 +56,21 @@ pub fn run(
             })
         })?;
         let key = mover.address().key(&hint.relative);
-        ask.until_answered(|| mover.store().replace_bytes(&key, &bytes))
+        retry
+            .until_answered(|| mover.store().replace_bytes(&key, &bytes))
             .map_err(failure)?;
     }
     let mut deleted = 0;
     if let Some(keep) = args.delete_old {
-        let stored = read(ask, &mover)?;
+        let stored = read(retry, &mover)?;
         let now_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_millis() as u64);
-        let outdated = ask.until_answered(|| stored.outdated(mover.store(), &plan, keep.0, now_ms));
+        let outdated =
+            retry.until_answered(|| stored.outdated(mover.store(), &plan, keep.0, now_ms));
         for key in outdated.map_err(failure)? {
-            ask.until_answered(|| mover.store().delete(&key))
+            retry
+                .until_answered(|| mover.store().delete(&key))
                 .map_err(failure)?;
             deleted += 1;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use brunt_capture::trace::{notes, tables};
 use brunt_lake::reader::{PartFile, SoundParts};
 use brunt_remote::{
-    Asking, RemoteAddress, RemoteError, RemoteStore, StopWaiting, StoredLake, open_store,
+    RemoteAddress, RemoteError, RemoteStore, StopWaiting, StoreRetry, StoredLake, open_store,
 };
 use brunt_result::tables::TABLES;
 
@@ -31,8 +31,8 @@ pub fn open(
     let interrupted = output.interrupt_flag().clone();
     let stop: StopWaiting = Arc::new(move || interrupted.load(Ordering::Relaxed));
     let store = open_store(&address, Arc::clone(&stop)).map_err(failure)?;
-    let mut ask = Asking::new(SILENCE_MAX, stop);
-    let stored = ask
+    let mut retry = StoreRetry::new(SILENCE_MAX, stop);
+    let stored = retry
         .until_answered(|| StoredLake::read(&*store, &address))
         .map_err(failure)?;
     let mut lake = Lake::nothing();
@@ -48,7 +48,8 @@ pub fn open(
         }
         TABLES.to_vec()
     } else {
-        ask.until_answered(|| fetch_notes(&*store, &address, &stored, scratch))
+        retry
+            .until_answered(|| fetch_notes(&*store, &address, &stored, scratch))
             .map_err(failure)?;
         let damaged = notes(scratch)
             .map_err(|error| FolderError::from(error).into_failure())?

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use brunt_block::reception::{ReceptionDoor, ReceptionListener};
+use brunt_block::reception::{ListeningSocket, ReceptionListener};
 use brunt_core::units::format_size;
 use brunt_store::nbd::server::tls::NbdServerTls;
 use brunt_store::nbd::server::{NbdMemoryLimits, NbdServed, NbdServer, NbdServerStats};
@@ -58,7 +58,7 @@ pub struct NbdFlags {
 
 /// The listening socket for NBD clients, its URL, and its encryption.
 pub struct NbdDoor {
-    door: ReceptionDoor,
+    door: ListeningSocket,
     url: String,
     tls: Option<NbdServerTls>,
 }
@@ -99,7 +99,7 @@ fn listen(text: &str) -> Result<NbdDoor, Failure> {
     if let Some(path) = text.strip_prefix("unix:") {
         let advice = "name a path that does not exist, in a folder that does";
         let door =
-            ReceptionDoor::unix(PathBuf::from(path)).map_err(|error| failed(error, advice))?;
+            ListeningSocket::unix(PathBuf::from(path)).map_err(|error| failed(error, advice))?;
         return Ok(NbdDoor {
             door,
             url: format!("nbd+unix:///?socket={path}"),
@@ -110,7 +110,7 @@ fn listen(text: &str) -> Result<NbdDoor, Failure> {
     let address =
         build::address(text, PORT).map_err(|failure| failure.prefixed("--nbd ").advise(advice))?;
     let advice = "choose another address; port 0 picks a free one";
-    let door = ReceptionDoor::tcp(address).map_err(|error| failed(error, advice))?;
+    let door = ListeningSocket::tcp(address).map_err(|error| failed(error, advice))?;
     let bound = door.address().ok().flatten().unwrap_or(address);
     Ok(NbdDoor {
         door,

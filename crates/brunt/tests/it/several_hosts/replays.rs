@@ -180,7 +180,7 @@ fn another_trace_is_refused() {
     let (output, _) = replay(folder.path(), "refused", &host, "hosts = [\"far\"]");
     let not_allowed = said(&output);
     assert!(
-        !output.status.success() && not_allowed.contains("not among what may be opened"),
+        !output.status.success() && not_allowed.contains("may not be opened"),
         "{not_allowed}"
     );
     let trace = trace(folder.path());

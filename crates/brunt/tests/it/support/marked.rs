@@ -142,7 +142,10 @@ pub fn assert_says(said: &str, words: &[&str]) {
 pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
     let not = format!("service slow: {whose}it did not start: it was not ready within 500ms: ");
     let port_and_line = slow("ready = { port = 0, line = \"there\" }");
-    let (nobody, silent) = ("nothing listens on 127.0.0.1:", "it did not say 'there'");
+    let (nobody, silent) = (
+        "no process listens on 127.0.0.1:",
+        "it did not print 'there'",
+    );
     refused(
         &port_and_line,
         &[&not, nobody, silent, "log: here I am", "services/slow.log"],

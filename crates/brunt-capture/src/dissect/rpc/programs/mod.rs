@@ -50,7 +50,7 @@ macro_rules! programs {
             $(if <$program>::is_of(call) {
                 return Which::$variant;
             })*
-            unreachable!("the last program takes every call")
+            unreachable!("the last program accepts all calls")
         }
 
         /// Whether a call can carry or request file data.

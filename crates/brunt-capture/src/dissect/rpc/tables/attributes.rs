@@ -18,12 +18,12 @@ pub const ATTRIBUTES: Table = Table {
         FILE.nullable(),
         Column::int(
             "role",
-            "Subject: 0 the object, 1 its directory after the operation, 2 RENAME's new directory, 3 an entry \
-              of a directory.",
+            "The object described: 0 the operation's object, 1 its directory after the operation, \
+             2 RENAME's new directory, 3 an entry of a directory.",
         ),
         Column::int(
             "entry",
-            "Which entry, from 0: `entries.entry`; null otherwise.",
+            "Index of the directory entry, from 0: `entries.entry`; null otherwise.",
         )
         .nullable(),
         Column::int(
@@ -31,15 +31,15 @@ pub const ATTRIBUTES: Table = Table {
             "1 file, 2 directory, 3 block device, 4 character device, 5 symbolic link, 6 socket, 7 fifo.",
         ),
         Column::int("mode", "Permission bits."),
-        Column::int("nlink", "Hard links."),
+        Column::int("nlink", "Number of hard links."),
         Column::int("uid", "Owner."),
         Column::int("gid", "Group."),
-        Column::int("size_bytes", "Length of the file."),
+        Column::int("size_bytes", "File size."),
         Column::int("used_bytes", "Space used on disk."),
-        Column::int("device_major", "Of device files."),
-        Column::int("device_minor", "Of device files."),
-        Column::int("fsid", "File system."),
-        Column::int("fileid", "Its number in the file system."),
+        Column::int("device_major", "Major number of a device file."),
+        Column::int("device_minor", "Minor number of a device file."),
+        Column::int("fsid", "File system id."),
+        Column::int("fileid", "File number within the file system."),
         Column::time("atime", "Last access."),
         Column::time("mtime", "Last change of the data."),
         Column::time("ctime", "Last change of the attributes."),
@@ -55,9 +55,10 @@ pub const PRE_OP_ATTRIBUTES: Table = Table {
         FILE.nullable(),
         Column::int(
             "role",
-            "Subject: 0 the object, 1 its directory, 2 RENAME's new directory.",
+            "The object described: 0 the operation's object, 1 its directory, 2 RENAME's new \
+             directory.",
         ),
-        Column::int("size_bytes", "Length of the file."),
+        Column::int("size_bytes", "File size."),
         Column::time("mtime", "Last change of the data."),
         Column::time("ctime", "Last change of the attributes."),
     ],
@@ -106,7 +107,7 @@ struct Seen {
 pub struct Attributes {
     attributes: Handle<AttributesTable>,
     pre_op: Handle<PreOpAttributesTable>,
-    told: LastWritten<v3::Attributes>,
+    last_written: LastWritten<v3::Attributes>,
     seen: Vec<Seen>,
 }
 
@@ -115,14 +116,14 @@ impl Attributes {
         Attributes {
             attributes: registry.add(),
             pre_op: registry.add(),
-            told: LastWritten::new(),
+            last_written: LastWritten::new(),
             seen: Vec::with_capacity(SEEN_MAX),
         }
     }
 
     /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
-        self.told.forget();
+        self.last_written.forget();
     }
 
     /// Records an object's attributes, if the reply has them. For an unknown file, all are written.
@@ -183,7 +184,7 @@ impl Attributes {
             self.settle(common);
         }
         if let Some(file) = seen.file {
-            self.told.prefetch(file);
+            self.last_written.prefetch(file);
         }
         self.seen.push(seen);
     }
@@ -198,7 +199,9 @@ impl Attributes {
                 self.before_row(seen, before, common);
             }
             let Some(after) = &seen.after else { continue };
-            let is_news = seen.file.is_none_or(|file| self.told.is_news(file, after));
+            let is_news = seen
+                .file
+                .is_none_or(|file| self.last_written.is_news(file, after));
             if is_news || common.repeats_attributes {
                 self.row(seen, after, common);
             }
@@ -257,7 +260,7 @@ impl Attributes {
     /// Whether these equal the attributes last written for the file.
     #[inline]
     fn is_told(&self, file: Option<i64>, before: &v3::PreOpAttributes) -> bool {
-        let last = file.and_then(|file| self.told.of(file));
+        let last = file.and_then(|file| self.last_written.of(file));
         last.is_some_and(|last| {
             (last.size, last.mtime, last.ctime) == (before.size, before.mtime, before.ctime)
         })

@@ -16,27 +16,24 @@ pub const RPC_CALLS: Table = Table {
     doc: "One row for each RPC call with its reply, in the order of `operations`: the RPC headers.",
     columns: &[
         RECORD,
-        Column::int(
-            "program",
-            "RPC's number of the program: 100003 NFS, 100005 MOUNT.",
-        ),
-        Column::int("version", "The program's version."),
-        Column::int("procedure", "The procedure's number."),
+        Column::int("program", "RPC program number: 100003 NFS, 100005 MOUNT."),
+        Column::int("version", "Program version."),
+        Column::int("procedure", "Procedure number."),
         Column::int(
             "rpc_status",
-            "How RPC answered: 0 ran, 1 to 5 an `accept_stat`, 6 version mismatch, 7 refused \
-              credentials; null if no reply was seen.",
+            "Status of the RPC reply: 0 success, 1 to 5 an `accept_stat`, 6 version mismatch, 7 \
+             authentication error; null if no reply was captured.",
         )
         .nullable(),
         Column::int(
             "auth",
-            "The credentials' flavour: 0 none, 1 AUTH_SYS, 6 RPCSEC_GSS.",
+            "Flavor of the credentials: 0 none, 1 AUTH_SYS, 6 RPCSEC_GSS.",
         ),
-        Column::int("uid", "The caller's user; null without AUTH_SYS.").nullable(),
-        Column::int("gid", "The caller's group; null without AUTH_SYS.").nullable(),
+        Column::int("uid", "The caller's user id; null without AUTH_SYS.").nullable(),
+        Column::int("gid", "The caller's group id; null without AUTH_SYS.").nullable(),
         Column::int(
             "caller",
-            "AUTH_SYS credentials of the caller: `callers.caller`; null without them.",
+            "The caller's AUTH_SYS credentials: `callers.caller`; null without AUTH_SYS.",
         )
         .nullable(),
         Column::int("call_header_bytes", "Length of the call's RPC header."),
@@ -51,18 +48,19 @@ pub const RPC_CALLS: Table = Table {
 /// Callers.
 pub const CALLERS: Table = Table {
     name: "callers",
-    doc: "One row for each set of AUTH_SYS credentials when a parser first sees it; in long captures some reappear.",
+    doc: "One row for each set of AUTH_SYS credentials, when a parser first sees it; in long \
+        captures some are repeated.",
     columns: &[
-        Column::int("caller", "Its number."),
+        Column::int("caller", "Number of the set of credentials."),
         Column::text(
             "machine_name",
             "Machine name given by the caller, written as in `names`.",
         ),
-        Column::int("uid", "The user."),
-        Column::int("gid", "The group."),
+        Column::int("uid", "User id."),
+        Column::int("gid", "Group id."),
         Column::int(
             "group_count",
-            "Number of further groups, which are in `caller_groups`.",
+            "Number of supplementary groups, which are in `caller_groups`.",
         ),
     ],
 };
@@ -70,11 +68,11 @@ pub const CALLERS: Table = Table {
 /// Additional groups of callers.
 pub const CALLER_GROUPS: Table = Table {
     name: "caller_groups",
-    doc: "One row for each further group of AUTH_SYS credentials.",
+    doc: "One row for each supplementary group of AUTH_SYS credentials.",
     columns: &[
-        Column::int("caller", "Whose: `callers.caller`."),
-        Column::int("position", "Its place in the list, from 0."),
-        Column::int("gid", "The group."),
+        Column::int("caller", "The set of credentials: `callers.caller`."),
+        Column::int("position", "Position in the list, from 0."),
+        Column::int("gid", "Group id."),
     ],
 };
 

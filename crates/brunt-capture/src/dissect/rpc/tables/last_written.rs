@@ -7,44 +7,44 @@
 use brunt_core::prefetch;
 
 /// Files that are remembered, each in the one place determined by its number: 16,384 of 104 bytes.
-const FILES_MAX: usize = SHELVES * SHELF_PLACES;
-/// Shelves of places. A shelf is allocated when its first file is remembered, so that a capture of a few files
+const FILES_MAX: usize = CHUNKS * CHUNK_PLACES;
+/// Chunks of places. A chunk is allocated when its first file is remembered, so that a capture of a few files
 /// uses little memory.
-const SHELVES: usize = 64;
-const SHELF_PLACES: usize = 256;
+const CHUNKS: usize = 64;
+const CHUNK_PLACES: usize = 256;
 
 /// A file's number and what is remembered for it.
 type Place<T> = Option<(i64, T)>;
 
 /// The last value written for each file.
 pub struct LastWritten<T> {
-    shelves: [Box<[Place<T>]>; SHELVES],
+    chunks: [Box<[Place<T>]>; CHUNKS],
 }
 
 impl<T: Copy + PartialEq> LastWritten<T> {
     pub fn new() -> LastWritten<T> {
         LastWritten {
-            shelves: std::array::from_fn(|_| Box::default()),
+            chunks: std::array::from_fn(|_| Box::default()),
         }
     }
 
     /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
-        self.shelves.iter_mut().for_each(|shelf| shelf.fill(None));
+        self.chunks.iter_mut().for_each(|chunk| chunk.fill(None));
     }
 
-    /// A file's shelf and its place there. `file` is a hash, so its low bits are evenly distributed.
+    /// A file's chunk and its place there. `file` is a hash, so its low bits are evenly distributed.
     #[inline]
     fn place(file: i64) -> (usize, usize) {
         let place = file as usize % FILES_MAX;
-        (place / SHELF_PLACES, place % SHELF_PLACES)
+        (place / CHUNK_PLACES, place % CHUNK_PLACES)
     }
 
     /// The last value of a file, if remembered.
     #[inline]
     pub fn of(&self, file: i64) -> Option<&T> {
-        let (shelf, place) = LastWritten::<T>::place(file);
-        let last = self.shelves[shelf].get(place)?.as_ref();
+        let (chunk, place) = LastWritten::<T>::place(file);
+        let last = self.chunks[chunk].get(place)?.as_ref();
         last.filter(|(owner, _)| *owner == file)
             .map(|(_, last)| last)
     }
@@ -52,9 +52,9 @@ impl<T: Copy + PartialEq> LastWritten<T> {
     /// Prefetches a file's place.
     #[inline]
     pub fn prefetch(&self, file: i64) {
-        let (shelf, place) = LastWritten::<T>::place(file);
+        let (chunk, place) = LastWritten::<T>::place(file);
         // A place spans two cache lines. The second is usually the one in which the next place begins.
-        for place in self.shelves[shelf].iter().skip(place).take(2) {
+        for place in self.chunks[chunk].iter().skip(place).take(2) {
             prefetch(place);
         }
     }
@@ -65,12 +65,12 @@ impl<T: Copy + PartialEq> LastWritten<T> {
         if self.of(file).is_some_and(|last| last == now) {
             return false;
         }
-        let (shelf, place) = LastWritten::<T>::place(file);
-        let shelf = &mut self.shelves[shelf];
-        if shelf.is_empty() {
-            *shelf = vec![None; SHELF_PLACES].into();
+        let (chunk, place) = LastWritten::<T>::place(file);
+        let chunk = &mut self.chunks[chunk];
+        if chunk.is_empty() {
+            *chunk = vec![None; CHUNK_PLACES].into();
         }
-        shelf[place] = Some((file, *now));
+        chunk[place] = Some((file, *now));
         true
     }
 }

@@ -16,7 +16,8 @@ use crate::trace::rows::{Handle, Registry, Tabled};
 /// Attributes set by calls.
 pub const SETATTRS: Table = Table {
     name: "setattrs",
-    doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. Null: not changed.",
+    doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. \
+        Null: unchanged.",
     columns: &[
         RECORD,
         Column::int(
@@ -35,27 +36,32 @@ pub const SETATTRS: Table = Table {
         Column::int("size_bytes", "Length.").nullable(),
         Column::int(
             "atime_how",
-            "0 not changed, 1 set from the server's clock, 2 set to `atime`.",
+            "0 unchanged, 1 set to the server's time, 2 set to `atime`.",
         ),
         Column::time("atime", "Time of last access.").nullable(),
         Column::int(
             "mtime_how",
-            "0 not changed, 1 set from the server's clock, 2 set to `mtime`.",
+            "0 unchanged, 1 set to the server's time, 2 set to `mtime`.",
         ),
         Column::time("mtime", "Time of last change.").nullable(),
-        Column::time("guard_ctime", "SETATTR: only if the ctime is this.").nullable(),
+        Column::time(
+            "guard_ctime",
+            "SETATTR: the ctime that the file must have (sattrguard3).",
+        )
+        .nullable(),
         Column::int("verifier", "Exclusive CREATE: the verifier.")
             .coded(Coding::Plain)
             .nullable(),
-        Column::int("device_major", "MKNOD of devices.").nullable(),
-        Column::int("device_minor", "MKNOD of devices.").nullable(),
+        Column::int("device_major", "MKNOD: major number of the device.").nullable(),
+        Column::int("device_minor", "MKNOD: minor number of the device.").nullable(),
     ],
 };
 
 /// Details of READ, WRITE and COMMIT.
 pub const TRANSFERS: Table = Table {
     name: "transfers",
-    doc: "One row for each READ, WRITE and COMMIT of NFSv3, with fields that `operations` lacks.",
+    doc: "One row for each READ, WRITE and COMMIT of NFSv3, with fields that `operations` does \
+        not have.",
     columns: &[
         RECORD,
         Column::int("stable", "WRITE: requested stability, 0 unstable, 1 data, 2 file; null for others.")
@@ -68,7 +74,7 @@ pub const TRANSFERS: Table = Table {
         )
         .coded(Coding::Dictionary)
         .nullable(),
-        Column::bool("eof", "READ: whether the file ends there; null for others.").nullable(),
+        Column::bool("eof", "READ: whether the end of the file was reached; null for others.").nullable(),
     ],
 };
 
@@ -90,20 +96,22 @@ pub const LISTINGS: Table = Table {
     columns: &[
         RECORD,
         Column::int("cookie", "Cookie to continue from; 0 is the start.").coded(Coding::Plain),
-        Column::int("verifier_asked", "The cookie's verifier in the call.")
-            .coded(Coding::Dictionary),
+        Column::int("verifier_asked", "The cookie verifier in the call.").coded(Coding::Dictionary),
         Column::int(
             "dir_bytes_max",
-            "READDIRPLUS: bytes of names and cookies; null for READDIR.",
+            "READDIRPLUS: maximum size of names and cookies (`dircount`); null for READDIR.",
         )
         .nullable(),
         Column::int("bytes_max", "Maximum size of the reply."),
-        Column::int("verifier", "The verifier in the reply; null if it failed.")
-            .coded(Coding::Dictionary)
-            .nullable(),
+        Column::int(
+            "verifier",
+            "The cookie verifier in the reply; null if it failed.",
+        )
+        .coded(Coding::Dictionary)
+        .nullable(),
         Column::bool(
             "eof",
-            "Whether the directory ends there; null if it failed.",
+            "Whether the end of the directory was reached; null if it failed.",
         )
         .nullable(),
     ],
@@ -115,10 +123,10 @@ pub const ENTRIES: Table = Table {
     doc: "One row for each entry in a READDIR or READDIRPLUS reply, in the server's order.",
     columns: &[
         RECORD,
-        Column::int("entry", "Its place in the reply, from 0."),
-        Column::int("fileid", "The file's number in the file system."),
-        Column::text("name", "Its name, written as in `names`."),
-        Column::int("cookie", "Cookie to continue after it.").coded(Coding::Dictionary),
+        Column::int("entry", "Position in the reply, from 0."),
+        Column::int("fileid", "File number within the file system."),
+        Column::text("name", "Name of the entry, written as in `names`."),
+        Column::int("cookie", "Cookie for continuing after the entry.").coded(Coding::Dictionary),
         FILE.nullable(),
     ],
 };
@@ -621,7 +629,7 @@ impl Nfs3Tables {
                     common,
                 );
             }
-            _ => unreachable!("only calls with names come here"),
+            _ => unreachable!("only calls with names reach this point"),
         }
     }
 

@@ -13,30 +13,30 @@ use crate::trace::rows::{Handle, Registry, Tabled, WrittenBy};
 /// The operations of compounds.
 pub const COMPOUNDS: Table = Table {
     name: "compounds",
-    doc: "One row for each operation of an NFSv4 compound, as far as the compound could be read.",
+    doc: "One row for each operation of an NFSv4 compound, as far as the compound could be parsed.",
     columns: &[
         RECORD,
-        Column::int("position", "Its place in the compound, from 0."),
-        Column::text("operation", "Its name."),
+        Column::int("position", "Position in the compound, from 0."),
+        Column::text("operation", "Name of the operation."),
         FILE.nullable(),
         Column::int(
             "offset_bytes",
-            "Where in the file; null if it has no offset.",
+            "File offset; null if the operation has no offset.",
         )
         .nullable(),
         Column::int(
             "asked_bytes",
-            "Bytes that it covers; null if it has no count.",
+            "Requested bytes; null if the operation has no count.",
         )
         .nullable(),
         Column::int(
             "moved_bytes",
-            "Bytes of file data that moved; null unless it moves data.",
+            "Transferred bytes of file data; null unless the operation transfers data.",
         )
         .nullable(),
         Column::int(
             "status",
-            "How it went; null if it was not run or the reply was not seen.",
+            "Status of the operation; null if it was not executed or the reply was not captured.",
         )
         .nullable(),
     ],
@@ -50,9 +50,13 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         RECORD,
         Column::int(
             "position",
-            "The operation's place in the compound: `compounds.position`.",
+            "Position of the operation in the compound: `compounds.position`.",
         ),
-        Column::int("entry", "READDIR: which entry, from 0; null for others.").nullable(),
+        Column::int(
+            "entry",
+            "READDIR: index of the entry, from 0; null for others.",
+        )
+        .nullable(),
         Column::text(
             "name",
             "READDIR: the entry's name, written as in `names`; null for others.",
@@ -60,44 +64,53 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         .nullable(),
         Column::bool(
             "by_client",
-            "True if the client sets them, false if the server returned them.",
+            "True if set by the client, false if returned by the server.",
         ),
         FILE.nullable(),
         Column::int(
             "file_type",
-            "As in `attributes`, and 8 attribute directory, 9 named attribute; what CREATE makes.",
+            "As in `attributes`, and 8 attribute directory, 9 named attribute; for CREATE, the \
+             type of the new object.",
         )
         .nullable(),
         Column::int("mode", "Permission bits.").nullable(),
-        Column::int("nlink", "Hard links.").nullable(),
+        Column::int("nlink", "Number of hard links.").nullable(),
         Column::text(
             "owner",
-            "The owner as the server writes it, `user@domain` or a number.",
+            "The owner as sent by the server, `user@domain` or a number.",
         )
         .nullable(),
-        Column::text("owner_group", "The group likewise.").nullable(),
-        Column::int("size_bytes", "Length of the file.").nullable(),
+        Column::text(
+            "owner_group",
+            "The group as sent by the server, `group@domain` or a number.",
+        )
+        .nullable(),
+        Column::int("size_bytes", "File size.").nullable(),
         Column::int("used_bytes", "Space used on disk.").nullable(),
-        Column::int("device_major", "Of device files.").nullable(),
-        Column::int("device_minor", "Of device files.").nullable(),
-        Column::int("fsid_major", "File system.").nullable(),
-        Column::int("fsid_minor", "File system, second half.").nullable(),
-        Column::int("fileid", "Its number in the file system.").nullable(),
+        Column::int("device_major", "Major number of a device file.").nullable(),
+        Column::int("device_minor", "Minor number of a device file.").nullable(),
+        Column::int("fsid_major", "File system id, major part.").nullable(),
+        Column::int("fsid_minor", "File system id, minor part.").nullable(),
+        Column::int("fileid", "File number within the file system.").nullable(),
         Column::int(
             "mounted_on_fileid",
-            "At the root of a file system: the number of the directory under it.",
+            "At the root of a file system: number of the directory it is mounted on.",
         )
         .nullable(),
-        Column::int("change", "Changes whenever the file does.").nullable(),
+        Column::int(
+            "change",
+            "Change attribute: differs whenever the file has changed.",
+        )
+        .nullable(),
         Column::int(
             "atime_how",
-            "When set: 1 from the server's clock, 2 to `atime`; null if returned or not changed.",
+            "When set: 1 to the server's time, 2 to `atime`; null if returned or unchanged.",
         )
         .nullable(),
         Column::time("atime", "Last access.").nullable(),
         Column::int(
             "mtime_how",
-            "When set: 1 from the server's clock, 2 to `mtime`; null if returned or not changed.",
+            "When set: 1 to the server's time, 2 to `mtime`; null if returned or unchanged.",
         )
         .nullable(),
         Column::time("mtime", "Last change of the data.").nullable(),
@@ -109,7 +122,7 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         .nullable(),
         Column::int(
             "unparsed",
-            "Number of the attribute at which parsing stopped, because it is unknown or damaged.",
+            "Number of the attribute at which parsing stopped because it is unknown or damaged.",
         )
         .nullable(),
     ],
@@ -147,7 +160,7 @@ pub struct Nfs4Tables {
     compounds: Handle<CompoundsTable>,
     attributes: Handle<AttributesTable>,
     /// A hash of the list last written for each file.
-    told: LastWritten<u64>,
+    last_written: LastWritten<u64>,
 }
 
 fn nanos(time: &v4::NfsTime) -> i64 {
@@ -170,13 +183,13 @@ impl Nfs4Tables {
         Nfs4Tables {
             compounds: registry.add(),
             attributes: registry.add(),
-            told: LastWritten::new(),
+            last_written: LastWritten::new(),
         }
     }
 
     /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
-        self.told.forget();
+        self.last_written.forget();
     }
 
     /// Whether to store a list. Lists set by a client always are, and so are entries, since they make up the directory.
@@ -191,7 +204,7 @@ impl Nfs4Tables {
         };
         let mask = XxHash3_64::oneshot(list.mask.as_bytes());
         let now = XxHash3_64::oneshot_with_seed(mask, list.values);
-        self.told.is_news(file, &now) || of.entry.is_some() || common.repeats_attributes
+        self.last_written.is_news(file, &now) || of.entry.is_some() || common.repeats_attributes
     }
 
     pub fn record(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use brunt_core::Span;
 
 /// A time as written in a file, with at most three digits.
-pub(crate) fn written(time: Duration) -> Span {
+pub(crate) fn rounded(time: Duration) -> Span {
     let nanos = time.as_nanos() as u64;
     let unit = 10u64.pow(nanos.max(1).ilog10().saturating_sub(2));
     Span(Duration::from_nanos(nanos / unit * unit))

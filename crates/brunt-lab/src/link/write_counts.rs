@@ -4,7 +4,7 @@ use brunt_core::{Histogram, Nanos};
 
 /// The outcome of writing frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct WriteCounts {
     /// Frames and packets that the host accepted.
     pub(super) frames: u64,
     pub(super) packets: u64,
@@ -12,7 +12,7 @@ pub(super) struct Written {
     pub(super) refused: u64,
 }
 
-impl Written {
+impl WriteCounts {
     /// Counts a frame of `packets` packets as written or refused.
     pub(super) fn note(&mut self, packets: u32, is_refused: bool) {
         if is_refused {

@@ -12,17 +12,17 @@ use crate::store::StopWaiting;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Sends requests to a store that may be silent for a while.
-pub struct Asking {
+pub struct StoreRetry {
     patience: Patience,
     begun: Instant,
     silence_max: Duration,
     stop: StopWaiting,
 }
 
-impl Asking {
+impl StoreRetry {
     /// Gives up after `silence_max` without an answer, or as soon as `stop` returns true.
-    pub fn new(silence_max: Duration, stop: StopWaiting) -> Asking {
-        Asking {
+    pub fn new(silence_max: Duration, stop: StopWaiting) -> StoreRetry {
+        StoreRetry {
             patience: Patience::default(),
             begun: Instant::now(),
             silence_max,

@@ -22,24 +22,24 @@ use crate::host::Host;
 use crate::stage::wait_for;
 use crate::sys;
 
-/// File descriptors in a door: the lab's user and PID namespaces, the host's mount and network namespaces.
+/// File descriptors of a host: the lab's user and PID namespaces, the host's mount and network namespaces.
 const DESCRIPTORS: usize = 4;
 /// Longer messages are rejected.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// The open namespaces of a host.
 #[derive(Debug)]
-pub struct Door {
+pub struct HostNamespaces {
     user: OwnedFd,
     mount: OwnedFd,
     process: OwnedFd,
     network: OwnedFd,
 }
 
-/// Why a command could not be run through a door.
+/// Why a command could not be run on a host.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}")]
-pub struct DoorError {
+pub struct EnterError {
     what: &'static str,
     /// The kernel's error.
     pub source: io::Error,
@@ -47,16 +47,16 @@ pub struct DoorError {
     pub is_command: bool,
 }
 
-impl Door {
-    /// Opens a door to a host of a lab that this process runs.
+impl HostNamespaces {
+    /// Opens the namespaces of a host of a lab that this process runs.
     ///
     /// # Errors
     /// /proc is missing, or the process is out of file descriptors.
-    pub fn to(host: &Host) -> io::Result<Door> {
+    pub fn to(host: &Host) -> io::Result<HostNamespaces> {
         let own =
             |kind: &str| Ok::<_, io::Error>(File::open(format!("/proc/self/ns/{kind}"))?.into());
         let (mount, network) = (host.mounts().try_clone()?, host.descriptor()?);
-        Ok(Door {
+        Ok(HostNamespaces {
             user: own("user")?,
             mount,
             process: own("pid")?,
@@ -75,19 +75,20 @@ impl Door {
         self,
         cores: Option<&[usize]>,
         mut command: Command,
-    ) -> Result<ExitStatus, DoorError> {
+    ) -> Result<ExitStatus, EnterError> {
         let failed = |what| {
-            move |source: io::Error| DoorError {
+            move |source: io::Error| EnterError {
                 what,
                 source,
                 is_command: false,
             }
         };
-        let folder = std::env::current_dir().map_err(failed("find the working folder"))?;
+        let folder = std::env::current_dir().map_err(failed("determine the working directory"))?;
         let enter = failed("enter the lab's namespaces");
         self.enter().map_err(enter)?;
         std::env::set_current_dir(folder).map_err(failed(
-            "enter this working folder in the lab, where nothing is visible that was mounted after 'brunt lab up'",
+            "change to this working directory in the lab, which doesn't have anything mounted \
+             after 'brunt lab up'",
         ))?;
         if let Some(cores) = cores {
             let mut set = CpuSet::new();
@@ -96,7 +97,7 @@ impl Door {
                 .filter(|core| **core < CpuSet::MAX_CPU)
                 .for_each(|core| set.set(*core));
             sched_setaffinity(None, &set)
-                .map_err(|error| failed("keep to the host's cores")(error.into()))?;
+                .map_err(|error| failed("restrict it to the host's cores")(error.into()))?;
         }
         // Blocking SIGTTOU lets this process take the terminal back from the command.
         let signals = sys::Signals::block(&[
@@ -110,7 +111,7 @@ impl Door {
         .map_err(failed("block signals"))?;
         sys::die_with_parent(&mut command);
         let started = command.spawn();
-        let mut child = started.map_err(|source| DoorError {
+        let mut child = started.map_err(|source| EnterError {
             what: "start it",
             source,
             is_command: true,
@@ -145,22 +146,26 @@ impl Door {
     }
 }
 
-/// Sends a line, with a door if given.
+/// Sends a line, with namespaces if given.
 ///
 /// # Errors
 /// The peer is gone, or the line contains a line break.
-pub fn send(mut socket: &UnixStream, line: &str, door: Option<&Door>) -> io::Result<()> {
+pub fn send(
+    mut socket: &UnixStream,
+    line: &str,
+    namespaces: Option<&HostNamespaces>,
+) -> io::Result<()> {
     if line.contains('\n') {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let bytes = [line.as_bytes(), b"\n"].concat();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = door.map(Door::descriptors);
+    let descriptors = namespaces.map(HostNamespaces::descriptors);
     if let Some(descriptors) = &descriptors {
         assert!(
             control.push(SendAncillaryMessage::ScmRights(descriptors)),
-            "the space is of their size"
+            "the buffer has the size of the structures"
         );
     }
     let sent = sendmsg(
@@ -172,11 +177,11 @@ pub fn send(mut socket: &UnixStream, line: &str, door: Option<&Door>) -> io::Res
     socket.write_all(&bytes[sent..])
 }
 
-/// Receives a line sent by [`send`], without its line break, and the door sent with it, if any.
+/// Receives a line sent by [`send`], without its line break, and the namespaces sent with it, if any.
 ///
 /// # Errors
 /// The peer is gone, is slower than the socket's timeout, or sends something else.
-pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<Door>)> {
+pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<HostNamespaces>)> {
     let (mut line, mut received) = (Vec::new(), Vec::new());
     while line.last() != Some(&b'\n') {
         let mut bytes = [0; 4096];
@@ -204,8 +209,8 @@ pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<Door>)> {
     }
     line.pop();
     let line = String::from_utf8(line).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    let door = match <[OwnedFd; DESCRIPTORS]>::try_from(received) {
-        Ok([user, mount, process, network]) => Some(Door {
+    let namespaces = match <[OwnedFd; DESCRIPTORS]>::try_from(received) {
+        Ok([user, mount, process, network]) => Some(HostNamespaces {
             user,
             mount,
             process,
@@ -214,7 +219,7 @@ pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<Door>)> {
         Err(none) if none.is_empty() => None,
         Err(_) => return Err(io::ErrorKind::InvalidData.into()),
     };
-    Ok((line, door))
+    Ok((line, namespaces))
 }
 
 #[cfg(test)]
@@ -230,8 +235,8 @@ mod tests {
             let line = "x".repeat(length);
             std::thread::scope(|scope| {
                 scope.spawn(|| send(&near, &line, None).unwrap());
-                let (received, door) = receive(&far).unwrap();
-                assert!(received == line && door.is_none(), "{length}");
+                let (received, namespaces) = receive(&far).unwrap();
+                assert!(received == line && namespaces.is_none(), "{length}");
             });
         }
         let (near, far) = UnixStream::pair().unwrap();
@@ -260,25 +265,25 @@ mod tests {
         });
     }
 
-    /// A door arrives with the line it was sent with.
+    /// Namespaces arrive with the line they were sent with.
     #[test]
-    fn a_door_arrives_with_its_line() {
+    fn namespaces_arrive_with_their_line() {
         let own = |kind: &str| OwnedFd::from(File::open(format!("/proc/self/ns/{kind}")).unwrap());
-        let door = Door {
+        let namespaces = HostNamespaces {
             user: own("user"),
             mount: own("mnt"),
             process: own("pid"),
             network: own("net"),
         };
         let (near, far) = UnixStream::pair().unwrap();
-        send(&near, "open", Some(&door)).unwrap();
+        send(&near, "open", Some(&namespaces)).unwrap();
         let (line, arrived) = receive(&far).unwrap();
         let number = |fd: BorrowedFd<'_>| fstat(fd).unwrap().st_ino;
-        let arrived = arrived.expect("a door");
+        let arrived = arrived.expect("namespaces");
         assert_eq!(line, "open");
         assert_eq!(
             arrived.descriptors().map(number),
-            door.descriptors().map(number)
+            namespaces.descriptors().map(number)
         );
     }
 }

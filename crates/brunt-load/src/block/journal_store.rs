@@ -1,8 +1,7 @@
 //! Keeps journals of acknowledged writes until the run is over, on a host that works for a controller, which then
-//! stores them together with those of other hosts. Workers fill the journals; the shelf's creator reads them later.
+//! stores them together with those of other hosts. Workers fill the journals; the store's creator reads them later.
 //!
-//! The rule: a shelf leaves no file names behind. Its creator supplies the files, and they disappear when the last
-//! handle is dropped.
+//! The rule: a store leaves no file names behind. Its creator supplies the files, and they disappear when the last
 //! handle is dropped.
 
 use std::collections::BTreeMap;
@@ -20,18 +19,18 @@ pub type MakeFile = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
 
 /// The journals of a run's workers on this host. Clones share them.
 #[derive(Clone)]
-pub struct JournalShelf(Arc<Shelf>);
+pub struct JournalStore(Arc<JournalFiles>);
 
-struct Shelf {
+struct JournalFiles {
     make: MakeFile,
     /// Keyed by the worker's number, counted across all hosts.
     files: Mutex<BTreeMap<u32, File>>,
 }
 
-impl JournalShelf {
-    /// Creates an empty shelf.
-    pub fn new(make: MakeFile) -> JournalShelf {
-        JournalShelf(Arc::new(Shelf {
+impl JournalStore {
+    /// Creates an empty store.
+    pub fn new(make: MakeFile) -> JournalStore {
+        JournalStore(Arc::new(JournalFiles {
             make,
             files: Mutex::default(),
         }))
@@ -77,17 +76,17 @@ impl JournalShelf {
     }
 }
 
-impl fmt::Debug for JournalShelf {
+impl fmt::Debug for JournalStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JournalShelf")
+        f.debug_struct("JournalStore")
             .field("journals", &self.files().len())
             .finish()
     }
 }
 
-/// Compares identity: equal only to the same shelf, not to another with the same journals.
-impl PartialEq for JournalShelf {
-    fn eq(&self, other: &JournalShelf) -> bool {
+/// Compares identity: equal only to the same store, not to another with the same journals.
+impl PartialEq for JournalStore {
+    fn eq(&self, other: &JournalStore) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
@@ -98,12 +97,15 @@ pub struct RunMark {
     /// Stored in each block.
     pub run: u64,
     /// Receives the journals; with `None` they go to the workload's folder, if it has one.
-    pub shelf: Option<JournalShelf>,
+    pub journal_store: Option<JournalStore>,
 }
 
 impl From<u64> for RunMark {
     fn from(run: u64) -> RunMark {
-        RunMark { run, shelf: None }
+        RunMark {
+            run,
+            journal_store: None,
+        }
     }
 }
 
@@ -113,8 +115,8 @@ mod tests {
     use crate::block::verify::{HEAD_BYTES, StableWhen, parse_head};
 
     #[test]
-    fn a_shelf_holds_what_workers_wrote() {
-        let shelf = JournalShelf::new(Box::new(tempfile::tempfile));
+    fn a_store_holds_what_workers_wrote() {
+        let journal_store = JournalStore::new(Box::new(tempfile::tempfile));
         let head = |worker| JournalHead {
             run: 9,
             start: 0,
@@ -123,16 +125,19 @@ mod tests {
             worker,
             stable: StableWhen::Flushed,
         };
-        let journals = [7, 3].map(|worker| shelf.journal(head(worker)).unwrap());
+        let journals = [7, 3].map(|worker| journal_store.journal(head(worker)).unwrap());
         let head_bytes = HEAD_BYTES as u64;
         assert_eq!(
-            shelf.lengths().unwrap(),
+            journal_store.lengths().unwrap(),
             BTreeMap::from([(3, head_bytes), (7, head_bytes)])
         );
         drop(journals);
         let mut bytes = [0; HEAD_BYTES];
-        shelf.read(7, 0, &mut bytes).unwrap();
+        journal_store.read(7, 0, &mut bytes).unwrap();
         assert_eq!(parse_head(&bytes), Ok(head(7)));
-        assert!(shelf.read(7, 1, &mut bytes).is_err() && shelf.read(4, 0, &mut bytes).is_err());
+        assert!(
+            journal_store.read(7, 1, &mut bytes).is_err()
+                && journal_store.read(4, 0, &mut bytes).is_err()
+        );
     }
 }
