@@ -83,7 +83,7 @@ fn mtus_and_url_options_are_axes() {
         }
         let is_granted = point["notes"]
             .to_string()
-            .contains("san: socket receive buffer of 16384 bytes, as the URL says");
+            .contains("san: socket receive buffer of 16384 bytes, set in the URL");
         assert_eq!(is_granted, is_small, "{point}");
     }
     let folder = TempDir::new("swept-unknown");

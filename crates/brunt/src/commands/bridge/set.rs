@@ -179,7 +179,7 @@ impl BridgeDoor {
                 },
             };
             if let Ok(line) = serde_json::to_string(&answer) {
-                let _ = door::send(&socket, &line, None);
+                let _ = enter::send(&socket, &line, None);
             }
         }
     }
@@ -221,6 +221,6 @@ fn hear(socket: &UnixStream) -> io::Result<LinkChangeRequest> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(REQUEST_TIME))?;
     socket.set_write_timeout(Some(REQUEST_TIME))?;
-    let (line, _) = door::receive(socket)?;
+    let (line, _) = enter::receive(socket)?;
     Ok(serde_json::from_str(&line)?)
 }
