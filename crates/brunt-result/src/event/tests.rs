@@ -18,6 +18,7 @@ use crate::impact::{
     ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval, RobustnessIndexes,
     RunLeftOut,
 };
+use crate::interleaved::InterleavedWith;
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::over_occurrences::recurring_over_runs;
@@ -533,6 +534,12 @@ impl Make {
             points: self.list(Make::point),
             indexes: self.maybe(Make::indexes),
             requirements: self.list(Make::requirement),
+            label: self.maybe(Make::text),
+            interleaved: self.maybe(|make| InterleavedWith {
+                id: make.text(),
+                place: make.small(),
+                results: make.list(Make::text),
+            }),
         }
     }
 

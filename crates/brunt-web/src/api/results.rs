@@ -348,6 +348,8 @@ mod tests {
             points: Vec::new(),
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         let text = serde_json::to_string(&summary).expect("JSON");
         std::fs::write(folder.join(id).join(summary::FILE_NAME), text).expect("room");
