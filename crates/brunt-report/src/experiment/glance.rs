@@ -88,6 +88,14 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         counted(experiment.repetitions as usize, "run"),
     );
     facts.push(("Measured".into(), measured));
+    let label = summary.label.iter();
+    facts.extend(label.map(|label| ("Label".to_string(), label.clone())));
+    if let Some(with) = &summary.interleaved {
+        let others = with.results.iter().enumerate();
+        let others = others.filter(|(place, _)| *place != with.place as usize);
+        let others: Vec<&str> = others.map(|(_, name)| name.as_str()).collect();
+        facts.push(("Took turns with".into(), others.join(", ")));
+    }
     for (name, target) in &experiment.targets {
         let host = target
             .host
