@@ -6,23 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::experiment::{TargetKind, TargetSummary};
+use crate::experiment::{InterleavedWith, TargetKind, TargetSummary};
 use crate::summary::{PointSummary, Summary};
-
-/// The place of a result among those whose runs took turns.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct InterleavedWith {
-    /// The same for all of them, and for no others.
-    pub id: String,
-    /// Its place among `results`, from 0.
-    pub place: u32,
-    /// Names of the results folders.
-    pub results: Vec<String>,
-}
 
 impl Summary {
     /// Whether the runs of two results took turns.

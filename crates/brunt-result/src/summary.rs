@@ -17,11 +17,10 @@ use crate::choice::{DepthChoice, EngineChoice, PageCache, RingChoice};
 use crate::degradation::{
     self, Degradation, FaultSpan, IntervalFigures, METHODS, OverRuns, PhaseFigures, PhaseOverRuns,
 };
-use crate::experiment::ExperimentSummary;
+use crate::experiment::{ExperimentSummary, InterleavedWith};
 use crate::fault_record::{FaultGap, FaultRecord};
 use crate::hosts::{CommonTime, HostFigures};
 use crate::impact::RobustnessIndexes;
-use crate::interleaved::InterleavedWith;
 pub use crate::latencies::Latencies;
 use crate::percentile::PercentilesUs;
 use crate::performability::Performability;

@@ -11,6 +11,7 @@ use crate::choice::{
     DepthChoice, DepthTrial, EngineChoice, EngineTrial, PageCache, RingChoice, RingMode, RingTrial,
 };
 use crate::degradation::{IntervalFigures, PhaseKind, over_runs, phases_over_runs};
+use crate::experiment::InterleavedWith;
 use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
@@ -18,7 +19,6 @@ use crate::impact::{
     ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval, RobustnessIndexes,
     RunLeftOut,
 };
-use crate::interleaved::InterleavedWith;
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::over_occurrences::recurring_over_runs;

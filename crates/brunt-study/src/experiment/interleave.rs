@@ -264,7 +264,7 @@ fn bridge(a: &Experiment, b: &Experiment) -> Option<InterleaveConflict> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "name = \"x\"\nrepetitions = 4\n[targets.disk]\nurl = \"null:1GiB?delay=1ms\"\n[workloads.w]\n\
+    const TEXT: &str = "name = \"x\"\nrepetitions = 4\n[targets.disk]\nurl = \"null:1GiB?delay=const:1ms\"\n[workloads.w]\n\
                         stop = { time = \"1s\" }\n";
 
     fn found(one: &str, other: &str) -> Option<InterleaveConflict> {
@@ -294,7 +294,10 @@ mod tests {
     #[test]
     fn experiments_that_differ_in_what_is_measured_take_turns() {
         assert_eq!(found(TEXT, TEXT), None);
-        assert_eq!(found(TEXT, &TEXT.replace("delay=1ms", "delay=2ms")), None);
+        assert_eq!(
+            found(TEXT, &TEXT.replace("delay=const:1ms", "delay=const:2ms")),
+            None
+        );
         assert_eq!(found(TEXT, &TEXT.replace("null", "memory")), None);
     }
 
@@ -332,7 +335,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let on = |path: &Path, read: f64| {
             let url = format!("{}?direct=no", path.display());
-            TEXT.replace("null:1GiB?delay=1ms", &url)
+            TEXT.replace("null:1GiB?delay=const:1ms", &url)
                 .replace("[workloads.w]", &format!("[workloads.w]\nread = {read}"))
         };
         assert_eq!(found(&on(&file, 1.0), &on(&link, 1.0)), None);

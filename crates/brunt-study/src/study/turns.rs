@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brunt_result::interleaved::InterleavedWith;
+use brunt_result::experiment::InterleavedWith;
 
 /// Sent to ask for a turn.
 pub const ASK: u8 = b'?';

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brunt_core::units::counted;
 use brunt_report::experiment;
-use brunt_result::interleaved::InterleavedWith;
+use brunt_result::experiment::InterleavedWith;
 use brunt_result::statistics::{MARGIN, interleaved};
 use brunt_result::summary::{FILE_NAME, Summary};
 use brunt_study::experiment::{Experiment, InterleavedExperiment, Plan, check_interleaved};

@@ -12,11 +12,12 @@ use serde_json::Value;
 
 use crate::support::{TempDir, brunt, run_within, succeed};
 
-/// An experiment on a device whose requests take this long; two points.
+/// An experiment on a device whose requests take this long; two points. Tests that expect a verdict compare devices
+/// that differ by far more than a busy machine makes them.
 fn experiment(delay: &str, more: &str) -> String {
     format!(
-        "name = \"turns\"\nrepetitions = 4\n{more}\n[targets.disk]\nurl = \"null:64MiB?delay={delay}\"\n\
-         [workloads.w]\nread = 1\nstop = {{ requests = 200 }}\n[sweep]\nqueue_depth = [1, 4]\n"
+        "name = \"turns\"\nrepetitions = 4\n{more}\n[targets.disk]\nurl = \"null:64MiB?delay=const:{delay}\"\n\
+         [workloads.w]\nread = 1\nstop = {{ requests = 100 }}\n[sweep]\nqueue_depth = [1, 4]\n"
     )
 }
 
@@ -53,7 +54,7 @@ fn begun(folder: &TempDir, name: &str) -> Vec<(i64, (i64, i64), String)> {
 /// later.
 #[test]
 fn runs_take_turns_and_are_compared_in_pairs() {
-    let texts = [("a.toml", "500us"), ("b.toml", "1ms"), ("c.toml", "500us")];
+    let texts = [("a.toml", "200us"), ("b.toml", "5ms"), ("c.toml", "200us")];
     let folder = folder(&texts.map(|(name, delay)| (name, experiment(delay, ""))));
     let words = [
         "run",
@@ -109,7 +110,7 @@ fn runs_take_turns_and_are_compared_in_pairs() {
         assert_eq!(comparison["verdict"], "worse", "{line:#}");
         assert_eq!(comparison["effect"]["paired"], true);
         let ratio = comparison["effect"]["value"].as_f64().expect("a ratio");
-        assert!((1.3..2.5).contains(&ratio), "{ratio}");
+        assert!(ratio > 2.0, "{ratio}");
     }
     let page = ["report", "a.results", "b.results"];
     succeed(brunt().args(page).current_dir(folder.join("")), 60);
@@ -127,7 +128,7 @@ fn experiments_that_cannot_take_turns_are_refused() {
         (
             "file.toml",
             experiment("1ms", "")
-                .replace("null:64MiB?delay=1ms", "x.img?size=64MiB&create=yes")
+                .replace("null:64MiB?delay=const:1ms", "x.img?size=64MiB&create=yes")
                 .replace("read = 1", "read = 0.5"),
         ),
     ]);
@@ -145,7 +146,7 @@ fn experiments_that_cannot_take_turns_are_refused() {
     };
     check(
         &["a.toml", "seed.toml"],
-        &["a.toml and seed.toml cannot take turns", "seed 7"],
+        &["a.toml and seed.toml cannot take turns", "the second 7"],
     );
     check(
         &["a.toml", "disk.toml"],
@@ -195,7 +196,7 @@ fn an_experiment_that_cannot_begin_ends_the_others() {
         ("a.toml", experiment("1ms", "")),
         (
             "b.toml",
-            experiment("1ms", "").replace("null:64MiB?delay=1ms", "missing.img"),
+            experiment("1ms", "").replace("null:64MiB?delay=const:1ms", "missing.img"),
         ),
     ]);
     let mut command = brunt();
@@ -272,7 +273,7 @@ fn an_interruption_keeps_what_was_measured_of_all() {
 /// The targets of one result are compared in pairs, with the first.
 #[test]
 fn targets_of_one_result_are_compared() {
-    let text = experiment("500us", "") + "[targets.slow]\nurl = \"null:64MiB?delay=1ms\"\n";
+    let text = experiment("200us", "") + "[targets.slow]\nurl = \"null:64MiB?delay=const:5ms\"\n";
     let folder = folder(&[("x.toml", text), ("one.toml", experiment("1ms", ""))]);
     for file in ["x.toml", "one.toml"] {
         succeed(brunt().args(["run", file]).current_dir(folder.join("")), 60);
