@@ -101,15 +101,15 @@ pub enum InterleaveConflict {
 ///
 /// # Errors
 /// The first pair of experiments that can't, and why.
-pub fn check_interleaved(all: &[InterleavedExperiment<'_>]) -> Result<(), InterleaveError> {
+pub fn check_interleaved(all: &[InterleavedExperiment<'_>]) -> Result<(), Box<InterleaveError>> {
     for (index, second) in all.iter().enumerate() {
         for first in &all[..index] {
             if let Some(conflict) = conflict(first, second) {
-                return Err(InterleaveError {
+                return Err(Box::new(InterleaveError {
                     first: first.file.to_path_buf(),
                     second: second.file.to_path_buf(),
                     conflict,
-                });
+                }));
             }
         }
     }
