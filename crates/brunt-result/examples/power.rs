@@ -1,15 +1,20 @@
 //! Which differences does `brunt compare` detect, and how often does it report one that does not exist?
 //!
-//!     cargo run --release -p brunt-result --example power
+//!     cargo run --release -p brunt-result --example power [pairs]
 //!
 //! Compares pairs of synthetic results with known truth: three points in a closed loop (rate, mean, p99 and p99.9 of
 //! each), four or eight runs per side. The machine's noise scales the service time of each run (log-normal). The p99
 //! gets additional noise of twice that spread, and the p99.9 a further three times that spread. On one of the machines,
 //! one run in ten is slow by 30 %, as on a shared machine. "Before" is Welch's test of the figures themselves with
-//! Holm's correction over all of them.
+//! Holm's correction over all of them. The first table compares experiments in turns (`brunt run --interleave`) with
+//! experiments one after the other, on a machine that drifts.
 
 use brunt_core::random::Random;
-use brunt_result::statistics::{ALPHA, Better, MARGIN, Metric, Verdict, Welch, compare, holm};
+use brunt_result::noise::SESSION;
+use brunt_result::statistics::{
+    ALPHA, Better, Comparison, MARGIN, MachineAllowance, Metric, RunCorrelation, RunLikeness,
+    Verdict, Welch, compare, holm,
+};
 
 const POINTS: usize = 3;
 const FIGURES: [(&str, Better); 4] = [
@@ -74,7 +79,112 @@ fn before(metrics: &[Metric]) -> Vec<bool> {
     holm(&p).into_iter().map(|p| p < ALPHA).collect()
 }
 
+/// Runs of two experiments on a machine whose speed changes slowly, in turns or one experiment after the other.
+///
+/// The machine's speed is a random walk that returns to its mean, with this deviation and a correlation of 0.9 between
+/// consecutive runs. Each run has its own noise as well; its p99 has twice as much.
+fn on_a_drifting_machine(
+    random: &mut Random,
+    (noise, drift): (f64, f64),
+    runs: usize,
+    change: f64,
+    paired: bool,
+) -> Vec<Metric> {
+    const AGAIN: f64 = 0.9;
+    let fresh = (1.0 - AGAIN * AGAIN).sqrt();
+    let mut speed = random.normal();
+    let mut sides = [(); 2].map(|()| vec![vec![Vec::new(); 3]]);
+    for turn in 0..2 * runs {
+        let side = match paired {
+            true => turn % 2,
+            false => turn / runs,
+        };
+        speed = AGAIN * speed + fresh * random.normal();
+        let change = if side == 1 { change } else { 1.0 };
+        let service = change * (drift * speed + noise * random.normal()).exp();
+        let figures = &mut sides[side][0];
+        figures[0].push(20_000.0 / service);
+        figures[1].push(200.0 * service);
+        figures[2].push(900.0 * service * (2.0 * noise * random.normal()).exp());
+    }
+    let [a, b] = sides;
+    let each = FIGURES.iter().take(3).enumerate();
+    each.map(|(index, (name, better))| Metric {
+        paired,
+        likeness: [&a, &b].map(|side| (!paired).then(|| likeness(&side[0][index]))),
+        machine: MachineAllowance {
+            session: if paired { 0.0 } else { SESSION },
+            ..MachineAllowance::default()
+        },
+        one_with: (index == 1).then_some(0),
+        ..Metric::new(
+            *name,
+            *name,
+            *better,
+            a[0][index].clone(),
+            b[0][index].clone(),
+        )
+    })
+    .collect()
+}
+
+/// The correlation that `brunt compare` corrects for in consecutive runs of one point.
+fn likeness(runs: &[f64]) -> RunLikeness {
+    let places = (0u32..).zip(runs.iter().copied()).collect();
+    RunLikeness::of(0..runs.len() as u32, RunCorrelation::of(&[places]))
+}
+
+/// The table of docs/results.md about interleaved experiments.
+fn pairs() {
+    const EXPERIMENTS: u64 = 400;
+    println!("One point (rate, p99) on a drifting machine; {EXPERIMENTS} experiments each");
+    println!(
+        "| noise of a run, drift | runs per side | in turns: +10 % | no change | one after the other: +10 % | no change |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for (noise, drift) in [(0.02, 0.02), (0.02, 0.10), (0.05, 0.10), (0.10, 0.10)] {
+        for runs in [4, 6, 8, 12, 16, 24, 32, 48] {
+            let share = |change: f64, paired: bool| {
+                let mut shown = [0u32; 2];
+                let mut any = 0u32;
+                for seed in 0..EXPERIMENTS {
+                    let mut random = Random::for_part(seed, (change * 1000.0) as u64);
+                    let metrics =
+                        on_a_drifting_machine(&mut random, (noise, drift), runs, change, paired);
+                    let found = compare(&metrics, MARGIN);
+                    let verdicts = [&found[0], &found[2]].map(|one| one.verdict);
+                    for (count, verdict) in shown.iter_mut().zip(verdicts) {
+                        *count += u32::from(verdict == Verdict::Worse);
+                    }
+                    let different =
+                        |one: &Comparison| matches!(one.verdict, Verdict::Worse | Verdict::Better);
+                    any += u32::from(found.iter().any(different));
+                }
+                let percent = |count: u32| 100.0 * f64::from(count) / EXPERIMENTS as f64;
+                (shown.map(percent), percent(any))
+            };
+            let cells = [true, false].map(|paired| {
+                let ([rate, p99], _) = share(1.1, paired);
+                let (_, wrong) = share(1.0, paired);
+                format!("{rate:.0}, {p99:.0} % | {wrong:.1} %")
+            });
+            println!(
+                "| {:.0} %, {:.0} % | {runs} | {} | {} |",
+                noise * 100.0,
+                drift * 100.0,
+                cells[0],
+                cells[1]
+            );
+        }
+    }
+    println!();
+}
+
 fn main() {
+    pairs();
+    if std::env::args().any(|word| word == "pairs") {
+        return;
+    }
     println!(
         "{PAIRS} pairs each for power, {PAIRS_SAME} without a change; {POINTS} points, margin {MARGIN}\n"
     );

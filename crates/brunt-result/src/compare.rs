@@ -3,7 +3,8 @@
 //!
 //! The rule: only points with the same label are compared, and Holm's correction covers all metrics of all points,
 //! because a reader looks at all of them; two metrics that express the same fact count once. Operations that only one
-//! of several jobs performs appear in that job's line and are not repeated for all jobs together.
+//! of several jobs performs appear in that job's line and are not repeated for all jobs together. If the runs of both
+//! results took turns, they are compared in pairs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,6 +182,8 @@ struct Key {
 /// Metrics and their keys.
 #[derive(Default)]
 struct Compared {
+    /// The runs of both results took turns.
+    paired: bool,
     metrics: Vec<Metric>,
     keys: Vec<Key>,
 }
@@ -199,8 +202,12 @@ impl Compared {
     /// Adds a figure that each run has.
     fn add(&mut self, key: Key, sides: &Sides<'_>) {
         let [a, b] = sides.points;
-        let (first, second) = (values(a, sides.get), values(b, sides.get));
-        let likeness = sides.alike.map(|alike| {
+        let (first, second) = match self.paired {
+            true => in_same_rounds(a, b, sides.get),
+            false => (values(a, sides.get), values(b, sides.get)),
+        };
+        let alike = sides.alike.filter(|_| !self.paired);
+        let likeness = alike.map(|alike| {
             let each = |figure: &CorrelatedFigure, point| {
                 let places = figure.parts(point, sides.get);
                 RunLikeness::of(places.iter().map(|(place, _)| *place), figure.correlation())
@@ -223,6 +230,7 @@ impl Compared {
         });
         let name = format!("{} {}", key.label, key.metric);
         self.metrics.push(Metric {
+            paired: self.paired,
             is_share: key.unit == "share",
             likeness: likeness.map_or([None; 2], |likeness| likeness.map(Some)),
             machine,
@@ -325,7 +333,7 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
 
 /// Compares every metric of every point that both results have. Also returns the labels of points that only one has.
 ///
-/// A change smaller than the share `margin` counts as no change. In addition to the usual figures, percentiles that
+/// A change smaller than the share `margin` counts as no change. Runs that took turns are compared in pairs. In addition to the usual figures, percentiles that
 /// either experiment chose are compared, and those that are `asked` for.
 pub fn compare_summaries(
     a: &Summary,
@@ -370,7 +378,10 @@ pub fn compare_summaries(
 /// The compared metrics, and the labels of points that only one result has.
 // Long because it lists all metrics in the order of the table.
 fn metrics(a: &Summary, b: &Summary, more: &[Percentile]) -> (Compared, Vec<String>) {
-    let mut compared = Compared::default();
+    let mut compared = Compared {
+        paired: a.took_turns_with(b),
+        ..Compared::default()
+    };
     let mut alone = Vec::new();
     let figures = RunFigure::all(more);
     let alike: Vec<[CorrelatedFigure; 2]> = figures

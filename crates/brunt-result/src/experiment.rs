@@ -46,6 +46,18 @@ impl ExperimentSummary {
     }
 }
 
+/// The place of a result among those whose runs took turns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterleavedWith {
+    /// The same for all of them, and for no others.
+    pub id: String,
+    /// Its place among `results`, from 0.
+    pub place: u32,
+    /// Names of the results folders.
+    pub results: Vec<String>,
+}
+
 /// What TCP did about losses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CongestionSummary {

@@ -7,15 +7,18 @@ use crate::percentile::Percentile;
 use crate::summary::{OpSummary, PointSummary, RunSummary};
 
 impl RunSummary {
-    /// Keeps these percentiles of the response time, of all kinds together and of each kind.
+    /// Keeps these percentiles of the response time, of all kinds together and of each kind, in addition to those kept
+    /// before.
     pub fn keep_percentiles(&mut self, percentiles: &[Percentile], figures: &Figures) {
         if percentiles.is_empty() {
             return;
         }
-        self.response_percentiles_us = Percentile::of_each(percentiles, &figures.response());
+        let all = Percentile::of_each(percentiles, &figures.response());
+        self.response_percentiles_us.extend(all);
         for (op, figures) in figures.ops() {
             if let Some(kept) = self.ops.iter_mut().find(|kept| kept.op == op) {
-                kept.response_percentiles_us = Percentile::of_each(percentiles, &figures.response);
+                let of_kind = Percentile::of_each(percentiles, &figures.response);
+                kept.response_percentiles_us.extend(of_kind);
             }
         }
     }

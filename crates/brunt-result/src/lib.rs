@@ -28,6 +28,7 @@ pub mod history;
 pub mod hosts;
 pub mod impact;
 pub mod indexes;
+pub mod interleaved;
 mod kept_percentiles;
 mod latencies;
 pub mod link;

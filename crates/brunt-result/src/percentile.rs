@@ -94,6 +94,12 @@ impl Percentile {
             .collect()
     }
 
+    /// Whether every summary has it, whatever its experiment chose.
+    pub fn is_in_every_summary(self) -> bool {
+        let usual = [Percentile::P50, Percentile::P90, Percentile::P99];
+        usual.contains(&self) || [Percentile::P99_9, Percentile::P99_99].contains(&self)
+    }
+
     /// Its value in a row of latencies, if that has it.
     fn in_row(self, times: &Latencies) -> Option<f64> {
         match self {

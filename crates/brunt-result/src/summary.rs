@@ -17,7 +17,7 @@ use crate::choice::{DepthChoice, EngineChoice, PageCache, RingChoice};
 use crate::degradation::{
     self, Degradation, FaultSpan, IntervalFigures, METHODS, OverRuns, PhaseFigures, PhaseOverRuns,
 };
-use crate::experiment::ExperimentSummary;
+use crate::experiment::{ExperimentSummary, InterleavedWith};
 use crate::fault_record::{FaultGap, FaultRecord};
 use crate::hosts::{CommonTime, HostFigures};
 use crate::impact::RobustnessIndexes;
@@ -50,6 +50,12 @@ pub struct Summary {
     /// Why the experiment stopped early, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trouble: Option<String>,
+    /// Given by `brunt run --label`, such as a commit. `brunt history` names results after it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub label: Option<String>,
+    /// If its runs took turns with those of other experiments: which, and its place among them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interleaved: Option<InterleavedWith>,
     /// The experiment as run; the same `seed` reproduces the same requests in the same order.
     pub experiment: ExperimentSummary,
     /// All points (combinations of target, workload and swept values), in the order of the plan.

@@ -152,6 +152,8 @@ mod tests {
             points: Vec::new(),
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         hub.tell(&Event::Ends(Arc::new(summary)));
         assert_eq!(hub.failure().as_deref(), Some("disk full; 7 rows lost"));

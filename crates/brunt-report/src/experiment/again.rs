@@ -247,6 +247,8 @@ mod tests {
             points: vec![point],
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         summary.write(folder).unwrap();
         let mut writers = [&intervals::TABLE, &intervals::OPS]

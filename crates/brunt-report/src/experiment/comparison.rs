@@ -23,7 +23,7 @@ const LINES_MAX: usize = 2000;
 pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
     let (lines, alone) = compare_summaries(a.1, b.1, MARGIN, &[]);
     let sections = [
-        verdicts(&lines, a.0, b.0),
+        verdicts(&lines, a.0, b.0, a.1.took_turns_with(b.1)),
         side_by_side(a, b),
         only_one(&alone),
     ];
@@ -78,7 +78,7 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
         (
             Verdict::MachinesDiffered,
             Tone::Warning,
-            "no verdict, because the machines differed; measure both as targets of one experiment",
+            "no verdict, because the machines differed; measure both in turns (brunt run --interleave)",
         ),
         (
             Verdict::TooFewRuns,
@@ -99,11 +99,13 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
     let facts = [("First", a), ("Second", b)].map(|(word, (name, summary))| {
         let runs: usize = summary.points.iter().map(|point| point.runs.len()).sum();
         let (points, runs) = (counted(summary.points.len(), "point"), counted(runs, "run"));
+        let label = summary.label.as_ref();
+        let label = label.map_or(String::new(), |label| format!(" ({label})"));
         let (what, seed) = (&summary.experiment.name, summary.experiment.seed);
         (
             word.to_string(),
             format!(
-                "{name}: {what}; {points}, {runs}, seed {seed}, Brunt {}",
+                "{name}{label}: {what}; {points}, {runs}, seed {seed}, Brunt {}",
                 summary.brunt
             ),
         )
@@ -126,13 +128,17 @@ fn unit_of(line: &Line) -> Unit {
     }
 }
 
-fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
+fn verdicts(lines: &[Line], a: &str, b: &str, paired: bool) -> Section {
     let mut section = Section::new("Verdicts");
     if lines.is_empty() {
         return section;
     }
+    let test = match paired {
+        true => "the runs took turns, so a paired t-test",
+        false => "Welch's t-test",
+    };
     section.prose(format!(
-        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over \
+        "Better and worse: {test} of the ratio (for shares, of the difference), with Holm's correction over \
          all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the \
          same share of every run. Same: two one-sided tests exclude a change of {} or more. Machines differed: the \
          change is significant, but a difference between the machines, measured during the runs, may explain it. \

@@ -499,6 +499,8 @@ mod tests {
             points: vec![shown],
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         let (zeros, runs) = (
             HashMap::from([(0, 0), (1, 0)]),

@@ -54,6 +54,21 @@ fn complete_runs(summary: &Summary) -> usize {
         .count()
 }
 
+/// The label of a result, and the results with which its runs took turns.
+fn origin(summary: &Summary) -> Vec<(String, String)> {
+    let label = summary.label.iter();
+    let mut facts: Vec<(String, String)> = label
+        .map(|label| ("Label".to_string(), label.clone()))
+        .collect();
+    if let Some(with) = &summary.interleaved {
+        let others = with.results.iter().enumerate();
+        let others = others.filter(|(place, _)| *place != with.place as usize);
+        let others: Vec<&str> = others.map(|(_, name)| name.as_str()).collect();
+        facts.push(("Took turns with".into(), others.join(", ")));
+    }
+    facts
+}
+
 fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     let experiment = &summary.experiment;
     let mut facts = Vec::new();
@@ -88,6 +103,7 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         counted(experiment.repetitions as usize, "run"),
     );
     facts.push(("Measured".into(), measured));
+    facts.extend(origin(summary));
     for (name, target) in &experiment.targets {
         let host = target
             .host

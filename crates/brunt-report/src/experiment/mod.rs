@@ -22,6 +22,7 @@ mod ops;
 mod performability;
 mod phases;
 mod points;
+mod recount;
 mod recurring;
 mod replay;
 mod require;
@@ -38,6 +39,7 @@ use brunt_result::summary::Summary;
 pub use again::read;
 pub use comparison::comparison;
 pub use details::{Details, ProbeSeries, RunDetails, StoredInterval};
+pub use recount::read_to_compare;
 
 use crate::html::render;
 use crate::page::{Page, Section};

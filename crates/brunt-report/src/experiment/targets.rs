@@ -1,9 +1,7 @@
 //! Compares targets point by point: each with the network alone if that was measured, otherwise with the first target.
 
-use std::collections::BTreeMap;
-
 use brunt_result::compare::in_same_rounds;
-use brunt_result::experiment::{TargetKind, TargetSummary};
+use brunt_result::interleaved::reference;
 use brunt_result::statistics::{
     Better, Comparison, EffectScale, Estimate, MARGIN, Metric, Verdict, compare,
 };
@@ -27,7 +25,7 @@ struct Figure {
 /// `None` with a single target.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let targets = &summary.experiment.targets;
-    let (first, network) = base(targets)?;
+    let (first, network) = reference(targets)?;
     let twin = |point: &PointSummary| {
         points.all.iter().find(|other| {
             other.target == *first && other.workload == point.workload && other.axes == point.axes
@@ -122,27 +120,6 @@ fn rows(
     keys.iter().zip(compared).take(LINES_MAX).map(row).collect()
 }
 
-/// The reference target, and whether it is the network alone; `None` with a single target.
-fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
-    // Directories are left out because they have phases of their own.
-    let devices = || {
-        targets
-            .iter()
-            .filter(|(_, target)| target.kind != TargetKind::Directory)
-    };
-    if devices().count() < 2 {
-        return None;
-    }
-    let is_network = |target: &TargetSummary| target.kind == TargetKind::Network;
-    let mut networks = devices()
-        .filter(|(_, target)| is_network(target))
-        .map(|(name, _)| name);
-    match (networks.next(), networks.next()) {
-        (Some(network), None) => Some((network, true)),
-        _ => Some((devices().next()?.0, false)),
-    }
-}
-
 /// Both sets' figures, by the estimator used for the change and the verdict.
 pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
     let mean = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.mean);
@@ -184,50 +161,4 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
         }
     };
     Cell::Verdict(tone, verdict.word().into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If one of the targets is the network, it is the reference, whatever its name; otherwise the first target is.
-    #[test]
-    fn what_others_are_held_against() {
-        let check = |targets: &[(&str, &str)], expected: Option<(&str, bool)>| {
-            let target = |(name, place): &(&str, &str)| {
-                let kind = match *place {
-                    "tcp" => TargetKind::Network,
-                    "/home" => TargetKind::Directory,
-                    _ => TargetKind::Device,
-                };
-                (
-                    name.to_string(),
-                    TargetSummary {
-                        kind,
-                        place: place.to_string(),
-                        ..Default::default()
-                    },
-                )
-            };
-            let targets = targets.iter().map(target).collect();
-            assert_eq!(
-                base(&targets).map(|(name, network)| (name.as_str(), network)),
-                expected
-            );
-        };
-        check(&[("a", "tcp")], None);
-        check(
-            &[("disk", "memory:1MiB"), ("network", "tcp")],
-            Some(("network", true)),
-        );
-        check(
-            &[("disk", "memory:1MiB"), ("mirror", "memory:1MiB")],
-            Some(("disk", false)),
-        );
-        check(&[("a", "/home"), ("disk", "memory:1MiB")], None);
-        check(
-            &[("maximum", "tcp"), ("standard", "tcp")],
-            Some(("maximum", false)),
-        );
-    }
 }

@@ -322,6 +322,8 @@ mod tests {
             points: vec![point],
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         (summary, details)
     }

@@ -11,6 +11,7 @@ use crate::choice::{
     DepthChoice, DepthTrial, EngineChoice, EngineTrial, PageCache, RingChoice, RingMode, RingTrial,
 };
 use crate::degradation::{IntervalFigures, PhaseKind, over_runs, phases_over_runs};
+use crate::experiment::InterleavedWith;
 use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
@@ -535,6 +536,12 @@ impl Make {
             points: self.list(Make::point),
             indexes: self.maybe(Make::indexes),
             requirements: self.list(Make::requirement),
+            label: self.maybe(Make::text),
+            interleaved: self.maybe(|make| InterleavedWith {
+                id: make.text(),
+                place: make.small(),
+                results: make.list(Make::text),
+            }),
         }
     }
 

@@ -90,6 +90,8 @@ pub(crate) fn empty() -> Summary {
         points: Vec::new(),
         indexes: None,
         requirements: Vec::new(),
+        interleaved: None,
+        label: None,
     }
 }
 

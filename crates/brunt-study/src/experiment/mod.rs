@@ -9,6 +9,7 @@ mod defaults;
 mod fault;
 mod hosts;
 mod include;
+mod interleave;
 mod intervals;
 mod lab;
 mod lab_check;
@@ -50,6 +51,9 @@ use serde::{Deserialize, Serialize};
 pub use crate::role::{Serve, TARGET_NAME};
 pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
+pub use interleave::{
+    InterleaveConflict, InterleaveError, InterleavedExperiment, check_interleaved,
+};
 pub use lab::{CarrierName, LabEntry, LinkBack, LinkEntry};
 pub use link_options::{LinkOptionError, LinkOptionMistake, LinkOptions};
 #[cfg(test)]

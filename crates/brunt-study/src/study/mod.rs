@@ -10,6 +10,7 @@ mod jobs;
 mod recording;
 mod table;
 mod transfer;
+mod turns;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -52,6 +53,7 @@ use recording::slow_record;
 #[cfg(test)]
 pub(crate) use table::few_runs;
 pub use table::{describe, table};
+pub use turns::{ASK, GO, StudyTurns};
 pub use wait::WaitError;
 
 /// Why an experiment ended early.
@@ -123,6 +125,8 @@ pub struct Study<'a> {
     entered: Option<(usize, usize)>,
     /// The first run's hosts or recorded requests that are missing, as text.
     lacking: Option<String>,
+    /// The runs take turns with those of other experiments.
+    turns: Option<StudyTurns>,
 }
 
 /// Passes a session's figures to the hub and the hooks, and its start to the hooks.
@@ -266,6 +270,8 @@ impl<'a> Study<'a> {
             points,
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
         let (seed, precision) = (experiment.seed, experiment.precision_goal());
@@ -292,7 +298,21 @@ impl<'a> Study<'a> {
             goes_on,
             entered: None,
             lacking,
+            turns: None,
         }
+    }
+
+    /// Records this label with the results.
+    pub fn labelled(mut self, label: Option<String>) -> Study<'a> {
+        self.summary.label = label;
+        self
+    }
+
+    /// Makes each run when it is this experiment's turn.
+    pub fn taking_turns(mut self, turns: Option<StudyTurns>) -> Study<'a> {
+        self.summary.interleaved = turns.as_ref().map(|turns| turns.with.clone());
+        self.turns = turns;
+        self
     }
 
     /// Executes all runs, until `stop` is set.
@@ -428,7 +448,7 @@ impl<'a> Study<'a> {
             .sum();
         let (began, mut numbers) = (Clock::Monotonic.now(), Numbers { next: 0, all });
         for run in &planned {
-            if !self.enter_phase(*run, stop)? || !self.make(&mut numbers, *run, log, stop)? {
+            if !self.step(&mut numbers, *run, log, stop)? {
                 return Ok(());
             }
         }
@@ -469,12 +489,27 @@ impl<'a> Study<'a> {
                 .map(|point| numbered(&self.plan, *point))
                 .sum::<usize>();
             for run in round.into_iter().map(|point| (point, repetition)) {
-                if !self.enter_phase(run, stop)? || !self.make(&mut numbers, run, log, stop)? {
+                if !self.step(&mut numbers, run, log, stop)? {
                     return Ok(());
                 }
             }
         }
         Ok(())
+    }
+
+    /// Makes a run in its turn, once the condition of its phase is met. Returns `false` if that ends the experiment.
+    fn step(
+        &mut self,
+        numbers: &mut Numbers,
+        run: (usize, usize),
+        log: &mut RunLog,
+        stop: &AtomicBool,
+    ) -> Result<bool, StudyError> {
+        if self.turns.as_mut().is_some_and(|turns| !turns.wait(stop)) {
+            self.summary.trouble = Some("interrupted".into());
+            return Ok(false);
+        }
+        Ok(self.enter_phase(run, stop)? && self.make(numbers, run, log, stop)?)
     }
 
     /// Waits for the condition of a run's phase, if it is the first run of that phase in its repetition. Returns

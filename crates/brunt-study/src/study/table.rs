@@ -986,6 +986,8 @@ mod tests {
             points: Vec::new(),
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         }
     }
 
@@ -1001,6 +1003,8 @@ mod tests {
             points: Vec::new(),
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         summary.experiment.repetitions = 1;
         let said = table(&summary).join("\n");
@@ -1068,6 +1072,8 @@ mod tests {
             points: vec![point],
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         let lines = table(&summary);
         let place = |part: &str| {

@@ -201,9 +201,11 @@ impl ResultsFolder {
 
     /// The page that compares two results.
     pub fn comparison(&self, before: &str, after: &str) -> Option<String> {
-        let read = |id| experiment::read(&self.find(id)?).ok();
-        let (a, b) = (read(before)?, read(after)?);
-        Some(render(&experiment::comparison((before, &a), (after, &b))))
+        let folders = [self.find(before)?, self.find(after)?];
+        let folders = folders.each_ref().map(|folder| folder.as_path());
+        let results = experiment::read_to_compare(&folders, &[]).ok()?;
+        let [a, b] = &results[..] else { return None };
+        Some(render(&experiment::comparison((before, a), (after, b))))
     }
 
     /// Creates a folder named after the experiment and returns its id and path.
@@ -345,6 +347,8 @@ mod tests {
             points: Vec::new(),
             indexes: None,
             requirements: Vec::new(),
+            interleaved: None,
+            label: None,
         };
         let text = serde_json::to_string(&summary).expect("JSON");
         std::fs::write(folder.join(id).join(summary::FILE_NAME), text).expect("room");

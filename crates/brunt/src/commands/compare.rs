@@ -1,5 +1,7 @@
-//! `brunt compare`: compares two results of the same experiment and prints which changes are significant.
+//! `brunt compare`: compares results of the same experiment, or the targets of one result, and prints which changes are
+//! significant.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use brunt_core::units::counted;
@@ -10,26 +12,30 @@ use brunt_result::failures;
 use brunt_result::percentile::Percentile;
 use brunt_result::statistics::{EffectScale, Estimate, RUNS_MIN, Verdict};
 use brunt_result::summary::Summary;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Subcommand;
 use crate::cli::{Done, Failure, Output};
 
-/// Compare two results: the change of each metric with its confidence interval, and a verdict
+/// Compare results: the change of each metric with its confidence interval, and a verdict
 ///
 /// Each metric is better, worse, same (within the margin) or inconclusive; runs are the samples. "Better" and "worse"
 /// come from Welch's t-test of the ratio, with variances moderated across points, a deviation of 2 % between sessions,
 /// and Holm's correction over all metrics of all points; "same" comes from two one-sided tests. "Machines differed"
 /// means that a change is significant, but that a difference between the machines, measured during the runs, may
-/// explain it. On a shared machine, measure both as targets of one experiment: its runs are interleaved, and its report
-/// compares targets round by round. Fewer than four runs per side are always inconclusive. The column "sees" is the
-/// smallest change that would be detected with 80 % power. --json adds Mann-Whitney tests.
+/// explain it. Fewer than four runs per side are always inconclusive. The column "sees" is the smallest change that
+/// would be detected with 80 % power. --json adds Mann-Whitney tests.
+///
+/// Runs that took turns, made by 'brunt run --interleave A.toml B.toml' or on targets of one experiment, are compared in
+/// pairs by a paired t-test. That is the recommended way: what changes on the machine affects both runs of a pair.
+///
+/// With a single folder, its targets are compared with the network alone if that was measured, otherwise with the
+/// first. With more than two, all are compared with the first, and each comparison is corrected separately.
 #[derive(clap::Args)]
 pub struct Compare {
-    /// Results folder of the baseline
-    a: PathBuf,
-    /// Results folder to compare with the baseline
-    b: PathBuf,
+    /// Results folders: the baseline, and those to compare with it; a single one to compare its targets
+    #[arg(required = true, value_name = "RESULTS")]
+    results: Vec<PathBuf>,
     /// Exit with status 1 if this condition holds at any point: 'p99 worse by 10%', or for one kind of operation
     /// 'write p99.9 worse by 10%'. A condition about something that the results don't have is an error. Can be repeated
     #[arg(long, value_name = "CONDITION")]
@@ -37,98 +43,98 @@ pub struct Compare {
     /// Changes smaller than this do not matter: a metric shown to be within it is "same" [default: 5%]
     #[arg(long, value_name = "PERCENT")]
     margin: Option<Margin>,
+    /// Compare these percentiles too, such as 95,99.99. Those that a result's summary doesn't have are computed from its
+    /// histograms
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    percentiles: Vec<Percentile>,
+}
+
+/// A result with its name in messages.
+pub(super) struct NamedResult<'a> {
+    pub name: String,
+    pub summary: &'a Summary,
+}
+
+impl NamedResult<'_> {
+    /// Its name, with the label that it was given.
+    fn title(&self) -> String {
+        match &self.summary.label {
+            Some(label) => format!("{} ({label})", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// What to compare, and when to fail.
+#[derive(Default)]
+pub(super) struct CompareOptions {
+    pub margin: f64,
+    /// In addition to the usual ones and those that the results' experiments chose.
+    pub percentiles: Vec<Percentile>,
+    pub fail_if: Vec<FailIf>,
+}
+
+/// Two compared results.
+pub(super) struct ComparedPair {
+    /// For `--json`.
+    pub object: Value,
+    /// The figures for which a condition holds.
+    pub failed: Vec<String>,
 }
 
 impl Subcommand for Compare {
     const NAME: &'static str = "compare";
-    const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
-        "brunt compare before.results after.results",
-        "show what changed and how certain that is",
-    )];
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        (
+            "brunt compare old.results new.results",
+            "show what changed and how certain that is",
+        ),
+        (
+            "brunt compare disks.results",
+            "compare the targets of one experiment",
+        ),
+        (
+            "brunt compare old.results new.results --fail-if 'p99 worse by 10%'",
+            "in CI: exit with status 1 if a p99 became worse by 10 % or more",
+        ),
+    ];
 
     fn run(self, output: &Output) -> Done {
-        let read = |folder: &Path| {
-            experiment::read(folder).map_err(|error| {
-                let advice = error.advice();
-                Failure::usage(error).advise(advice)
-            })
-        };
-        let (a, b) = (read(&self.a)?, read(&self.b)?);
-        for (summary, folder) in [(&a, &self.a), (&b, &self.b)] {
-            if !summary.complete {
-                output.note(format_args!(
-                    "{} is incomplete; only its finished runs are compared",
-                    folder.display()
-                ));
+        let mut percentiles = self.percentiles;
+        percentiles.extend(self.fail_if.iter().filter_map(FailIf::percentile));
+        let mut results = read(&self.results, &percentiles)?;
+        if let [(folder, summary)] = &results[..] {
+            let targets = summary.of_each_target();
+            if targets.is_empty() {
+                return Err(Failure::usage(format!("{folder} has only one target"))
+                    .advise("name a second result to compare it with"));
             }
-            if let Some(note) = summary.judged_note() {
-                output.note(format_args!("{}: {note}", folder.display()));
-            }
+            results = targets;
         }
-        let results = [(&a, self.a.as_path()), (&b, self.b.as_path())];
-        let wrong = noted(results, failures::failures, output);
-        let doubts = noted(results, failures::doubts, output);
-        let engines = engine_differences(&a, &b);
-        let margin = self.margin.unwrap_or_default().0;
-        let asked: Vec<Percentile> = self.fail_if.iter().filter_map(FailIf::percentile).collect();
-        let (lines, alone) = compare_summaries(&a, &b, margin, &asked);
-        if lines.is_empty() {
-            return Err(Failure::usage("the two results have no point in common")
-                .advise("compare results of the same experiment"));
-        }
-        let is_met = |condition: &&FailIf| lines.iter().any(|line| condition.is_about(line));
-        if let Some(condition) = self.fail_if.iter().find(|condition| !is_met(condition)) {
-            return Err(Failure::usage(format!(
-                "--fail-if '{condition}' matches no metric that both results have"
-            ))
-            .advise("run brunt compare without it to see the available metrics"));
-        }
-        output.line(row([
-            "",
-            "first",
-            "second",
-            "change (95 %)",
-            "sees",
-            "verdict",
-        ]));
-        let mut label = "";
-        for line in &lines {
-            if line.label != label {
-                output.line(&line.label);
-                label = &line.label;
-            }
-            output.line(describe(line, margin));
-            if let Some(slower) = line.machine_slower {
-                let (share, word) = (
-                    slower.abs() * 100.0,
-                    if slower > 0.0 { "slower" } else { "faster" },
-                );
-                output.line(format_args!(
-                    "    the machine was {share:.1}% {word}, which may explain the change"
-                ));
-            }
-        }
-        if let Some(note) = too_few_runs(&lines) {
-            output.note(note);
-        }
-        for label in &alone {
-            output.note(format_args!("only one result has {label}"));
-        }
-        for difference in &engines {
-            output.note(difference);
-        }
-        for note in advice(&lines) {
-            output.note(note);
-        }
-        let failed: Vec<String> = lines
+        let named: Vec<NamedResult<'_>> = results
             .iter()
-            .filter(|line| self.fail_if.iter().any(|condition| condition.fails(line)))
-            .map(|line| format!("{} {}", line.label, line.metric))
+            .map(|(name, summary)| NamedResult {
+                name: name.clone(),
+                summary,
+            })
             .collect();
-        output.object(
-            &json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed, "failures": wrong,
-                "doubts": doubts, "engines_differ": engines }),
-        );
+        let wanted = CompareOptions {
+            margin: self.margin.unwrap_or_default().0,
+            percentiles,
+            fail_if: self.fail_if,
+        };
+        let compared = compare_all(&named, &wanted, output)?;
+        let failed: Vec<&str> = compared
+            .iter()
+            .flat_map(|one| one.failed.iter().map(String::as_str))
+            .collect();
+        match &compared[..] {
+            [one] => output.object(&one.object),
+            all => {
+                let all: Vec<&Value> = all.iter().map(|one| &one.object).collect();
+                output.object(&json!({ "comparisons": all, "failed": failed }));
+            }
+        }
         match failed.as_slice() {
             [] => Ok(()),
             failed => Err(Failure::failed(format!(
@@ -139,23 +145,179 @@ impl Subcommand for Compare {
     }
 }
 
-/// Prints `find`'s findings for each result with the result's folder, and returns them.
-fn noted(
-    results: [(&Summary, &Path); 2],
-    find: impl Fn(&Summary) -> Vec<String>,
+/// Compares the first of several results with each of the others, and prints what changed.
+pub(super) fn compare_all(
+    results: &[NamedResult<'_>],
+    wanted: &CompareOptions,
     output: &Output,
-) -> [Vec<String>; 2] {
-    results.map(|(summary, folder)| {
-        let found = find(summary);
-        for text in &found {
-            output.note(format_args!("{}: {text}", folder.display()));
+) -> Result<Vec<ComparedPair>, Failure> {
+    for NamedResult { name, summary } in results {
+        if !summary.complete {
+            output.note(format_args!(
+                "{name} is incomplete; only its finished runs are compared"
+            ));
         }
-        found
-    })
+        if let Some(note) = summary.judged_note() {
+            output.note(format_args!("{name}: {note}"));
+        }
+        let found = failures::failures(summary).into_iter();
+        for text in found.chain(failures::doubts(summary)) {
+            output.note(format_args!("{name}: {text}"));
+        }
+    }
+    let (first, others) = results.split_first().expect("there are results");
+    others
+        .iter()
+        .map(|other| {
+            output.line(format_args!(
+                "{} compared with {}",
+                other.title(),
+                first.title()
+            ));
+            compare_pair([first, other], wanted, output)
+        })
+        .collect()
 }
 
-/// Advice on how to settle inconclusive comparisons.
-fn advice(lines: &[Line]) -> Vec<String> {
+/// Compares two results, and prints what changed.
+fn compare_pair(
+    [a, b]: [&NamedResult<'_>; 2],
+    wanted: &CompareOptions,
+    output: &Output,
+) -> Result<ComparedPair, Failure> {
+    let CompareOptions {
+        margin,
+        percentiles,
+        fail_if,
+    } = wanted;
+    let (first, second) = (a.summary, b.summary);
+    let (lines, alone) = compare_summaries(first, second, *margin, percentiles);
+    if lines.is_empty() {
+        let what = format!("{} and {} have no point in common", a.name, b.name);
+        return Err(Failure::usage(what).advise("compare results of the same experiment"));
+    }
+    let is_met = |condition: &&FailIf| lines.iter().any(|line| condition.is_about(line));
+    if let Some(condition) = fail_if.iter().find(|condition| !is_met(condition)) {
+        return Err(Failure::usage(format!(
+            "--fail-if '{condition}' matches no metric that both results have"
+        ))
+        .advise("run brunt compare without it to see the available metrics"));
+    }
+    print(&lines, *margin, output);
+    let paired = first.took_turns_with(second);
+    if paired {
+        output.note("the runs took turns, so they are compared in pairs");
+    }
+    if let Some(note) = too_few_runs(&lines) {
+        output.note(note);
+    }
+    for label in &alone {
+        output.note(format_args!("only one result has {label}"));
+    }
+    for note in absent([a, b], percentiles) {
+        output.note(note);
+    }
+    let engines = engine_differences(first, second);
+    for difference in &engines {
+        output.note(difference);
+    }
+    for note in advice(&lines, paired) {
+        output.note(note);
+    }
+    let failed: Vec<String> = lines
+        .iter()
+        .filter(|line| fail_if.iter().any(|condition| condition.fails(line)))
+        .map(|line| format!("{} {}", line.label, line.metric))
+        .collect();
+    let both = [first, second];
+    let object = json!({
+        "first": a.name,
+        "second": b.name,
+        "paired": paired,
+        "margin": margin,
+        "lines": lines,
+        "only_one_has": alone,
+        "failed": failed,
+        "failures": both.map(failures::failures),
+        "doubts": both.map(failures::doubts),
+        "engines_differ": engines,
+    });
+    Ok(ComparedPair { object, failed })
+}
+
+/// Prints the table.
+fn print(lines: &[Line], margin: f64, output: &Output) {
+    output.line(row([
+        "",
+        "first",
+        "second",
+        "change (95 %)",
+        "sees",
+        "verdict",
+    ]));
+    let mut label = "";
+    for line in lines {
+        if line.label != label {
+            output.line(&line.label);
+            label = &line.label;
+        }
+        output.line(describe(line, margin));
+        if let Some(slower) = line.machine_slower {
+            let (share, word) = (
+                slower.abs() * 100.0,
+                if slower > 0.0 { "slower" } else { "faster" },
+            );
+            output.line(format_args!(
+                "    the machine was {share:.1}% {word}, which may explain the change"
+            ));
+        }
+    }
+}
+
+/// Names chosen percentiles that the runs of a result don't have.
+fn absent(results: [&NamedResult<'_>; 2], asked: &[Percentile]) -> Vec<String> {
+    let chosen = results
+        .iter()
+        .flat_map(|of| &of.summary.experiment.percentiles);
+    let chosen: BTreeSet<Percentile> = chosen.chain(asked).copied().collect();
+    let lacks = |of: &NamedResult<'_>, percentile: Percentile| {
+        let runs = of.summary.points.iter().flat_map(|point| &point.runs);
+        let mut runs = runs.filter(|run| run.is_complete()).peekable();
+        runs.peek().is_some() && runs.all(|run| run.percentile_us(percentile).is_none())
+    };
+    let each = results.iter().flat_map(|of| {
+        let absent = chosen.iter().filter(|one| lacks(of, **one));
+        absent.map(|one| {
+            format!(
+                "{} has no {one}: its runs have too few requests, or their histograms are incomplete; every summary has \
+                 p50, p90, p99, p99.9 and p99.99",
+                of.name
+            )
+        })
+    });
+    each.collect()
+}
+
+/// Reads results with their names, and with these percentiles as far as possible.
+fn read(
+    folders: &[PathBuf],
+    percentiles: &[Percentile],
+) -> Result<Vec<(String, Summary)>, Failure> {
+    let paths: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
+    let summaries = experiment::read_to_compare(&paths, percentiles).map_err(|error| {
+        let advice = error.advice();
+        Failure::usage(error).advise(advice)
+    })?;
+    let names = paths.iter().map(|folder| folder.display().to_string());
+    Ok(names.zip(summaries).collect())
+}
+
+/// How to measure two experiments so that the machine's changes affect both.
+const IN_TURNS: &str =
+    "measure both in turns, which cancels such differences: brunt run --interleave A.toml B.toml";
+
+/// Advice on how to settle inconclusive comparisons; `paired` if the runs took turns.
+fn advice(lines: &[Line], paired: bool) -> Vec<String> {
     let of = |verdict: Verdict| {
         lines
             .iter()
@@ -163,11 +325,12 @@ fn advice(lines: &[Line]) -> Vec<String> {
     };
     let mut notes = Vec::new();
     if of(Verdict::MachinesDiffered).next().is_some() {
-        notes.push(
-            "the machines differed, so nothing is concluded from these changes; measure both as targets of one \
-             experiment, whose runs are interleaved and compared round by round (brunt report)"
-                .to_string(),
-        );
+        let what = "the machines differed, so nothing is concluded from these changes";
+        notes.push(match paired {
+            // Only a side that was stopped or throttled differs from its twin.
+            true => format!("{what}: runs of only one side were stopped or throttled; repeat both"),
+            false => format!("{what}; {IN_TURNS}"),
+        });
     }
     let wanted = of(Verdict::Inconclusive).filter_map(|line| {
         let effect = line.comparison.effect?;
@@ -183,8 +346,7 @@ fn advice(lines: &[Line]) -> Vec<String> {
                  for {label} {metric})"
             ),
             None => format!(
-                "no number of runs would detect a change of 10% in {label} {metric}; measure both as targets of one \
-                 experiment, whose runs are interleaved and compared round by round (brunt report)"
+                "no number of runs would detect a change of 10% in {label} {metric}; {IN_TURNS}"
             ),
         });
     }

@@ -27,15 +27,20 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 /// E-divisive with permutation tests: at most one in 100 unchanged series has one. A change needs three results on each
 /// side, and small changes need more; with fewer than ten results nothing is significant. The terminal draws each series
 /// from its lowest value to its highest, with | before the first result of a new level. Results are named after their
-/// folders, so name the folders after commits or dates.
+/// labels (brunt run --label), such as commits, and those without after their folders.
 #[derive(clap::Args)]
 pub struct History {
     /// Results folders, or folders that hold results folders
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Order of results: by the time at which they were measured, or as given (those within a folder by name)
+    /// Order of results: by the time at which they were measured, by label (numbers in labels by value, results with the
+    /// same label by time), or as given (those within a folder by name)
     #[arg(long, value_enum, default_value_t)]
     order: ResultOrder,
+    /// Order results by this list of labels, one per line, oldest first; '-' reads standard input. Results with other
+    /// labels are left out: 'git log --reverse --format=%h | brunt history nightly --labels -'
+    #[arg(long, value_name = "FILE", conflicts_with = "order")]
+    labels: Option<PathBuf>,
     /// Also write a page with charts to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -61,6 +66,8 @@ enum ResultOrder {
     /// When they were measured
     #[default]
     Time,
+    /// By label
+    Label,
     /// As on the command line
     Given,
 }
@@ -85,6 +92,10 @@ impl Subcommand for History {
             "in CI: write a page, and fail if a figure became worse",
         ),
         (
+            "brunt history nightly --order label",
+            "order results by label: v1.9 before v1.10",
+        ),
+        (
             "brunt history v1.results v2.results v3.results --order given",
             "show results in the order given",
         ),
@@ -101,11 +112,7 @@ impl Subcommand for History {
                 Failure::usage("none of the results can be read").advise("see the notes above")
             );
         }
-        if self.order == ResultOrder::Time
-            && let Some(note) = sort_by_time(&mut results)
-        {
-            output.note(note);
-        }
+        self.sort(&mut results, output)?;
         name(&mut results);
         for result in results.iter().filter(|result| !result.summary.complete) {
             output.note(format_args!(
@@ -153,6 +160,43 @@ impl Subcommand for History {
 }
 
 impl History {
+    /// Sorts results as asked for. Removes those that a list of labels doesn't have.
+    fn sort(&self, results: &mut Vec<ReadResult>, output: &Output) -> Done {
+        if self.labels.is_none() && self.order == ResultOrder::Given {
+            return Ok(());
+        }
+        if let Some(note) = sort_by_time(results) {
+            output.note(note);
+        }
+        let list = self.labels.as_deref().map(read_labels).transpose()?;
+        let count = results.len();
+        match (&list, self.order) {
+            (Some(places), _) => {
+                let place = |result: &ReadResult| places.get(result.summary.label.as_ref()?);
+                results.retain(|result| place(result).is_some());
+                results.sort_by_key(|result| place(result).copied());
+            }
+            (None, ResultOrder::Label) => {
+                results.retain(|result| result.summary.label.is_some());
+                results.sort_by_cached_key(|result| label_key(result.summary.label.as_deref()));
+            }
+            (None, ResultOrder::Time | ResultOrder::Given) => return Ok(()),
+        }
+        let left_out = counted(count - results.len(), "result");
+        let why = match &list {
+            Some(_) => "whose label is not in the list",
+            None => "without a label (brunt run --label)",
+        };
+        if results.is_empty() {
+            return Err(Failure::usage(format!("there are only results {why}"))
+                .advise("order them by time, or as given (--order given)"));
+        }
+        if results.len() < count {
+            output.note(format_args!("left out: {left_out} {why}"));
+        }
+        Ok(())
+    }
+
     /// Every readable result, each once; errors in the others are added to `skipped`.
     fn read(&self, skipped: &mut BTreeMap<PathBuf, String>) -> Result<Vec<ReadResult>, Failure> {
         let (mut results, mut seen) = (Vec::new(), BTreeSet::new());
@@ -183,6 +227,7 @@ impl ReadResult {
         let began = self.began.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         json!({
             "name": self.name,
+            "label": self.summary.label,
             "folder": self.folder,
             "began_unix_s": began.map(|began| began.as_secs_f64()),
             "complete": self.summary.complete,
@@ -228,23 +273,93 @@ fn sort_by_time(results: &mut [ReadResult]) -> Option<String> {
     })
 }
 
-/// Names results after their folders, or the whole path if several folders have the same name.
+/// The place of each label in a file of labels, one per line.
+fn read_labels(file: &Path) -> Result<BTreeMap<String, usize>, Failure> {
+    let read = match file == Path::new("-") {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => brunt_core::input::read_to_string(file),
+    };
+    let text = read.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    let labels = text
+        .lines()
+        .map(str::trim)
+        .filter(|label| !label.is_empty());
+    let mut places = BTreeMap::new();
+    for (place, label) in labels.enumerate() {
+        places.entry(label.to_string()).or_insert(place);
+    }
+    Ok(places)
+}
+
+/// Orders labels by their parts: numbers by value, everything else as text.
+fn label_key(label: Option<&str>) -> Vec<LabelPart> {
+    let mut parts = Vec::new();
+    let mut rest = label.unwrap_or_default();
+    while let Some(first) = rest.chars().next() {
+        let is_number = first.is_ascii_digit();
+        let end = rest.find(|next: char| next.is_ascii_digit() != is_number);
+        let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
+        parts.push(match is_number {
+            // Of two numbers without leading zeros, the longer one is larger.
+            true => {
+                let digits = part.trim_start_matches('0');
+                LabelPart::Number(digits.len(), digits.to_string())
+            }
+            false => LabelPart::Text(part.to_string()),
+        });
+        rest = after;
+    }
+    parts
+}
+
+/// A part of a label.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LabelPart {
+    /// Number of digits, and the digits.
+    Number(usize, String),
+    Text(String),
+}
+
+/// Names results after their labels, or their folders without one. Names that several results would have are followed
+/// by the folder, or replaced by its whole path.
 fn name(results: &mut [ReadResult]) {
     let short = |folder: &Path| {
         let name = folder.canonicalize().ok()?.file_name()?.to_owned();
         Some(name.to_string_lossy().into_owned())
     };
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for result in results.iter_mut() {
-        let folder = &result.folder;
-        result.name = short(folder).unwrap_or_else(|| folder.display().to_string());
-        *counts.entry(result.name.clone()).or_default() += 1;
-    }
-    for result in results {
-        if counts[&result.name] > 1 {
-            result.name = result.folder.display().to_string();
+    let names = |result: &ReadResult| {
+        let path = result.folder.display().to_string();
+        let folder = short(&result.folder).unwrap_or_else(|| path.clone());
+        match result.summary.label.as_deref().map(plain_label) {
+            Some(label) => [
+                label.clone(),
+                format!("{label} ({folder})"),
+                format!("{label} ({path})"),
+            ],
+            None => [folder.clone(), path.clone(), path],
+        }
+    };
+    let choices: Vec<[String; 3]> = results.iter().map(names).collect();
+    let mut chosen = vec![0; results.len()];
+    for level in 0..2 {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (choice, at) in choices.iter().zip(&chosen) {
+            *counts.entry(&choice[*at]).or_default() += 1;
+        }
+        for (choice, at) in choices.iter().zip(&mut chosen) {
+            if *at == level && counts[choice[level].as_str()] > 1 {
+                *at += 1;
+            }
         }
     }
+    for ((result, choice), at) in results.iter_mut().zip(choices).zip(chosen) {
+        result.name = choice.into_iter().nth(at).expect("there are three");
+    }
+}
+
+/// A label on one line.
+fn plain_label(label: &str) -> String {
+    label.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn print(names: &[String], series: &[HistorySeries], output: &Output) {
@@ -325,4 +440,26 @@ fn describe(series: &HistorySeries, found: &HistoryChange, names: &[String]) -> 
     };
     let (since, sure) = (&names[found.result], history::confidence(found));
     format!("{share} since {since}: {word}, {sure} sure")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_ordered_by_their_numbers() {
+        let sorted = |labels: &[&str]| {
+            let mut labels = labels.to_vec();
+            labels.sort_by_key(|label| label_key(Some(label)));
+            labels.join(" ")
+        };
+        assert_eq!(sorted(&["v1.10", "v1.9", "v1.9.1"]), "v1.9 v1.9.1 v1.10");
+        assert_eq!(
+            sorted(&["2026-11-02", "2026-10-30", "2026-11-01"]),
+            "2026-10-30 2026-11-01 2026-11-02"
+        );
+        assert_eq!(sorted(&["b", "a2", "a10", "a"]), "a a2 a10 b");
+        let long = "9".repeat(50);
+        assert_eq!(sorted(&[&long, "007", "8"]), format!("007 8 {long}"));
+    }
 }

@@ -11,7 +11,7 @@ use brunt_study::experiment::Experiment;
 use clap::ValueEnum;
 
 use super::Subcommand;
-use super::run::HowToRun;
+use super::run::{HowToRun, ToRun};
 use crate::cli::{Done, Failure, Output};
 use crate::devices::url_parser;
 
@@ -192,14 +192,15 @@ impl Subcommand for Measure {
         }
         let name = format!("{}.toml", self.stem());
         let experiment = Experiment::parse(&name, &text)?;
-        self.how.carry_out(
+        let to_run = ToRun {
             experiment,
             text,
-            Path::new(&name),
-            false,
-            Vec::new(),
-            output,
-        )
+            name: Path::new(&name),
+            for_server: false,
+            notes: Vec::new(),
+            turns: None,
+        };
+        self.how.carry_out(to_run, output)
     }
 }
 

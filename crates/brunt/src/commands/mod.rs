@@ -15,6 +15,7 @@ mod engine;
 mod experiment_file;
 mod history;
 mod import_fio;
+mod interleave;
 mod io;
 mod lab;
 mod lake;

@@ -59,7 +59,7 @@ impl FromStr for Override {
 }
 
 /// Changes to an experiment from the command line.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Overrides {
     /// `--set`.
     pub set: Vec<Override>,

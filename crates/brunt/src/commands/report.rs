@@ -45,28 +45,29 @@ impl Subcommand for Report {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let read = |folder: &Path| {
-            experiment::read(folder).map_err(|error| {
-                let advice = error.advice();
-                Failure::usage(error).advise(advice)
-            })
-        };
-        let summary = read(&self.folder)?;
+        let folders: Vec<&Path> = std::iter::once(&self.folder)
+            .chain(&self.other)
+            .map(PathBuf::as_path)
+            .collect();
+        let results = experiment::read_to_compare(&folders, &[]).map_err(|error| {
+            let advice = error.advice();
+            Failure::usage(error).advise(advice)
+        })?;
+        let summary = &results[0];
         if let Some(note) = summary.judged_note() {
             output.note(note);
         }
         let (text, file) = match &self.other {
             None => (
-                experiment::text(&summary, &self.folder),
+                experiment::text(summary, &self.folder),
                 self.folder.join(experiment::FILE_NAME),
             ),
             Some(folder) => {
-                let other = read(folder)?;
                 let (a, b) = (
                     self.folder.display().to_string(),
                     folder.display().to_string(),
                 );
-                let page = experiment::comparison((&a, &summary), (&b, &other));
+                let page = experiment::comparison((&a, summary), (&b, &results[1]));
                 (html::render(&page), folder.join("comparison.html"))
             }
         };

@@ -12,6 +12,7 @@ use brunt_fio::FioJson;
 use brunt_host::{Fleet, Lane};
 use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
+use brunt_result::experiment::InterleavedWith;
 use brunt_result::failures;
 use brunt_result::summary::Summary;
 use brunt_study::experiment::{Experiment, Plan};
@@ -23,11 +24,12 @@ use brunt_study::observe::Observer;
 use brunt_study::results::{ClaimError, ClaimedFolder, Results};
 use brunt_study::role::{self, Role, ServingHost};
 use brunt_study::service::{ServiceGround, Services};
-use brunt_study::study::{Study, StudyError, table};
+use brunt_study::study::{Study, StudyError, StudyTurns, table};
 use brunt_web::live::{LiveEnding, LivePlan};
 
 use super::engine::EngineFlag;
 use super::experiment_file::{import_job, read_as};
+use super::interleave::{self, Entrant};
 use super::overrides::{Override, Overrides};
 use super::require::RequireFlags;
 use super::run_check::{self, Check};
@@ -45,8 +47,15 @@ use crate::{dashboard, devices, lab, live, metrics};
 /// terminal.
 #[derive(clap::Args)]
 pub struct Run {
-    /// Experiment file (TOML; docs/experiments.md lists all keys), or a fio job file (*.fio), which is imported first
-    experiment: PathBuf,
+    /// Experiment file (TOML; docs/experiments.md lists all keys), or a fio job file (*.fio), which is imported first;
+    /// several with --interleave
+    #[arg(required = true, value_name = "EXPERIMENT")]
+    experiments: Vec<PathBuf>,
+    /// Let the runs of several experiments take turns on this machine, in random order within each turn, and compare
+    /// the results in pairs of runs: drift of the machine cancels. They need the same points. Results go to separate
+    /// folders, in that of --out if it is given
+    #[arg(long, conflicts_with_all = ["detach", "metrics", "serve", "dashboard", "output_format"])]
+    interleave: bool,
     /// Replace a key of the file, such as '--set workloads.w.queue_depth=32'; VALUE as in the file, quotes optional
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Override>,
@@ -62,6 +71,11 @@ pub struct Run {
     /// this file, whose folder its paths are relative to.
     #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["check", "detach", "serve"])]
     served_as: Option<PathBuf>,
+    /// '--interleave' started this process: its standard input is the socket on which it asks for its turns, and this
+    /// is its place, as JSON.
+    #[arg(long, hide = true, value_name = "PLACE", value_parser = interleave::parse_place,
+        conflicts_with_all = ["check", "detach", "serve", "served_as", "interleave"])]
+    takes_turns: Option<InterleavedWith>,
 }
 
 /// Where results go, and who watches: the options that all commands share which run an experiment.
@@ -75,6 +89,9 @@ pub(super) struct HowToRun {
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "closed",
         value_name = "HOW")]
     check: Option<Check>,
+    /// Label to record with the results, such as a commit: 'brunt history' names results after it
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
     #[command(flatten)]
     pub required: RequireFlags,
     /// What to print at the end: a table, or JSON in fio's format with one job per point; fio-json+ includes all
@@ -146,6 +163,10 @@ impl Subcommand for Run {
             "run it with one key changed and eight runs of each point",
         ),
         (
+            "brunt run --interleave old.toml new.toml",
+            "run two experiments in turns and compare their results",
+        ),
+        (
             "brunt run job.fio --check",
             "import a fio job and show what would run",
         ),
@@ -160,34 +181,84 @@ impl Subcommand for Run {
     }
 
     fn run(self, output: &Output) -> Done {
-        let is_fio_job = self.experiment.extension().is_some_and(|end| end == "fio");
+        if self.interleave {
+            return self.interleave(output);
+        }
+        let [file] = &self.experiments[..] else {
+            return Err(Failure::usage("there are several experiments")
+                .advise("add --interleave to run them in turns, or run one after the other"));
+        };
+        let turns = self.takes_turns.clone().map(interleave::join).transpose()?;
+        let (experiment, text, notes) = self.read(file, output)?;
+        let to_run = ToRun {
+            experiment,
+            text,
+            name: file,
+            for_server: self.served_as.is_some(),
+            notes,
+            turns,
+        };
+        self.how.carry_out(to_run, output)
+    }
+}
+
+impl Run {
+    /// Reads an experiment with all changes that the options make; returns it with its text and notes for the user.
+    fn read(
+        &self,
+        file: &Path,
+        output: &Output,
+    ) -> Result<(Experiment, String, Vec<String>), Failure> {
+        let is_fio_job = file.extension().is_some_and(|end| end == "fio");
         let read = if is_fio_job {
-            import_job(&self.experiment, output)?
+            import_job(file, output)?
         } else {
-            let name = self.served_as.as_deref().unwrap_or(&self.experiment);
-            read_as(&self.experiment, name)?
+            read_as(file, self.served_as.as_deref().unwrap_or(file))?
         };
         let overrides = Overrides {
-            set: self.set,
+            set: self.set.clone(),
             reps: self.reps,
             time: self.time,
         };
-        let (mut experiment, mut text) = overrides.apply(&self.experiment, read)?;
+        let (mut experiment, mut text) = overrides.apply(file, read)?;
         self.how.required.add_to(&mut experiment, &mut text);
         let notes = match is_fio_job {
             true => Vec::new(),
             false => experiment.changed_defaults(),
         };
-        let for_server = self.served_as.is_some();
-        self.how.carry_out(
-            experiment,
-            text,
-            &self.experiment,
-            for_server,
-            notes,
-            output,
-        )
+        Ok((experiment, text, notes))
     }
+
+    /// Runs the experiments in turns, or checks whether that is possible.
+    fn interleave(self, output: &Output) -> Done {
+        let mut entrants = Vec::new();
+        for file in &self.experiments {
+            let (experiment, _, notes) = self.read(file, output)?;
+            self.how.engine.state_for(&experiment.workloads)?;
+            entrants.push(Entrant::new(file, experiment, notes));
+        }
+        interleave::place(&mut entrants, self.how.out.as_deref());
+        interleave::check(&mut entrants)?;
+        match self.how.check {
+            Some(how) => interleave::describe(entrants, how, output),
+            None => interleave::run(&entrants, output),
+        }
+    }
+}
+
+/// An experiment to run.
+pub(super) struct ToRun<'a> {
+    pub experiment: Experiment,
+    /// Saved with the results.
+    pub text: String,
+    /// Path of its file, or a stand-in for one: without `--out`, the results folder is named after it.
+    pub name: &'a Path,
+    /// `brunt serve` started this process.
+    pub for_server: bool,
+    /// Printed once.
+    pub notes: Vec<String>,
+    /// `--interleave` started this process.
+    pub turns: Option<StudyTurns>,
 }
 
 impl HowToRun {
@@ -201,27 +272,29 @@ impl HowToRun {
         claimed.map_err(not_claimed)
     }
 
-    /// Runs or checks an experiment. `name` is the path of its file, or a stand-in for one: without `--out`, the
-    /// results folder is named after it. `for_server` if `brunt serve` started this process; `notes` are printed once.
+    /// Runs or checks an experiment.
     ///
     /// # Errors
     /// The experiment could not begin, or its results are incomplete.
-    pub fn carry_out(
-        self,
-        experiment: Experiment,
-        text: String,
-        name: &Path,
-        for_server: bool,
-        notes: Vec<String>,
-        output: &Output,
-    ) -> Done {
+    // Long because each preparation in this list needs those before it.
+    pub fn carry_out(self, to_run: ToRun<'_>, output: &Output) -> Done {
+        let ToRun {
+            experiment,
+            text,
+            name,
+            for_server,
+            notes,
+            turns,
+        } = to_run;
         self.engine.state_for(&experiment.workloads)?;
         let mut plan = experiment.plan();
         if let Some(how) = self.check {
             let folder = self.out.clone();
             let folder = folder.unwrap_or_else(|| free_folder(name));
             notes.into_iter().for_each(|note| output.note(note));
-            return run_check::check(&experiment, &mut plan, how, &folder, output);
+            let checked = run_check::check(&experiment, &mut plan, how, &folder, output)?;
+            output.object(&checked);
+            return Ok(());
         }
         if self.detach {
             return detach::start(self.claim(name)?, output);
@@ -262,6 +335,8 @@ impl HowToRun {
             folder,
             ground,
             format,
+            label: self.label.clone(),
+            turns,
         };
         let carry_out = |live: Option<&live::Served>, ending: &mut LiveEnding| {
             entered.carry_out(sockets.metrics, live, ending, output)
@@ -287,6 +362,8 @@ struct Entered<'a> {
     folder: &'a Path,
     ground: Ground<'a>,
     format: OutputFormat,
+    label: Option<String>,
+    turns: Option<StudyTurns>,
 }
 
 impl Entered<'_> {
@@ -310,6 +387,8 @@ impl Entered<'_> {
             folder,
             ground,
             format,
+            label,
+            turns,
         } = self;
         let lab = ground.lab;
         experiment
@@ -362,7 +441,9 @@ impl Entered<'_> {
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
         let company = Company { observers, hooks };
         let version = env!("CARGO_PKG_VERSION");
-        let study = Study::of_plan(plan, experiment, targets, version, folder, company);
+        let study = Study::of_plan(plan, experiment, targets, version, folder, company)
+            .labelled(label)
+            .taking_turns(turns);
         let result = study.run(output.interrupt_flag());
         metrics::finish(server, output);
         // From the files on disk, however the experiment ended.
@@ -644,7 +725,8 @@ fn free_folder(experiment: &Path) -> PathBuf {
         .expect("numbers do not end")
 }
 
-fn folder_names(experiment: &Path) -> impl Iterator<Item = PathBuf> {
+/// The names of results folders for an experiment, in the order in which they are tried.
+pub(super) fn folder_names(experiment: &Path) -> impl Iterator<Item = PathBuf> {
     let first = experiment.with_extension("results");
     let later = (2..).map(|number| experiment.with_extension(format!("{number}.results")));
     std::iter::once(first).chain(later)

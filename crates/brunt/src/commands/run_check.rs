@@ -19,7 +19,7 @@ use brunt_result::summary;
 use brunt_study::experiment::{Experiment, Plan, Point, Target};
 use brunt_study::fault::overlaps;
 use brunt_study::study::describe;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{memory_need, run, target};
 use crate::cli::{Done, Failure, Output};
@@ -35,14 +35,14 @@ pub(super) enum Check {
     Open,
 }
 
-/// Prints what a run would do, and refuses what can't be run.
+/// Prints what a run would do, and refuses what can't be run. Returns the object of `--json`.
 pub(super) fn check(
     experiment: &Experiment,
     plan: &mut Plan,
     how: Check,
     folder: &Path,
     output: &Output,
-) -> Done {
+) -> Result<Value, Failure> {
     experiment
         .link_warnings()
         .into_iter()
@@ -85,7 +85,7 @@ pub(super) fn check(
         ),
         false => format!("results would go to {}", folder.display()),
     });
-    output.object(&json!({
+    Ok(json!({
         "name": experiment.name,
         "points": plan.points,
         "runs": plan.runs.len(),
@@ -95,8 +95,7 @@ pub(super) fn check(
         "overlapping_faults": overlaps(&experiment.fault, experiment),
         "results": folder,
         "results_exist": taken,
-    }));
-    Ok(())
+    }))
 }
 
 /// Whether to read the inputs of loads, such as traces, to check that they fit. This may take long.

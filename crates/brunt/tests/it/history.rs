@@ -214,3 +214,47 @@ fn a_folder_without_results_is_a_mistake() {
         assert!(notes.contains(said), "{notes}");
     }
 }
+
+/// Results are named after their labels, and ordered by them or by a list of them.
+#[test]
+fn results_are_named_and_ordered_by_label() {
+    let folder = TempDir::new("history");
+    let template = template(&folder);
+    let results = [
+        ("d/one", "v1.10", 1),
+        ("d/two", "v1.9", 2),
+        ("d/three", "v1.9", 3),
+        ("d/four", "", 4),
+    ];
+    for (name, label, hour) in results {
+        let mut template = template.clone();
+        if !label.is_empty() {
+            template["label"] = label.into();
+        }
+        put(&folder.join(name), &template, 100.0, hour);
+    }
+    fs::write(folder.join("labels"), "v0\nv1.10\n\nv1.9\n").expect("a file");
+    let check = |args: &[&str], expected: &[&str], note: &str| {
+        let mut command = brunt();
+        command.args(["--json", "history", "d"]).args(args);
+        let out = run_within(command.current_dir(folder.join("")), 60);
+        let object: Value = serde_json::from_slice(&out.stdout).expect("one object");
+        let results = object["results"].as_array().expect("a list");
+        let names: Vec<&Value> = results.iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, expected);
+        let notes = String::from_utf8_lossy(&out.stderr);
+        assert!(notes.contains(note), "{notes}");
+    };
+    let by_label = ["v1.9 (two)", "v1.9 (three)", "v1.10"];
+    check(&[], &["v1.10", "v1.9 (two)", "v1.9 (three)", "four"], "");
+    let left_out = "left out: 1 result without a label";
+    check(&["--order", "label"], &by_label, left_out);
+    let left_out = "left out: 1 result whose label is not in the list";
+    let listed = ["v1.10", "v1.9 (two)", "v1.9 (three)"];
+    check(&["--labels", "labels"], &listed, left_out);
+    fs::write(folder.join("labels"), "v2\n").expect("a file");
+    let mut command = brunt();
+    command.args(["history", "d", "--labels", "labels"]);
+    let out = run_within(command.current_dir(folder.join("")), 60);
+    assert_eq!(out.status.code(), Some(2));
+}

@@ -23,6 +23,7 @@ mod host_probes;
 mod host_services;
 mod host_targets;
 mod hostile;
+mod interleave;
 mod interrupt;
 mod io;
 mod iscsi_capture;
