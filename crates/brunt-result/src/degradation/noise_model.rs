@@ -154,9 +154,10 @@ impl Covariance {
                 }
             }
         });
-        for one in 1..COLUMNS {
-            for other in 0..one {
-                sums[one][other] = sums[other][one];
+        let upper = sums;
+        for (at, sums) in sums.iter_mut().enumerate() {
+            for (sum, other) in sums.iter_mut().zip(&upper).take(at) {
+                *sum = other[at];
             }
         }
         (sums, log_det)
