@@ -315,10 +315,10 @@ impl ActionPlanner<'_> {
             _ => 0,
         };
         let mut names = [NONE; 2];
-        for position in 0..count {
+        for (position, name) in names.iter_mut().take(count).enumerate() {
             let mut rows = self.trace.names.of(call.record);
             let row = rows.find(|row| row.position == position as u32);
-            names[position] = row
+            *name = row
                 .and_then(|row| row.name)
                 .ok_or("arguments not captured")?;
         }

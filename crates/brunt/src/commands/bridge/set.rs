@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, SystemTime};
 
 use brunt_core::{Clock, Nanos};
-use brunt_lab::door;
+use brunt_lab::enter;
 use brunt_lab::link::{Settings, WireBridge};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
