@@ -91,16 +91,16 @@ fn refused(folder: &NfsFolder, procedure: Procedure, status: Status) -> NfsTreeE
 
 /// A file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handle {
+pub(crate) struct OwnedHandle {
     len: u8,
     bytes: [u8; HANDLE_BYTES_MAX],
 }
 
-impl Handle {
-    pub(crate) fn of(handle: &[u8]) -> Option<Handle> {
+impl OwnedHandle {
+    pub(crate) fn of(handle: &[u8]) -> Option<OwnedHandle> {
         let mut bytes = [0; HANDLE_BYTES_MAX];
         bytes.get_mut(..handle.len())?.copy_from_slice(handle);
-        Some(Handle {
+        Some(OwnedHandle {
             len: handle.len() as u8,
             bytes,
         })
@@ -114,12 +114,12 @@ impl Handle {
 /// The part of the tree that belongs to a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerTree {
-    root: Handle,
-    pub(crate) directories: Vec<Handle>,
+    root: OwnedHandle,
+    pub(crate) directories: Vec<OwnedHandle>,
     /// The files of the first directory, then those of the second.
-    pub(crate) files: Vec<Handle>,
+    pub(crate) files: Vec<OwnedHandle>,
     /// A link for each directory, if they are read.
-    pub(crate) links: Vec<Handle>,
+    pub(crate) links: Vec<OwnedHandle>,
     pub(crate) file_bytes: u64,
     files_of_directory: usize,
 }
@@ -137,8 +137,8 @@ impl WorkerTree {
 /// The directories in which a worker creates names during a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunFolder {
-    pub(crate) files: Handle,
-    pub(crate) directories: Handle,
+    pub(crate) files: OwnedHandle,
+    pub(crate) directories: OwnedHandle,
 }
 
 /// The tree of a load.
@@ -158,7 +158,7 @@ impl NfsTree {
     ) -> Result<NfsTree, NfsTreeError> {
         let mut maker = TreeMaker::new(folder, stop)?;
         let name = format!("brunt-{:08x}{:08x}", random_xid().0, random_xid().0);
-        let place = Handle::of(&folder.place().handle)
+        let place = OwnedHandle::of(&folder.place().handle)
             .ok_or_else(|| NfsTreeError::NoHandle(folder.name().to_string(), "MNT"))?;
         let base = maker.directory(&place, name.as_bytes())?;
         let parts: Vec<Result<WorkerTree, NfsTreeError>> = std::thread::scope(|scope| {
@@ -210,7 +210,7 @@ impl NfsTree {
     ) -> Result<(), NfsTreeError> {
         let mut maker = TreeMaker::new(folder, &|| false)?;
         maker.left = entries_max;
-        let place = Handle::of(&folder.place().handle)
+        let place = OwnedHandle::of(&folder.place().handle)
             .ok_or_else(|| NfsTreeError::NoHandle(folder.name().to_string(), "MNT"))?;
         let (base, _) = maker.look_up(&place, name.as_bytes())?;
         maker.clear(&base, depth_max)?;
@@ -287,16 +287,18 @@ impl<'a> TreeMaker<'a> {
         &mut self,
         args: &Args<'_>,
         place: DirOp<'_>,
-    ) -> Result<Handle, NfsTreeError> {
+    ) -> Result<OwnedHandle, NfsTreeError> {
         let made = match self.call(args)? {
-            ResultBody::Created { object, .. } => object.and_then(|object| Handle::of(object.0)),
+            ResultBody::Created { object, .. } => {
+                object.and_then(|object| OwnedHandle::of(object.0))
+            }
             _ => None,
         };
         match made {
             Some(handle) => Ok(handle),
             // The handle is optional (RFC 1813, 3.3.8).
             None => {
-                let Some(dir) = Handle::of(place.dir.0) else {
+                let Some(dir) = OwnedHandle::of(place.dir.0) else {
                     return Err(self.no_handle(args.procedure()));
                 };
                 self.look_up(&dir, place.name).map(|(handle, _)| handle)
@@ -305,13 +307,17 @@ impl<'a> TreeMaker<'a> {
     }
 
     /// Looks a name up; returns its handle, and whether it is a directory.
-    fn look_up(&mut self, dir: &Handle, name: &[u8]) -> Result<(Handle, bool), NfsTreeError> {
+    fn look_up(
+        &mut self,
+        dir: &OwnedHandle,
+        name: &[u8],
+    ) -> Result<(OwnedHandle, bool), NfsTreeError> {
         let what = DirOp {
             dir: dir.as_handle(),
             name,
         };
         let found = match self.call(&Args::Lookup { what })? {
-            ResultBody::Lookup { object, .. } => Handle::of(object.0),
+            ResultBody::Lookup { object, .. } => OwnedHandle::of(object.0),
             _ => None,
         };
         let handle = found.ok_or_else(|| self.no_handle(Procedure::Lookup))?;
@@ -326,7 +332,11 @@ impl<'a> TreeMaker<'a> {
         }
     }
 
-    pub(crate) fn directory(&mut self, dir: &Handle, name: &[u8]) -> Result<Handle, NfsTreeError> {
+    pub(crate) fn directory(
+        &mut self,
+        dir: &OwnedHandle,
+        name: &[u8],
+    ) -> Result<OwnedHandle, NfsTreeError> {
         let place = DirOp {
             dir: dir.as_handle(),
             name,
@@ -340,10 +350,10 @@ impl<'a> TreeMaker<'a> {
 
     pub(crate) fn file(
         &mut self,
-        dir: &Handle,
+        dir: &OwnedHandle,
         name: &[u8],
         bytes: u64,
-    ) -> Result<Handle, NfsTreeError> {
+    ) -> Result<OwnedHandle, NfsTreeError> {
         let place = DirOp {
             dir: dir.as_handle(),
             name,
@@ -356,7 +366,7 @@ impl<'a> TreeMaker<'a> {
         self.create(&Args::Create { place, how }, place)
     }
 
-    fn link(&mut self, dir: &Handle) -> Result<Handle, NfsTreeError> {
+    fn link(&mut self, dir: &OwnedHandle) -> Result<OwnedHandle, NfsTreeError> {
         let place = DirOp {
             dir: dir.as_handle(),
             name: b"l",
@@ -372,7 +382,7 @@ impl<'a> TreeMaker<'a> {
     /// Makes the part of a worker.
     fn worker(
         mut self,
-        base: &Handle,
+        base: &OwnedHandle,
         settings: &NfsSettings,
         worker: u32,
     ) -> Result<WorkerTree, NfsTreeError> {
@@ -408,10 +418,10 @@ impl<'a> TreeMaker<'a> {
 
     fn numbered_directory(
         &mut self,
-        dir: &Handle,
+        dir: &OwnedHandle,
         letter: char,
         number: u64,
-    ) -> Result<Handle, NfsTreeError> {
+    ) -> Result<OwnedHandle, NfsTreeError> {
         let mut text = std::mem::take(&mut self.name);
         name(&mut text, letter, number);
         let made = self.directory(dir, &text);
@@ -421,10 +431,10 @@ impl<'a> TreeMaker<'a> {
 
     fn numbered_file(
         &mut self,
-        dir: &Handle,
+        dir: &OwnedHandle,
         number: u64,
         bytes: u64,
-    ) -> Result<Handle, NfsTreeError> {
+    ) -> Result<OwnedHandle, NfsTreeError> {
         let mut text = std::mem::take(&mut self.name);
         name(&mut text, 'f', number);
         let made = self.file(dir, &text, bytes);
@@ -435,7 +445,7 @@ impl<'a> TreeMaker<'a> {
     /// Fills a file with data that follows from a seed and the file's address in the tree.
     pub(crate) fn fill(
         &mut self,
-        file: &Handle,
+        file: &OwnedHandle,
         seed: u64,
         address: u64,
         bytes: u64,
@@ -500,7 +510,7 @@ impl<'a> TreeMaker<'a> {
     }
 
     /// Removes everything in a directory.
-    fn clear(&mut self, dir: &Handle, depth: u32) -> Result<(), NfsTreeError> {
+    fn clear(&mut self, dir: &OwnedHandle, depth: u32) -> Result<(), NfsTreeError> {
         loop {
             let names = self.list(dir)?;
             if names.is_empty() {
@@ -523,7 +533,7 @@ impl<'a> TreeMaker<'a> {
 
     fn remove_entry(
         &mut self,
-        dir: &Handle,
+        dir: &OwnedHandle,
         name: &[u8],
         is_directory: bool,
     ) -> Result<(), NfsTreeError> {
@@ -539,7 +549,7 @@ impl<'a> TreeMaker<'a> {
     }
 
     /// The first names of a directory; none if it is empty.
-    fn list(&mut self, dir: &Handle) -> Result<Vec<Vec<u8>>, NfsTreeError> {
+    fn list(&mut self, dir: &OwnedHandle) -> Result<Vec<Vec<u8>>, NfsTreeError> {
         let (mut cookie, mut cookie_verifier) = (0, 0);
         for _ in 0..EMPTY_LISTS_MAX {
             let readdir = Args::Readdir {

@@ -20,7 +20,7 @@ use brunt_trace::nfs::{NfsTraceCaller, NfsTraceTime};
 
 use super::namespace::NONE;
 use super::plan::{Action, ActionSet, CallDetail, ReplayActions};
-use crate::nfs::tree::Handle;
+use crate::nfs::tree::OwnedHandle;
 
 /// What the target answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct TargetAnswer {
 pub(super) struct ReplayState {
     actions: Arc<ReplayActions>,
     /// The target's handle of each object.
-    handles: Vec<OnceCell<Handle>>,
+    handles: Vec<OnceCell<OwnedHandle>>,
     /// Where listings that others continue ended: cookie and verifier.
     cookies: RefCell<HashMap<u32, (u64, u64)>>,
     followed: HashSet<u32>,
@@ -49,11 +49,11 @@ impl ReplayState {
     pub(super) fn new(
         actions: Arc<ReplayActions>,
         objects: usize,
-        known: &[(u32, Handle)],
+        known: &[(u32, OwnedHandle)],
         (read_bytes_max, write_bytes_max): (u32, u32),
         as_traced: bool,
     ) -> ReplayState {
-        let handles: Vec<OnceCell<Handle>> = vec![OnceCell::new(); objects];
+        let handles: Vec<OnceCell<OwnedHandle>> = vec![OnceCell::new(); objects];
         for (object, handle) in known {
             let _ = handles[*object as usize].set(*handle);
         }
@@ -338,8 +338,10 @@ impl NfsPlan for ReplayCalls {
         let (state, index) = (&self.0, ask.offset as u32);
         let action = &state.actions.actions[index as usize];
         let handle = match answer.body {
-            ResultBody::Lookup { object, .. } => Handle::of(object.0),
-            ResultBody::Created { object, .. } => object.and_then(|object| Handle::of(object.0)),
+            ResultBody::Lookup { object, .. } => OwnedHandle::of(object.0),
+            ResultBody::Created { object, .. } => {
+                object.and_then(|object| OwnedHandle::of(object.0))
+            }
             _ => None,
         };
         if let (Some(handle), result) = (handle, action.objects.result)

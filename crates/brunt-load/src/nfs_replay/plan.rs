@@ -19,6 +19,19 @@ const USERS_MAX: usize = 16;
 const NOT_SYNC: u32 = 10002;
 const NANOS: i64 = 1_000_000_000;
 
+/// Why a captured call is left out of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum NotReplayable {
+    #[error("unknown procedure")]
+    UnknownProcedure,
+    #[error("arguments not captured")]
+    NoArguments,
+    #[error("a handle that was stale before the trace")]
+    StaleHandle,
+    #[error("continues a listing that was not captured")]
+    UnknownListing,
+}
+
 /// Arguments that only some procedures have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallDetail {
@@ -241,9 +254,10 @@ impl ActionPlanner<'_> {
         call: &NfsTraceCall,
         objects: CallObjects,
         first_ns: i64,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), NotReplayable> {
         let since = |at: i64| at.saturating_sub(first_ns).max(0) as u64;
-        let procedure = Procedure::from_number(call.procedure).ok_or("unknown procedure")?;
+        let procedure =
+            Procedure::from_number(call.procedure).ok_or(NotReplayable::UnknownProcedure)?;
         self.check_objects(procedure, objects)?;
         let [name, new_name] = self.names(procedure, call)?;
         let detail = self.detail(procedure, call, objects)?;
@@ -282,7 +296,7 @@ impl ActionPlanner<'_> {
         &self,
         procedure: Procedure,
         objects: CallObjects,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), NotReplayable> {
         let needs_second = matches!(procedure, Procedure::Rename | Procedure::Link);
         let needed = match procedure {
             Procedure::Null => return Ok(()),
@@ -291,17 +305,17 @@ impl ActionPlanner<'_> {
         };
         for id in needed {
             if id == NONE {
-                return Err("arguments not captured");
+                return Err(NotReplayable::NoArguments);
             }
             let is_created = self.namespace.objects[id as usize].is_created;
             if !is_created && !self.planted.contains(&id) {
-                return Err("a handle that was stale before the trace");
+                return Err(NotReplayable::StaleHandle);
             }
         }
         Ok(())
     }
 
-    fn names(&self, procedure: Procedure, call: &NfsTraceCall) -> Result<[u32; 2], &'static str> {
+    fn names(&self, procedure: Procedure, call: &NfsTraceCall) -> Result<[u32; 2], NotReplayable> {
         let count = match procedure {
             Procedure::Rename => 2,
             Procedure::Lookup
@@ -320,13 +334,13 @@ impl ActionPlanner<'_> {
             let row = rows.find(|row| row.position == position as u32);
             *name = row
                 .and_then(|row| row.name)
-                .ok_or("arguments not captured")?;
+                .ok_or(NotReplayable::NoArguments)?;
         }
         if procedure == Procedure::Symlink {
             let row = self.trace.names.first(call.record);
             names[1] = row
                 .and_then(|row| row.target)
-                .ok_or("arguments not captured")?;
+                .ok_or(NotReplayable::NoArguments)?;
         }
         Ok(names)
     }
@@ -336,8 +350,8 @@ impl ActionPlanner<'_> {
         procedure: Procedure,
         call: &NfsTraceCall,
         objects: CallObjects,
-    ) -> Result<CallDetail, &'static str> {
-        let missing = "arguments not captured";
+    ) -> Result<CallDetail, NotReplayable> {
+        let missing = NotReplayable::NoArguments;
         let record = call.record;
         Ok(match procedure {
             Procedure::Write => {
@@ -353,7 +367,7 @@ impl ActionPlanner<'_> {
                     cookie => *self
                         .listings
                         .get(&(objects.object, cookie))
-                        .ok_or("continues a listing that was not captured")?,
+                        .ok_or(NotReplayable::UnknownListing)?,
                 };
                 CallDetail::Listing {
                     dir_bytes_max: listing.dir_bytes_max,

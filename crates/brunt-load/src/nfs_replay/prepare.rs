@@ -18,7 +18,7 @@ use brunt_wire::nfs::v3::{
 use super::NfsReplayError;
 use super::layout::{Planted, PlantedEntry, TreeLayout};
 use super::namespace::NONE;
-use crate::nfs::tree::{Handle, NfsTree, NfsTreeError, TreeMaker};
+use crate::nfs::tree::{NfsTree, NfsTreeError, OwnedHandle, TreeMaker};
 
 /// Connections that make files at the same time.
 const MAKERS: usize = 4;
@@ -65,10 +65,10 @@ impl TreeState {
 /// A tree that has been prepared.
 #[derive(Debug)]
 pub(super) struct PreparedTree {
-    base: Handle,
+    base: OwnedHandle,
     digest: String,
     /// The target's handle of each object.
-    pub(super) handles: Vec<(u32, Handle)>,
+    pub(super) handles: Vec<(u32, OwnedHandle)>,
     /// Entries that existed already.
     pub(super) found: u64,
 }
@@ -81,7 +81,7 @@ struct Preparer<'a> {
     options: &'a PrepareOptions,
     is_stopped: IsStopped<'a>,
     state: TreeState,
-    base: Handle,
+    base: OwnedHandle,
 }
 
 /// Makes the tree, or checks the one that exists.
@@ -96,7 +96,7 @@ pub(super) fn prepare(
 ) -> Result<PreparedTree, NfsReplayError> {
     let mut maker = TreeMaker::new(folder, is_stopped)?;
     let digest = layout.digest(options.as_traced);
-    let place = Handle::of(&folder.place().handle)
+    let place = OwnedHandle::of(&folder.place().handle)
         .ok_or_else(|| NfsTreeError::NoHandle(folder.name().to_string(), "MNT"))?;
     let name = options.name.as_bytes();
     let (base, state) = match find(&mut maker, &place, name)? {
@@ -176,7 +176,7 @@ pub(super) fn remove(
 
 fn mark(
     maker: &mut TreeMaker<'_>,
-    base: &Handle,
+    base: &OwnedHandle,
     [from, to]: [TreeState; 2],
     digest: &str,
 ) -> Result<(), NfsTreeError> {
@@ -202,9 +202,9 @@ struct FoundEntry {
 /// Looks a name up; `None` if it doesn't exist.
 fn find(
     maker: &mut TreeMaker<'_>,
-    dir: &Handle,
+    dir: &OwnedHandle,
     name: &[u8],
-) -> Result<Option<(Handle, FoundEntry)>, NfsTreeError> {
+) -> Result<Option<(OwnedHandle, FoundEntry)>, NfsTreeError> {
     let what = DirOp {
         dir: dir.as_handle(),
         name,
@@ -214,7 +214,7 @@ fn find(
         Results {
             body: ResultBody::Lookup { object, .. },
             ..
-        } => Handle::of(object.0),
+        } => OwnedHandle::of(object.0),
         Results {
             status: Status::NOENT,
             ..
@@ -225,7 +225,7 @@ fn find(
     Ok(Some((handle, look_at(maker, &handle)?)))
 }
 
-fn look_at(maker: &mut TreeMaker<'_>, handle: &Handle) -> Result<FoundEntry, NfsTreeError> {
+fn look_at(maker: &mut TreeMaker<'_>, handle: &OwnedHandle) -> Result<FoundEntry, NfsTreeError> {
     let object = handle.as_handle();
     match maker.call(&Args::Getattr { object })? {
         ResultBody::Getattr { attributes } => Ok(FoundEntry {
@@ -238,12 +238,12 @@ fn look_at(maker: &mut TreeMaker<'_>, handle: &Handle) -> Result<FoundEntry, Nfs
 
 impl Preparer<'_> {
     /// The handle of an entry that holds others, or of the top.
-    fn parent(&self, handles: &[Handle], parent: u32) -> Handle {
+    fn parent(&self, handles: &[OwnedHandle], parent: u32) -> OwnedHandle {
         handles.get(parent as usize).copied().unwrap_or(self.base)
     }
 
     /// Makes everything; returns the handles in the order of the entries, and how many existed.
-    fn make(&self, maker: &mut TreeMaker<'_>) -> Result<(Vec<Handle>, u64), NfsReplayError> {
+    fn make(&self, maker: &mut TreeMaker<'_>) -> Result<(Vec<OwnedHandle>, u64), NfsReplayError> {
         let entries = &self.layout.entries;
         let mut handles = vec![self.base; entries.len()];
         let mut found = 0;
@@ -288,7 +288,11 @@ impl Preparer<'_> {
     }
 
     /// Adds further names, and gives directories their modes, which may forbid to create anything in them.
-    fn finish(&self, maker: &mut TreeMaker<'_>, handles: &[Handle]) -> Result<(), NfsReplayError> {
+    fn finish(
+        &self,
+        maker: &mut TreeMaker<'_>,
+        handles: &[OwnedHandle],
+    ) -> Result<(), NfsReplayError> {
         let entries = &self.layout.entries;
         for link in &self.layout.links {
             let dir = self.parent(handles, link.parent);
@@ -335,8 +339,8 @@ impl Preparer<'_> {
         &self,
         maker: &mut TreeMaker<'_>,
         entry: &PlantedEntry,
-        parent: &Handle,
-    ) -> Result<(Handle, bool), NfsReplayError> {
+        parent: &OwnedHandle,
+    ) -> Result<(OwnedHandle, bool), NfsReplayError> {
         let known = find(maker, parent, &entry.name)?;
         let existed = known.is_some();
         let handle = match known {
@@ -364,7 +368,7 @@ impl Preparer<'_> {
         &self,
         maker: &mut TreeMaker<'_>,
         entry: &PlantedEntry,
-        handle: &Handle,
+        handle: &OwnedHandle,
     ) -> Result<(), NfsReplayError> {
         let found = look_at(maker, handle)?;
         let wanted = match &entry.what {
@@ -389,8 +393,8 @@ impl Preparer<'_> {
         &self,
         maker: &mut TreeMaker<'_>,
         entry: &PlantedEntry,
-        parent: &Handle,
-    ) -> Result<Handle, NfsReplayError> {
+        parent: &OwnedHandle,
+    ) -> Result<OwnedHandle, NfsReplayError> {
         let place = DirOp {
             dir: parent.as_handle(),
             name: &entry.name,
@@ -429,7 +433,7 @@ impl Preparer<'_> {
         &self,
         maker: &mut TreeMaker<'_>,
         entry: &PlantedEntry,
-        handle: &Handle,
+        handle: &OwnedHandle,
     ) -> Result<(), NfsReplayError> {
         if matches!(entry.what, Planted::Symlink { .. }) && !self.options.as_traced {
             return Ok(());

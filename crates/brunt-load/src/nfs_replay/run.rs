@@ -21,7 +21,7 @@ use super::report::{LateCalls, NfsProcedureCalls, StatusCause, StatusDifference}
 use super::schedule::{LateCause, NextAction, Schedule};
 use super::{NfsReplayError, NfsReplayOptions};
 use crate::block::seeded::Pattern;
-use crate::nfs::tree::Handle;
+use crate::nfs::tree::OwnedHandle;
 use crate::replay::settings::ReplayTiming;
 
 /// Maximum connections; more clients share them.
@@ -119,7 +119,7 @@ struct Runner<'p> {
 pub(super) fn run(
     folder: &NfsFolder,
     plan: &Arc<ReplayActions>,
-    (objects, known): (usize, &[(u32, Handle)]),
+    (objects, known): (usize, &[(u32, OwnedHandle)]),
     options: &NfsReplayOptions,
     is_stopped: &(dyn Fn() -> bool + Sync),
 ) -> Result<RunMeasures, NfsReplayError> {
