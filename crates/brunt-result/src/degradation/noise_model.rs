@@ -44,19 +44,20 @@ pub(super) type Moments = [Row; COLUMNS];
 pub(super) const DEVIATION_MIN: f64 = 0.004;
 
 /// Sets of forms that explain a series without a fault.
-pub(super) const USUAL_FORMS: [&[usize]; 8] = [
+pub(super) const USUAL_FORMS: [&[usize]; 9] = [
     &[USUAL],
     &[USUAL, SLOPE],
     &[USUAL, SLOPE, BEND],
     &[USUAL, WARM_UP],
+    &[USUAL, SLOPE, WARM_UP],
     &[USUAL, SINE, COSINE],
     &[USUAL, SLOPE, SINE, COSINE],
     &[USUAL, SINE, COSINE, SINE_TWICE, COSINE_TWICE],
     &[USUAL, SLOPE, SINE, COSINE, SINE_TWICE, COSINE_TWICE],
 ];
 
-/// Intervals per form that the shortest run needs for the forms that explain more than a line and a sine.
-const INTERVALS_PER_FORM: usize = 6;
+/// Intervals per form that are needed for forms that explain more than a line and a sine, and for a forecast.
+pub(super) const INTERVALS_PER_FORM: usize = 6;
 
 /// The sets of forms to be weighted for runs of at least this many known intervals.
 fn usual_forms(shortest: usize) -> impl Iterator<Item = &'static [usize]> {

@@ -18,7 +18,7 @@ use super::evidence::{After, Evidence, Form, Noise, PROPORTIONED, RunSeries, des
 use super::interval::median;
 use super::limits::HOLD;
 use super::noise_model::{
-    BEND, COLUMNS, DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, USUAL, Whitener,
+    COLUMNS, DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, INTERVALS_PER_FORM, USUAL, Whitener,
 };
 
 /// Largest share of the usual level that may be missing after recovery.
@@ -538,10 +538,9 @@ fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
 /// What the intervals before the fault foretell for those after it, if the usual level changes and they foretell it well
 /// enough to judge a recovery: to within a quarter of the effect.
 fn foretold(run: &RunSeries, evidence: &Evidence) -> Option<Vec<f64>> {
-    // A parabola is no forecast.
-    let forms = evidence.usual_forms.iter().copied();
-    let forms: Vec<usize> = forms.filter(|form| *form != BEND).collect();
-    if forms.len() < 2 || run.after == run.len() {
+    let forms = evidence.usual_forms;
+    let is_short = run.begin < forms.len() * INTERVALS_PER_FORM;
+    if forms.len() < 2 || is_short || run.after == run.len() {
         return None;
     }
     let mut design = design(run, Form::Whole, None);
@@ -554,13 +553,13 @@ fn foretold(run: &RunSeries, evidence: &Evidence) -> Option<Vec<f64>> {
             *sum += value / (run.len() - run.after) as f64;
         }
     }
-    let error = evidence.deviation * Fit::variance_of(&moments, &forms, &later).sqrt();
+    let error = evidence.deviation * Fit::variance_of(&moments, forms, &later).sqrt();
     if 2.0 * error > 0.25 * evidence.size.max(evidence.whole.0) {
         return None;
     }
-    let fit = Fit::of(&moments, &forms);
+    let fit = Fit::of(&moments, forms);
     let rows = design.rows.iter();
-    Some(rows.map(|row| fit.explains(row, &forms)).collect())
+    Some(rows.map(|row| fit.explains(row, forms)).collect())
 }
 
 fn decide(run: &RunSeries, posterior: &[f64]) -> Return {
