@@ -647,7 +647,7 @@ def mistakes_are_named(reference):
     brunt("lake", "push", write(parts(reference), work / "another"), f"s3://{BUCKET}/another")
     for words, status, text, environment in [
         (["lake", "push", folder, "s3://nobody-made-this/x"], 2, "no such bucket", {}),
-        (["lake", "push", folder, "gs://lake/x"], 2, "only s3://", {}),
+        (["lake", "push", folder, "gs://lake/x"], 2, "use s3://", {}),
         (["lake", "push", folder, f"s3://{BUCKET}/x"], 2, "AWS_ALLOW_HTTP", {"AWS_ALLOW_HTTP": "false"}),
         (["lake", "push", folder, f"s3://{BUCKET}/another"], 2, "another trace", {}),
         (["lake", "push", work / "nothing", f"s3://{BUCKET}/x"], 2, "no such folder", {}),

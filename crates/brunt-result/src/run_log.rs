@@ -67,7 +67,8 @@ pub struct RunLog {
 }
 
 impl RunLog {
-    /// Starts an empty log. `precision` is the half-width that the experiment aims at, as a share of the mean.
+    /// Starts an empty log, whose name is on stable storage after the next [`Summary::write`]. `precision` is the
+    /// half-width that the experiment aims at, as a share of the mean.
     ///
     /// # Errors
     /// The folder's file system is full or fails.
@@ -168,6 +169,10 @@ fn read_log(folder: &Path) -> Result<Option<Vec<u8>>, SummaryError> {
 fn add_logged(summary: &mut Summary, log: &[u8]) -> Result<(), SummaryMistake> {
     let complete = log.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let mut lines = log[..complete].split(|byte| *byte == b'\n').enumerate();
+    let last = log[..complete]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count();
     let damaged = |number: usize| {
         move |source| SummaryMistake::LoggedRun {
             line: number + 1,
@@ -180,7 +185,12 @@ fn add_logged(summary: &mut Summary, log: &[u8]) -> Result<(), SummaryMistake> {
     let head: Head = serde_json::from_slice(head).map_err(damaged(0))?;
     let mut is_changed = false;
     for (number, line) in lines {
-        let run: LoggedRun = serde_json::from_slice(line).map_err(damaged(number))?;
+        let run: LoggedRun = match serde_json::from_slice(line) {
+            Ok(run) => run,
+            // After a power loss, its end may have been written without its beginning.
+            Err(_) if number == last && line.contains(&0) => break,
+            Err(error) => return Err(damaged(number)(error)),
+        };
         for LoggedPoint { index, point } in run.points {
             let known = summary
                 .points
@@ -289,6 +299,11 @@ mod tests {
         // After a power loss, its blocks may have been allocated but not written.
         let zeros = [&whole[..last], &vec![0; whole.len() - last]].concat();
         std::fs::write(&path, zeros).unwrap();
+        assert_eq!(Summary::read(folder.path()).unwrap(), before);
+        // Only the second of two blocks was written.
+        let middle = last.midpoint(whole.len());
+        let second = [&whole[..last], &vec![0; middle - last], &whole[middle..]].concat();
+        std::fs::write(&path, second).unwrap();
         assert_eq!(Summary::read(folder.path()).unwrap(), before);
         for end in 0..last.min(40) {
             std::fs::write(&path, &whole[..end]).unwrap();

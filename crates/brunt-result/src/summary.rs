@@ -615,7 +615,9 @@ impl Summary {
         let mut file = std::fs::File::create(&new)?;
         io::Write::write_all(&mut file, text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&new, &path)
+        std::fs::rename(&new, &path)?;
+        // The name, too, and that of a run log made before: the log is removed after this.
+        std::fs::File::open(folder)?.sync_all()
     }
 
     /// Reads the file alone. An experiment that hasn't ended keeps its runs elsewhere: use [`Summary::read`].

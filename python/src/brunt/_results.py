@@ -35,8 +35,10 @@ class Results(Tables):
         """The figures of every point and run, as docs/summary-json.md describes them. An experiment that has not ended has
         those of its finished runs, without estimates over runs."""
         # The program removes the log once summary.json has all runs: in the other order, they could be missing from both.
-        log = self.path / "runs.jsonl"
-        logged = log.read_bytes() if log.is_file() else b""
+        try:
+            logged = (self.path / "runs.jsonl").read_bytes()
+        except FileNotFoundError:
+            logged = b""
         summary = json.loads((self.path / "summary.json").read_text())
         if not isinstance(summary, dict):
             raise NotBrunt(f"{self.path / 'summary.json'} is no object")
@@ -103,7 +105,11 @@ class Results(Tables):
 
 def _add_runs(summary: dict[str, Any], log: bytes) -> None:
     """Adds the runs of `runs.jsonl`, except those that the summary has. A line without an end is not a whole run."""
-    for line in log.split(b"\n")[1:-1]:
+    lines = log.split(b"\n")[1:-1]
+    # After a power loss, the end of the last line may have been written without its beginning.
+    if lines and b"\0" in lines[-1]:
+        lines.pop()
+    for line in lines:
         for logged in json.loads(line)["points"]:
             point, known = logged["point"], summary["points"][logged["index"]]["runs"]
             if point["runs"][0]["order"] not in [run["order"] for run in known]:

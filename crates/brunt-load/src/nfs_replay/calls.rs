@@ -344,8 +344,11 @@ impl NfsPlan for ReplayCalls {
             }
             _ => None,
         };
+        // The parent of the tree's top is not the replay's own.
+        let is_dot = action.name != NONE && matches!(state.text(action.name), b"." | b"..");
         if let (Some(handle), result) = (handle, action.objects.result)
             && result != NONE
+            && !is_dot
         {
             let _ = state.handles[result as usize].set(handle);
         }

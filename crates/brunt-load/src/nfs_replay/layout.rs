@@ -110,11 +110,11 @@ impl TreeLayout {
         planter.layout
     }
 
-    /// Identifies the tree by its content, and by whether its files belong to the trace's owners, in 16 hexadecimal
-    /// digits.
-    pub(super) fn digest(&self, as_traced: bool) -> String {
+    /// Identifies the tree by its content, and by whether its files belong to the trace's owners and have data, in 16
+    /// hexadecimal digits.
+    pub(super) fn digest(&self, as_traced: bool, is_sparse: bool) -> String {
         let mut sha = Sha256::new();
-        sha.update([u8::from(as_traced)]);
+        sha.update([u8::from(as_traced), u8::from(is_sparse)]);
         let mut text = |bytes: &[u8]| {
             sha.update((bytes.len() as u64).to_le_bytes());
             sha.update(bytes);
@@ -146,16 +146,6 @@ impl TreeLayout {
     /// Number of entries with their further names.
     pub(super) fn names(&self) -> u64 {
         (self.entries.len() + self.links.len()) as u64
-    }
-
-    /// Depth of the deepest entry; 1 for those at the top.
-    pub(super) fn depth(&self) -> u32 {
-        let mut depths: Vec<u32> = Vec::with_capacity(self.entries.len());
-        for entry in &self.entries {
-            let above = depths.get(entry.parent as usize).copied().unwrap_or(0);
-            depths.push(above + 1);
-        }
-        depths.into_iter().max().unwrap_or(0)
     }
 }
 

@@ -145,6 +145,12 @@ pub struct NfsReplayOptions {
     pub seed: u64,
 }
 
+/// Maximum depth of a tree that is removed after a replay.
+const DEPTH_MAX: usize = 1024;
+
+/// A replay that leaves out a larger share of the trace's NFSv3 calls is none.
+const LEFT_OUT_DEGRADED_MAX: f64 = 0.5;
+
 /// A trace that can be replayed.
 #[derive(Debug)]
 pub struct NfsReplay {
@@ -202,7 +208,8 @@ impl NfsReplay {
     pub fn tree_name(&self, options: &NfsReplayOptions) -> String {
         let name = options.into.clone();
         let as_traced = options.callers.as_traced();
-        name.unwrap_or_else(|| format!("brunt-replay-{}", self.layout.digest(as_traced)))
+        let digest = || self.layout.digest(as_traced, options.sparse);
+        name.unwrap_or_else(|| format!("brunt-replay-{}", digest()))
     }
 
     /// Makes the tree, or checks that it is as it was made.
@@ -250,7 +257,19 @@ impl NfsReplay {
         summary
     }
 
-    /// Sends the calls. The tree is no longer as prepared afterwards.
+    /// Claims the tree for a replay, which changes it. If this fails, the tree isn't this replay's to remove.
+    ///
+    /// # Errors
+    /// The server refused, or another replay has it.
+    pub fn begin(
+        &self,
+        folder: &NfsFolder,
+        prepared: &NfsPreparedTree,
+    ) -> Result<(), NfsReplayError> {
+        prepare::begin(folder, &prepared.tree)
+    }
+
+    /// Sends the calls, after [`NfsReplay::begin`]. The tree is no longer as prepared afterwards.
     ///
     /// # Errors
     /// The server can't be reached.
@@ -261,7 +280,6 @@ impl NfsReplay {
         options: &NfsReplayOptions,
         is_stopped: &(dyn Fn() -> bool + Sync),
     ) -> Result<NfsReplayFidelity, NfsReplayError> {
-        prepare::begin(folder, &prepared.tree)?;
         let known = (self.objects, prepared.tree.handles.as_slice());
         let measures = run::run(folder, &self.actions, known, options, is_stopped)?;
         Ok(self.judge(&measures, prepared.summary, options))
@@ -291,12 +309,13 @@ impl NfsReplay {
         let made = procedures.filter(made).count() as u64;
         let directories = self.actions.actions.iter();
         let directories = directories.filter(|action| action.procedure == Procedure::Mkdir);
-        let deeper = u32::try_from(directories.count())
-            .unwrap_or(u32::MAX)
-            .min(256);
+        let planted = self.layout.entries.iter();
+        let planted = planted.filter(|entry| entry.what == Planted::Directory);
+        // A RENAME may put any directory into any other. A level costs stack.
+        let depth = (planted.count() + directories.count()).min(DEPTH_MAX) as u32;
         // The marker, and what NFS servers keep of files that are open while they are removed.
         let names_max = self.layout.names() + 2 * made + 64;
-        let limits = (names_max, self.layout.depth() + deeper);
+        let limits = (names_max, depth);
         prepare::remove(folder, &self.tree_name(options), limits)
     }
 
@@ -350,14 +369,14 @@ impl NfsReplay {
             seconds: measures.seconds,
             interrupted: measures.interrupted,
         };
-        fidelity.judge(options.timing);
+        fidelity.judge(options.timing, self.actions.not_replayable);
         fidelity
     }
 }
 
 impl NfsReplayFidelity {
     /// Sets the verdict, and the criteria that were missed.
-    fn judge(&mut self, timing: ReplayTiming) {
+    fn judge(&mut self, timing: ReplayTiming, not_replayable: u64) {
         let mut miss = |value: f64, limits: [f64; 2], what: String| {
             if value > limits[0] {
                 let verdict = match value <= limits[1] {
@@ -369,6 +388,12 @@ impl NfsReplayFidelity {
             }
         };
         let share = |count: u64, of: u64| count as f64 / of.max(1) as f64;
+        let calls = self.planned + not_replayable;
+        miss(
+            share(not_replayable, calls),
+            [LOST_DEGRADED_MAX, LEFT_OUT_DEGRADED_MAX],
+            format!("{not_replayable} of {calls} NFSv3 calls of the trace were left out"),
+        );
         let lost = self.planned - self.answered;
         miss(
             share(lost, self.planned),

@@ -352,10 +352,12 @@ impl Observer<'_> {
         let held = self.state(name).and_then(|state| state.holds);
         let id = match held {
             Some(id) => id,
-            None => {
-                self.contradictions += u64::from(self.names.contains_key(&name));
-                self.initial_named(name, ObjectKind::Unknown, call)
+            // It didn't exist before: the call that created it was not captured, or its reply comes later.
+            None if self.names.contains_key(&name) => {
+                self.contradictions += 1;
+                self.new_object(ObjectKind::Unknown)
             }
+            None => self.initial_named(name, ObjectKind::Unknown, call),
         };
         let object = self.at(id);
         if object.kind == ObjectKind::Unknown {

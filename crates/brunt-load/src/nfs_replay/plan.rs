@@ -103,6 +103,8 @@ pub(super) struct ReplayActions {
     pub(super) races: HashSet<u32>,
     /// Calls of the trace that are not replayed, by reason.
     pub(super) left_out: BTreeMap<String, u64>,
+    /// NFSv3 calls among those that are left out.
+    pub(super) not_replayable: u64,
     /// SETATTR whose guard, the file's ctime, was left out, because no other server has the same.
     pub(super) guards_dropped: u64,
 }
@@ -136,6 +138,7 @@ impl ReplayActions {
         for (index, call) in trace.calls.iter().enumerate() {
             if let Err(why) = planner.add(call, namespace.calls[index], first_ns) {
                 *planner.plan.left_out.entry(why.to_string()).or_default() += 1;
+                planner.plan.not_replayable += 1;
             }
         }
         let mut plan = planner.plan;
@@ -453,6 +456,8 @@ impl ActionPlanner<'_> {
         }
         waits.sort_unstable();
         waits.dedup();
+        // Never itself, whatever handles and times the trace has: it would wait forever.
+        waits.retain(|earlier| *earlier < me);
         self.plan.waits.extend(waits);
     }
 }

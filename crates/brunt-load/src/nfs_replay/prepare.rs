@@ -95,7 +95,7 @@ pub(super) fn prepare(
     is_stopped: IsStopped<'_>,
 ) -> Result<PreparedTree, NfsReplayError> {
     let mut maker = TreeMaker::new(folder, is_stopped)?;
-    let digest = layout.digest(options.as_traced);
+    let digest = layout.digest(options.as_traced, options.sparse);
     let place = OwnedHandle::of(&folder.place().handle)
         .ok_or_else(|| NfsTreeError::NoHandle(folder.name().to_string(), "MNT"))?;
     let name = options.name.as_bytes();

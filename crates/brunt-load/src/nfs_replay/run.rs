@@ -197,6 +197,10 @@ impl Runner<'_> {
             let unsent = &mut self.measures.unsent;
             *unsent.entry("interrupted".into()).or_default() += left;
             self.measures.sent -= self.in_flight.len() as u64;
+            for index in self.in_flight.keys() {
+                let name = self.plan.actions[*index as usize].procedure.name();
+                self.measures.procedures.entry(name).or_default().sent -= 1;
+            }
         }
         let nanos = Clock::Monotonic.now().0 - start.0;
         self.measures.seconds = nanos as f64 / 1e9;

@@ -87,7 +87,7 @@ impl<'p> Schedule<'p> {
     /// When the next call of a lane is due; `None` if it waits for calls before.
     fn due(&self, lane: &Lane, action: u32, now: Nanos) -> Option<Nanos> {
         let planned = &self.plan.actions[action as usize];
-        let by_time = Nanos(self.start.0 + self.scaled(planned.start_ns));
+        let by_time = Nanos(self.start.0.saturating_add(self.scaled(planned.start_ns)));
         match (self.timing, planned.ended_before as usize) {
             (ReplayTiming::Trace, _) | (ReplayTiming::Dependency, 0) => Some(by_time),
             (ReplayTiming::Depth, _) => Some(now),
@@ -96,7 +96,7 @@ impl<'p> Schedule<'p> {
                 let last = self.plan.ends[planned.client as usize][before - 1];
                 let ended = self.plan.actions[last as usize].end_ns.unwrap_or(0);
                 let think = planned.start_ns.saturating_sub(ended);
-                Some(Nanos(since.0 + self.scaled(think)))
+                Some(Nanos(since.0.saturating_add(self.scaled(think))))
             }
         }
     }

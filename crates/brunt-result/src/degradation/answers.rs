@@ -64,7 +64,10 @@ pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> 
         .iter()
         .zip(&alone)
         .map(|(run, alone)| match (is_shown, alone) {
-            (true, Some(alone)) => !alone.excludes(effect) || run.mean_during() >= 0.5 * effect,
+            (true, Some(alone)) => {
+                !alone.excludes(effect)
+                    || run.mean_during(&paths::course(run, alone)) >= 0.5 * effect
+            }
             (false, Some(alone)) => alone.chance < limit,
             (_, None) => is_shown,
         })

@@ -229,7 +229,11 @@ fn of_rate(
         done += all[*at].rate() * time;
         wanted += expected(*at) * time;
     }
-    let drop = 1.0 - done / wanted;
+    // If nothing would have been done without the fault either, nothing was lost.
+    let drop = match wanted > 0.0 {
+        true => 1.0 - done / wanted,
+        false => 0.0,
+    };
     let worst = during
         .iter()
         .filter(|(_, part)| is_whole(*part))

@@ -81,10 +81,11 @@ impl RunSeries {
         self.worse.len()
     }
 
-    /// By how much the figure was worse during the fault: the plain mean, without a model.
-    pub fn mean_during(&self) -> f64 {
+    /// By how much the figure was worse than `usual` during the fault: the plain mean.
+    pub fn mean_during(&self, usual: &[f64]) -> f64 {
         let window = self.begin..self.after;
-        let known = window.filter(|at| self.known[*at]).map(|at| self.worse[at]);
+        let known = window.filter(|at| self.known[*at]);
+        let known = known.map(|at| (self.worse[at] - usual[at]) / self.scale(usual[at]));
         let (count, sum) = known.fold((0, 0.0), |(count, sum), worse| (count + 1, sum + worse));
         sum / f64::from(count.max(1))
     }

@@ -73,7 +73,7 @@ fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
         let window = run.begin..run.after;
         let mean = window
             .clone()
-            .map(|at| run.worse[at] - course[at])
+            .map(|at| (run.worse[at] - course[at]) / run.scale(course[at]))
             .sum::<f64>();
         let mean = mean / window.len().max(1) as f64;
         let effect = evidence.size.max(evidence.whole.0).max(mean);
@@ -96,6 +96,14 @@ fn usual_after(run: &RunSeries, evidence: &Evidence, after: After) -> Vec<f64> {
     design.set(evidence.searched);
     design.assume(run, after);
     run.proportioned(&mut design, evidence.noise())
+}
+
+/// How the usual level changes during a run, by its noise model; zero if it doesn't.
+pub(super) fn course(run: &RunSeries, evidence: &Evidence) -> Vec<f64> {
+    match evidence.usual_forms.len() {
+        0..2 => vec![0.0; run.len()],
+        _ => usual_after(run, evidence, After::Usual),
+    }
 }
 
 /// The interval of the fault's window, from 0, in which the effect of a run began.

@@ -61,6 +61,12 @@ pub enum InterleaveConflict {
         /// The point.
         label: String,
     },
+    /// The same points, which would not meet their twins.
+    #[error(
+        "they have the same points in another order: '{0}' of the first, '{1}' of the second; list the values of each \
+         axis in the same order"
+    )]
+    Order(String, String),
     /// One changes what the other measures.
     #[error(
         "target '{first}' of the first and target '{second}' of the second are the same storage ({place}), and at \
@@ -155,8 +161,7 @@ fn phases(a: &Experiment, b: &Experiment) -> Option<InterleaveConflict> {
         .map(|at| InterleaveConflict::Phase(name(a, at), name(b, at)))
 }
 
-/// A point that only one has. Points in another order would not meet their twins either, but equal files list them
-/// equally: names are sorted, and axes have a fixed order.
+/// A point that only one has, or that doesn't meet its twin.
 fn points(
     one: &InterleavedExperiment<'_>,
     other: &InterleavedExperiment<'_>,
@@ -170,7 +175,12 @@ fn points(
             label: point.label.clone(),
         })
     };
-    only(one, other).or_else(|| only(other, one))
+    let order = || {
+        let mut both = one.plan.points.iter().zip(&other.plan.points);
+        let (a, b) = both.find(|(a, b)| a.label != b.label)?;
+        Some(InterleaveConflict::Order(a.label.clone(), b.label.clone()))
+    };
+    only(one, other).or_else(|| only(other, one)).or_else(order)
 }
 
 fn storage(
@@ -198,16 +208,30 @@ fn storage(
 /// The targets with storage that other processes can reach, and where it is: the path of a file or device without
 /// symbolic links, or a URL without its options.
 fn places(experiment: &Experiment) -> impl Iterator<Item = (&str, String)> {
-    experiment.targets.iter().filter_map(|(name, target)| {
+    let far = experiment.served_remotely();
+    experiment.targets.iter().filter_map(move |(name, target)| {
         let (place, _) = split_options(target.place());
         let is_private = PRIVATE_SCHEMES
             .iter()
             .any(|scheme| place.starts_with(scheme));
-        if is_private || place.is_empty() || target.is_known_late() && target.serve.is_none() {
+        // A sink stores nothing.
+        let is_sink = target.role().is_some_and(|role| role.luns().is_none());
+        let is_elsewhere = target.is_known_late() && target.serve.is_none();
+        if is_private || is_sink || place.is_empty() || is_elsewhere {
             return None;
         }
+        if let Some((_, host)) = far.iter().find(|(served, _)| served == name) {
+            return Some((name.as_str(), format!("{place} on {host}")));
+        }
         let path = place.strip_prefix("file:").unwrap_or(place);
-        let real = Path::new(path).canonicalize().ok();
+        // A file that will be created is known by its directory.
+        let created = || {
+            let (folder, name) = (Path::new(path).parent()?, Path::new(path).file_name()?);
+            let is_here = folder.as_os_str().is_empty();
+            let folder = if is_here { Path::new(".") } else { folder };
+            Some(folder.canonicalize().ok()?.join(name))
+        };
+        let real = Path::new(path).canonicalize().ok().or_else(created);
         let place = real.map_or(path.to_string(), |real| real.display().to_string());
         Some((name.as_str(), place))
     })

@@ -23,6 +23,10 @@ pub const NFS_CALLS_MAX: usize = 1 << 24;
 /// RPC's number of the program.
 const PROGRAM_NFS: i64 = 100_003;
 
+/// Limits of AUTH_SYS (RFC 5531, appendix A).
+const MACHINE_NAME_BYTES_MAX: usize = 255;
+const GROUPS_MAX: usize = 16;
+
 /// One NFSv3 call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceCall {
@@ -346,8 +350,10 @@ impl TraceTables {
         self.each(&tables::CALLERS, |batch, _| {
             for (row, name) in batch.texts("machine_name").enumerate() {
                 numbers.entry(batch.ints("caller")[row]).or_insert_with(|| {
+                    let mut machine_name = byte_text::to_bytes(name).into_owned();
+                    machine_name.truncate(MACHINE_NAME_BYTES_MAX);
                     callers.push(NfsTraceCaller {
-                        machine_name: byte_text::to_bytes(name).into_owned(),
+                        machine_name,
                         uid: number(batch, "uid", row).unwrap_or(0),
                         gid: number(batch, "gid", row).unwrap_or(0),
                         groups: Vec::new(),
@@ -366,7 +372,10 @@ impl TraceTables {
             }
         })?;
         for ((caller, _), gid) in groups {
-            callers[caller as usize].groups.push(gid);
+            let groups = &mut callers[caller as usize].groups;
+            if groups.len() < GROUPS_MAX {
+                groups.push(gid);
+            }
         }
         Ok((callers, numbers))
     }
@@ -430,6 +439,20 @@ impl NfsTrace {
         Ok(trace)
     }
 
+    /// Leaves only clients that made calls: flows are of all protocols, and of both directions.
+    fn number_clients(&mut self) {
+        let all = std::mem::take(&mut self.clients);
+        let mut numbers = HashMap::new();
+        for call in &mut self.calls {
+            let clients = &mut self.clients;
+            let old = call.client;
+            call.client = *numbers.entry(old).or_insert_with(|| {
+                clients.push(all[old as usize].clone());
+                clients.len() as u32 - 1
+            });
+        }
+    }
+
     fn read_calls(
         &mut self,
         tables: &mut TraceTables,
@@ -467,6 +490,7 @@ impl NfsTrace {
             });
         }
         self.calls.sort_by_key(|call| (call.start_ns, call.record));
+        self.number_clients();
         roots.sort_unstable();
         for (_, file) in roots {
             if !self.roots.contains(&file) {

@@ -345,9 +345,15 @@ fn advice(lines: &[Line], paired: bool) -> Vec<String> {
                 "repetitions = {runs} would detect a change of 10% in each inconclusive figure with 80% power (most \
                  for {label} {metric})"
             ),
-            None => format!(
-                "no number of runs would detect a change of 10% in {label} {metric}; {IN_TURNS}"
-            ),
+            None => {
+                let what = format!(
+                    "no number of runs would detect a change of 10% in {label} {metric}"
+                );
+                match paired {
+                    true => what,
+                    false => format!("{what}; {IN_TURNS}"),
+                }
+            }
         });
     }
     notes

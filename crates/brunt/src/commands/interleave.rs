@@ -21,7 +21,9 @@ use brunt_result::statistics::{MARGIN, interleaved};
 use brunt_result::summary::{FILE_NAME, Summary};
 use brunt_study::experiment::{Experiment, InterleavedExperiment, Plan, check_interleaved};
 use brunt_study::study::{ASK, GO, StudyTurns, table};
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, kill_process, parent_process_death_signal, set_parent_process_death_signal,
+};
 use serde_json::{Value, json};
 
 use super::compare::{CompareOptions, NamedResult, compare_all};
@@ -87,8 +89,10 @@ pub(super) fn parse_place(text: &str) -> Result<InterleavedWith, serde_json::Err
 
 /// In the process of one experiment: takes turns on the socket that is its standard input.
 pub(super) fn join(place: InterleavedWith) -> Result<StudyTurns, Failure> {
-    // Interrupted like all others if the process that gives turns is killed.
-    set_parent_process_death_signal(Some(Signal::TERM)).map_err(Failure::failed)?;
+    // Interrupted like all others if the process that gives turns is killed. Inside a lab, the process outside it is.
+    if parent_process_death_signal().ok().flatten().is_none() {
+        set_parent_process_death_signal(Some(Signal::TERM)).map_err(Failure::failed)?;
+    }
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let turns = socket.and_then(|socket| StudyTurns::new(UnixStream::from(socket), place));
     turns.map_err(|error| Failure::failed(format!("cannot take turns: {error}")))
@@ -146,7 +150,12 @@ pub(super) fn describe(entrants: Vec<Entrant>, how: Check, output: &Output) -> D
 pub(super) fn run(entrants: &[Entrant], output: &Output) -> Done {
     let seed = entrants[0].experiment.seed;
     let mut runners = start(entrants, output)?;
-    take_turns(&mut runners, seed, output);
+    // With a precision, the number of runs isn't known.
+    let planned = match entrants[0].experiment.precision {
+        None => entrants[0].plan.runs.len(),
+        Some(_) => usize::MAX,
+    };
+    take_turns(&mut runners, seed, planned, output);
     let ended: Vec<ExitStatus> = runners
         .iter_mut()
         .map(Runner::finish)
@@ -224,6 +233,8 @@ struct Runner {
     socket: UnixStream,
     /// Prints its messages.
     relay: JoinHandle<()>,
+    /// Turns that it was given.
+    turns: usize,
     /// It asks for a turn; otherwise it has ended.
     is_asking: bool,
     /// It was asked to end.
@@ -255,11 +266,11 @@ fn start(entrants: &[Entrant], output: &Output) -> Result<Vec<Runner>, Failure> 
 }
 
 /// Gives turns until all experiments have ended. In each round, every experiment has one, in random order.
-fn take_turns(runners: &mut [Runner], seed: u64, output: &Output) {
+fn take_turns(runners: &mut [Runner], seed: u64, planned: usize, output: &Output) {
     for round in 0u64.. {
         let mut asked = false;
         for (place, _) in interleaved(runners.len(), 1, seed.wrapping_add(round)) {
-            if ended_early(runners) || output.is_interrupted() {
+            if ended_early(runners, planned) || output.is_interrupted() {
                 runners.iter_mut().for_each(Runner::stop);
                 return;
             }
@@ -267,6 +278,7 @@ fn take_turns(runners: &mut [Runner], seed: u64, output: &Output) {
                 continue;
             }
             asked = true;
+            runners[place].turns += 1;
             runners[place].is_asking = runners[place].socket.write_all(&[GO]).is_ok();
             wait(runners, place, output);
         }
@@ -276,10 +288,12 @@ fn take_turns(runners: &mut [Runner], seed: u64, output: &Output) {
     }
 }
 
-/// Whether an experiment has ended with runs left to make, or without results.
-fn ended_early(runners: &[Runner]) -> bool {
-    let complete =
-        |runner: &Runner| Summary::read(&runner.folder).is_ok_and(|found| found.complete);
+/// Whether an experiment has ended with runs left to make, or without results. One that made all `planned` runs has
+/// none left, even if they lack something.
+fn ended_early(runners: &[Runner], planned: usize) -> bool {
+    let complete = |runner: &Runner| {
+        runner.turns >= planned || Summary::read(&runner.folder).is_ok_and(|found| found.complete)
+    };
     let mut ended = runners.iter().filter(|runner| !runner.is_asking);
     !ended.all(complete)
 }
@@ -349,6 +363,7 @@ impl Runner {
             process,
             socket: ours,
             relay: relay.expect("it is piped"),
+            turns: 0,
             is_asking: false,
             is_stopped: false,
         })
@@ -367,6 +382,8 @@ impl Runner {
 
     /// Waits until it has ended and its messages are printed.
     fn finish(&mut self) -> io::Result<ExitStatus> {
+        // There are no more turns: one that missed the signal to end must not wait for one.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
         let status = self.process.wait()?;
         // A process that it left behind may hold the pipe.
         let mut left = LAST_WORDS;
@@ -395,6 +412,16 @@ fn pass_on(stderr: ChildStderr, name: &str, output: &Output) {
     }
 }
 
+/// Options whose next word is their value, which may equal a file's name.
+const VALUED: [&[u8]; 6] = [
+    b"--label",
+    b"--set",
+    b"--reps",
+    b"--time",
+    b"--require",
+    b"--engine",
+];
+
 /// This command's arguments without what only the process that gives turns needs: the files, their folder, and the
 /// kind of output.
 fn arguments(given: impl Iterator<Item = OsString>, files: &[&Path]) -> Vec<OsString> {
@@ -402,7 +429,10 @@ fn arguments(given: impl Iterator<Item = OsString>, files: &[&Path]) -> Vec<OsSt
     let mut given = given;
     while let Some(word) = given.next() {
         let bytes = word.as_encoded_bytes();
-        if bytes == b"--out" || bytes == b"-o" {
+        if VALUED.contains(&bytes) {
+            kept.push(word);
+            kept.extend(given.next());
+        } else if bytes == b"--out" || bytes == b"-o" {
             given.next();
         } else if !(bytes.starts_with(b"--out=")
             || bytes.starts_with(b"-o")
@@ -467,6 +497,10 @@ mod tests {
             &["run", "--label", "v1"],
         );
         check(&["run", "-ox", "--out=y", "a.toml"], &["run"]);
+        check(
+            &["run", "--label", "b.toml", "a.toml", "b.toml"],
+            &["run", "--label", "b.toml"],
+        );
     }
 
     #[test]

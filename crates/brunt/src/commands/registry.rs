@@ -159,7 +159,8 @@ impl Registry {
 
     /// Removes the files of one that has ended.
     pub fn remove(&self, name: &str) {
-        for kind in ["sock", "json", "log"] {
+        // The socket last: without it, the name is free for others.
+        for kind in ["json", "log", "sock"] {
             let _ = fs::remove_file(self.path(name, kind));
         }
     }

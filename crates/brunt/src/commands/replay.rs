@@ -40,7 +40,7 @@ use crate::{devices, live};
 /// Interval of the figures of a watched replay.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Replay a block trace on a device, or captured NFS calls on an NFS server, and report how faithful the replay was
+/// Replay a block trace on a device, or captured NFS calls on an NFS server, and judge the replay
 ///
 /// Requests are sent with the trace's original timing, whatever the device does, unless --timing says otherwise. The
 /// verdict is true, degraded or not a replay; docs/replay.md gives the limits. An experiment (`brunt run`) with `trace

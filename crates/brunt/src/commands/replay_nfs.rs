@@ -129,6 +129,9 @@ impl NfsArgs {
             return Ok(());
         }
         let name = prepared.summary.name.clone();
+        replay
+            .begin(folder, &prepared)
+            .map_err(|error| failure(&error))?;
         let ran = replay.run(folder, prepared, &options, &is_stopped);
         if self.keep {
             output.note(format!("the files stay on the server: {target}{name}"));

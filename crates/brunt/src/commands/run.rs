@@ -239,6 +239,13 @@ impl Run {
         }
         interleave::place(&mut entrants, self.how.out.as_deref());
         interleave::check(&mut entrants)?;
+        let has_lab = entrants.iter().any(|one| one.experiment.lab.is_some());
+        if has_lab && self.how.check == Some(Check::Open) {
+            return Err(Failure::usage(
+                "--check=open cannot build the labs of several experiments",
+            )
+            .advise("check them together with --check, and each alone with --check=open"));
+        }
         match self.how.check {
             Some(how) => interleave::describe(entrants, how, output),
             None => interleave::run(&entrants, output),

@@ -292,7 +292,7 @@ fn messages_about_a_failing_host_say_what_to_do() {
         folder.path().display()
     );
     let here = ssh_to_here(folder.path(), &paths);
-    check(&here, &[], "the host is riscv64 and this program is for");
+    check(&here, &[], "the host is riscv64, and this program is for");
     until("the far folder goes away", || {
         let names = std::fs::read_dir(folder.path())
             .unwrap()

@@ -47,7 +47,10 @@ fn a_format_that_fits_badly_is_reported_as_doubtful() {
     let output = run_within(brunt().args(["trace", "info"]).arg(file), 60);
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("fits spc, but 37 % of its rows"), "{text}");
+    assert!(
+        text.contains("looks like spc, but 37 % of its rows"),
+        "{text}"
+    );
     assert!(
         text.contains("--format spc") && text.contains("--columns"),
         "{text}"

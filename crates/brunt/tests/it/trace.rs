@@ -349,7 +349,7 @@ fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::
         head -c 300000 /dev/zero > "$1/ballast"
         : >"$4.said"
         if [ "$5" = goes ]; then
-            (for i in $(seq 6000); do grep -q 'waiting for room' "$4.said" && break; sleep .05; done
+            (for i in $(seq 6000); do grep -q 'waiting for space' "$4.said" && break; sleep .05; done
             rm "$1/ballast") &
         fi
         "$2" capture --json -r "$3" --out "$1/out" --on-full "$6" 2>"$4.said"; status=$?

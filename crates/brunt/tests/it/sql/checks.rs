@@ -653,7 +653,7 @@ fn check_findings(rows: &[Value], report: &Value) {
                 row["what"].as_str().unwrap_or_default(),
                 row["whole"]
             ),
-            "misaligned" => format!("of its {} READs and WRITEs", row["whole"]),
+            "misaligned" => format!("% of {} READs and WRITEs", row["whole"]),
             "error-storm" => format!("issued {} ", row["part"]),
             _ => continue,
         };
