@@ -540,7 +540,7 @@ mod tests {
             bridge(None),
             &["fault:bridge"],
             Refused,
-            "no interface nosuch0",
+            "unknown interface nosuch0",
         );
         check(
             bridge(Some("kept.pcapng")),
@@ -559,7 +559,7 @@ mod tests {
             bridge(Some(at)),
             &["fault:bridge", &allowed],
             Refused,
-            "no interface nosuch0",
+            "unknown interface nosuch0",
         );
         assert!(!kept.exists(), "a capture of nothing is of no use");
         std::fs::write(&kept, "precious").unwrap();

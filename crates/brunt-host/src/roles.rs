@@ -251,7 +251,7 @@ impl AgentRole {
 /// The message for a role whose thread panicked, before or after it listened. Its process has ended with that thread.
 fn panicked(listened: bool) -> RoleNews {
     let when = if listened {
-        "while serving, and ended it"
+        "while serving"
     } else {
         "before listening"
     };
@@ -627,11 +627,11 @@ mod tests {
             address: "127.0.0.1:1".parse().unwrap(),
             pid: 7,
         };
-        check(Vec::new(), 1, "panicked before it listened");
+        check(Vec::new(), 1, "panicked before listening");
         check(
             vec![listens, RoleNews::Lives],
             3,
-            "panicked while it served",
+            "panicked while serving",
         );
         let (news, over) = role(vec![RoleNews::Stopped]).news();
         assert!(over && news == [RoleNews::Stopped], "{news:?}");

@@ -204,7 +204,7 @@ mod tests {
         // Already the maximum, which is Linux's default for files.
         check(
             system_files_remedy(Some(i64::MAX as u64)),
-            "see sysctl fs.file-nr",
+            "see sysctl fs.file-nr for the number of open files",
         );
         check(files_remedy(Some(u64::MAX - 1)), "see sysctl fs.nr_open");
         let said = remedy(&io::Error::from_raw_os_error(libc::ENFILE));

@@ -905,7 +905,7 @@ mod tests {
         check(
             "null:1MiB?fault=off",
             r#"{"do":"disarm","lun":0,"id":3}"#,
-            "fault 3 is not armed",
+            "no fault 3 is armed",
         );
         check(
             "null:1MiB",

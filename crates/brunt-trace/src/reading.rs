@@ -267,14 +267,14 @@ mod tests {
             &|reading| reading.jiffies = Some(0),
             None,
             ReadingKey::Jiffies,
-            "at least one",
+            "at least 1 jiffy",
         );
         let columns = |reading: &mut TraceReading| reading.columns = Some(ColumnMap::SAMPLE);
         check(
             &columns,
             Some("msr"),
             ReadingKey::Columns,
-            "no effect on msr; leave it out (it is for csv)",
+            "no effect on msr; omit it (it applies to csv)",
         );
         let block = |reading: &mut TraceReading| reading.block = Some(Size(512));
         check(

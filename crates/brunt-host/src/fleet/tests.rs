@@ -364,7 +364,7 @@ fn opening_ends_at_its_time_limit_and_when_stopped() {
         .open_within(Duration::ZERO, &AtomicBool::new(false))
         .unwrap_err()
         .to_string();
-    assert!(late.contains("no answer from a within 0ns"), "{late}");
+    assert!(late.contains("no reply from a within 0ns"), "{late}");
     assert_eq!(
         open(&load).unwrap(),
         Vec::<String>::new(),

@@ -525,7 +525,7 @@ mod tests {
                 assert!(shown.value.unwrap() >= 0.95, "{shown:?}");
                 let took = gone
                     .what
-                    .strip_prefix("took ")
+                    .strip_prefix("received ")
                     .and_then(|rest| rest.split_once('%'));
                 assert!(
                     took.is_some_and(|(taken, _)| taken.parse::<f64>().unwrap() > 90.0),
@@ -554,7 +554,7 @@ mod tests {
         };
         let said = plain.fell_short(0.354, Duration::from_millis(390));
         assert!(
-            said.contains("took only 35.4% over 0.39 s") && said.contains("ulimit -r 1"),
+            said.contains("received only 35.4% over 0.39 s") && said.contains("ulimit -r 1"),
             "{said}"
         );
         assert!(

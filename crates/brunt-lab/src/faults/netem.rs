@@ -197,6 +197,6 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check("nosuchdevice", "delay = '1ms'", "'ip link'");
-        check("lo", "ecn = 0.5", "ecn cannot be set");
+        check("lo", "ecn = 0.5", "cannot set ecn");
     }
 }

@@ -415,7 +415,7 @@ queue_depth = [1, 8, 32]
             "repetitions = 4",
             "congestion = \"no-such-thing\"",
             3,
-            "there are",
+            "available: ",
         );
         check(
             "repetitions = 4",

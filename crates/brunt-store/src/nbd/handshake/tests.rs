@@ -233,7 +233,7 @@ fn tls_comes_first_and_all_options_follow_it() {
         ],
         "does not offer TLS: 'no'",
     );
-    check(tls(), &[greeting(0)], "too old for TLS");
+    check(tls(), &[greeting(0)], "does not support TLS");
     check(
         tls(),
         &[NbdGreeting::Oldstyle {
@@ -241,7 +241,7 @@ fn tls_comes_first_and_all_options_follow_it() {
             flags: 1,
         }
         .encode()],
-        "too old for TLS",
+        "does not support TLS",
     );
     check(
         wishes(),
