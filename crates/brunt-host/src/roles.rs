@@ -628,11 +628,7 @@ mod tests {
             pid: 7,
         };
         check(Vec::new(), 1, "panicked before listening");
-        check(
-            vec![listens, RoleNews::Lives],
-            3,
-            "panicked while serving",
-        );
+        check(vec![listens, RoleNews::Lives], 3, "panicked while serving");
         let (news, over) = role(vec![RoleNews::Stopped]).news();
         assert!(over && news == [RoleNews::Stopped], "{news:?}");
         let RoleNews::Refused { kind, what } =

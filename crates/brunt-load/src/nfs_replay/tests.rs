@@ -369,6 +369,22 @@ fn overlapping_replies_are_no_contradictions() {
     assert_eq!(Namespace::of(&calls.trace()).contradictions, 1);
 }
 
+/// A name that is removed twice was created in between by a call that is missing: it existed once.
+#[test]
+fn a_name_that_is_removed_twice_existed_once() {
+    let mut calls = Calls::default();
+    calls
+        .named(Procedure::Lookup, (ROOT, "x"), 0, Some(2))
+        .attributes(2, 1, 100)
+        .named(Procedure::Remove, (ROOT, "x"), 0, None)
+        .named(Procedure::Remove, (ROOT, "x"), 0, None);
+    let trace = calls.trace();
+    let namespace = Namespace::of(&trace);
+    assert_eq!(namespace.contradictions, 1);
+    let layout = TreeLayout::of(&trace, &namespace);
+    assert_eq!(paths(&layout), ["root/", "root/x 100"]);
+}
+
 /// Entries of listings existed, unless a call creates them before.
 #[test]
 fn listings_name_what_exists() {
@@ -447,6 +463,21 @@ fn calls_wait_for_what_they_depend_on() {
         2,
         "it decided the status which came first"
     );
+}
+
+/// A call that waited for itself would never be sent, whatever the trace's handles and times are.
+#[test]
+fn no_call_waits_for_itself() {
+    let mut calls = Calls::default();
+    let plan = calls
+        .named(Procedure::Mkdir, (ROOT, "d"), 0, Some(ROOT))
+        .rename((ROOT, "d"), (ROOT, "d"))
+        .at(2000, Some(2000))
+        .plan();
+    for action in 0..plan.actions.len() as u32 {
+        let waits = plan.waits_of(action);
+        assert!(waits.iter().all(|earlier| *earlier < action), "{waits:?}");
+    }
 }
 
 fn sends(next: NextAction) -> (u32, u64, LateCause) {

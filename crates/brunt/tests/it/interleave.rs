@@ -154,7 +154,7 @@ fn experiments_that_cannot_take_turns_are_refused() {
     );
     check(
         &["file.toml", "file.toml"],
-        &["target 'disk'", "the same storage (x.img)"],
+        &["target 'disk'", "/x.img), and at least one of them"],
     );
     check(&["a.toml"], &["--interleave needs two experiments or more"]);
     let several = run_within(
