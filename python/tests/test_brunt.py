@@ -104,7 +104,7 @@ class ResultsTest(Folder):
         (killed / "summary.json").write_text(
             json.dumps(whole | {"complete": False, "points": [point | {"runs": []} for point in points]})
         )
-        lines = [{"precision": None}]
+        lines: list[dict[str, Any]] = [{"precision": None}]
         for index, point in enumerate(points):
             lines += [{"points": [{"index": index, "point": point | {"runs": [run]}}]} for run in point["runs"]]
         text = "\n".join(json.dumps(line) for line in lines)
