@@ -10,8 +10,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use brunt_block::Op;
+use brunt_nfs::calls::write_args;
 use brunt_nfs::operations::{NfsAsk, NfsNames, NfsPlan};
-use brunt_wire::FileData;
 use brunt_wire::nfs::v3::{Args, CreateHow, DirOp, SetAttributes, SetTime, StableHow};
 
 use super::op::{NfsOp, OPS};
@@ -94,18 +94,7 @@ impl NfsTarget {
             NfsStable::DataSync => StableHow::DataSync,
             NfsStable::FileSync => StableHow::FileSync,
         };
-        let data = FileData {
-            at: 0,
-            len: count,
-            bytes: &[],
-        };
-        Args::Write {
-            file,
-            offset,
-            count,
-            stable,
-            data,
-        }
+        write_args(file, offset, count, stable)
     }
 
     /// A call that creates or removes a name.

@@ -7,14 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use brunt_nfs::calls::write_args;
 use brunt_nfs::operations::{ENTRIES_BYTES_MAX, NfsAnswer, NfsAsk, NfsNames, NfsPlan};
-use brunt_wire::FileData;
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v3::{
     Args, CreateHow, DirOp, FileType, NodeKind, Procedure, ResultBody, SetAttributes, SetTime,
     StableHow, Status,
 };
-use brunt_wire::rpc::SysCredentials;
+use brunt_wire::rpc::{GROUPS_MAX, MACHINE_NAME_BYTES_MAX, SysCredentials};
 
 use brunt_trace::nfs::{NfsTraceCaller, NfsTraceTime};
 
@@ -202,18 +202,7 @@ impl ReplayState {
             CallDetail::Stable(2) => StableHow::FileSync,
             _ => StableHow::Unstable,
         };
-        let data = FileData {
-            at: 0,
-            len: count,
-            bytes: &[],
-        };
-        Args::Write {
-            file,
-            offset,
-            count,
-            stable,
-            data,
-        }
+        write_args(file, offset, count, stable)
     }
 
     fn args(&self, action: &Action, len: u32) -> Args<'_> {
@@ -286,15 +275,18 @@ impl ReplayState {
     }
 }
 
+/// A trace's tables may have more than AUTH_SYS can carry; the rest is left out.
 fn credentials(caller: &NfsTraceCaller) -> Vec<u8> {
+    let name = &caller.machine_name;
     let groups: Vec<u8> = caller
         .groups
         .iter()
+        .take(GROUPS_MAX as usize)
         .flat_map(|gid| gid.to_be_bytes())
         .collect();
     let mut body = Vec::new();
     SysCredentials {
-        machine_name: &caller.machine_name,
+        machine_name: &name[..name.len().min(MACHINE_NAME_BYTES_MAX as usize)],
         uid: caller.uid,
         gid: caller.gid,
         groups: &groups,

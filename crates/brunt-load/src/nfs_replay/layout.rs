@@ -18,7 +18,7 @@ use super::namespace::{NONE, Namespace, ObjectKind};
 /// Content of links whose content was not captured.
 const UNKNOWN_TARGET: &[u8] = b"unknown";
 
-/// What is made at a place.
+/// An object of the tree before the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Planted {
     Directory,

@@ -40,6 +40,7 @@ use layout::{Planted, TreeLayout};
 use namespace::Namespace;
 use plan::ReplayActions;
 use prepare::{PrepareOptions, PreparedTree};
+use report::LEFT_OUT_DEGRADED_MAX;
 pub use report::{
     LateCalls, NfsProcedureCalls, NfsReplayFidelity, NfsReplayTree, STATUS_DEGRADED_MAX,
     STATUS_TRUE_MAX, StatusCause, StatusDifference,
@@ -48,6 +49,9 @@ use run::RunMeasures;
 
 /// Drift below this is true, whatever its share.
 const DRIFT_TRUE_MAX_NANOS: f64 = 1e6;
+
+/// Maximum depth of a tree that is removed after a replay.
+const TREE_DEPTH_MAX: usize = 1024;
 
 /// Why a trace can't be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -144,12 +148,6 @@ pub struct NfsReplayOptions {
     /// Seed of data.
     pub seed: u64,
 }
-
-/// Maximum depth of a tree that is removed after a replay.
-const DEPTH_MAX: usize = 1024;
-
-/// A replay that leaves out a larger share of the trace's NFSv3 calls is none.
-const LEFT_OUT_DEGRADED_MAX: f64 = 0.5;
 
 /// A trace that can be replayed.
 #[derive(Debug)]
@@ -269,7 +267,7 @@ impl NfsReplay {
         prepare::begin(folder, &prepared.tree)
     }
 
-    /// Sends the calls, after [`NfsReplay::begin`]. The tree is no longer as prepared afterwards.
+    /// Sends the calls, after [`NfsReplay::begin`]. They change the tree.
     ///
     /// # Errors
     /// The server can't be reached.
@@ -312,7 +310,7 @@ impl NfsReplay {
         let planted = self.layout.entries.iter();
         let planted = planted.filter(|entry| entry.what == Planted::Directory);
         // A RENAME may put any directory into any other. A level costs stack.
-        let depth = (planted.count() + directories.count()).min(DEPTH_MAX) as u32;
+        let depth = (planted.count() + directories.count()).min(TREE_DEPTH_MAX) as u32;
         // The marker, and what NFS servers keep of files that are open while they are removed.
         let names_max = self.layout.names() + 2 * made + 64;
         let limits = (names_max, depth);

@@ -37,7 +37,7 @@ const PERM: Status = Status(1);
 const ACCES: Status = Status(13);
 const NOTSUPP: Status = Status(10004);
 
-/// What was measured.
+/// Counters and latencies of a run.
 #[derive(Debug, Default)]
 pub(super) struct RunMeasures {
     pub(super) sent: u64,

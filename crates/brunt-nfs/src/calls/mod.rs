@@ -17,9 +17,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use brunt_core::Nanos;
+use brunt_wire::FileData;
 use brunt_wire::cursor::padding;
-use brunt_wire::nfs::PATH_BYTES_MAX;
-use brunt_wire::nfs::v3::{Args, Procedure};
+use brunt_wire::nfs::v3::{Args, Procedure, StableHow};
+use brunt_wire::nfs::{FileHandle, PATH_BYTES_MAX};
 use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 
 pub use receive::{NfsCollected, NfsIncoming, NfsReadData, NfsReply};
@@ -74,6 +75,22 @@ pub enum NfsPayload {
     },
     /// This many zeros.
     Zeros(usize),
+}
+
+/// The arguments of a WRITE of `count` bytes that its [`NfsPayload`] provides.
+#[must_use]
+pub fn write_args(file: FileHandle<'_>, offset: u64, count: u32, stable: StableHow) -> Args<'_> {
+    Args::Write {
+        file,
+        offset,
+        count,
+        stable,
+        data: FileData {
+            at: 0,
+            len: count,
+            bytes: &[],
+        },
+    }
 }
 
 impl NfsPayload {

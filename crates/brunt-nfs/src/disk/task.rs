@@ -4,12 +4,11 @@
 
 use brunt_block::{Buf, DeviceError, Op};
 use brunt_core::Nanos;
-use brunt_wire::FileData;
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v3::{Args, StableHow};
 
 use super::NfsFile;
-use crate::calls::NfsPayload;
+use crate::calls::{NfsPayload, write_args};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
@@ -116,11 +115,6 @@ impl NfsTask {
                 NfsPayload::None,
             ))),
             Op::Write | Op::WriteZeroes => {
-                let data = FileData {
-                    at: 0,
-                    len: count,
-                    bytes: &[],
-                };
                 let stable = self.stable(write_back);
                 let len = count as usize;
                 let payload = match self.ask.op {
@@ -130,16 +124,8 @@ impl NfsTask {
                     },
                     _ => NfsPayload::Zeros(len),
                 };
-                Ok(Some((
-                    Args::Write {
-                        file: handle,
-                        offset,
-                        count,
-                        stable,
-                        data,
-                    },
-                    payload,
-                )))
+                let args = write_args(handle, offset, count, stable);
+                Ok(Some((args, payload)))
             }
         }
     }

@@ -23,10 +23,6 @@ pub const NFS_CALLS_MAX: usize = 1 << 24;
 /// RPC's number of the program.
 const PROGRAM_NFS: i64 = 100_003;
 
-/// Limits of AUTH_SYS (RFC 5531, appendix A).
-const MACHINE_NAME_BYTES_MAX: usize = 255;
-const GROUPS_MAX: usize = 16;
-
 /// One NFSv3 call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceCall {
@@ -350,10 +346,8 @@ impl TraceTables {
         self.each(&tables::CALLERS, |batch, _| {
             for (row, name) in batch.texts("machine_name").enumerate() {
                 numbers.entry(batch.ints("caller")[row]).or_insert_with(|| {
-                    let mut machine_name = byte_text::to_bytes(name).into_owned();
-                    machine_name.truncate(MACHINE_NAME_BYTES_MAX);
                     callers.push(NfsTraceCaller {
-                        machine_name,
+                        machine_name: byte_text::to_bytes(name).into_owned(),
                         uid: number(batch, "uid", row).unwrap_or(0),
                         gid: number(batch, "gid", row).unwrap_or(0),
                         groups: Vec::new(),
@@ -372,10 +366,7 @@ impl TraceTables {
             }
         })?;
         for ((caller, _), gid) in groups {
-            let groups = &mut callers[caller as usize].groups;
-            if groups.len() < GROUPS_MAX {
-                groups.push(gid);
-            }
+            callers[caller as usize].groups.push(gid);
         }
         Ok((callers, numbers))
     }

@@ -2,7 +2,7 @@
 //!
 //! The rule: `parse(encode(x)) == x`.
 
-use super::header::AUTH_BYTES_MAX;
+use super::header::{AUTH_BYTES_MAX, GROUPS_MAX, MACHINE_NAME_BYTES_MAX};
 use super::{OpaqueAuth, ReplyStatus, RpcCall, RpcReply, SysCredentials};
 use crate::XdrWriter;
 
@@ -56,11 +56,11 @@ impl SysCredentials<'_> {
     /// Appends the body of an AUTH_SYS credential to `out`.
     ///
     /// # Panics
-    /// If the machine's name has more than 255 bytes, or there are more than 16 groups.
+    /// If the machine's name is longer than [`MACHINE_NAME_BYTES_MAX`], or there are more than [`GROUPS_MAX`] groups.
     pub fn encode(&self, stamp: u32, out: &mut Vec<u8>) {
         assert!(
-            self.machine_name.len() <= 255
-                && self.groups.len() <= 64
+            self.machine_name.len() <= MACHINE_NAME_BYTES_MAX as usize
+                && self.groups.len() <= 4 * GROUPS_MAX as usize
                 && self.groups.len().is_multiple_of(4)
         );
         let mut out = XdrWriter::new(out);

@@ -7,9 +7,10 @@ use crate::{Cursor, ParseError};
 pub const MARK_BYTES: usize = 4;
 /// Maximum body of an `opaque_auth` (RFC 5531, 8.2).
 pub(super) const AUTH_BYTES_MAX: u32 = 400;
-/// Maximum length of the machine name and maximum number of groups in AUTH_SYS (RFC 5531, appendix A).
-const MACHINE_NAME_BYTES_MAX: u32 = 255;
-const GROUPS_MAX: u32 = 16;
+/// Maximum length of the machine name in AUTH_SYS (RFC 5531, appendix A).
+pub const MACHINE_NAME_BYTES_MAX: u32 = 255;
+/// Maximum number of groups in AUTH_SYS (RFC 5531, appendix A).
+pub const GROUPS_MAX: u32 = 16;
 
 /// Precedes each fragment of a record on TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

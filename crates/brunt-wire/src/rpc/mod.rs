@@ -7,8 +7,8 @@ mod header;
 pub mod portmap;
 
 pub use header::{
-    AuthFlavor, CallLayout, MARK_BYTES, OpaqueAuth, RecordMark, ReplyStatus, RpcCall, RpcMessage,
-    RpcReply, SysCredentials, parse, plain_call, plain_reply,
+    AuthFlavor, CallLayout, GROUPS_MAX, MACHINE_NAME_BYTES_MAX, MARK_BYTES, OpaqueAuth, RecordMark,
+    ReplyStatus, RpcCall, RpcMessage, RpcReply, SysCredentials, parse, plain_call, plain_reply,
 };
 
 /// The port mapper.
