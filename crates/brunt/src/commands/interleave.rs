@@ -21,13 +21,14 @@ use brunt_result::statistics::{MARGIN, interleaved};
 use brunt_result::summary::{FILE_NAME, Summary};
 use brunt_study::experiment::{Experiment, InterleavedExperiment, Plan, check_interleaved};
 use brunt_study::study::{ASK, GO, StudyTurns, table};
+use clap::Args;
 use rustix::process::{
     Pid, Signal, kill_process, parent_process_death_signal, set_parent_process_death_signal,
 };
 use serde_json::{Value, json};
 
 use super::compare::{CompareOptions, NamedResult, compare_all};
-use super::run::folder_names;
+use super::run::{Run, folder_names};
 use super::run_check::{self, Check};
 use crate::cli::{Done, Failure, Output};
 
@@ -412,28 +413,28 @@ fn pass_on(stderr: ChildStderr, name: &str, output: &Output) {
     }
 }
 
-/// Options whose next word is their value, which may equal a file's name.
-const VALUED: [&[u8]; 6] = [
-    b"--label",
-    b"--set",
-    b"--reps",
-    b"--time",
-    b"--require",
-    b"--engine",
-];
+/// Options of `brunt run` whose next word is their value, which may equal a file's name.
+fn valued() -> Vec<String> {
+    let command = Run::augment_args(clap::Command::new("run"));
+    let options = command.get_arguments();
+    let options =
+        options.filter(|one| one.get_action().takes_values() && !one.is_require_equals_set());
+    let names = options.filter_map(clap::Arg::get_long);
+    names.map(|name| format!("--{name}")).collect()
+}
 
 /// This command's arguments without what only the process that gives turns needs: the files, their folder, and the
 /// kind of output.
 fn arguments(given: impl Iterator<Item = OsString>, files: &[&Path]) -> Vec<OsString> {
-    let mut kept = Vec::new();
+    let (mut kept, valued) = (Vec::new(), valued());
     let mut given = given;
     while let Some(word) = given.next() {
         let bytes = word.as_encoded_bytes();
-        if VALUED.contains(&bytes) {
+        if bytes == b"--out" || bytes == b"-o" {
+            given.next();
+        } else if valued.iter().any(|name| name.as_bytes() == bytes) {
             kept.push(word);
             kept.extend(given.next());
-        } else if bytes == b"--out" || bytes == b"-o" {
-            given.next();
         } else if !(bytes.starts_with(b"--out=")
             || bytes.starts_with(b"-o")
             || [&b"--interleave"[..], b"--json", b"--"].contains(&bytes)
