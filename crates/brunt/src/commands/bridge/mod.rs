@@ -21,7 +21,7 @@ use super::Subcommand;
 use super::link_changes::LinkChangeLog;
 use crate::bridge_capture::{BegunCapture, BridgeCapture};
 use crate::cli::{Done, Failure, Output};
-use set::BridgeDoor;
+use set::BridgeControl;
 
 /// Interval between checks for the end of the bridge.
 const LOOK: Duration = Duration::from_millis(50);
@@ -119,7 +119,7 @@ impl WireArgs {
         })?;
         let said = options.said();
         let names = [self.first.clone(), self.second.clone()];
-        let mut door = self.door(&names, &options.settings, output)?;
+        let mut control = self.control(&names, &options.settings, output)?;
         let file = self
             .capture
             .as_deref()
@@ -128,9 +128,12 @@ impl WireArgs {
         let (recording, watcher) = file.unzip();
         let bridge = self.start(&names, options, watcher)?;
         bridge.notes().iter().for_each(|note| output.note(note));
-        let change = door
-            .as_ref()
-            .map(|door| format!(", 'brunt bridge set {} KEY=VALUE' changes it", door.name()));
+        let change = control.as_ref().map(|control| {
+            format!(
+                ", 'brunt bridge set {} KEY=VALUE' changes it",
+                control.name()
+            )
+        });
         output.note(format_args!(
             "bridging {} and {}; Ctrl-C ends it with a report{}",
             names[0],
@@ -138,13 +141,19 @@ impl WireArgs {
             change.unwrap_or_default()
         ));
         let comments = recording.as_ref().map(BridgeCapture::comments);
-        let watched = watch(bridge, self.lasts, door.as_mut(), comments.as_ref(), output);
+        let watched = watch(
+            bridge,
+            self.lasts,
+            control.as_mut(),
+            comments.as_ref(),
+            output,
+        );
         let recorded = recording.map(|recording| end_record(recording, output));
         let failed = watched.end.error.as_ref().map(|error| {
             Failure::failed(format!("an interface disappeared: {error}"))
                 .advise("see `ip -br link`, and start the bridge again")
         });
-        let changes = door.as_ref().map(|door| door.log().clone());
+        let changes = control.as_ref().map(|control| control.log().clone());
         let report = BridgeReport {
             names,
             said,
@@ -165,14 +174,14 @@ impl WireArgs {
     }
 
     /// Where the bridge can be reached. Without a name on the command line, it may forward without.
-    fn door(
+    fn control(
         &self,
         names: &[String; 2],
         settings: &[Settings; 2],
         output: &Output,
-    ) -> Result<Option<BridgeDoor>, Failure> {
-        match BridgeDoor::open(self.name.as_deref(), names, settings) {
-            Ok(door) => Ok(Some(door)),
+    ) -> Result<Option<BridgeControl>, Failure> {
+        match BridgeControl::open(self.name.as_deref(), names, settings) {
+            Ok(control) => Ok(Some(control)),
             Err(failure) if self.name.is_some() => Err(failure),
             Err(failure) => {
                 output.note(format_args!(
@@ -249,7 +258,7 @@ struct Watched {
 fn watch(
     mut bridge: WireBridge,
     lasts: Option<Duration>,
-    mut door: Option<&mut BridgeDoor>,
+    mut control: Option<&mut BridgeControl>,
     comments: Option<&PacketComments>,
     output: &Output,
 ) -> Watched {
@@ -264,8 +273,8 @@ fn watch(
         && lasts.is_none_or(|lasts| start.elapsed() < lasts)
     {
         std::thread::sleep(LOOK);
-        if let Some(door) = &mut door {
-            door.answer(&bridge, |change, at| {
+        if let Some(control) = &mut control {
+            control.answer(&bridge, |change, at| {
                 output.note(change.described());
                 if let Some(comments) = comments {
                     comments.add(at, change.described());

@@ -106,7 +106,7 @@ pub fn run(args: BridgeSetArgs, output: &Output) -> Done {
 }
 
 /// Where a bridge can be reached, and what was changed so far. Dropping it removes its files.
-pub struct BridgeDoor {
+pub struct BridgeControl {
     registry: Registry,
     name: String,
     listener: UnixListener,
@@ -116,7 +116,7 @@ pub struct BridgeDoor {
     log: LinkChangeLog,
 }
 
-impl BridgeDoor {
+impl BridgeControl {
     /// Reserves a name: the given one, or that of the interfaces with a number if others have it.
     ///
     /// # Errors
@@ -125,14 +125,14 @@ impl BridgeDoor {
         name: Option<&str>,
         interfaces: &[String; 2],
         settings: &[Settings; 2],
-    ) -> Result<BridgeDoor, Failure> {
+    ) -> Result<BridgeControl, Failure> {
         let registry = Registry::bridges()?;
         let (name, listener) = match name {
             Some(name) => (name.to_string(), registry.reserve(name)?),
             None => registry.reserve_any(&usual_name(&interfaces.join("-")))?,
         };
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let door = BridgeDoor {
+        let control = BridgeControl {
             registry,
             name,
             listener,
@@ -141,15 +141,15 @@ impl BridgeDoor {
             current: settings.clone(),
             log: LinkChangeLog::default(),
         };
-        door.registry.write(&State {
-            name: door.name.clone(),
+        control.registry.write(&State {
+            name: control.name.clone(),
             file: None,
             pid: rustix::process::getpid().as_raw_pid(),
             since_s: since.unwrap_or_default().as_secs(),
         })?;
         let failed = |error| Failure::failed(format!("the bridge's socket: {error}"));
-        door.listener.set_nonblocking(true).map_err(failed)?;
-        Ok(door)
+        control.listener.set_nonblocking(true).map_err(failed)?;
+        Ok(control)
     }
 
     /// The bridge's name.
@@ -206,7 +206,7 @@ impl BridgeDoor {
     }
 }
 
-impl Drop for BridgeDoor {
+impl Drop for BridgeControl {
     fn drop(&mut self) {
         self.registry.remove(&self.name);
     }
