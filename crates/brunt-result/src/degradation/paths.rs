@@ -58,12 +58,10 @@ pub(super) enum Return {
 /// A copy of the run whose figure is limited to the range that paths take into account.
 fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
     // What is usual depends on whether the run recovered.
-    let courses: Vec<Vec<f64>> = match evidence.usual_forms.len() {
-        0..2 => vec![vec![0.0; run.len()]],
-        _ => [After::Usual, After::Lasting]
-            .map(|after| usual_after(run, evidence, after))
-            .into(),
-    };
+    let mut courses = vec![course(run, evidence)];
+    if evidence.usual_forms.len() > 1 {
+        courses.push(usual_after(run, evidence, After::Lasting));
+    }
     let mut clamped = run.clone();
     let (mut least, mut most) = (
         vec![f64::INFINITY; run.len()],
@@ -98,7 +96,7 @@ fn usual_after(run: &RunSeries, evidence: &Evidence, after: After) -> Vec<f64> {
     run.proportioned(&mut design, evidence.noise())
 }
 
-/// How the usual level changes during a run, by its noise model; zero if it doesn't.
+/// The noise model's usual level in each interval of a run that recovered; zero if it is constant.
 pub(super) fn course(run: &RunSeries, evidence: &Evidence) -> Vec<f64> {
     match evidence.usual_forms.len() {
         0..2 => vec![0.0; run.len()],
@@ -174,7 +172,7 @@ struct PathFit {
     /// The size of each.
     sizes: [f64; 2],
     likelihood: f64,
-    /// What is usual in each interval; empty if it does not change.
+    /// The usual level of each interval; empty if it is constant.
     usual: Vec<f64>,
 }
 
