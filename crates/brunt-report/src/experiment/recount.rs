@@ -126,7 +126,7 @@ mod tests {
         figures
     }
 
-    /// A result of one run with so many reads, of which `written` are in its histograms.
+    /// A result of one run of `requests` reads, of which `written` are in its histograms.
     fn result(folder: &Path, requests: u64, written: u64, percentiles: &[Percentile]) {
         let figures = figures_of(requests);
         let outcome = Outcome {

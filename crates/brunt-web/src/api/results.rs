@@ -27,7 +27,7 @@ const LISTED_MAX: usize = 2000;
 /// A folder of results.
 pub struct ResultsFolder {
     path: PathBuf,
-    /// What was read from each result, valid until its files change.
+    /// Figures of each result, read again when its files change.
     known: Mutex<HashMap<String, KnownResult>>,
 }
 

@@ -383,7 +383,7 @@ fn print_guesses(fidelity: &NfsReplayFidelity, output: &Output) {
         (tree.only_named, "files are known by their names only"),
         (
             tree.unknown_sizes,
-            "files of unknown length are as long as what was read of them",
+            "files whose length is unknown end where the last read of the trace ends",
         ),
         (
             fidelity.guards_dropped,

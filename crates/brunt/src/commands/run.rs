@@ -41,8 +41,8 @@ use crate::{dashboard, devices, lab, live, metrics};
 
 /// Run an experiment and save its results
 ///
-/// Measures every point of the sweep for as many runs as the file asks for. Results go to a folder; summary.json is
-/// rewritten after each run, so a crash loses at most the last second of the current run. Ctrl-C, SIGTERM and closing the
+/// Measures every point of the sweep, with as many runs as the file says. Results go to a folder; each finished run is on
+/// stable storage at once, so a crash loses at most the last second of the current run. Ctrl-C, SIGTERM and closing the
 /// terminal end the experiment early, with its report; a second Ctrl-C ends it at once. '--detach' runs it without a
 /// terminal.
 #[derive(clap::Args)]
