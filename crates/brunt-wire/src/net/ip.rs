@@ -114,11 +114,42 @@ fn v6<'a>(
         0 => wire_len.max(40),
         payload => 40 + payload,
     };
-    let mut protocol = cur.u8()?;
+    let protocol = cur.u8()?;
     cur.skip(1)?;
     let address = |bytes: &[u8]| IpAddress::v6(bytes.try_into().expect("16 bytes were taken"));
     let source = address(cur.take(16)?);
     let destination = address(cur.take(16)?);
+    let (protocol, fragment) = skip_extension_headers(protocol, &mut cur)?;
+    // An "atomic" fragment is the whole packet (RFC 6946).
+    let fragment = fragment.filter(|f| f.more || f.offset > 0);
+    let at = cur.at();
+    if total < at {
+        return Err(
+            Malformed::new(4, "IPv6 payload length is less than the extension headers'").into(),
+        );
+    }
+    let payload = Payload {
+        bytes: &bytes[at..bytes.len().min(total).max(at)],
+        wire_len: total - at,
+    };
+    Ok(IpPacket {
+        macs,
+        vlan,
+        source,
+        destination,
+        protocol,
+        payload,
+        fragment,
+    })
+}
+
+/// Skips the extension headers that begin with one of type `protocol`. Returns the payload's protocol and the position
+/// in the fragmented packet.
+#[inline]
+fn skip_extension_headers(
+    mut protocol: u8,
+    cur: &mut Cursor<'_>,
+) -> Result<(u8, Option<Fragment>), ParseError> {
     let mut fragment = None;
     for headers in 0.. {
         if headers > EXTENSION_HEADERS_MAX {
@@ -155,25 +186,5 @@ fn v6<'a>(
             _ => break,
         }
     }
-    // An "atomic" fragment is the whole packet (RFC 6946).
-    let fragment = fragment.filter(|f| f.more || f.offset > 0);
-    let at = cur.at();
-    if total < at {
-        return Err(
-            Malformed::new(4, "IPv6 payload length is less than the extension headers'").into(),
-        );
-    }
-    let payload = Payload {
-        bytes: &bytes[at..bytes.len().min(total).max(at)],
-        wire_len: total - at,
-    };
-    Ok(IpPacket {
-        macs,
-        vlan,
-        source,
-        destination,
-        protocol,
-        payload,
-        fragment,
-    })
+    Ok((protocol, fragment))
 }

@@ -189,29 +189,7 @@ pub fn parse_select(
     }
     let mut at = header + descriptor_bytes;
     while at < list.len() {
-        let page = &list[at..];
-        // PS is reserved in MODE SELECT, and there are no subpages.
-        let code = page[0] & 0x3f;
-        if page[0] & 0x40 != 0 || !PAGES.contains(&code) {
-            return Err(bad_field(at));
-        }
-        let (mut current, mut changeable) = (Vec::new(), Vec::new());
-        push_page(&mut current, code, now, false);
-        push_page(&mut changeable, code, now, true);
-        if page.len() < 2 {
-            return Err(list_length_error());
-        }
-        if page[1] != current[1] {
-            return Err(bad_field(at + 1));
-        }
-        let Some(page) = page.get(..current.len()) else {
-            return Err(list_length_error());
-        };
-        for i in 2..page.len() {
-            if (page[i] ^ current[i]) & !changeable[i] != 0 {
-                return Err(bad_field(at + i));
-            }
-        }
+        let (code, page) = selected_page(list, at, now)?;
         match code {
             CACHING => settings.write_cache = page[2] & 0x04 != 0,
             CONTROL => {
@@ -223,6 +201,39 @@ pub fn parse_select(
         at += page.len();
     }
     Ok(settings)
+}
+
+/// Checks the page at `at`, whose unchangeable bits must have the values that MODE SENSE returns, and returns its code
+/// and bytes.
+fn selected_page<'a>(
+    list: &'a [u8],
+    at: usize,
+    now: &ModeSettings,
+) -> Result<(u8, &'a [u8]), Sense> {
+    let page = &list[at..];
+    // PS is reserved in MODE SELECT, and there are no subpages.
+    let code = page[0] & 0x3f;
+    if page[0] & 0x40 != 0 || !PAGES.contains(&code) {
+        return Err(bad_field(at));
+    }
+    let (mut current, mut changeable) = (Vec::new(), Vec::new());
+    push_page(&mut current, code, now, false);
+    push_page(&mut changeable, code, now, true);
+    if page.len() < 2 {
+        return Err(list_length_error());
+    }
+    if page[1] != current[1] {
+        return Err(bad_field(at + 1));
+    }
+    let Some(page) = page.get(..current.len()) else {
+        return Err(list_length_error());
+    };
+    for i in 2..page.len() {
+        if (page[i] ^ current[i]) & !changeable[i] != 0 {
+            return Err(bad_field(at + i));
+        }
+    }
+    Ok((code, page))
 }
 
 /// Checks that the block descriptor at `at` matches the medium, which cannot be reformatted.

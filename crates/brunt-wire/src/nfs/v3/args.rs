@@ -204,17 +204,6 @@ pub fn read_args<'a>(
                 object: handle(cur)?,
             }
         }
-        Procedure::Setattr => {
-            *args = Args::Setattr {
-                object: handle(cur)?,
-                attributes: set_attributes(cur)?,
-                guard: if cur.boolean()? {
-                    Some(cur.view()?)
-                } else {
-                    None
-                },
-            }
-        }
         Procedure::Lookup => *args = Args::Lookup { what: dir_op(cur)? },
         Procedure::Access => {
             *args = Args::Access {
@@ -241,6 +230,37 @@ pub fn read_args<'a>(
                 count: cur.u32()?,
                 stable: StableHow::read(cur)?,
                 data: cur.data(DATA_BYTES_MAX, "WRITE of more than 16 MiB")?,
+            }
+        }
+        Procedure::Commit => {
+            *args = Args::Commit {
+                file: handle(cur)?,
+                offset: cur.u64()?,
+                count: cur.u32()?,
+            }
+        }
+        other => return read_infrequent_args(other, cur, args),
+    }
+    Ok(())
+}
+
+/// [`read_args`] for the procedures that modify or list directories, or return the properties of a file system.
+// Long because it has a case per procedure.
+fn read_infrequent_args<'a>(
+    procedure: Procedure,
+    cur: &mut Cursor<'a>,
+    args: &mut Args<'a>,
+) -> Result<(), ParseError> {
+    match procedure {
+        Procedure::Setattr => {
+            *args = Args::Setattr {
+                object: handle(cur)?,
+                attributes: set_attributes(cur)?,
+                guard: if cur.boolean()? {
+                    Some(cur.view()?)
+                } else {
+                    None
+                },
             }
         }
         Procedure::Create => {
@@ -314,13 +334,7 @@ pub fn read_args<'a>(
                 object: handle(cur)?,
             }
         }
-        Procedure::Commit => {
-            *args = Args::Commit {
-                file: handle(cur)?,
-                offset: cur.u64()?,
-                count: cur.u32()?,
-            }
-        }
+        other => unreachable!("read_args reads {other:?}"),
     }
     Ok(())
 }

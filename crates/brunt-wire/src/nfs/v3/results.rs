@@ -273,6 +273,7 @@ fn failure<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<
     })
 }
 
+// Long because it has a case per procedure.
 #[inline]
 fn success<'a>(
     procedure: Procedure,

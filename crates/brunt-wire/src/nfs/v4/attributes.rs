@@ -169,7 +169,7 @@ impl<'a> Attributes<'a> {
             4 => self.size = Some(cur.u64().ok()?),
             8 => self.fsid = Some([cur.u64().ok()?, cur.u64().ok()?]),
             11 => self.rdattr_error = Some(cur.u32().ok()?),
-            19 => self.handle = Some(super::args::handle(cur).ok()?),
+            19 => self.handle = Some(super::fields::handle(cur).ok()?),
             20 => self.fileid = Some(cur.u64().ok()?),
             33 => self.mode = Some(cur.u32().ok()?),
             35 => self.numlinks = Some(cur.u32().ok()?),
@@ -226,27 +226,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
             aces(cur)?;
         }
         60 => cur.skip(16)?,
-        61 => {
-            cur.skip(8)?;
-            string(cur)?;
-            string(cur)?;
-            cur.skip(4 + 12)?;
-        }
-        62 | 64 => {
-            let count = cur.count(ELEMENTS_MAX, "more than 1024 layout types")?;
-            cur.skip(count as usize * 4)?;
-        }
-        63 => {
-            cur.skip(4)?;
-            cur.opaque(LIST_BYTES_MAX, "layout hint longer than 256 KiB")?;
-        }
-        68 => {
-            for _ in 0..cur.count(ELEMENTS_MAX, "more than 1024 threshold hints")? {
-                cur.skip(4)?;
-                Bitmap::read(cur)?;
-                cur.opaque(LIST_BYTES_MAX, "hint longer than 256 KiB")?;
-            }
-        }
+        61..=64 | 68 => pnfs(number, cur)?,
         // retention_get, retentevt_get: a duration and at most one time; their setters have them in the opposite order
         69 | 71 => {
             cur.skip(8)?;
@@ -271,6 +251,35 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Skips an attribute of pNFS: fs_status, fs_layout_type, layout_hint, layout_type, mdsthreshold.
+fn pnfs(number: u32, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+    match number {
+        61 => {
+            cur.skip(8)?;
+            string(cur)?;
+            string(cur)?;
+            cur.skip(4 + 12)
+        }
+        63 => {
+            cur.skip(4)?;
+            cur.opaque(LIST_BYTES_MAX, "layout hint longer than 256 KiB")
+                .map(|_| ())
+        }
+        68 => {
+            for _ in 0..cur.count(ELEMENTS_MAX, "more than 1024 threshold hints")? {
+                cur.skip(4)?;
+                Bitmap::read(cur)?;
+                cur.opaque(LIST_BYTES_MAX, "hint longer than 256 KiB")?;
+            }
+            Ok(())
+        }
+        _ => {
+            let count = cur.count(ELEMENTS_MAX, "more than 1024 layout types")?;
+            cur.skip(count as usize * 4)
+        }
+    }
 }
 
 fn aces(cur: &mut Cursor<'_>) -> Result<(), ParseError> {

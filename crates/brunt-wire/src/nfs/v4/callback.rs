@@ -1,8 +1,8 @@
 //! Callbacks: the server calls its client (CB_COMPOUND), mostly to recall delegations. In 4.1, they
 //! use a connection opened by the client.
 
-use super::args::{body, handle, stateid};
 use super::attributes::Bitmap;
+use super::fields::{body, elements, handle, stateid};
 use super::{OPAQUE_BYTES_MAX, OPERATIONS_MAX, Stateid};
 use crate::nfs::FileHandle;
 use crate::{Cursor, ParseError};
@@ -146,9 +146,9 @@ fn parse<'a>(cur: &mut Cursor<'a>) -> Result<CallbackArgs<'a>, ParseError> {
             // highest slot, cachethis
             cur.skip(8)?;
             // The calls that this one depends on, by session.
-            for _ in 0..super::args::elements(cur)? {
+            for _ in 0..elements(cur)? {
                 cur.skip(16)?;
-                let calls = super::args::elements(cur)?;
+                let calls = elements(cur)?;
                 cur.skip(calls as usize * 8)?;
             }
             args

@@ -1,6 +1,7 @@
 //! Compounds: sequences of operations, each of which acts on the file handle left by the previous ones.
 
-use super::args::{self, Args, OpenClaim};
+use super::args::{Args, OpenClaim};
+use super::parse_args;
 use super::results::{self, OpResult, ResultBody};
 use super::{OPAQUE_BYTES_MAX, OPERATIONS_MAX, Status};
 use crate::nfs::FileHandle;
@@ -109,7 +110,7 @@ impl<'a> Iterator for CompoundOperations<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let args = args::parse(&mut self.cur);
+        let args = parse_args::parse(&mut self.cur);
         if matches!(args, Err(_) | Ok(Args::Unknown(_))) {
             self.left = 0;
         }

@@ -9,6 +9,8 @@ mod args;
 mod attributes;
 mod callback;
 mod compound;
+mod fields;
+mod parse_args;
 mod results;
 mod status;
 

@@ -1,11 +1,11 @@
 //! Results of the operations of a compound; each begins with the operation's number and status.
 
-use super::args::{
-    Stateid, body, channel, elements, handle, implementation, network_address, network_location,
-    opaque, protected_operations, stable_how, stateid,
-};
 use super::attributes::{Bitmap, FileAttributes, ace};
-use super::{Op, Status};
+use super::fields::{
+    body, channel, elements, handle, implementation, network_address, network_location, opaque,
+    protected_operations, stable_how, stateid,
+};
+use super::{Op, Stateid, Status};
 use crate::nfs::v3::StableHow;
 use crate::nfs::{DATA_BYTES_MAX, FileHandle, name, path};
 use crate::{Cursor, FileData, ParseError};
@@ -338,6 +338,18 @@ fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseEr
             eof: cur.boolean()?,
         },
         Op::Readlink => ResultBody::Readlink { target: path(cur)? },
+        Op::Setclientid => {
+            let client = cur.u64()?;
+            cur.skip(8)?;
+            ResultBody::Setclientid { client }
+        }
+        other => succeeded_later(other, cur)?,
+    })
+}
+
+/// Parses the results of an operation newer than NFSv4.0 (RFC 8881, RFC 7862, RFC 8276).
+fn succeeded_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
+    Ok(match op {
         Op::ReadPlus => ResultBody::ReadPlus {
             eof: cur.boolean()?,
             segments: Segments::read(cur)?,
@@ -354,11 +366,6 @@ fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseEr
         Op::WriteSame => ResultBody::Copy {
             count: write_response(cur)?,
         },
-        Op::Setclientid => {
-            let client = cur.u64()?;
-            cur.skip(8)?;
-            ResultBody::Setclientid { client }
-        }
         Op::ExchangeId => exchange_id(cur)?,
         Op::CreateSession => {
             let session = cur.view()?;
