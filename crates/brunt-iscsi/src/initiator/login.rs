@@ -173,33 +173,10 @@ impl Login {
     /// # Errors
     /// The login failed; close the connection.
     pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<LoginStep, LoginError> {
-        if bhs.kind() != Opcode::LoginResponse {
-            return Err(LoginError::Protocol("a PDU other than a login response"));
-        }
-        let response = LoginResponse::view(bhs);
-        if response.initiator_task_tag.get() != TAG {
-            return Err(LoginError::Protocol("a wrong initiator task tag"));
-        }
-        // The target should return the ISID unchanged, but this isn't checked: the tag identifies
-        // the response, and tgt sends a different ISID.
-        self.exchanges += 1;
-        if self.exchanges > EXCHANGES_MAX {
-            return Err(LoginError::Protocol("no end after 32 exchanges"));
-        }
-        let stat_sn = response.stat_sn.get();
-        if self.exchanges > 1 && stat_sn != self.exp_stat_sn && response.status_class == 0 {
-            return Err(LoginError::Protocol("a StatSN out of sequence"));
-        }
-        self.exp_stat_sn = stat_sn.wrapping_add(1);
+        let response = self.check_sequence(bhs)?;
         let status = u16::from_be_bytes([response.status_class, response.status_detail]);
         if response.status_class == 1 {
-            let pairs = parse_pairs(data)?;
-            let address = find(&pairs, "TargetAddress").ok_or(LoginError::Refused(status))?;
-            let permanently = status == code::login::TARGET_MOVED_PERMANENTLY;
-            return Ok(LoginStep::Moved {
-                address: address.to_string(),
-                permanently,
-            });
+            return redirection(status, data);
         }
         if status != code::login::SUCCESS {
             return Err(LoginError::Refused(status));
@@ -245,6 +222,29 @@ impl Login {
                 "a transit to a different stage than requested",
             )),
         }
+    }
+
+    /// Checks that a PDU is the next response of this login.
+    fn check_sequence<'a>(&mut self, bhs: &'a Bhs) -> Result<&'a LoginResponse, LoginError> {
+        if bhs.kind() != Opcode::LoginResponse {
+            return Err(LoginError::Protocol("a PDU other than a login response"));
+        }
+        let response = LoginResponse::view(bhs);
+        if response.initiator_task_tag.get() != TAG {
+            return Err(LoginError::Protocol("a wrong initiator task tag"));
+        }
+        // The target should return the ISID unchanged, but this isn't checked: the tag identifies
+        // the response, and tgt sends a different ISID.
+        self.exchanges += 1;
+        if self.exchanges > EXCHANGES_MAX {
+            return Err(LoginError::Protocol("no end after 32 exchanges"));
+        }
+        let stat_sn = response.stat_sn.get();
+        if self.exchanges > 1 && stat_sn != self.exp_stat_sn && response.status_class == 0 {
+            return Err(LoginError::Protocol("a StatSN out of sequence"));
+        }
+        self.exp_stat_sn = stat_sn.wrapping_add(1);
+        Ok(response)
     }
 
     fn stage_number(&self) -> u8 {
@@ -420,6 +420,16 @@ fn find<'a>(pairs: &[(&str, &'a str)], key: &str) -> Option<&'a str> {
         .iter()
         .find(|(name, _)| *name == key)
         .map(|(_, value)| *value)
+}
+
+/// The target asks for a login at another address.
+fn redirection(status: u16, data: &[u8]) -> Result<LoginStep, LoginError> {
+    let pairs = parse_pairs(data)?;
+    let address = find(&pairs, "TargetAddress").ok_or(LoginError::Refused(status))?;
+    Ok(LoginStep::Moved {
+        address: address.to_string(),
+        permanently: status == code::login::TARGET_MOVED_PERMANENTLY,
+    })
 }
 
 #[cfg(test)]

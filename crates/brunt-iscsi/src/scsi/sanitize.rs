@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use brunt_block::{Buf, Op, Request, Ring, RingConfig, turn};
+use brunt_block::{Buf, Device, Op, Request, Ring, RingConfig, turn};
 use brunt_wire::scsi::cdb::be16;
 use brunt_wire::scsi::sense::{Sense, key};
 
@@ -206,6 +206,10 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
             }
         }
     }
+    flush(&ring, &mut *device)
+}
+
+fn flush(ring: &Ring, device: &mut dyn Device) -> Result<(), Failed> {
     let request = Request {
         tag: 0,
         op: Op::Flush,
@@ -214,7 +218,7 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
         buf: Buf::empty(),
         force_unit_access: false,
     };
-    turn::one(&ring, &mut *device, request)
+    turn::one(ring, device, request)
         .map_err(|_| Failed)?
         .result
         .map_err(|_| Failed)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brunt_block::sparse::SparseMemory;
 use brunt_block::stream::Lent;
 use brunt_block::{Buf, Inline, PayloadPlace, Ring, RingConfig, Stream};
-use brunt_core::Clock;
+use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest::{digest, padded_digest, received_digest};
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use zerocopy::IntoBytes;
@@ -22,7 +22,8 @@ use super::connection::{
 use super::listeners::{CurrentListeners, Portal};
 use super::login::LoggedInConnection;
 use super::session::{
-    CommandWindow, ConnectionHandle, Reach, SESSION_TASKS_MAX, SessionTable, TargetSession,
+    CommandWindow, ConnectionHandle, ConnectionMessage, Reach, SESSION_TASKS_MAX, SessionTable,
+    TargetSession,
 };
 use super::units::Units;
 use crate::scsi::{CommandOutcome, DataIn, LunMap, TransportCommand};
@@ -38,7 +39,7 @@ const ANSWERS_BYTES_MAX: usize = 64 << 20;
 /// The tag of a command that has already been answered.
 const NO_TAG: u64 = u64::MAX;
 /// Time for the peer to receive the last response.
-const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
+const LAST_RESPONSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// State shared by all connections of a process.
 pub struct SharedTarget {
@@ -182,11 +183,7 @@ fn serve(
         lent: Vec::new(),
         zeros_digest: (0, [0; DIGEST_BYTES]),
     };
-    let mut reader = Reader {
-        state: ReadState::Header,
-        scratch: Vec::new(),
-    };
-    let result = io.serve(&mut connection, &mut reader, &session, live);
+    let result = io.serve(&mut connection, &mut Input::new(), live);
     let mut window = session.window();
     connection.on_end(&mut ConnectionContext {
         window: &mut window,
@@ -213,6 +210,29 @@ struct SocketIo<'a> {
     zeros_digest: (usize, [u8; DIGEST_BYTES]),
 }
 
+/// What the loop processes in each turn. The vectors are reused.
+struct Input {
+    reader: Reader,
+    messages: Vec<ConnectionMessage>,
+    outcomes: Vec<CommandOutcome>,
+    /// Whether the last poll received data.
+    received: bool,
+}
+
+impl Input {
+    fn new() -> Input {
+        Input {
+            reader: Reader {
+                state: ReadState::Header,
+                scratch: Vec::new(),
+            },
+            messages: Vec::new(),
+            outcomes: Vec::new(),
+            received: true,
+        }
+    }
+}
+
 /// The state of reading a PDU.
 struct Reader {
     state: ReadState,
@@ -222,18 +242,17 @@ struct Reader {
 enum ReadState {
     Header,
     /// The data segment is being received into its destination.
-    Placing {
-        start: usize,
-        len: usize,
-        kind: PlacedKind,
-    },
+    Placing(PlacedData),
     /// Padding and digest are still to come.
-    Trailer {
-        start: usize,
-        len: usize,
-        kind: PlacedKind,
-        place: PayloadPlace,
-    },
+    Trailer(PlacedData, PayloadPlace),
+}
+
+/// A data segment that is received directly into its destination.
+#[derive(Clone, Copy)]
+struct PlacedData {
+    start: usize,
+    len: usize,
+    kind: PlacedKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -247,71 +266,23 @@ impl SocketIo<'_> {
     fn serve(
         &mut self,
         connection: &mut TargetConnection,
-        reader: &mut Reader,
-        session: &TargetSession,
+        input: &mut Input,
         live: &LiveCounters,
     ) -> Result<(), ConnectionError> {
         let clock = Clock::Monotonic;
-        let mut messages = Vec::new();
-        let mut outcomes = Vec::new();
-        let mut heard = true;
         let mut ended = false;
-        let mut farewell = None;
+        let mut close_at = None;
         loop {
             let now = clock.now();
-            let mut deadline;
-            let turn = {
-                let mut window = session.window();
-                if self.ring.take_woken() {
-                    self.handle.take(&mut messages);
-                    for message in messages.drain(..) {
-                        connection.on_message(
-                            message,
-                            &mut ConnectionContext {
-                                window: &mut window,
-                                io: self,
-                            },
-                        );
-                    }
-                }
-                self.units
-                    .follow()
-                    .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
-                self.units.poll(&mut outcomes);
-                for outcome in outcomes.drain(..) {
-                    connection.on_outcome(
-                        outcome,
-                        &mut ConnectionContext {
-                            window: &mut window,
-                            io: self,
-                        },
-                    );
-                }
-                connection.look_at_functions(&mut ConnectionContext {
-                    window: &mut window,
-                    io: self,
-                });
-                self.read(connection, reader, &mut window)?;
-                let keep_alive = self.shared.keep_alive;
-                deadline = connection.on_time(
-                    now,
-                    heard,
-                    keep_alive,
-                    &mut ConnectionContext {
-                        window: &mut window,
-                        io: self,
-                    },
-                )?;
-                window.turn_of()
-            };
+            let (mut deadline, turn) = self.process(connection, input, now)?;
             if let Some(other) = turn.filter(|&other| other != self.connection_id) {
-                self.shared.table.tell_turn(other);
+                self.shared.table.notify_turn(other);
             }
             live.set(connection.counters(), self.ring.stats().system_calls);
             self.units.submit();
             self.stream.flush();
             if connection.is_closing() {
-                let until = *farewell.get_or_insert_with(|| now.after(FAREWELL));
+                let until = *close_at.get_or_insert_with(|| now.after(LAST_RESPONSE_TIMEOUT));
                 if self.stream.queued_bytes() == 0 || now >= until {
                     return Ok(());
                 }
@@ -325,13 +296,48 @@ impl SocketIo<'_> {
             }
             self.ring.enter(deadline.min(self.units.deadline()))?;
             let event = self.stream.poll();
-            heard = event.received;
+            input.received = event.received;
             ended = event.ended;
             if event.sent && !self.lent.is_empty() {
                 let stream = &mut self.stream;
                 self.lent.retain(|&lent| stream.reclaim(lent).is_none());
             }
         }
+    }
+
+    /// Processes messages, finished commands, received PDUs and timeouts. Returns when to process again at the latest,
+    /// and the connection that has the session's next command, if known.
+    fn process(
+        &mut self,
+        connection: &mut TargetConnection,
+        input: &mut Input,
+        now: Nanos,
+    ) -> Result<(Nanos, Option<u64>), ConnectionError> {
+        let session = self.session;
+        let window = &mut *session.window();
+        if self.ring.take_woken() {
+            self.handle.take(&mut input.messages);
+            for message in input.messages.drain(..) {
+                connection.on_message(message, &mut ConnectionContext { window, io: self });
+            }
+        }
+        self.units
+            .follow()
+            .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
+        self.units.poll(&mut input.outcomes);
+        for outcome in input.outcomes.drain(..) {
+            connection.on_outcome(outcome, &mut ConnectionContext { window, io: self });
+        }
+        connection.look_at_functions(&mut ConnectionContext { window, io: self });
+        self.read(connection, &mut input.reader, window)?;
+        let keep_alive = self.shared.keep_alive;
+        let deadline = connection.on_time(
+            now,
+            input.received,
+            keep_alive,
+            &mut ConnectionContext { window, io: self },
+        )?;
+        Ok((deadline, window.turn_of()))
     }
 
     fn is_full(&self, connection: &TargetConnection) -> bool {
@@ -353,69 +359,58 @@ impl SocketIo<'_> {
                         return Ok(());
                     }
                 }
-                ReadState::Placing { start, len, kind } => match self.stream.take_placed() {
+                ReadState::Placing(data) => match self.stream.take_placed() {
                     None => {
-                        reader.state = ReadState::Placing { start, len, kind };
+                        reader.state = ReadState::Placing(data);
                         return Ok(());
                     }
-                    Some(place) => {
-                        reader.state = ReadState::Trailer {
-                            start,
-                            len,
-                            kind,
-                            place,
-                        }
-                    }
+                    Some(place) => reader.state = ReadState::Trailer(data, place),
                 },
-                ReadState::Trailer {
-                    start,
-                    len,
-                    kind,
-                    place,
-                } => {
-                    let pad = padded(len) - len;
-                    let trailer = pad + if self.data_digest { DIGEST_BYTES } else { 0 };
-                    let bytes = self.stream.bytes();
-                    if bytes.len() < trailer {
-                        reader.state = ReadState::Trailer {
-                            start,
-                            len,
-                            kind,
-                            place,
-                        };
+                ReadState::Trailer(data, place) => {
+                    if self.stream.bytes().len() < self.trailer_bytes(data.len) {
+                        reader.state = ReadState::Trailer(data, place);
                         return Ok(());
                     }
-                    let ok = match &place {
-                        PayloadPlace::Buf(buf) if self.data_digest => {
-                            received_digest(&buf[start..start + len], &bytes[..pad])
-                                == bytes[pad..trailer]
-                        }
-                        _ => true,
-                    };
-                    self.stream.consume(trailer);
-                    match (kind, place) {
-                        (PlacedKind::Control, PayloadPlace::Buf(buf)) => {
-                            connection.on_data(
-                                Received::Control(&buf[..len]),
-                                ok,
-                                &mut ConnectionContext { window, io: self },
-                            );
-                        }
-                        (PlacedKind::Buf, PayloadPlace::Buf(buf)) => {
-                            connection.on_data(
-                                Received::Buf(buf),
-                                ok,
-                                &mut ConnectionContext { window, io: self },
-                            );
-                        }
-                        _ => connection.on_data(
-                            Received::Elsewhere,
-                            ok,
-                            &mut ConnectionContext { window, io: self },
-                        ),
-                    }
+                    self.finish_placed(connection, data, place, window);
                 }
             }
+        }
+    }
+
+    /// Length of the padding and the digest that follow a data segment.
+    #[inline]
+    fn trailer_bytes(&self, len: usize) -> usize {
+        padded(len) - len + if self.data_digest { DIGEST_BYTES } else { 0 }
+    }
+
+    /// Processes a data segment that has reached its destination and whose trailer is at the front.
+    fn finish_placed(
+        &mut self,
+        connection: &mut TargetConnection,
+        data: PlacedData,
+        place: PayloadPlace,
+        window: &mut CommandWindow,
+    ) {
+        let PlacedData { start, len, kind } = data;
+        let pad = padded(len) - len;
+        let trailer = self.trailer_bytes(len);
+        let bytes = self.stream.bytes();
+        let ok = match &place {
+            PayloadPlace::Buf(buf) if self.data_digest => {
+                received_digest(&buf[start..start + len], &bytes[..pad]) == bytes[pad..trailer]
+            }
+            _ => true,
+        };
+        self.stream.consume(trailer);
+        let cx = &mut ConnectionContext { window, io: self };
+        match (kind, place) {
+            (PlacedKind::Control, PayloadPlace::Buf(buf)) => {
+                connection.on_data(Received::Control(&buf[..len]), ok, cx);
+            }
+            (PlacedKind::Buf, PayloadPlace::Buf(buf)) => {
+                connection.on_data(Received::Buf(buf), ok, cx);
+            }
+            _ => connection.on_data(Received::Elsewhere, ok, cx),
         }
     }
 
@@ -507,7 +502,7 @@ impl SocketIo<'_> {
             ),
         };
         self.stream.place(place, start as u64, len);
-        reader.state = ReadState::Placing { start, len, kind };
+        reader.state = ReadState::Placing(PlacedData { start, len, kind });
         Ok(true)
     }
 
@@ -657,12 +652,12 @@ impl ConnectionIo for SocketIo<'_> {
 
     fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
         let listeners = self.shared.listeners.get();
-        let addresses = listeners.open.doors().iter().map(|door| {
+        let addresses = listeners.open.as_slice().iter().map(|open| {
             let Portal {
                 listen,
                 advertise,
                 group,
-            } = &door.portal;
+            } = &open.portal;
             // For a portal that listens on all addresses, advertise the address that this initiator connected to.
             let ip = if listen.ip().is_unspecified() {
                 self.local.ip()

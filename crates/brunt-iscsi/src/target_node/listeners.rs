@@ -138,7 +138,7 @@ impl OpenPortals {
     }
 
     /// The portals with their sockets.
-    pub fn doors(&self) -> &[OpenPortal] {
+    pub fn as_slice(&self) -> &[OpenPortal] {
         &self.0
     }
 

@@ -1,21 +1,28 @@
 //! The iSCSI target node (RFC 7143, 2.2): portals, login, sessions, connections, and the threads that drive them.
 //!
-//! The life of a connection: [`server`] accepts it and runs its [`login`], for all connections in one thread; then the
+//! The life of a connection: `acceptor` accepts it and runs its [`login`], for all connections in one thread; then the
 //! connection gets its own thread, where [`driver`] feeds PDUs from a socket to [`connection`] (the rules of
 //! full-feature phase) and hands commands to [`units`]. State shared by a [`session`]'s connections is behind one
 //! mutex, which is locked once per batch. [`directory`] lists the targets, [`listeners`] their portals.
 
+mod acceptor;
+mod config;
 pub mod connection;
 pub mod directory;
 pub mod driver;
+mod event;
 pub mod listeners;
 pub mod login;
 pub mod server;
+mod server_state;
 pub mod session;
 pub mod text;
 pub mod units;
 
+pub use config::TargetConfig;
 pub use connection::ConnectionCounters;
 pub use directory::{SameSecret, ServedTarget, chap_user};
+pub use event::{Listener, TargetEvent};
 pub use listeners::{OpenPortals, Portal, PortalError};
-pub use server::{Listener, StartError, TargetConfig, TargetEvent, TargetServer, TargetStats};
+pub use server::{StartError, TargetServer};
+pub use server_state::TargetStats;

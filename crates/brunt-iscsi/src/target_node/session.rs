@@ -360,7 +360,7 @@ impl SessionTable {
     }
 
     /// Notifies a connection that its held command is next.
-    pub fn tell_turn(&self, connection: u64) {
+    pub fn notify_turn(&self, connection: u64) {
         if let Some(handle) = self.handle(connection) {
             handle.send(ConnectionMessage::Turn);
         }
@@ -428,25 +428,7 @@ impl SessionTable {
 
     fn open(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
         let target = candidate.target.as_ref();
-        // The same initiator port at the same target port reinstates its session: the old one ends (RFC 7143, 6.3.5). A
-        // target port is a target and a portal group (RFC 7143, 4.4.1).
-        let old: Vec<u16> = table
-            .sessions
-            .values()
-            .filter(|entry| {
-                entry.session.isid == candidate.isid
-                    && entry.session.initiator_name == candidate.initiator_name
-                    && entry.session.nexus.target_port == candidate.portal_group_tag
-                    && entry.session.target_name() == target.map_or("", |target| &target.name)
-            })
-            .map(|entry| entry.session.tsih)
-            .collect();
-        for tsih in old {
-            let entry = table.sessions.remove(&tsih).expect("the entry exists");
-            for (_, _, handle) in &entry.connections {
-                handle.send(ConnectionMessage::Close);
-            }
-        }
+        end_reinstated(table, candidate);
         if table.sessions.len() >= self.sessions_max.load(Ordering::Relaxed) {
             return Err(code::OUT_OF_RESOURCES);
         }
@@ -502,6 +484,30 @@ impl SessionTable {
     /// The targets of these sessions.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+}
+
+/// Ends the sessions that the candidate reinstates.
+fn end_reinstated(table: &mut Table, candidate: &Candidate) {
+    let target = candidate.target.as_ref();
+    // The same initiator port at the same target port reinstates its session: the old one ends (RFC 7143, 6.3.5). A
+    // target port is a target and a portal group (RFC 7143, 4.4.1).
+    let old: Vec<u16> = table
+        .sessions
+        .values()
+        .filter(|entry| {
+            entry.session.isid == candidate.isid
+                && entry.session.initiator_name == candidate.initiator_name
+                && entry.session.nexus.target_port == candidate.portal_group_tag
+                && entry.session.target_name() == target.map_or("", |target| &target.name)
+        })
+        .map(|entry| entry.session.tsih)
+        .collect();
+    for tsih in old {
+        let entry = table.sessions.remove(&tsih).expect("the entry exists");
+        for (_, _, handle) in &entry.connections {
+            handle.send(ConnectionMessage::Close);
+        }
     }
 }
 

@@ -43,13 +43,17 @@ pub(super) struct SessionConnection {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Queued {
     Command(u16),
-    DataOut {
-        task: u16,
-        itt: u32,
-        ttt: u32,
-        at: u32,
-        end: u32,
-        data_sn: u32,
-    },
+    DataOut(QueuedDataOut),
     Bhs(Bhs),
+}
+
+/// The rest of a Data-Out sequence: bytes `at..end` of the task's data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueuedDataOut {
+    pub task: u16,
+    pub itt: u32,
+    pub ttt: u32,
+    pub at: u32,
+    pub end: u32,
+    pub data_sn: u32,
 }

@@ -12,7 +12,7 @@ use brunt_wire::iscsi::pdu::{
 };
 use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
-use super::connection::{DataRange, Queued};
+use super::connection::{DataRange, Queued, QueuedDataOut};
 use super::task::{INDEX_PING, TaskOutcome, TaskState, TaskWork, itt_of};
 use super::{DEPTH_MAX, InitiatorSession, SessionLoss, SessionPhase};
 use crate::device_errors;
@@ -239,14 +239,14 @@ impl InitiatorSession {
         task.exp_r2t_sn = task.exp_r2t_sn.wrapping_add(1);
         task.solicited = offset + len;
         let ttt = pdu.target_transfer_tag.get();
-        connection.out.push_back(Queued::DataOut {
+        connection.out.push_back(Queued::DataOut(QueuedDataOut {
             task: index,
             itt,
             ttt,
             at: offset,
             end: offset + len,
             data_sn: 0,
-        });
+        }));
         Ok(())
     }
 

@@ -10,7 +10,6 @@ use brunt_wire::scsi::sense::{ScsiStatus, key};
 
 use super::InitiatorSession;
 use super::task::{AbortReason, TaskOutcome, TaskState, TaskWork};
-use crate::device_errors;
 use crate::initiator::command::{self, CommandData, DataDirection, PlannedCommand, Progress};
 
 /// Delay before a retry after BUSY or TASK SET FULL.
@@ -202,62 +201,42 @@ impl InitiatorSession {
 
     /// Retires an answered task, or continues it with its next command and returns `None`.
     pub fn retire(&mut self, index: u16, now: Nanos) -> Option<Retired> {
-        let task = &mut self.tasks[usize::from(index)];
-        let TaskState::Answered(outcome) = task.state else {
+        let TaskState::Answered(outcome) = self.tasks[usize::from(index)].state else {
             panic!("only completed tasks are retired");
         };
+        if self.continues(index, outcome, now) {
+            return None;
+        }
+        let task = &mut self.tasks[usize::from(index)];
+        let result = task.result(outcome);
+        task.state = TaskState::Free;
+        task.parameter = Buf::empty();
+        let retired = Retired {
+            tag: task.tag,
+            buf: std::mem::take(&mut task.buf),
+            result,
+            received: task.received,
+        };
+        self.free.push(index);
+        Some(retired)
+    }
+
+    /// Continues an answered task with its next command, or retries it. Returns false if it is finished.
+    fn continues(&mut self, index: u16, outcome: TaskOutcome, now: Nanos) -> bool {
+        let task = &mut self.tasks[usize::from(index)];
         let is_control = matches!(task.work, TaskWork::Control);
         let may_try_again =
             !is_control && task.abort_reason.is_none() && task.tries < self.config.tries;
-        let result = match outcome {
-            TaskOutcome::Failed(error) => Err(error),
+        match outcome {
             TaskOutcome::Scsi {
                 status: ScsiStatus::Good,
                 ..
-            } if is_control => Ok(()),
-            TaskOutcome::Scsi {
-                status: ScsiStatus::Good,
-                ..
-            } => {
-                let TaskWork::Request {
-                    op,
-                    offset,
-                    len,
-                    force_unit_access,
-                    progress,
-                } = &mut task.work
-                else {
-                    unreachable!("control commands were handled above")
-                };
-                if task.tries > 0 {
-                    // A command was answered, as opposed to a request that was refused without sending one.
-                    progress.done += task.command.covers;
-                    progress.flushed |= task.command.covers == 0;
-                    if command::next(
-                        &self.facts,
-                        *op,
-                        *offset,
-                        *len,
-                        *force_unit_access,
-                        *progress,
-                    )
-                    .is_some()
-                    {
-                        task.tries = 0;
-                        self.plan(index, now);
-                        return None;
-                    }
-                }
-                Ok(())
-            }
+            } => self.continues_request(index, now),
             TaskOutcome::Again if may_try_again => {
                 self.counts.replays += 1;
                 self.try_again(index, now);
-                return None;
+                true
             }
-            TaskOutcome::Again => Err(task
-                .abort_reason
-                .map_or(DeviceError::Gone, AbortReason::error)),
             TaskOutcome::Scsi {
                 status: ScsiStatus::CheckCondition,
                 sense: Some(sense),
@@ -265,7 +244,7 @@ impl InitiatorSession {
                 self.counts.unit_attentions += 1;
                 self.counts.last = Some((ScsiStatus::CheckCondition, Some(sense)));
                 self.try_again(index, now);
-                return None;
+                true
             }
             // Wait and retry until the timeout; attempts are unlimited.
             TaskOutcome::Scsi {
@@ -277,35 +256,45 @@ impl InitiatorSession {
                 self.hold_until = now.after(BUSY_WAIT);
                 task.state = TaskState::Waiting;
                 self.waiting.push_back(index);
-                return None;
+                true
             }
-            TaskOutcome::Scsi {
-                status: ScsiStatus::CheckCondition,
-                sense: Some(sense),
-            } if (sense.key, sense.asc, sense.ascq) == (key::ILLEGAL_REQUEST, 0x20, 0)
-                && matches!(
-                    task.work,
-                    TaskWork::Request {
-                        op: Op::Unmap | Op::WriteZeroes,
-                        ..
-                    }
-                ) =>
-            {
-                Err(DeviceError::Unsupported) // INVALID COMMAND OPERATION CODE
-            }
-            TaskOutcome::Scsi { status, sense } => Err(device_errors::from_status(status, sense)),
-        };
+            _ => false,
+        }
+    }
+
+    /// After a successful command: plans the request's next one, if there is one.
+    fn continues_request(&mut self, index: u16, now: Nanos) -> bool {
         let task = &mut self.tasks[usize::from(index)];
-        task.state = TaskState::Free;
-        task.parameter = Buf::empty();
-        let retired = Retired {
-            tag: task.tag,
-            buf: std::mem::take(&mut task.buf),
-            result,
-            received: task.received,
+        let TaskWork::Request {
+            op,
+            offset,
+            len,
+            force_unit_access,
+            progress,
+        } = &mut task.work
+        else {
+            return false;
         };
-        self.free.push(index);
-        Some(retired)
+        // Without an attempt, the request was completed without sending a command.
+        if task.tries == 0 {
+            return false;
+        }
+        progress.done += task.command.covers;
+        progress.flushed |= task.command.covers == 0;
+        let next = command::next(
+            &self.facts,
+            *op,
+            *offset,
+            *len,
+            *force_unit_access,
+            *progress,
+        );
+        if next.is_none() {
+            return false;
+        }
+        task.tries = 0;
+        self.plan(index, now);
+        true
     }
 
     fn try_again(&mut self, index: u16, now: Nanos) {

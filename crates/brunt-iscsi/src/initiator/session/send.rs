@@ -6,7 +6,7 @@ use brunt_wire::iscsi::pdu::{
     self, Bhs, DataOut, RESERVED_TAG, ScsiCommand, U24, code, serial_before,
 };
 
-use super::connection::{DataRange, Outgoing, Queued, SessionConnection};
+use super::connection::{DataRange, Outgoing, Queued, QueuedDataOut, SessionConnection};
 use super::task::{InitiatorTask, TaskState, itt_of};
 use super::{InitiatorSession, SessionConfig, SessionPhase};
 use crate::initiator::command::DataDirection;
@@ -63,65 +63,71 @@ impl InitiatorSession {
                     let task = &mut self.tasks[usize::from(index)];
                     return Some(command_pdu(&self.config, connection, index, task));
                 }
-                Queued::DataOut {
-                    task: index,
-                    itt,
-                    ttt,
-                    at,
-                    end,
-                    data_sn,
-                } => {
-                    let task = &self.tasks[usize::from(index)];
+                Queued::DataOut(queued) => {
+                    let task = &self.tasks[usize::from(queued.task)];
                     // The target may respond before it has all data; the rest is then not sent.
                     let wanted = matches!(task.state, TaskState::Issued { .. })
-                        && itt_of(index, task.generation) == itt;
-                    if !wanted {
-                        continue;
+                        && itt_of(queued.task, task.generation) == queued.itt;
+                    if wanted {
+                        return Some(data_out_pdu(&self.config, connection, queued, task));
                     }
-                    let len = (end - at).min(connection.params.peer_max_recv_data_segment_length);
-                    assert!(
-                        len > 0 && end <= task.command.data_len,
-                        "Data-Out stays within its command"
-                    );
-                    let last = at + len == end;
-                    let bhs = DataOut {
-                        flags: if last { pdu::FLAG_FINAL } else { 0 },
-                        data_segment_length: U24::new(len),
-                        lun: if ttt == RESERVED_TAG {
-                            [0; 8]
-                        } else {
-                            self.config.lun
-                        },
-                        initiator_task_tag: itt.into(),
-                        target_transfer_tag: ttt.into(),
-                        exp_stat_sn: connection.exp_stat_sn.into(),
-                        data_sn: data_sn.into(),
-                        buffer_offset: at.into(),
-                        ..DataOut::default()
-                    };
-                    if !last {
-                        let (at, data_sn) = (at + len, data_sn + 1);
-                        connection.out.push_front(Queued::DataOut {
-                            task: index,
-                            itt,
-                            ttt,
-                            at,
-                            end,
-                            data_sn,
-                        });
-                    }
-                    let data = DataRange {
-                        task: index,
-                        start: at as usize,
-                        len: len as usize,
-                    };
-                    return Some(Outgoing {
-                        bhs: bhs.into(),
-                        data: Some(data),
-                    });
                 }
             }
         }
+    }
+}
+
+/// The next Data-Out PDU of a sequence; the rest of the sequence is queued again.
+fn data_out_pdu(
+    config: &SessionConfig,
+    connection: &mut SessionConnection,
+    queued: QueuedDataOut,
+    task: &InitiatorTask,
+) -> Outgoing {
+    let QueuedDataOut {
+        task: index,
+        itt,
+        ttt,
+        at,
+        end,
+        data_sn,
+    } = queued;
+    let len = (end - at).min(connection.params.peer_max_recv_data_segment_length);
+    assert!(
+        len > 0 && end <= task.command.data_len,
+        "Data-Out stays within its command"
+    );
+    let last = at + len == end;
+    let bhs = DataOut {
+        flags: if last { pdu::FLAG_FINAL } else { 0 },
+        data_segment_length: U24::new(len),
+        lun: if ttt == RESERVED_TAG {
+            [0; 8]
+        } else {
+            config.lun
+        },
+        initiator_task_tag: itt.into(),
+        target_transfer_tag: ttt.into(),
+        exp_stat_sn: connection.exp_stat_sn.into(),
+        data_sn: data_sn.into(),
+        buffer_offset: at.into(),
+        ..DataOut::default()
+    };
+    if !last {
+        connection.out.push_front(Queued::DataOut(QueuedDataOut {
+            at: at + len,
+            data_sn: data_sn + 1,
+            ..queued
+        }));
+    }
+    let data = DataRange {
+        task: index,
+        start: at as usize,
+        len: len as usize,
+    };
+    Outgoing {
+        bhs: bhs.into(),
+        data: Some(data),
     }
 }
 
@@ -173,14 +179,14 @@ fn command_pdu(
             if !params.initial_r2t && immediate < first_burst {
                 pdu.flags &= !pdu::FLAG_FINAL;
                 task.solicited = first_burst;
-                connection.out.push_front(Queued::DataOut {
+                connection.out.push_front(Queued::DataOut(QueuedDataOut {
                     task: index,
                     itt,
                     ttt: RESERVED_TAG,
                     at: immediate,
                     end: first_burst,
                     data_sn: 0,
-                });
+                }));
             }
         }
     }

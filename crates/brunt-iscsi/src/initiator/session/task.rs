@@ -4,8 +4,9 @@
 
 use brunt_block::{Buf, DeviceError, Op, RefusalKind};
 use brunt_core::Nanos;
-use brunt_wire::scsi::sense::{ScsiStatus, Sense};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
+use crate::device_errors;
 use crate::initiator::command::{CommandData, DataDirection, PlannedCommand, Progress};
 
 /// Indexes from here on are not tasks.
@@ -112,6 +113,35 @@ impl InitiatorTask {
             exp_data_sn: 0,
             solicited: 0,
             exp_r2t_sn: 0,
+        }
+    }
+
+    /// The result of a task that ends with this outcome.
+    pub fn result(&self, outcome: TaskOutcome) -> Result<(), DeviceError> {
+        match outcome {
+            TaskOutcome::Failed(error) => Err(error),
+            TaskOutcome::Again => Err(self
+                .abort_reason
+                .map_or(DeviceError::Gone, AbortReason::error)),
+            TaskOutcome::Scsi {
+                status: ScsiStatus::Good,
+                ..
+            } => Ok(()),
+            TaskOutcome::Scsi {
+                status: ScsiStatus::CheckCondition,
+                sense: Some(sense),
+            } if (sense.key, sense.asc, sense.ascq) == (key::ILLEGAL_REQUEST, 0x20, 0)
+                && matches!(
+                    self.work,
+                    TaskWork::Request {
+                        op: Op::Unmap | Op::WriteZeroes,
+                        ..
+                    }
+                ) =>
+            {
+                Err(DeviceError::Unsupported) // INVALID COMMAND OPERATION CODE
+            }
+            TaskOutcome::Scsi { status, sense } => Err(device_errors::from_status(status, sense)),
         }
     }
 }

@@ -17,81 +17,80 @@ use crate::scsi::jobs::ByteRange;
 use crate::scsi::lun::{flag, gate};
 use crate::scsi::{Begin, CommandOutcome, DataIn, TaskAttribute, TransportCommand};
 
+/// The conditions under which a transfer must be checked in full: flags of the nexus, and the unit's gate.
+struct Refusing {
+    flags: u32,
+    gate: u32,
+}
+
 impl TaskSet {
     /// Begins a command; see [`Begin`].
     pub fn begin(&mut self, command: &TransportCommand<'_>) -> Begin {
         let cdb = cdb::pad(command.cdb);
         match cdb[0] {
-            op::READ_10 | op::READ_16 | op::READ_12 | op::READ_6 => {
-                self.begin_transfer(command, &cdb, false)
-            }
+            op::READ_10 | op::READ_16 | op::READ_12 | op::READ_6 => self.begin_read(command, &cdb),
             op::WRITE_10 | op::WRITE_16 | op::WRITE_12 | op::WRITE_6 => {
-                self.begin_transfer(command, &cdb, true)
+                self.begin_write(command, &cdb)
             }
             _ => self.begin_other(command, &cdb),
         }
     }
 
-    /// READ and WRITE: neither allocates nor locks unless a condition is pending.
-    fn begin_transfer(&mut self, command: &TransportCommand<'_>, cdb: &Cdb, write: bool) -> Begin {
-        let gate = self.unit.gate();
-        let flags = self.nexus.flags.load(Ordering::Acquire);
-        let (refusing_flags, refusing_gate) = if write {
-            (
-                flag::ATTENTION | flag::DENY_WRITE | flag::UNREACHABLE,
-                gate::CLOSED | gate::PROTECTED,
-            )
-        } else {
-            (
-                flag::ATTENTION | flag::DENY_READ | flag::UNREACHABLE,
-                gate::CLOSED,
-            )
+    /// READ: neither allocates nor locks unless a condition is pending.
+    fn begin_read(&mut self, command: &TransportCommand<'_>, cdb: &Cdb) -> Begin {
+        let refusing = Refusing {
+            flags: flag::ATTENTION | flag::DENY_READ | flag::UNREACHABLE,
+            gate: gate::CLOSED,
         };
-        if (flags & refusing_flags != 0 || gate & refusing_gate != 0)
-            && let Err(refused) = self.admit(cdb)
-        {
-            return Begin::Done(CommandOutcome::new(command.tag, Err(refused), 0));
-        }
-        let transfer = Transfer::decode(cdb);
-        let range = match self.range_of(cdb, &transfer) {
-            Ok(range) => range,
+        let range = match self.check_transfer(cdb, self.unit.gate(), refusing) {
+            Ok((_, range)) => range,
             Err(refused) => return Begin::Done(CommandOutcome::new(command.tag, Err(refused), 0)),
         };
         let len = range.len as u32;
-        let runs_now = self.ordered == 0 && command.attribute != TaskAttribute::Ordered;
-        if !write {
-            if len == 0 {
-                return Begin::Done(CommandOutcome::new(command.tag, Ok(DataIn::None), 0));
-            }
-            let inline = !matches!(self.unit.inline(), Inline::No);
-            if inline && runs_now && self.unit.locks.is_free(range.offset, range.len) {
-                let data = DataIn::Inline {
-                    offset: range.offset,
-                    len,
-                };
-                return Begin::Done(CommandOutcome::new(command.tag, Ok(data), 0));
-            }
-            let Some(slot) = self.add(
-                command,
-                TaskWork::Read,
-                TaskStage::Parked,
-                range,
-                LockMode::Share,
-                0,
-            ) else {
-                return Begin::Done(task_set_full(command.tag));
-            };
-            self.run(slot);
-            return Begin::Pending;
+        if len == 0 {
+            return Begin::Done(CommandOutcome::new(command.tag, Ok(DataIn::None), 0));
         }
+        let inline = !matches!(self.unit.inline(), Inline::No);
+        if inline && self.runs_now(command) && self.unit.locks.is_free(range.offset, range.len) {
+            let data = DataIn::Inline {
+                offset: range.offset,
+                len,
+            };
+            return Begin::Done(CommandOutcome::new(command.tag, Ok(data), 0));
+        }
+        let Some(slot) = self.add(
+            command,
+            TaskWork::Read,
+            TaskStage::Parked,
+            range,
+            LockMode::Share,
+            0,
+        ) else {
+            return Begin::Done(task_set_full(command.tag));
+        };
+        self.run(slot);
+        Begin::Pending
+    }
+
+    /// WRITE: neither allocates nor locks unless a condition is pending.
+    fn begin_write(&mut self, command: &TransportCommand<'_>, cdb: &Cdb) -> Begin {
+        let gate = self.unit.gate();
+        let refusing = Refusing {
+            flags: flag::ATTENTION | flag::DENY_WRITE | flag::UNREACHABLE,
+            gate: gate::CLOSED | gate::PROTECTED,
+        };
+        let (transfer, range) = match self.check_transfer(cdb, gate, refusing) {
+            Ok(checked) => checked,
+            Err(refused) => return Begin::Done(CommandOutcome::new(command.tag, Err(refused), 0)),
+        };
+        let len = range.len as u32;
         if len == 0 {
             return Begin::Done(CommandOutcome::new(command.tag, Ok(DataIn::None), 0));
         }
         let force = transfer.fua || gate & gate::FORCE != 0;
-        let work = TaskWork::Write { force };
         let Some(slot) = self.add(
             command,
-            work,
+            TaskWork::Write { force },
             TaskStage::Collecting,
             range,
             LockMode::Share,
@@ -102,7 +101,7 @@ impl TaskSet {
         let whole = command.data_out_len >= len;
         let mut direct = None;
         if whole
-            && runs_now
+            && self.runs_now(command)
             && !matches!(self.unit.inline(), Inline::No)
             && let Some(hold) = self.unit.locks.share(range.offset, range.len)
         {
@@ -112,6 +111,29 @@ impl TaskSet {
             direct = Some(range.offset);
         }
         Begin::Wants { len, direct }
+    }
+
+    /// Checks whether a READ or WRITE is admitted, and determines its range.
+    #[inline]
+    fn check_transfer(
+        &mut self,
+        cdb: &Cdb,
+        gate: u32,
+        refusing: Refusing,
+    ) -> Result<(Transfer, ByteRange), Refused> {
+        let flags = self.nexus.flags.load(Ordering::Acquire);
+        if flags & refusing.flags != 0 || gate & refusing.gate != 0 {
+            self.admit(cdb)?;
+        }
+        let transfer = Transfer::decode(cdb);
+        let range = self.range_of(cdb, &transfer)?;
+        Ok((transfer, range))
+    }
+
+    /// Whether a command needn't wait for ordered commands.
+    #[inline]
+    fn runs_now(&self, command: &TransportCommand<'_>) -> bool {
+        self.ordered == 0 && command.attribute != TaskAttribute::Ordered
     }
 
     fn begin_other(&mut self, command: &TransportCommand<'_>, cdb: &Cdb) -> Begin {

@@ -94,14 +94,8 @@ impl TaskSet {
         Some(self.finish_now(slot, Ok(DataIn::None)))
     }
 
-    /// Decides what to do with the data that a command collected. (Long because it is a table: a few lines for each
-    /// command.)
+    /// Decides what to do with the data that a command collected: a parameter list, or data to compare or write.
     fn job_for(&mut self, cdb: &Cdb, slot: usize, data: Buf) -> Result<CollectedPlan, Refused> {
-        let task = self.tasks[slot].as_ref().expect("the task exists");
-        let (range, lock) = (task.range, task.lock);
-        let force = self.unit.gate() & gate::FORCE != 0 || cdb[1] & 0x08 != 0;
-        let whole = data.len() as u64 >= range.len;
-        let ready = |job: Box<dyn Job>| Ok(CollectedPlan::Job { job, range, lock });
         match cdb[0] {
             op::MODE_SELECT_6 | op::MODE_SELECT_10 => {
                 let flush = self.unit.mode_select(&self.nexus.nexus, cdb, &data)?;
@@ -128,23 +122,20 @@ impl TaskSet {
                     CommandPlan::Collect { .. } => unreachable!("the data was collected"),
                 }
             }
+            _ => self.media_job(cdb, slot, data),
+        }
+    }
+
+    /// The job of a command that compares or writes the blocks of its range.
+    fn media_job(&mut self, cdb: &Cdb, slot: usize, data: Buf) -> Result<CollectedPlan, Refused> {
+        let task = self.tasks[slot].as_ref().expect("the task exists");
+        let (range, lock) = (task.range, task.lock);
+        let force = self.unit.gate() & gate::FORCE != 0 || cdb[1] & 0x08 != 0;
+        let whole = data.len() as u64 >= range.len;
+        let ready = |job: Box<dyn Job>| Ok(CollectedPlan::Job { job, range, lock });
+        match cdb[0] {
             op::VERIFY_10 | op::VERIFY_12 | op::VERIFY_16 => {
-                let block = Transfer::decode(cdb).byte_check == 3;
-                if block && data.len() == self.unit.block_bytes() as usize {
-                    return ready(Box::new(Verify {
-                        range,
-                        against: Against::Block(data),
-                        at: 0,
-                    }));
-                }
-                if block || !whole {
-                    return Err(Refused::DATA_MISMATCH);
-                }
-                ready(Box::new(Verify {
-                    range,
-                    against: Against::Data(data),
-                    at: 0,
-                }))
+                ready(Box::new(self.verify(cdb, range, data)?))
             }
             op::WRITE_AND_VERIFY_10 | op::WRITE_AND_VERIFY_12 | op::WRITE_AND_VERIFY_16 => {
                 let range = self.cut(range, &data)?;
@@ -205,6 +196,23 @@ impl TaskSet {
             }
             _ => Err(Refused::DATA_MISMATCH),
         }
+    }
+
+    /// The job of VERIFY, whose data is one block to compare with every block, or data for the whole range.
+    fn verify(&self, cdb: &Cdb, range: ByteRange, data: Buf) -> Result<Verify, Refused> {
+        let block = Transfer::decode(cdb).byte_check == 3;
+        let against = if block && data.len() == self.unit.block_bytes() as usize {
+            Against::Block(data)
+        } else if block || (data.len() as u64) < range.len {
+            return Err(Refused::DATA_MISMATCH);
+        } else {
+            Against::Data(data)
+        };
+        Ok(Verify {
+            range,
+            against,
+            at: 0,
+        })
     }
 
     /// The part of a range that is covered by the data; a partial block is an error.

@@ -185,13 +185,18 @@ impl TargetConnection {
                 }
                 self.tasks.replace_buf(slot, cx.io.buffer(need));
             }
-            self.ask(slot, cx);
+            self.request_data(slot, cx);
             return;
         }
+        if task.bursts.is_empty() && task.got >= task.want {
+            self.start(slot, cx);
+        }
+    }
+
+    /// Starts a task whose data has arrived.
+    fn start(&mut self, slot: usize, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+        let tag = self.tasks.tag(slot);
         let task = &mut self.tasks[slot];
-        if !task.bursts.is_empty() || task.got < task.want {
-            return;
-        }
         let data = if task.inline.is_some() && task.want > 0 {
             DataOut::Inline(task.want)
         } else {
@@ -211,7 +216,7 @@ impl TargetConnection {
     }
 
     /// Sends as many R2Ts as may be outstanding.
-    fn ask(&mut self, slot: usize, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+    fn request_data(&mut self, slot: usize, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         while self.tasks[slot].bursts.len() < usize::from(self.params.max_outstanding_r2t)
             && self.tasks[slot].next_r2t < self.tasks[slot].want
         {

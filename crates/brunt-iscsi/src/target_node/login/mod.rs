@@ -246,21 +246,7 @@ impl TargetLogin {
         let mut answer = Vec::new();
         if !self.introduced {
             self.introduce(request, &pairs, sessions)?;
-            if !self.discovery && request.tsih.get() == 0 && has(&pairs, "TargetName") {
-                push_pair(
-                    &mut answer,
-                    "TargetPortalGroupTag",
-                    &self.portal_group_tag.to_string(),
-                );
-                self.tag_declared = true;
-            }
-            if let Some(alias) = self
-                .target
-                .as_ref()
-                .and_then(|target| target.alias.as_deref())
-            {
-                push_pair(&mut answer, "TargetAlias", alias);
-            }
+            self.describe_target(request, &pairs, &mut answer);
         }
         let (security, operational): (Vec<_>, Vec<_>) = pairs
             .into_iter()
@@ -272,14 +258,7 @@ impl TargetLogin {
             if !security.is_empty() {
                 return Err(Refusal(code::INITIATOR_ERROR));
             }
-            if self.security != Security::Passed {
-                // Skips the security stage or the rest of CHAP: allowed only if no authentication is required (RFC
-                // 7143, 6.3.2).
-                if self.must_authenticate() {
-                    return Err(Refusal(code::AUTHENTICATION_FAILURE));
-                }
-                self.security = Security::Passed;
-            }
+            self.skip_security()?;
         }
         let operational: Vec<(&str, &str)> = operational
             .into_iter()
@@ -298,6 +277,43 @@ impl TargetLogin {
             self.segment_declared = true;
         }
         self.move_on(request, &answer, sessions)
+    }
+
+    /// Answers the initiator's introduction with the target's portal group and alias.
+    fn describe_target(
+        &mut self,
+        request: &LoginRequest,
+        pairs: &[(&str, &str)],
+        answer: &mut Vec<u8>,
+    ) {
+        if !self.discovery && request.tsih.get() == 0 && has(pairs, "TargetName") {
+            push_pair(
+                answer,
+                "TargetPortalGroupTag",
+                &self.portal_group_tag.to_string(),
+            );
+            self.tag_declared = true;
+        }
+        if let Some(alias) = self
+            .target
+            .as_ref()
+            .and_then(|target| target.alias.as_deref())
+        {
+            push_pair(answer, "TargetAlias", alias);
+        }
+    }
+
+    /// The initiator starts with the operational stage, or leaves the security stage early.
+    fn skip_security(&mut self) -> Result<(), Refusal> {
+        if self.security != Security::Passed {
+            // Skips the security stage or the rest of CHAP: allowed only if no authentication is required (RFC
+            // 7143, 6.3.2).
+            if self.must_authenticate() {
+                return Err(Refusal(code::AUTHENTICATION_FAILURE));
+            }
+            self.security = Security::Passed;
+        }
+        Ok(())
     }
 
     /// Checks that don't depend on the text (RFC 7143, 11.12).
