@@ -132,6 +132,67 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
     Ok(medium)
 }
 
+/// An open file or block device before its size and blocks are known.
+struct Opened {
+    file: File,
+    block_device: bool,
+    direct: bool,
+    read_only: bool,
+}
+
+impl Opened {
+    fn size_bytes(&self) -> io::Result<u64> {
+        match self.block_device {
+            true => ioctl_u64(&self.file, BLKGETSIZE64),
+            false => Ok(self.file.metadata()?.len()),
+        }
+    }
+
+    fn logical_block_bytes(&self) -> io::Result<u32> {
+        match self.block_device {
+            true => Ok(ioctl_i32(&self.file, libc::BLKSSZGET)? as u32),
+            false => Ok(512),
+        }
+    }
+
+    fn physical_block_bytes(&self, metadata: &std::fs::Metadata, logical: u32) -> u32 {
+        match self.block_device {
+            true => ioctl_i32(&self.file, libc::BLKPBSZGET).map_or(logical, |bytes| bytes as u32),
+            false => (metadata.blksize() as u32).min(4096),
+        }
+    }
+
+    /// Whether blocks can be discarded.
+    fn punches(&self, metadata: &std::fs::Metadata, size_bytes: u64) -> bool {
+        !self.read_only
+            && match self.block_device {
+                true => discards(metadata.rdev()),
+                false => punches(&self.file, size_bytes),
+            }
+    }
+
+    /// The block size to use: as configured, or the smallest, which is a block device's logical block, or for a file
+    /// the alignment that O_DIRECT requires.
+    fn block_bytes(
+        &self,
+        path: &Path,
+        options: &FileOptions,
+        logical: u32,
+        align: Align,
+    ) -> Result<u32, OpenError> {
+        let smallest = match self.direct {
+            true => logical.max(align.offset),
+            false => logical,
+        };
+        let block_bytes = options.block_bytes.unwrap_or(smallest);
+        if block_bytes < smallest {
+            let by_file_system = self.direct && !self.block_device;
+            return Err(too_small(path, block_bytes, smallest, by_file_system));
+        }
+        Ok(block_bytes)
+    }
+}
+
 fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let failed = |what: &'static str| {
         move |source| OpenError::Os {
@@ -154,41 +215,21 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     }
     fits_one_that_exists(path, options)?;
     let mut notes = Vec::new();
-    let (file, direct, read_only) =
-        open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
-    let (align, file, direct) = alignment(path, file, direct, read_only, &mut notes)?;
+    let opened = open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
+    let (align, opened) = alignment(path, opened, &mut notes)?;
+    let read_only = opened.read_only;
     let lock = match block_device || read_only || options.force || holder::are_files_shared() {
         true => None,
-        false => holder::lock(&file, path, &mut notes)?,
+        false => holder::lock(&opened.file, path, &mut notes)?,
     };
 
-    let size_bytes = if block_device {
-        ioctl_u64(&file, BLKGETSIZE64).map_err(failed("cannot read the size of"))?
-    } else {
-        file.metadata()
-            .map_err(failed("cannot read the size of"))?
-            .len()
-    };
-    // Minimum block size: a block device's logical block, or for a file the alignment that O_DIRECT requires.
-    let logical = match block_device {
-        true => ioctl_i32(&file, libc::BLKSSZGET)
-            .map_err(failed("cannot read the block size of"))? as u32,
-        false => 512,
-    };
-    let smallest = if direct {
-        logical.max(align.offset)
-    } else {
-        logical
-    };
-    let block_bytes = options.block_bytes.unwrap_or(smallest);
-    if block_bytes < smallest {
-        return Err(too_small(
-            path,
-            block_bytes,
-            smallest,
-            direct && !block_device,
-        ));
-    }
+    let size_bytes = opened
+        .size_bytes()
+        .map_err(failed("cannot read the size of"))?;
+    let logical = opened
+        .logical_block_bytes()
+        .map_err(failed("cannot read the block size of"))?;
+    let block_bytes = opened.block_bytes(path, options, logical, align)?;
     let whole = whole_blocks(size_bytes, block_bytes, &mut notes);
     if whole == 0 {
         return Err(OpenError::Refused(format!(
@@ -197,16 +238,9 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
             shown(path)
         )));
     }
-    let physical_block_bytes = match block_device {
-        true => ioctl_i32(&file, libc::BLKPBSZGET).map_or(logical, |bytes| bytes as u32),
-        false => (metadata.blksize() as u32).min(4096),
-    };
-    let punch = !read_only
-        && if block_device {
-            discards(metadata.rdev())
-        } else {
-            punches(&file, whole)
-        };
+    let physical_block_bytes = opened.physical_block_bytes(&metadata, logical);
+    let punch = opened.punches(&metadata, whole);
+    let Opened { file, direct, .. } = opened;
     notes.extend(slow_or_hollow(&file, block_device, whole, block_bytes).map(str::to_string));
     if !block_device && !read_only {
         notes.extend(no_space(&file));
@@ -464,16 +498,20 @@ fn open_as_wanted(
     block_device: bool,
     metadata: &std::fs::Metadata,
     notes: &mut Vec<String>,
-) -> Result<(File, bool, bool), OpenError> {
+) -> Result<Opened, OpenError> {
     let failed = |source| OpenError::Os {
         what: "cannot open",
         path: path.to_path_buf(),
         source,
     };
+    let in_use = |still: holder::StillInUse| OpenError::InUse {
+        path: path.to_path_buf(),
+        by: still.by,
+    };
+    let mut read_only = options.read_only;
     // Root may write to any file; still, a file without write permission bits should not be written.
-    let protected = !block_device && metadata.permissions().readonly();
-    let mut read_only = options.read_only || protected;
-    if protected && !options.read_only {
+    if !read_only && !block_device && metadata.permissions().readonly() {
+        read_only = true;
         notes.push("the file is write-protected and was opened read-only".to_string());
     }
     let mut direct = options.direct;
@@ -500,7 +538,14 @@ fn open_as_wanted(
                 notes.push("the block device is set read-only (blockdev --getro)".to_string());
                 continue;
             }
-            Ok(file) => return Ok((file, direct, read_only)),
+            Ok(file) => {
+                return Ok(Opened {
+                    file,
+                    block_device,
+                    direct,
+                    read_only,
+                });
+            }
             Err(error) => error,
         };
         match error.raw_os_error() {
@@ -512,13 +557,7 @@ fn open_as_wanted(
                 read_only = true;
                 notes.push(format!("opened read-only: {error}"));
             }
-            Some(libc::EBUSY) if exclusive => {
-                let in_use = |still: holder::StillInUse| OpenError::InUse {
-                    path: path.to_path_buf(),
-                    by: still.by,
-                };
-                attempts.pause_for_disk(metadata).map_err(in_use)?;
-            }
+            Some(libc::EBUSY) if exclusive => attempts.pause_for_disk(metadata).map_err(in_use)?,
             _ => return Err(failed(error)),
         }
     }
@@ -534,33 +573,36 @@ struct Align {
 /// file system accepted the flag but doesn't support it for this file.
 fn alignment(
     path: &Path,
-    file: File,
-    direct: bool,
-    read_only: bool,
+    opened: Opened,
     notes: &mut Vec<String>,
-) -> Result<(Align, File, bool), OpenError> {
+) -> Result<(Align, Opened), OpenError> {
     let none = Align {
         memory: 1,
         offset: 1,
     };
-    if !direct {
-        return Ok((none, file, false));
+    if !opened.direct {
+        return Ok((none, opened));
     }
-    match direct_alignment(&file) {
+    match direct_alignment(&opened.file) {
         Some(Align { offset: 0, .. }) => {
             notes.push(no_direct_note(file_system(path)));
             let file = OpenOptions::new()
                 .read(true)
-                .write(!read_only)
+                .write(!opened.read_only)
                 .open(path)
                 .map_err(|source| OpenError::Os {
                     what: "cannot open",
                     path: path.to_path_buf(),
                     source,
                 })?;
-            Ok((none, file, false))
+            let opened = Opened {
+                file,
+                direct: false,
+                ..opened
+            };
+            Ok((none, opened))
         }
-        Some(align) => Ok((align, file, true)),
+        Some(align) => Ok((align, opened)),
         None => {
             if file_system(path) == Some("tmpfs") {
                 notes.push(
@@ -569,14 +611,13 @@ fn alignment(
                 );
             }
             let mut probe = Buf::zeroed(512);
-            let small = file.read_at(&mut probe, 0).is_ok();
+            let small = opened.file.read_at(&mut probe, 0).is_ok();
             Ok((
                 Align {
                     memory: 512,
                     offset: if small { 512 } else { 4096 },
                 },
-                file,
-                true,
+                opened,
             ))
         }
     }

@@ -87,7 +87,6 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         .next()
         .and_then(|first| first.split_once(':'))
         .ok_or_else(wrong)?;
-    let (mut sigma, mut servers, mut shared, mut seed) = (None, None, false, 0);
     let of_disk = |mistake: DiskMistake| match mistake {
         DiskMistake::Unit(error) => OpenError::from(error),
         DiskMistake::Form(right) => bad_value("delay", text, right),
@@ -96,9 +95,10 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         .then(|| DiskModel::of_rates(times))
         .transpose()
         .map_err(of_disk)?;
+    let mut options = DelayOptions::default();
     for part in parts {
         if part == "shared" {
-            shared = true;
+            options.shared = true;
             continue;
         }
         let (key, value) = part.split_once('=').ok_or_else(wrong)?;
@@ -107,31 +107,11 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         {
             continue;
         }
-        match key {
-            "sigma" => sigma = Some(value.parse::<f64>().map_err(|_| wrong())?),
-            "servers" => servers = Some(value.parse::<u32>().map_err(|_| wrong())?),
-            "seed" => seed = value.parse().map_err(|_| wrong())?,
-            _ => return Err(wrong()),
-        }
+        options.set(key, value).ok_or_else(wrong)?;
     }
-    if sigma.is_some() != (kind == "lognormal")
-        || sigma.is_some_and(|sigma| !(0.0..=10.0).contains(&sigma))
-    {
-        return Err(bad_value(
-            "delay",
-            text,
-            "lognormal needs a sigma from 0 to 10; no other distribution has one",
-        ));
-    }
-    if servers.is_some_and(|servers| servers == 0 || servers > SERVERS_MAX) {
-        return Err(bad_value(
-            "delay",
-            text,
-            "write 1 to 65536 servers, or omit servers for no limit",
-        ));
-    }
+    options.check(kind, text)?;
     if let Some(disk) = disk {
-        if servers.is_some() || shared {
+        if options.servers.is_some() || options.shared {
             return Err(bad_value(
                 "delay",
                 text,
@@ -142,10 +122,75 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
             service: ServiceTime::Disk(disk),
             servers: Some(1),
             shared: true,
-            seed,
+            seed: options.seed,
         });
     }
-    let service = match (kind, sigma) {
+    let service = parse_service(text, kind, times, options.sigma)?;
+    if options.shared && options.servers.is_none() {
+        return Err(bad_value(
+            "delay",
+            text,
+            "shared needs a number of servers, such as servers=1",
+        ));
+    }
+    Ok(Delay {
+        service,
+        servers: options.servers,
+        shared: options.shared,
+        seed: options.seed,
+    })
+}
+
+/// The options after the distribution.
+#[derive(Default)]
+struct DelayOptions {
+    sigma: Option<f64>,
+    servers: Option<u32>,
+    shared: bool,
+    seed: u64,
+}
+
+impl DelayOptions {
+    /// Sets one option; `None` if it doesn't exist or has an invalid value.
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "sigma" => self.sigma = Some(value.parse().ok()?),
+            "servers" => self.servers = Some(value.parse().ok()?),
+            "seed" => self.seed = value.parse().ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Checks the options of a distribution of this kind; `text` is the whole value.
+    fn check(&self, kind: &str, text: &str) -> Result<(), OpenError> {
+        let wrong = |right| Err(bad_value("delay", text, right));
+        if self.sigma.is_some() != (kind == "lognormal")
+            || self
+                .sigma
+                .is_some_and(|sigma| !(0.0..=10.0).contains(&sigma))
+        {
+            return wrong("lognormal needs a sigma from 0 to 10; no other distribution has one");
+        }
+        if self
+            .servers
+            .is_some_and(|servers| servers == 0 || servers > SERVERS_MAX)
+        {
+            return wrong("write 1 to 65536 servers, or omit servers for no limit");
+        }
+        Ok(())
+    }
+}
+
+/// Parses a distribution that doesn't depend on positions.
+fn parse_service(
+    text: &str,
+    kind: &str,
+    times: &str,
+    sigma: Option<f64>,
+) -> Result<ServiceTime, OpenError> {
+    let wrong = || bad_value("delay", text, FORMS);
+    Ok(match (kind, sigma) {
         ("const", _) => ServiceTime::Constant(parse_duration(times)?),
         ("exp", _) => ServiceTime::Exponential(parse_duration(times)?),
         ("lognormal", Some(sigma)) => ServiceTime::LogNormal(parse_duration(times)?, sigma),
@@ -158,19 +203,6 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
             ServiceTime::Uniform(least, most)
         }
         _ => return Err(wrong()),
-    };
-    if shared && servers.is_none() {
-        return Err(bad_value(
-            "delay",
-            text,
-            "shared needs a number of servers, such as servers=1",
-        ));
-    }
-    Ok(Delay {
-        service,
-        servers,
-        shared,
-        seed,
     })
 }
 

@@ -249,59 +249,10 @@ impl ArrayBackend {
         automatic: bool,
         name: &str,
     ) -> Result<ArrayBackend, OpenError> {
-        let refused = |what: String| Err(OpenError::Refused(format!("array: {what}")));
-        if members.len() < level.members_min() {
-            return refused(format!(
-                "{} needs at least {} members in brackets",
-                level.name(),
-                level.members_min()
-            ));
-        }
         let slots = members.len();
         let all: Vec<Arc<dyn Backend>> = members.into_iter().chain(spares).collect();
-        if all.len() > state::DEVICES_MAX {
-            return refused(format!(
-                "{} members and spares; the maximum is {}",
-                all.len(),
-                state::DEVICES_MAX
-            ));
-        }
         let infos: Vec<&DeviceInfo> = all.iter().map(|member| member.info()).collect();
-        let block_bytes = infos[0].block_bytes;
-        if let Some(other) = infos.iter().find(|info| info.block_bytes != block_bytes) {
-            return refused(format!(
-                "{} has blocks of {} bytes, {} has blocks of {block_bytes}; set the same size for \
-                 all with block=",
-                other.name, other.block_bytes, infos[0].name
-            ));
-        }
-        if let Some(read_only) = infos
-            .iter()
-            .find(|info| info.read_only && level != Level::Raid0)
-        {
-            return refused(format!("{} is read-only", read_only.name));
-        }
-        if !chunk_bytes.is_power_of_two()
-            || !(u64::from(block_bytes)..=CHUNK_BYTES_MAX).contains(&chunk_bytes)
-        {
-            return refused(
-                "write chunk as a power of two, from the block size to 4MiB".to_string(),
-            );
-        }
-        let stripes = infos
-            .iter()
-            .map(|info| info.size_bytes / chunk_bytes)
-            .min()
-            .unwrap_or(0);
-        let layout = Layout {
-            level,
-            slots,
-            chunk_bytes,
-            stripes,
-        };
-        if stripes == 0 {
-            return refused("the smallest member is smaller than a chunk".to_string());
-        }
+        let layout = layout_of(level, chunk_bytes, slots, &infos)?;
         let names: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
         let info = info_of(&layout, &infos);
         let control = ArrayControl::new(layout, names, rate, automatic);
@@ -330,6 +281,60 @@ impl ArrayBackend {
     pub fn control(&self) -> &Arc<ArrayControl> {
         &self.control
     }
+}
+
+/// Checks that these members and spares fit together, and lays out an array with `slots` members.
+fn layout_of(
+    level: Level,
+    chunk_bytes: u64,
+    slots: usize,
+    infos: &[&DeviceInfo],
+) -> Result<Layout, OpenError> {
+    let refused = |what: String| Err(OpenError::Refused(format!("array: {what}")));
+    if slots < level.members_min() {
+        return refused(format!(
+            "{} needs at least {} members in brackets",
+            level.name(),
+            level.members_min()
+        ));
+    }
+    if infos.len() > state::DEVICES_MAX {
+        return refused(format!(
+            "{} members and spares; the maximum is {}",
+            infos.len(),
+            state::DEVICES_MAX
+        ));
+    }
+    let block_bytes = infos[0].block_bytes;
+    if let Some(other) = infos.iter().find(|info| info.block_bytes != block_bytes) {
+        return refused(format!(
+            "{} has blocks of {} bytes, {} has blocks of {block_bytes}; set the same size for \
+             all with block=",
+            other.name, other.block_bytes, infos[0].name
+        ));
+    }
+    if let Some(read_only) = infos
+        .iter()
+        .find(|info| info.read_only && level != Level::Raid0)
+    {
+        return refused(format!("{} is read-only", read_only.name));
+    }
+    if !chunk_bytes.is_power_of_two()
+        || !(u64::from(block_bytes)..=CHUNK_BYTES_MAX).contains(&chunk_bytes)
+    {
+        return refused("write chunk as a power of two, from the block size to 4MiB".to_string());
+    }
+    let sizes = infos.iter().map(|info| info.size_bytes / chunk_bytes);
+    let stripes = sizes.min().unwrap_or(0);
+    if stripes == 0 {
+        return refused("the smallest member is smaller than a chunk".to_string());
+    }
+    Ok(Layout {
+        level,
+        slots,
+        chunk_bytes,
+        stripes,
+    })
 }
 
 impl Backend for ArrayBackend {

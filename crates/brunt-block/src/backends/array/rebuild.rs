@@ -231,7 +231,7 @@ impl Rebuild<'_> {
             self.devices[device].poll(&mut above);
             let answered = above
                 .drain(..)
-                .try_for_each(|one| self.came_up(device, one));
+                .try_for_each(|one| self.on_completion(device, one));
             self.above = above;
             answered?;
         }
@@ -244,7 +244,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    fn came_up(&mut self, device: usize, one: Completion) -> Result<(), RebuildError> {
+    fn on_completion(&mut self, device: usize, one: Completion) -> Result<(), RebuildError> {
         let stripe = one.tag;
         let spare = self.work.device;
         let result = one.result.or_else(|error| {

@@ -201,6 +201,24 @@ impl Active {
     }
 }
 
+/// The position of a misdirected request: `blocks` further, or a random other position.
+fn misdirected(
+    request: &Request,
+    info: &DeviceInfo,
+    blocks: Option<u64>,
+    random: &mut Random,
+) -> u64 {
+    let block_bytes = u64::from(info.block_bytes);
+    let all = places(request, info).expect("a device has another block");
+    let by = blocks.unwrap_or_else(|| 1 + random.below(all - 1));
+    let offset = (request.offset / block_bytes + by % all) % all * block_bytes;
+    debug_assert_ne!(
+        offset, request.offset,
+        "a misdirected write has another position"
+    );
+    offset
+}
+
 /// Number of locations on the device where a request of this length fits; `None` if its own is the only one.
 fn places(request: &Request, info: &DeviceInfo) -> Option<u64> {
     let all = info.size_bytes.checked_sub(request.len)? / u64::from(info.block_bytes) + 1;
@@ -440,15 +458,7 @@ impl FaultDevice {
                 });
             }
             FaultEffect::Misdirect { blocks } => {
-                let all = places(&request, &self.info).expect("a device has another block");
-                let by = blocks.unwrap_or_else(|| 1 + random.below(all - 1));
-                let place = (request.offset / block_bytes + by % all) % all;
-                debug_assert_ne!(
-                    place * block_bytes,
-                    request.offset,
-                    "a misdirected write has another position"
-                );
-                request.offset = place * block_bytes;
+                request.offset = misdirected(&request, &self.info, blocks, random);
             }
             FaultEffect::BadBlocks { .. } => {
                 let (first, last) = touched(&request, self.info.block_bytes);

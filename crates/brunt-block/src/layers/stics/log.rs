@@ -128,6 +128,23 @@ pub(super) struct LogOptions {
     pub temporary: bool,
 }
 
+impl LogOptions {
+    /// The superblock of a new log for this device.
+    fn new_superblock(&self, default_capacity: u64, device: &DeviceInfo) -> Superblock {
+        Superblock {
+            generation: 1,
+            id: fresh_id(),
+            capacity: self.capacity.unwrap_or(default_capacity) / BLOCK * BLOCK,
+            device_bytes: device.size_bytes,
+            block_bytes: device.block_bytes,
+            identity: cut(&self.identity, IDENTITY_BYTES_MAX),
+            epoch: 1,
+            epoch_begin: 1,
+            tail: LogPlace { at: 0, sequence: 1 },
+        }
+    }
+}
+
 /// An open log.
 pub(super) struct Log {
     file: FileLock,
@@ -154,17 +171,7 @@ impl Log {
             move |source| LogError::Io { what, path, source }
         };
         let (file, is_new) = open_file(&path, options.temporary)?;
-        let ours = Superblock {
-            generation: 1,
-            id: fresh_id(),
-            capacity: options.capacity.unwrap_or(default_capacity) / BLOCK * BLOCK,
-            device_bytes: device.size_bytes,
-            block_bytes: device.block_bytes,
-            identity: cut(&options.identity, IDENTITY_BYTES_MAX),
-            epoch: 1,
-            epoch_begin: 1,
-            tail: LogPlace { at: 0, sequence: 1 },
-        };
+        let ours = options.new_superblock(default_capacity, device);
         let superblock = Mutex::new(ours.clone());
         let log = Log {
             file,
@@ -214,18 +221,22 @@ impl Log {
                 our_bytes: ours.device_bytes,
             });
         }
+        log.begin_epoch(theirs, &replay)
+            .map_err(failed("cannot write"))?;
+        Ok((log, replay))
+    }
+
+    /// Begins an epoch after the last record, so that records beyond it are not taken for new ones.
+    fn begin_epoch(&self, found: Superblock, replay: &Replay) -> io::Result<()> {
         let next = replay
             .records
             .last()
-            .map_or(theirs.tail.sequence, |last| last.place.sequence + 1);
-        let epoch = Superblock {
-            epoch: theirs.epoch + 1,
+            .map_or(found.tail.sequence, |last| last.place.sequence + 1);
+        self.write_superblock(Superblock {
+            epoch: found.epoch + 1,
             epoch_begin: next,
-            ..theirs
-        };
-        log.write_superblock(epoch)
-            .map_err(failed("cannot write"))?;
-        Ok((log, replay))
+            ..found
+        })
     }
 
     /// Unlinks a temporary log; the file is deleted when its last handle is closed.

@@ -181,6 +181,29 @@ impl SticsOptions {
     }
 }
 
+impl SticsOptions {
+    /// The options of the log of this device.
+    fn log(&self, device: &DeviceInfo) -> LogOptions {
+        LogOptions {
+            path: self.path.clone(),
+            capacity: self.capacity,
+            identity: self.identity.clone().unwrap_or_else(|| device.name.clone()),
+            drop_damaged: self.drop_damaged,
+            temporary: self.temporary,
+        }
+    }
+
+    /// When to destage from a log with this capacity.
+    fn policy(&self, capacity: u64) -> Policy {
+        Policy {
+            always: self.always,
+            idle: self.idle,
+            high_bytes: capacity / 100 * self.high_percent,
+            low_bytes: capacity / 100 * self.low_percent,
+        }
+    }
+}
+
 /// A device behind a cache.
 pub struct SticsBackend {
     inner: Arc<dyn Backend>,
@@ -197,26 +220,11 @@ impl SticsBackend {
     fn open(inner: Arc<dyn Backend>, options: &SticsOptions) -> Result<SticsBackend, OpenError> {
         let log_failed = |error: LogError| OpenError::Failed(Box::new(error));
         let mut info = inner.info().clone();
-        let log_options = LogOptions {
-            path: options.path.clone(),
-            capacity: options.capacity,
-            identity: options
-                .identity
-                .clone()
-                .unwrap_or_else(|| info.name.clone()),
-            drop_damaged: options.drop_damaged,
-            temporary: options.temporary,
-        };
-        let (log, replay) = Log::open(&log_options, CAPACITY_BYTES, &info).map_err(log_failed)?;
+        let (log, replay) =
+            Log::open(&options.log(&info), CAPACITY_BYTES, &info).map_err(log_failed)?;
         let superblock = log.superblock();
         let capacity = superblock.capacity;
         let clock = Clock::Monotonic;
-        let policy = Policy {
-            always: options.always,
-            idle: options.idle,
-            high_bytes: capacity / 100 * options.high_percent,
-            low_bytes: capacity / 100 * options.low_percent,
-        };
         let now = clock.now();
         let memory = options.memory_bytes.min(capacity);
         let mut cache = Cache::new(
@@ -224,7 +232,7 @@ impl SticsBackend {
             capacity,
             superblock.tail,
             superblock.epoch,
-            policy,
+            options.policy(capacity),
             now,
         );
         for record in &replay.records {
@@ -257,29 +265,36 @@ impl SticsBackend {
         );
         let shared = Arc::new(shared);
         let mut backend = SticsBackend {
-            inner: Arc::clone(&inner),
+            inner,
             info,
             log_file,
-            shared: Arc::clone(&shared),
+            shared,
             flush_far: options.batch.flush,
             threads: Vec::new(),
         };
-        let always = options.sync_always;
-        let writer = Arc::clone(&shared);
-        backend.spawn("stics log", move || writer::run(&writer, always))?;
-        if !inner.info().read_only {
-            let merge = u64::from(inner.info().transfer_bytes_max).min(options.batch.merge_bytes);
-            let block = u64::from(inner.info().block_bytes);
-            let merge_bytes = (merge / block * block).max(block);
-            let batch = BatchOptions {
-                merge_bytes,
-                ..options.batch
-            };
-            backend.spawn("stics destage", move || {
-                Destager::new(shared, inner, batch).run()
-            })?;
-        }
+        backend.start_threads(options)?;
         Ok(backend)
+    }
+
+    /// Starts the thread that writes the log and the one that destages.
+    fn start_threads(&mut self, options: &SticsOptions) -> Result<(), OpenError> {
+        let always = options.sync_always;
+        let shared = Arc::clone(&self.shared);
+        self.spawn("stics log", move || writer::run(&shared, always))?;
+        let device = self.inner.info();
+        if device.read_only {
+            return Ok(());
+        }
+        let merge = u64::from(device.transfer_bytes_max).min(options.batch.merge_bytes);
+        let block = u64::from(device.block_bytes);
+        let batch = BatchOptions {
+            merge_bytes: (merge / block * block).max(block),
+            ..options.batch
+        };
+        let (shared, inner) = (Arc::clone(&self.shared), Arc::clone(&self.inner));
+        self.spawn("stics destage", move || {
+            Destager::new(shared, inner, batch).run()
+        })
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), OpenError> {

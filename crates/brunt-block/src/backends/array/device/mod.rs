@@ -4,13 +4,16 @@
 //! The rule: a part that writes, or reads more than was requested, holds its stripe's lock from its first check of the
 //! array's state to its last write. No thread waits for a lock: a part that cannot get it tries again at the next poll.
 
+mod part;
+mod steps;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
+use self::part::{Part, Step, Task};
 use super::layout::{ChunkExtent, Layout, Level};
 use super::state::{ArrayControl, ArrayView};
 use super::xor::xor;
@@ -22,92 +25,13 @@ use crate::{
 };
 
 /// Retry interval for locks held by another thread.
-const LOCK_LOOK: Duration = Duration::from_micros(50);
+const LOCK_RETRY: Duration = Duration::from_micros(50);
 /// Maximum outstanding parts per request.
 const WINDOW: u32 = 16;
 /// How long a dropped device waits for its writes to complete.
 const DROP_MAX: Duration = Duration::from_secs(1);
 /// A tag consists of a part number and a slot.
 const SLOT_BITS: u32 = 6;
-
-/// A caller's request.
-#[derive(Default)]
-struct Task {
-    tag: u64,
-    op: Option<Op>,
-    offset: u64,
-    len: u64,
-    buf: Buf,
-    force_unit_access: bool,
-    /// Bytes (from `offset`) already split into parts.
-    cursor: u64,
-    /// A flush has a single part without data; set once that part has been created.
-    flushed: bool,
-    active: u32,
-    queued: bool,
-    cancelled: bool,
-    error: Option<DeviceError>,
-}
-
-impl Task {
-    fn is_cut_up(&self) -> bool {
-        if self.op == Some(Op::Flush) {
-            self.flushed
-        } else {
-            self.cursor >= self.len
-        }
-    }
-}
-
-/// What a part does next, once everything it waits for has arrived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Step {
-    #[default]
-    Idle,
-    /// Waits for its lock.
-    Blocked,
-    /// Returns the data read from a single slot.
-    Read,
-    /// Combines reads from all other slots by XOR.
-    Reconstruct,
-    /// Reads old data and old parity, then writes the new ones.
-    Modify,
-    /// Reads the other data of the stripe, then writes parity, and the data if its slot has a member.
-    Replace,
-    /// Waits for its writes.
-    Write,
-}
-
-/// A part of a task.
-#[derive(Default)]
-struct Part {
-    task: u32,
-    op: Option<Op>,
-    step: Step,
-    stripe: u64,
-    /// The slot of its data; unused for full stripes.
-    slot: usize,
-    member_offset: u64,
-    /// Bytes within one chunk.
-    len: u64,
-    /// Offset in the task's buffer.
-    at: u64,
-    /// Covers all data of a stripe (RAID 5).
-    full: bool,
-    /// The caller's buffer is passed to the member directly.
-    direct: bool,
-    /// Whether the held lock is exclusive; `None` if none is held.
-    lock: Option<bool>,
-    /// Slots that failed a read of this part, as a bit mask.
-    avoid: u64,
-    waits: u32,
-    written: u32,
-    bufs: Vec<(usize, Buf)>,
-    /// The first error in the current step.
-    error: Option<DeviceError>,
-    /// An error of an earlier step that was worked around.
-    overcome: Option<DeviceError>,
-}
 
 pub(super) struct ArrayDevice {
     control: Arc<ArrayControl>,
@@ -239,7 +163,7 @@ impl Device for ArrayDevice {
             .min()
             .unwrap_or(Nanos::MAX);
         if !self.blocked.is_empty() {
-            deadline = deadline.min(Clock::Monotonic.now().after(LOCK_LOOK));
+            deadline = deadline.min(Clock::Monotonic.now().after(LOCK_RETRY));
         }
         deadline
     }
@@ -286,14 +210,14 @@ impl Device for ArrayDevice {
 impl ArrayDevice {
     /// Creates parts, submits their requests, and handles completions.
     fn exchange(&mut self) {
-        self.pump();
+        self.split_tasks();
         if !self.blocked.is_empty() {
             let blocked = std::mem::take(&mut self.blocked);
             for part in blocked {
                 self.start(part);
             }
         }
-        self.hand_down();
+        self.submit_members();
         for device in 0..self.members.len() {
             if self.members[device].outstanding() == 0 {
                 continue;
@@ -301,15 +225,15 @@ impl ArrayDevice {
             let mut above = std::mem::take(&mut self.above);
             self.members[device].poll(&mut above);
             for one in above.drain(..) {
-                self.came_up(device, one);
+                self.on_completion(device, one);
             }
             self.above = above;
         }
-        self.pump();
-        self.hand_down();
+        self.split_tasks();
+        self.submit_members();
     }
 
-    fn hand_down(&mut self) {
+    fn submit_members(&mut self) {
         for (member, queue) in self.members.iter_mut().zip(&mut self.queues) {
             if !queue.is_empty() {
                 member.submit(queue);
@@ -318,7 +242,7 @@ impl ArrayDevice {
     }
 
     /// Splits tasks into parts while there is room for more.
-    fn pump(&mut self) {
+    fn split_tasks(&mut self) {
         while !self.free_parts.is_empty() {
             let Some(index) = self.pending.pop_front() else {
                 return;
@@ -332,14 +256,14 @@ impl ArrayDevice {
                     self.pending.push_front(index);
                     return;
                 };
-                self.cut(index, part);
+                self.next_part(index, part);
                 self.start(part);
             }
         }
     }
 
     /// Creates the next part of a task.
-    fn cut(&mut self, index: u32, number: u32) {
+    fn next_part(&mut self, index: u32, number: u32) {
         let task = &mut self.tasks[index as usize];
         let part = &mut self.parts[number as usize];
         let bufs = std::mem::take(&mut part.bufs);
@@ -420,235 +344,6 @@ impl ArrayDevice {
         false
     }
 
-    /// Starts a part, or restarts it.
-    fn start(&mut self, number: u32) {
-        match (
-            self.parts[number as usize]
-                .op
-                .expect("a part belongs to a task"),
-            self.layout.level,
-        ) {
-            (Op::Read, _) => self.start_read(number),
-            (Op::Flush, _) => self.start_flush(number),
-            (op, Level::Raid0) => {
-                let slot = self.parts[number as usize].slot;
-                match self.holder(slot, self.parts[number as usize].stripe) {
-                    Some(device) => self.write_through(number, op, &[(slot, device)]),
-                    None => self.fail_part(number),
-                }
-            }
-            (op, Level::Raid1) => {
-                if !self.lock(number, false) {
-                    return;
-                }
-                let stripe = self.parts[number as usize].stripe;
-                let slots = self.layout.slots;
-                let holders: Vec<_> = (0..slots)
-                    .filter_map(|slot| Some((slot, self.holder(slot, stripe)?)))
-                    .collect();
-                if holders.is_empty() {
-                    return self.fail_part(number);
-                }
-                if holders.len() < slots {
-                    self.control
-                        .degraded_requests
-                        .fetch_add(1, Ordering::Relaxed);
-                }
-                self.write_through(number, op, &holders);
-            }
-            (_, Level::Raid5) => {
-                if self.lock(number, true) {
-                    self.start_parity_write(number);
-                }
-            }
-        }
-    }
-
-    fn start_read(&mut self, number: u32) {
-        if self.layout.level == Level::Raid1 {
-            self.turn = self.turn.wrapping_add(1);
-            let (slots, turn) = (self.layout.slots, self.turn);
-            let found = (0..slots)
-                .map(|step| (turn + step) % slots)
-                .find_map(|slot| Some((slot, self.readable(number, slot)?)));
-            return match found {
-                Some((slot, device)) => self.read_one(number, slot, device),
-                None => self.fail_part(number),
-            };
-        }
-        let slot = self.parts[number as usize].slot;
-        if let Some(device) = self.readable(number, slot) {
-            return self.read_one(number, slot, device);
-        }
-        if self.layout.level == Level::Raid0 {
-            return self.fail_part(number);
-        }
-        if !self.lock(number, false) {
-            return;
-        }
-        // The state may have changed before the lock was acquired.
-        if let Some(device) = self.readable(number, slot) {
-            return self.read_one(number, slot, device);
-        }
-        self.control
-            .degraded_requests
-            .fetch_add(1, Ordering::Relaxed);
-        let others: Vec<usize> = (0..self.layout.slots)
-            .filter(|other| *other != slot)
-            .collect();
-        self.read_all(number, &others, Step::Reconstruct);
-    }
-
-    fn read_one(&mut self, number: u32, slot: usize, device: usize) {
-        let part = &mut self.parts[number as usize];
-        part.step = Step::Read;
-        let task = &mut self.tasks[part.task as usize];
-        let buf = match part.direct {
-            true => std::mem::take(&mut task.buf),
-            false => self.ring.pool().take(part.len as usize),
-        };
-        self.send(number, slot, device, Op::Read, buf);
-    }
-
-    /// Reads a part's range from these slots, all of which must be readable.
-    fn read_all(&mut self, number: u32, slots: &[usize], step: Step) {
-        let mut devices = Vec::with_capacity(slots.len());
-        for slot in slots {
-            match self.readable(number, *slot) {
-                Some(device) => devices.push((*slot, device)),
-                None => return self.fail_part(number),
-            }
-        }
-        self.parts[number as usize].step = step;
-        for (slot, device) in devices {
-            let buf = self
-                .ring
-                .pool()
-                .take(self.parts[number as usize].len as usize);
-            self.send(number, slot, device, Op::Read, buf);
-        }
-    }
-
-    fn start_flush(&mut self, number: u32) {
-        let slots = self.layout.slots;
-        // The device being rebuilt is flushed too: the data written to it so far must be stable.
-        let holders: Vec<_> = (0..slots)
-            .filter_map(|slot| Some((slot, self.holder(slot, 0)?)))
-            .collect();
-        if slots - holders.len() > self.control.tolerated() {
-            return self.fail_part(number);
-        }
-        self.write_through(number, Op::Flush, &holders);
-    }
-
-    /// Sends the same operation to each of these members, with the part's data for a write.
-    fn write_through(&mut self, number: u32, op: Op, holders: &[(usize, usize)]) {
-        self.parts[number as usize].step = Step::Write;
-        let single = holders.len() == 1;
-        for (slot, device) in holders {
-            let part = &self.parts[number as usize];
-            let task = &mut self.tasks[part.task as usize];
-            let buf = match (op, single && part.direct) {
-                (Op::Write, true) => std::mem::take(&mut task.buf),
-                (Op::Write, false) => self.data_of(number),
-                _ => Buf::empty(),
-            };
-            let part = &mut self.parts[number as usize];
-            part.direct &= single;
-            self.send(number, *slot, *device, op, buf);
-        }
-    }
-
-    /// A copy of the data that a part writes within one chunk.
-    fn data_of(&self, number: u32) -> Buf {
-        let part = &self.parts[number as usize];
-        self.chunk_of(part, 0)
-    }
-
-    /// Data chunk `index` of a full stripe, or the data of a part.
-    fn chunk_of(&self, part: &Part, index: u64) -> Buf {
-        let mut buf = self.ring.pool().take(part.len as usize);
-        if part.op == Some(Op::Write) {
-            let from = (part.at + index * self.layout.chunk_bytes) as usize;
-            buf.copy_from_slice(
-                &self.tasks[part.task as usize].buf[from..from + part.len as usize],
-            );
-        } else {
-            buf.fill(0);
-        }
-        buf
-    }
-
-    /// Starts a RAID 5 write, under the stripe's lock.
-    fn start_parity_write(&mut self, number: u32) {
-        let (stripe, slot, full) = {
-            let part = &self.parts[number as usize];
-            (part.stripe, part.slot, part.full)
-        };
-        let parity = self.layout.parity_slot(stripe);
-        if full {
-            return self.write_stripe(number, parity);
-        }
-        let holds_parity = self.holder(parity, stripe);
-        let holds_data = self.holder(slot, stripe);
-        if holds_parity.is_none() {
-            // No member holds the parity, so only the data is written.
-            let Some(device) = holds_data else {
-                return self.fail_part(number);
-            };
-            self.control
-                .degraded_requests
-                .fetch_add(1, Ordering::Relaxed);
-            let data = self.data_of(number);
-            self.parts[number as usize].step = Step::Write;
-            return self.send(number, slot, device, Op::Write, data);
-        }
-        let both = self.readable(number, slot).is_some() && self.readable(number, parity).is_some();
-        if both {
-            return self.read_all(number, &[slot, parity], Step::Modify);
-        }
-        self.control
-            .degraded_requests
-            .fetch_add(1, Ordering::Relaxed);
-        let others: Vec<usize> = (0..self.layout.slots)
-            .filter(|other| *other != slot && *other != parity)
-            .collect();
-        self.read_all(number, &others, Step::Replace);
-    }
-
-    fn write_stripe(&mut self, number: u32, parity: usize) {
-        let stripe = self.parts[number as usize].stripe;
-        let mut sum = self.ring.pool().take(self.layout.chunk_bytes as usize);
-        sum.fill(0);
-        let mut writes = Vec::with_capacity(self.layout.slots);
-        let mut missing = 0;
-        for index in 0..self.layout.data_slots() {
-            let chunk = self.chunk_of(&self.parts[number as usize], index as u64);
-            xor(&mut sum, &chunk);
-            let slot = self.layout.data_slot(stripe, index);
-            match self.holder(slot, stripe) {
-                Some(device) => writes.push((slot, device, chunk)),
-                None => missing += 1,
-            }
-        }
-        match self.holder(parity, stripe) {
-            Some(device) => writes.push((parity, device, sum)),
-            None => missing += 1,
-        }
-        if missing > self.control.tolerated() {
-            return self.fail_part(number);
-        }
-        if missing > 0 {
-            self.control
-                .degraded_requests
-                .fetch_add(1, Ordering::Relaxed);
-        }
-        self.parts[number as usize].step = Step::Write;
-        for (slot, device, buf) in writes {
-            self.send(number, slot, device, Op::Write, buf);
-        }
-    }
-
     fn send(&mut self, number: u32, slot: usize, device: usize, op: Op, buf: Buf) {
         let part = &mut self.parts[number as usize];
         let task = &self.tasks[part.task as usize];
@@ -669,7 +364,7 @@ impl ArrayDevice {
     }
 
     /// Handles a member's completion.
-    fn came_up(&mut self, device: usize, one: Completion) {
+    fn on_completion(&mut self, device: usize, one: Completion) {
         let (number, slot) = (
             (one.tag >> SLOT_BITS) as u32,
             (one.tag & ((1 << SLOT_BITS) - 1)) as usize,
@@ -712,19 +407,19 @@ impl ArrayDevice {
             part.bufs.push((slot, one.buf));
         }
         if self.parts[number as usize].waits == 0 {
-            self.went(number);
+            self.advance(number);
         }
     }
 
     /// Continues a part after all its outstanding requests have completed.
-    fn went(&mut self, number: u32) {
+    fn advance(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
         let task = &mut self.tasks[part.task as usize];
         if task.error.is_some() && part.step != Step::Write {
             return self.end(number);
         }
         if part.step == Step::Write {
-            return self.wrote(number);
+            return self.finish_write(number);
         }
         if let Some(error) = part.error.take() {
             // A read failed: try another source, unless the request was cancelled or none is left.
@@ -757,43 +452,8 @@ impl ArrayDevice {
         }
     }
 
-    /// Computes the new parity from what was read; writes parity and data.
-    fn combine(&mut self, number: u32) {
-        let data = self.data_of(number);
-        let part = &mut self.parts[number as usize];
-        let (stripe, slot) = (part.stripe, part.slot);
-        let mut bufs = std::mem::take(&mut part.bufs);
-        // Modify: old data, old parity, new data. Replace: all other data, new data.
-        let mut sum = match bufs.pop() {
-            Some((_, first)) => first,
-            None => {
-                let mut zeros = self.ring.pool().take(data.len());
-                zeros.fill(0);
-                zeros
-            }
-        };
-        for (_, other) in bufs.drain(..) {
-            xor(&mut sum, &other);
-        }
-        xor(&mut sum, &data);
-        self.parts[number as usize].bufs = bufs;
-        let parity = self.layout.parity_slot(stripe);
-        let (to_data, to_parity) = (self.holder(slot, stripe), self.holder(parity, stripe));
-        if to_data.is_none() && to_parity.is_none() {
-            return self.fail_part(number);
-        }
-        // A member may have failed since the reads, so there may be no member for the data or the parity.
-        self.parts[number as usize].step = Step::Write;
-        if let Some(device) = to_data {
-            self.send(number, slot, device, Op::Write, data);
-        }
-        if let Some(device) = to_parity {
-            self.send(number, parity, device, Op::Write, sum);
-        }
-    }
-
     /// All writes of a part have completed, with or without errors.
-    fn wrote(&mut self, number: u32) {
+    fn finish_write(&mut self, number: u32) {
         let (stripe, written, error, level) = {
             let part = &self.parts[number as usize];
             (part.stripe, part.written, part.error, self.layout.level)
