@@ -325,11 +325,11 @@ fn repair_listed(
     let mut lost = Vec::new();
     for parts in catalog.parts.values_mut() {
         parts.retain(|part| {
-            let is_there = guard::check_part(&root.join(&part.path), part.bytes).is_ok();
-            if !is_there {
+            let is_whole = guard::check_part(&root.join(&part.path), part.bytes).is_ok();
+            if !is_whole {
                 lost.push(part.path.clone());
             }
-            is_there
+            is_whole
         });
     }
     catalog.version += 1;

@@ -269,73 +269,9 @@ impl LaidOut {
 fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
     let nulls = Some(cells.nulls as u64);
     match &cells.values {
-        Values::Ints(values) => {
-            let values = if cells.nulls == 0 {
-                values
-            } else {
-                present(values, &cells.levels, &mut scratch.ints);
-                &scratch.ints
-            };
-            let extremes = packing::extremes(values);
-            let [min, max] = [extremes.map(|(min, _)| min), extremes.map(|(_, max)| max)];
-            let statistics = Statistics::int64(min, max, None, nulls, false);
-            if column.coding == Coding::Dictionary {
-                scratch.dictionary.clear();
-                let hash = |value: &i64| FixedState::with_seed(0).hash_one(value);
-                let (table, dictionary) = (&mut scratch.table, &mut scratch.dictionary);
-                let put =
-                    |value: i64, out: &mut Vec<u8>| out.extend_from_slice(&value.to_le_bytes());
-                let ints = values.iter().copied();
-                if let Some(entries) =
-                    number(ints, hash, put, table, dictionary, &mut scratch.indexes)
-                {
-                    return indexed(scratch, entries, statistics);
-                }
-            } else if column.coding == Coding::Delta {
-                packing::deltas(values, &mut scratch.page);
-                return LaidOut::plainly(Encoding::DELTA_BINARY_PACKED, statistics);
-            }
-            values
-                .iter()
-                .for_each(|value| scratch.page.extend_from_slice(&value.to_le_bytes()));
-            LaidOut::plainly(Encoding::PLAIN, statistics)
-        }
-        Values::Floats(values) => {
-            let present = is_present(cells)
-                .zip(values)
-                .filter(|(present, _)| *present);
-            let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
-            for (_, value) in present {
-                scratch.page.extend_from_slice(&value.to_le_bytes());
-                // `min` and `max` ignore NaN.
-                (min, max) = (min.min(*value), max.max(*value));
-            }
-            // A zero bound covers both zeros (parquet.thrift, "ColumnOrder").
-            let min = if min == 0.0 { -0.0 } else { min };
-            let max = if max == 0.0 { 0.0 } else { max };
-            let some = min <= max;
-            let statistics =
-                Statistics::double(some.then_some(min), some.then_some(max), None, nulls, false);
-            LaidOut::plainly(Encoding::PLAIN, statistics)
-        }
-        Values::Bools(values) => {
-            let present = || {
-                is_present(cells)
-                    .zip(values)
-                    .filter(|(present, _)| *present)
-            };
-            packing::bits(
-                present().map(|(_, value)| u64::from(*value)),
-                1,
-                &mut scratch.page,
-            );
-            let min = present().map(|(_, value)| *value).min();
-            let max = present().map(|(_, value)| *value).max();
-            LaidOut::plainly(
-                Encoding::PLAIN,
-                Statistics::boolean(min, max, None, nulls, false),
-            )
-        }
+        Values::Ints(values) => lay_out_ints(scratch, cells, values, column),
+        Values::Floats(values) => lay_out_floats(scratch, cells, values),
+        Values::Bools(values) => lay_out_bools(scratch, cells, values),
         Values::Texts(texts) => lay_out_texts(scratch, cells, texts, column),
         Values::Codes(codes) => lay_out_codes(scratch, cells, codes),
         Values::Bytes(strings) => {
@@ -353,6 +289,76 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
             LaidOut::plainly(Encoding::PLAIN, text_statistics(None, nulls))
         }
     }
+}
+
+fn lay_out_ints(scratch: &mut Scratch, cells: &Cells, values: &[i64], column: &Column) -> LaidOut {
+    let nulls = Some(cells.nulls as u64);
+    let values = if cells.nulls == 0 {
+        values
+    } else {
+        present(values, &cells.levels, &mut scratch.ints);
+        &scratch.ints
+    };
+    let extremes = packing::extremes(values);
+    let [min, max] = [extremes.map(|(min, _)| min), extremes.map(|(_, max)| max)];
+    let statistics = Statistics::int64(min, max, None, nulls, false);
+    if column.coding == Coding::Dictionary {
+        scratch.dictionary.clear();
+        let hash = |value: &i64| FixedState::with_seed(0).hash_one(value);
+        let (table, dictionary) = (&mut scratch.table, &mut scratch.dictionary);
+        let put = |value: i64, out: &mut Vec<u8>| out.extend_from_slice(&value.to_le_bytes());
+        let ints = values.iter().copied();
+        if let Some(entries) = number(ints, hash, put, table, dictionary, &mut scratch.indexes) {
+            return indexed(scratch, entries, statistics);
+        }
+    } else if column.coding == Coding::Delta {
+        packing::deltas(values, &mut scratch.page);
+        return LaidOut::plainly(Encoding::DELTA_BINARY_PACKED, statistics);
+    }
+    values
+        .iter()
+        .for_each(|value| scratch.page.extend_from_slice(&value.to_le_bytes()));
+    LaidOut::plainly(Encoding::PLAIN, statistics)
+}
+
+fn lay_out_floats(scratch: &mut Scratch, cells: &Cells, values: &[f64]) -> LaidOut {
+    let nulls = Some(cells.nulls as u64);
+    let present = is_present(cells)
+        .zip(values)
+        .filter(|(present, _)| *present);
+    let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+    for (_, value) in present {
+        scratch.page.extend_from_slice(&value.to_le_bytes());
+        // `min` and `max` ignore NaN.
+        (min, max) = (min.min(*value), max.max(*value));
+    }
+    // A zero bound covers both zeros (parquet.thrift, "ColumnOrder").
+    let min = if min == 0.0 { -0.0 } else { min };
+    let max = if max == 0.0 { 0.0 } else { max };
+    let some = min <= max;
+    let statistics =
+        Statistics::double(some.then_some(min), some.then_some(max), None, nulls, false);
+    LaidOut::plainly(Encoding::PLAIN, statistics)
+}
+
+fn lay_out_bools(scratch: &mut Scratch, cells: &Cells, values: &[bool]) -> LaidOut {
+    let nulls = Some(cells.nulls as u64);
+    let present = || {
+        is_present(cells)
+            .zip(values)
+            .filter(|(present, _)| *present)
+    };
+    packing::bits(
+        present().map(|(_, value)| u64::from(*value)),
+        1,
+        &mut scratch.page,
+    );
+    let min = present().map(|(_, value)| *value).min();
+    let max = present().map(|(_, value)| *value).max();
+    LaidOut::plainly(
+        Encoding::PLAIN,
+        Statistics::boolean(min, max, None, nulls, false),
+    )
 }
 
 /// Builds a dictionary of the codes' texts, with a lookup table indexed by code.

@@ -177,7 +177,7 @@ fn unwritten(path: &Path, bytes: u64, error: ParquetError) -> LakeError {
 
 fn write_column(writer: &mut ColumnWriter<'_>, cells: &Cells) -> Result<(), ParquetError> {
     let levels = (!cells.levels.is_empty()).then_some(cells.levels.as_slice());
-    let is_there = |row: usize| cells.nulls == 0 || cells.levels[row] == 1;
+    let has_value = |row: usize| cells.nulls == 0 || cells.levels[row] == 1;
     match (&cells.values, writer) {
         (Values::Ints(values), ColumnWriter::Int64ColumnWriter(writer)) => {
             writer.write_batch(&present(values, cells), levels, None)
@@ -190,14 +190,14 @@ fn write_column(writer: &mut ColumnWriter<'_>, cells: &Cells) -> Result<(), Parq
         }
         (Values::Texts(texts), ColumnWriter::ByteArrayColumnWriter(writer)) => {
             let all = Bytes::copy_from_slice(texts.bytes.as_bytes());
-            let rows = (0..texts.ends.len()).filter(|row| is_there(*row));
+            let rows = (0..texts.ends.len()).filter(|row| has_value(*row));
             let values: Vec<_> = rows
                 .map(|row| ByteArray::from(all.slice(texts.range(row))))
                 .collect();
             writer.write_batch(&values, levels, None)
         }
         (Values::Bytes(strings), ColumnWriter::ByteArrayColumnWriter(writer)) => {
-            let rows = (0..strings.ends.len()).filter(|row| is_there(*row));
+            let rows = (0..strings.ends.len()).filter(|row| has_value(*row));
             let values: Vec<_> = rows
                 .map(|row| ByteArray::from(strings.string(row).to_vec()))
                 .collect();
