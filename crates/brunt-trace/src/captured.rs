@@ -12,7 +12,7 @@ use brunt_lake::{Batch, Column, Table, TableReader};
 
 use crate::error::TraceError;
 use crate::record::{BlockRequest, Devices, TraceOp};
-use crate::tables::{TableRow, count, int, made};
+use crate::tables::{TableRow, count, int, parsed};
 
 /// Columns read from the operations of a captured trace.
 pub(crate) const CAPTURED: Table = Table {
@@ -359,7 +359,7 @@ pub(crate) fn requests(
         };
         if op != TraceOp::Unmap {
             let place = u64::try_from(offset).ok().zip(u32::try_from(asked).ok());
-            each(made(|| {
+            each(parsed(|| {
                 place.and_then(|(offset, len)| request(op, offset, len))
             }));
             continue;
@@ -375,7 +375,7 @@ pub(crate) fn requests(
         }
         // One request per extent: an UNMAP may have many.
         for (offset, len) in extents.into_iter().flat_map(CommandExtent::pieces) {
-            match made(|| request(op, offset, len)) {
+            match parsed(|| request(op, offset, len)) {
                 TableRow::Request(request) if op == TraceOp::Write => {
                     each(TableRow::Repeated(request))
                 }

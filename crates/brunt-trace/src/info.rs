@@ -244,10 +244,10 @@ impl Summarizer {
         let len = u64::from(request.len_bytes);
         let end = request.offset_bytes.saturating_add(len);
         self.end_bytes = self.end_bytes.max(end);
-        let goes_on = self
+        let continues = self
             .runs
             .add(request.device as usize, request.offset_bytes, end);
-        self.sequential += u64::from(goes_on);
+        self.sequential += u64::from(continues);
         self.hot.add(request.device, request.offset_bytes);
         let since_ns = request.time_ns.saturating_sub(self.first_ns.unwrap_or(0));
         let working_set = self.working_sets.request(since_ns);
@@ -278,6 +278,21 @@ impl Summarizer {
         )
     }
 
+    /// The ten most frequent request sizes.
+    fn frequent_sizes(&self) -> Vec<SizeCount> {
+        let mut sizes: Vec<SizeCount> = self
+            .sizes
+            .iter()
+            .map(|(bytes, requests)| SizeCount {
+                bytes: u64::from(*bytes),
+                requests: *requests,
+            })
+            .collect();
+        sizes.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
+        sizes.truncate(10);
+        sizes
+    }
+
     fn finished(
         mut self,
         format: &Format,
@@ -297,16 +312,7 @@ impl Summarizer {
             .filter_map(|op| self.ops.get(op))
             .map(|counted| counted.requests)
             .sum();
-        let mut sizes: Vec<SizeCount> = self
-            .sizes
-            .iter()
-            .map(|(bytes, requests)| SizeCount {
-                bytes: u64::from(*bytes),
-                requests: *requests,
-            })
-            .collect();
-        sizes.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
-        sizes.truncate(10);
+        let sizes = self.frequent_sizes();
         // The last second is rarely complete; over ten seconds that does not matter.
         let seconds = (span_ns / SECOND_NS + 1) as f64;
         let mean = ledger.requests as f64 / seconds;

@@ -194,12 +194,12 @@ impl RunCounter {
             self.devices.resize(device + 1, (None, 0));
         }
         let (before, run) = &mut self.devices[device];
-        let goes_on = before.replace(end) == Some(offset);
-        *run = if goes_on { *run + 1 } else { 1 };
+        let continues = before.replace(end) == Some(offset);
+        *run = if continues { *run + 1 } else { 1 };
         self.requests += 1;
-        self.runs += u64::from(!goes_on);
+        self.runs += u64::from(!continues);
         self.longest = self.longest.max(*run);
-        goes_on
+        continues
     }
 
     /// The result.
@@ -377,9 +377,9 @@ mod tests {
     #[test]
     fn runs_hot_extents_and_depth_are_measured() {
         let mut runs = RunCounter::default();
-        let goes_on = [(0, 0, 8), (0, 8, 16), (1, 16, 24), (0, 16, 24), (0, 0, 8)]
+        let continues = [(0, 0, 8), (0, 8, 16), (1, 16, 24), (0, 16, 24), (0, 0, 8)]
             .map(|(device, offset, end)| runs.add(device, offset, end));
-        assert_eq!(goes_on, [false, true, false, true, false]);
+        assert_eq!(continues, [false, true, false, true, false]);
         assert_eq!(
             runs.finish(),
             Runs {

@@ -305,7 +305,7 @@ fn block_requests(
                 )
             })
         };
-        each(made(request));
+        each(parsed(request));
     }
 }
 
@@ -341,14 +341,14 @@ fn result_requests(
                 ..request
             })
         };
-        match made(request) {
+        match parsed(request) {
             TableRow::Request(request) if zeroes => each(TableRow::Repeated(request)),
             row => each(row),
         }
     }
 }
 
-pub(crate) fn made(request: impl FnOnce() -> Option<BlockRequest>) -> TableRow {
+pub(crate) fn parsed(request: impl FnOnce() -> Option<BlockRequest>) -> TableRow {
     request().map_or(TableRow::Damaged, TableRow::Request)
 }
 
