@@ -13,7 +13,7 @@ use brunt_core::Nanos;
 use super::watch::{Watch, Watching};
 
 /// Minimum time between searches through all processes, which cost some microseconds each.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of watched processes; each adds some 50 µs to a sample.
 const FOUND_MAX: usize = 64;
 /// The kernel keeps at most this much of a name.
@@ -63,7 +63,7 @@ impl ProcessFinder {
         if self.names.is_empty() || now < self.next {
             return;
         }
-        self.next = now.after(LOOK_EVERY);
+        self.next = now.after(SEARCH_INTERVAL);
         let there = self.there();
         self.found.retain(|found| there.contains(&found.process));
         for process in there {
@@ -177,7 +177,7 @@ mod tests {
         let mut now = Nanos(0);
         let mut look = |finder: &mut ProcessFinder| {
             finder.look(&watch, now);
-            now = now.after(LOOK_EVERY);
+            now = now.after(SEARCH_INTERVAL);
             let (_, subjects) = watch.changed(None).unwrap();
             let process = |subject: super::super::Subject| match subject {
                 super::super::Subject::Process { name, pid, .. } => (name.to_string(), pid),

@@ -40,7 +40,7 @@ impl SampleRound {
     /// Samples each subject and passes the samples to `take`; a subject's first reading doesn't produce a sample.
     pub fn sample(&mut self, clock: &Clock, mut take: impl FnMut(Sample)) {
         let now = clock.now();
-        self.look_who_is_there(now);
+        self.update_subjects(now);
         for sampler in self.samplers.values_mut() {
             if let Some(sample) = sampler.sample(clock, now) {
                 take(sample);
@@ -73,7 +73,7 @@ impl SampleRound {
         all
     }
 
-    fn look_who_is_there(&mut self, now: Nanos) {
+    fn update_subjects(&mut self, now: Nanos) {
         self.finder.look(&self.watch, now);
         let Some((version, subjects)) = self.watch.changed(self.version) else {
             return;

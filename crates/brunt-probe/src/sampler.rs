@@ -196,37 +196,7 @@ impl Sampler {
     /// Reads everything and returns the figures since the last call; the first call returns none. The sample ends at
     /// `now`.
     pub fn sample(&mut self, clock: &Clock, now: Nanos) -> Option<Sample> {
-        let mut gone = Vec::new();
-        for (index, source) in self.sources.iter_mut().enumerate() {
-            if let Err(error) = source.read(clock) {
-                gone.push((
-                    index,
-                    format!("{} tells no more: {error}", source.path().display()),
-                ));
-            }
-        }
-        for (index, what) in gone {
-            // An ended process is not an error, and the note on its first file covers all of them.
-            if self
-                .slots
-                .iter()
-                .any(|slot| slot.sources.contains(&Some(index)))
-            {
-                self.note(format_args!("{what}"));
-            }
-            for slot in &mut self.slots {
-                if slot.entry.scope == Scope::Process {
-                    slot.sources.clear();
-                }
-                slot.sources
-                    .iter_mut()
-                    .filter(|source| **source == Some(index))
-                    .for_each(|source| *source = None);
-            }
-        }
-        self.slots
-            .retain(|slot| slot.sources.iter().any(Option::is_some));
-
+        self.read_sources(clock);
         let mut values: Vec<SampleValue> = Vec::new();
         for slot in &mut self.slots {
             let sources = slot
@@ -266,6 +236,40 @@ impl Sampler {
             end: now,
             values,
         })
+    }
+
+    /// Reads all files. Those that can't be read any more are dropped, and noted unless their process has ended.
+    fn read_sources(&mut self, clock: &Clock) {
+        let mut gone = Vec::new();
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            if let Err(error) = source.read(clock) {
+                gone.push((
+                    index,
+                    format!("{} tells no more: {error}", source.path().display()),
+                ));
+            }
+        }
+        for (index, what) in gone {
+            // An ended process is not an error, and the note on its first file covers all of them.
+            if self
+                .slots
+                .iter()
+                .any(|slot| slot.sources.contains(&Some(index)))
+            {
+                self.note(format_args!("{what}"));
+            }
+            for slot in &mut self.slots {
+                if slot.entry.scope == Scope::Process {
+                    slot.sources.clear();
+                }
+                slot.sources
+                    .iter_mut()
+                    .filter(|source| **source == Some(index))
+                    .for_each(|source| *source = None);
+            }
+        }
+        self.slots
+            .retain(|slot| slot.sources.iter().any(Option::is_some));
     }
 }
 
