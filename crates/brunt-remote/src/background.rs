@@ -9,9 +9,9 @@ use crate::mover::{MoveCounts, MoveTurn, Mover, PartSource};
 use crate::store::StopWaiting;
 
 /// Interval between checks for new parts.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval for repeating a message while its problem persists.
-const TELL_AGAIN: Duration = Duration::from_secs(600);
+const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Receives messages for the user.
 pub type TellUser = Arc<dyn Fn(&str) + Send + Sync>;
@@ -110,7 +110,7 @@ struct Work {
 
 impl Work {
     fn run(mut self) -> Mover {
-        let mut told: Option<Instant> = None;
+        let mut reported: Option<Instant> = None;
         while !self.ends.load(Ordering::Acquire) {
             let turn = self.mover.turn(&mut *self.source);
             *self.counts.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -118,26 +118,26 @@ impl Work {
             for conflict in self.mover.take_conflicts() {
                 (self.tell)(&conflict.to_string());
             }
-            let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
+            let is_due = reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL);
             // Even permanent errors go away once the user acts, for example by supplying new credentials.
-            let said = match (&turn, self.mover.trouble()) {
+            let message = match (&turn, self.mover.trouble()) {
                 (Err(error), _) => Some(error.to_string()),
                 (Ok(MoveTurn::Waits(_)), Some((error, _))) => Some(error.to_string()),
                 _ => None,
             };
-            match said {
-                Some(said) if is_due && !self.ends.load(Ordering::Acquire) => {
+            match message {
+                Some(message) if is_due && !self.ends.load(Ordering::Acquire) => {
                     (self.tell)(&format!(
-                        "{said}; parts are kept here until it responds, then moved"
+                        "{message}; parts are kept here until it responds, then moved"
                     ));
-                    told = Some(Instant::now());
+                    reported = Some(Instant::now());
                 }
-                None if told.is_some() && self.mover.trouble().is_none() => {
+                None if reported.is_some() && self.mover.trouble().is_none() => {
                     (self.tell)(&format!(
                         "{} responds again; moving parts",
                         self.mover.address()
                     ));
-                    told = None;
+                    reported = None;
                 }
                 _ => {}
             }
@@ -146,7 +146,7 @@ impl Work {
                 Ok(MoveTurn::Waits(wait)) => {
                     std::thread::park_timeout(wait.min(Duration::from_secs(1)))
                 }
-                Ok(MoveTurn::Idle) | Err(_) => std::thread::park_timeout(LOOK),
+                Ok(MoveTurn::Idle) | Err(_) => std::thread::park_timeout(POLL_INTERVAL),
             }
         }
         self.mover

@@ -31,7 +31,7 @@ use crate::folder::LocalPart;
 use crate::store::{Fingerprint, Likeness, OBJECTS_MAX, ObjectFacts, RemoteStore};
 
 /// How many times to look for the newest version if it keeps being replaced and deleted in the meantime.
-pub(crate) const LOOKS_MAX: usize = 8;
+pub(crate) const ATTEMPTS_MAX: usize = 8;
 /// A log's folder, within that of its table.
 const LOG_FOLDER: &str = "_delta_log";
 
@@ -74,7 +74,7 @@ impl StoredLake {
         store: &dyn RemoteStore,
         address: &RemoteAddress,
     ) -> Result<StoredLake, RemoteError> {
-        for look in 1.. {
+        for attempt in 1.. {
             let list = store.list(&address.prefix, OBJECTS_MAX)?;
             if list.len() == OBJECTS_MAX {
                 return Err(RemoteError::TooMany {
@@ -96,7 +96,7 @@ impl StoredLake {
             };
             match stored.read_version(store, newest) {
                 // The next version was sent and this one deleted.
-                Err(RemoteError::Gone { .. }) if look < LOOKS_MAX => {}
+                Err(RemoteError::Gone { .. }) if attempt < ATTEMPTS_MAX => {}
                 read => {
                     let (catalog, bytes) = read?;
                     (stored.newest, stored.newest_bytes) = (Some(catalog), bytes);
@@ -290,6 +290,23 @@ impl StoredLake {
         Ok(print.likeness(object) == Likeness::Same)
     }
 
+    /// Whether an object was last modified at least `keep` before `now_ms`; false if there is no such object.
+    fn is_older(&self, path: &str, keep: Duration, now_ms: u64) -> bool {
+        let modified_ms = self
+            .objects
+            .get(path)
+            .map_or(u64::MAX, |object| object.modified_ms);
+        modified_ms.saturating_add(keep.as_millis() as u64) <= now_ms
+    }
+
+    fn tables_with_logs(&self) -> BTreeSet<&str> {
+        self.objects
+            .keys()
+            .filter(|path| is_of_log(path))
+            .filter_map(|path| path.split('/').next())
+            .collect()
+    }
+
     /// Keys of objects that are no longer needed, in the order in which to delete them: versions of the catalog whose
     /// successor is at least `keep` old, and parts that are in none of the other versions and not in a log (as of the
     /// version in `plan`). Object times are from the store's clock, `now_ms` is from ours.
@@ -303,13 +320,7 @@ impl StoredLake {
         keep: Duration,
         now_ms: u64,
     ) -> Result<Vec<String>, RemoteError> {
-        let is_old = |path: &str| {
-            let modified_ms = self
-                .objects
-                .get(path)
-                .map_or(u64::MAX, |object| object.modified_ms);
-            modified_ms.saturating_add(keep.as_millis() as u64) <= now_ms
-        };
+        let is_old = |path: &str| self.is_older(path, keep, now_ms);
         let versions: Vec<u64> = self.versions().collect();
         // If a version itself is old enough, all versions before it are no longer needed.
         let first = versions
@@ -331,12 +342,7 @@ impl StoredLake {
             .flat_map(|kept| kept.parts.values().flatten())
             .map(|part| &*part.path)
             .collect();
-        let with_logs: BTreeSet<&str> = self
-            .objects
-            .keys()
-            .filter(|path| is_of_log(path))
-            .filter_map(|path| path.split('/').next())
-            .collect();
+        let with_logs = self.tables_with_logs();
         let is_in_log = |table: &str, below: &str| match plan.log_parts.get(table) {
             Some(parts) => parts.contains(below),
             // The parts that this log names are unknown.

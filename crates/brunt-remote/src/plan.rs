@@ -234,7 +234,7 @@ mod tests {
     }
 
     /// Runs to the end or for `steps_max` steps; the answers of the steps whose bit in `lost` is set are lost.
-    fn go_on(world: &mut World, keeps_local: bool, steps_max: usize, lost: u32) -> Option<Ending> {
+    fn run(world: &mut World, keeps_local: bool, steps_max: usize, lost: u32) -> Option<Ending> {
         let (mut plan, mut patience, mut now) =
             (PartPlan::new(keeps_local), Patience::default(), Nanos(0));
         let mut steps = 0;
@@ -267,9 +267,9 @@ mod tests {
                     local: true,
                     object: None,
                 };
-                let first = go_on(&mut world, keeps_local, killed_after, lost);
+                let first = run(&mut world, keeps_local, killed_after, lost);
                 let second = if world.local {
-                    go_on(&mut world, keeps_local, 64, lost.rotate_left(3))
+                    run(&mut world, keeps_local, 64, lost.rotate_left(3))
                 } else {
                     first
                 };
@@ -298,7 +298,7 @@ mod tests {
                 object: Some(false),
             };
             let mut world = before;
-            assert_eq!(go_on(&mut world, false, 64, lost), Some(Ending::Refused));
+            assert_eq!(run(&mut world, false, 64, lost), Some(Ending::Refused));
             assert_eq!(world, before);
         }
     }

@@ -18,7 +18,7 @@ use brunt_lake::{Catalog, LakePart, LakeSnapshot, delta, guard};
 use crate::address::{RemoteAddress, is_safe_path};
 use crate::error::RemoteError;
 use crate::folder::{LakeMark, LocalPart, MARK_NAME, forget_moved, is_part};
-use crate::lake::{LOOKS_MAX, StoredLake, is_captured, is_hint, is_of_log};
+use crate::lake::{ATTEMPTS_MAX, StoredLake, is_captured, is_hint, is_of_log};
 use crate::mover::{is_object_same, read_mark};
 use crate::retry::StoreRetry;
 use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, StopWaiting};
@@ -92,7 +92,7 @@ impl Puller<'_> {
                 None => theirs.write(self.folder)?,
             }
         }
-        for look in 1.. {
+        for attempt in 1.. {
             let Some(catalog) = stored.newest() else {
                 self.fetch_wanted(retry, &stored, &is_part, &|_| false, counts)?;
                 break;
@@ -110,7 +110,7 @@ impl Puller<'_> {
             let is_newer = stored
                 .newest()
                 .is_some_and(|newest| newest.version > before);
-            if look >= LOOKS_MAX || !is_newer {
+            if attempt >= ATTEMPTS_MAX || !is_newer {
                 return Err(error);
             }
         }
@@ -128,22 +128,8 @@ impl Puller<'_> {
         let held = LakeSnapshot::open(self.folder)?;
         let empty = Catalog::empty(catalog.grain);
         let ours = held.catalog().unwrap_or(&empty);
-        let (is_older, is_newer) = (catalog.continues(ours), ours.continues(catalog));
-        if ours.version > 0 && !is_older {
-            if is_newer {
-                let (path, ours, theirs) = (self.folder.display(), ours.version, catalog.version);
-                (self.tell)(&format!(
-                    "{path} has version {ours} of the lake, which is newer than version {theirs} \
-                     in the store"
-                ));
-                return Ok(());
-            }
-            return Err(RemoteError::Diverged {
-                address: self.address.to_string(),
-                folder: self.folder.to_path_buf(),
-                theirs: catalog.version,
-                ours: ours.version,
-            });
+        if !self.continues(ours, catalog)? {
+            return Ok(());
         }
         let live: BTreeMap<&str, &LakePart> = catalog
             .parts
@@ -180,13 +166,7 @@ impl Puller<'_> {
         let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || is_besides(path);
         self.fetch_wanted(retry, stored, &is_wanted, &is_known, counts)?;
         // Parts named by a log aren't necessarily in the version.
-        let mut named = BTreeSet::new();
-        for table in catalog.parts.keys() {
-            let parts = delta::log_files(self.folder, table)?
-                .map(|log| log.parts)
-                .unwrap_or_default();
-            named.extend(parts.into_iter().map(|part| format!("{table}/{part}")));
-        }
+        let named = self.parts_in_logs(catalog)?;
         let is_named = |path: &str| named.contains(path) && !live.contains_key(path);
         self.fetch_wanted(retry, stored, &is_named, &|_| false, counts)?;
         if ours.version < catalog.version {
@@ -194,6 +174,39 @@ impl Puller<'_> {
             catalog.commit_bytes(self.folder, stored.newest_bytes())?;
         }
         Ok(())
+    }
+
+    /// Whether the store's version continues the folder's, which may be the same. If the folder's is newer, says so.
+    fn continues(&self, ours: &Catalog, theirs: &Catalog) -> Result<bool, RemoteError> {
+        if ours.version == 0 || theirs.continues(ours) {
+            return Ok(true);
+        }
+        if !ours.continues(theirs) {
+            return Err(RemoteError::Diverged {
+                address: self.address.to_string(),
+                folder: self.folder.to_path_buf(),
+                theirs: theirs.version,
+                ours: ours.version,
+            });
+        }
+        let (path, ours, theirs) = (self.folder.display(), ours.version, theirs.version);
+        (self.tell)(&format!(
+            "{path} has version {ours} of the lake, which is newer than version {theirs} \
+             in the store"
+        ));
+        Ok(false)
+    }
+
+    /// The paths of the parts that the folder's logs name.
+    fn parts_in_logs(&self, catalog: &Catalog) -> Result<BTreeSet<String>, RemoteError> {
+        let mut named = BTreeSet::new();
+        for table in catalog.parts.keys() {
+            let parts = delta::log_files(self.folder, table)?
+                .map(|log| log.parts)
+                .unwrap_or_default();
+            named.extend(parts.into_iter().map(|part| format!("{table}/{part}")));
+        }
+        Ok(named)
     }
 
     /// Makes the names of the parts and the catalog's folder durable.

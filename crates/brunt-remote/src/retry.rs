@@ -9,7 +9,7 @@ use crate::plan::Patience;
 use crate::store::StopWaiting;
 
 /// Interval between checks of `stop`.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Sends requests to a store that may be silent for a while.
 pub struct StoreRetry {
@@ -63,7 +63,7 @@ impl StoreRetry {
                 if (self.stop)() {
                     return Err(RemoteError::Interrupted);
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }

@@ -27,7 +27,7 @@ use crate::folder::MARK_NAME;
 use crate::store::{ObjectFacts, RemoteStore, Sent, StopWaiting, piece_bytes};
 
 /// Interval between checks for stopping during a wait.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Without a connection within this time, the store is considered silent.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Time limit for a request: enough for 16 MiB at slightly more than 1 Mbit/s. `AWS_TIMEOUT` raises it for slower
@@ -117,7 +117,7 @@ impl S3Store {
         self.runtime.block_on(async {
             let mut request = std::pin::pin!(request);
             loop {
-                match tokio::time::timeout(LOOK, request.as_mut()).await {
+                match tokio::time::timeout(POLL_INTERVAL, request.as_mut()).await {
                     Ok(Ok(answer)) => return Ok(answer),
                     Ok(Err(error)) => return Err(self.error(key, error).await),
                     Err(_) if (self.stop)() => return Err(RemoteError::Interrupted),
