@@ -251,26 +251,7 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
     let read_only = config.read_only || export.has(export_flag::READ_ONLY);
     let has = |flag| export.has(flag);
     if !read_only {
-        if !has(export_flag::SEND_FLUSH) {
-            notes.push(
-                "the server does not support FLUSH: when writes become stable is unknown, and \
-                 flushes do nothing"
-                    .to_string(),
-            );
-        } else if !has(export_flag::SEND_FUA) {
-            notes.push(
-                "the server does not support FUA: a flush follows each FUA write instead"
-                    .to_string(),
-            );
-        }
-        if !has(export_flag::SEND_WRITE_ZEROES) {
-            notes.push(
-                "the server does not support WRITE_ZEROES: zeros are sent as data".to_string(),
-            );
-        }
-        if has(export_flag::SEND_TRIM) {
-            notes.push("trimmed blocks may not read as zeros".to_string());
-        }
+        notes.extend(write_notes(export).map(str::to_string));
     }
     Ok(DeviceInfo {
         name: config.name(),
@@ -288,6 +269,25 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
         facts,
         notes,
     })
+}
+
+/// Notes on what the server does differently from a disk when writing.
+fn write_notes(export: &NbdExport) -> impl Iterator<Item = &'static str> {
+    let has = |flag| export.has(flag);
+    let durability = if !has(export_flag::SEND_FLUSH) {
+        Some(
+            "the server does not support FLUSH: when writes become stable is unknown, and flushes \
+             do nothing",
+        )
+    } else if !has(export_flag::SEND_FUA) {
+        Some("the server does not support FUA: a flush follows each FUA write instead")
+    } else {
+        None
+    };
+    let zeroes = (!has(export_flag::SEND_WRITE_ZEROES))
+        .then_some("the server does not support WRITE_ZEROES: zeros are sent as data");
+    let trim = has(export_flag::SEND_TRIM).then_some("trimmed blocks may not read as zeros");
+    [durability, zeroes, trim].into_iter().flatten()
 }
 
 impl Backend for NbdBackend {

@@ -48,10 +48,10 @@ impl NbdExport {
     /// The maximum read or write in bytes, rounded down to whole blocks of `block_bytes`.
     pub fn payload_max(&self, block_bytes: u32) -> u32 {
         // Servers may reject requests beyond the default as invalid.
-        let told = self
+        let announced = self
             .sizes
             .map_or(PAYLOAD_BYTES_DEFAULT, |sizes| sizes.payload_max);
-        told.min(PAYLOAD_BYTES_DEFAULT) / block_bytes * block_bytes
+        announced.min(PAYLOAD_BYTES_DEFAULT) / block_bytes * block_bytes
     }
 
     /// The smallest request size that the server accepts, in bytes.

@@ -112,7 +112,7 @@ impl RemoteProtocol for SheepdogProtocol {
     /// Takes the bell before checking the parked tasks, because a claim is released before the bell rings.
     fn before_poll(&mut self, session: &mut SheepdogSession, now: Nanos) {
         self.bell.take();
-        session.look_at_parked(now);
+        session.replan_parked(now);
     }
 
     #[inline]

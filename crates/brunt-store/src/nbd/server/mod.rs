@@ -133,20 +133,20 @@ impl NbdServer {
     /// # Errors
     /// Errors from the kernel.
     pub fn start(
-        door: ListeningSocket,
+        listening: ListeningSocket,
         catalog: Arc<NbdCatalog>,
         tls: Option<NbdServerTls>,
         sockets: SocketOptions,
         memory: NbdMemoryLimits,
         listener: ReceptionListener,
     ) -> io::Result<NbdServer> {
-        let address = door.address()?;
+        let address = listening.address()?;
         let totals = Arc::new(Totals::default());
         let memory = Arc::new(Memory::new(memory));
         let of_connection = (Arc::clone(&memory), Arc::clone(&totals));
         let reception = Reception::open(
             "nbd",
-            door,
+            listening,
             CONNECTIONS_MAX,
             listener,
             move |socket, guest| {

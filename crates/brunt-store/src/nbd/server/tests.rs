@@ -67,7 +67,7 @@ fn start(path: &Path, limits: NbdMemoryLimits, heard: &Arc<Mutex<Vec<String>>>) 
 }
 
 fn start_at(
-    door: ListeningSocket,
+    listening: ListeningSocket,
     limits: NbdMemoryLimits,
     heard: &Arc<Mutex<Vec<String>>>,
 ) -> NbdServer {
@@ -82,7 +82,7 @@ fn start_at(
     };
     let heard = Arc::clone(heard);
     NbdServer::start(
-        door,
+        listening,
         Arc::new(catalog),
         None,
         SocketOptions::default(),

@@ -23,9 +23,7 @@ use std::time::Duration;
 use brunt_block::remote::{RemoteEvents, RemoteSession};
 use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
-use brunt_wire::sheepdog::header::{HEADER_BYTES, SheepdogSubject, flag};
-use brunt_wire::sheepdog::inode::DATA_VDI_ID_OFFSET;
-use brunt_wire::sheepdog::{SheepdogOpcode, SheepdogRequest, data_object, inode_object};
+use brunt_wire::sheepdog::header::{HEADER_BYTES, flag};
 
 pub use receive::{SheepdogPayload, SheepdogViolation};
 
@@ -36,8 +34,6 @@ use super::objects::SheepdogObjects;
 /// Maximum tasks of a session: ids carry the index in `INDEX_BITS` bits.
 pub const DEPTH_MAX: u32 = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 12;
-/// Bytes read by a probe.
-const PROBE_BYTES: u32 = 512;
 /// Delay before resending a message that the server cannot serve at the moment.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Delay before the next probe.
@@ -206,7 +202,7 @@ impl SheepdogSession {
 
     /// Replans tasks that wait for another task's claim, if a claim was released.
     #[inline]
-    pub fn look_at_parked(&mut self, now: Nanos) {
+    pub fn replan_parked(&mut self, now: Nanos) {
         while !self.parked.is_empty() {
             let released = self.objects.released();
             if released == self.released_seen {
@@ -237,73 +233,7 @@ impl SheepdogSession {
         } else {
             flag::DIRECT
         };
-        let object = data_object(piece.owner, piece.index);
-        let (opcode, flags, object, cow_object, offset, data_len) = match piece.step {
-            Step::Read => (
-                SheepdogOpcode::ReadObj,
-                0,
-                object,
-                0,
-                piece.offset,
-                piece.len,
-            ),
-            Step::Write => (
-                SheepdogOpcode::WriteObj,
-                flag::WRITE,
-                object,
-                0,
-                piece.offset,
-                piece.len,
-            ),
-            Step::Create { from } => {
-                let (cow, cow_object) = match from {
-                    0 => (0, 0),
-                    from => (flag::COW, data_object(from, piece.index)),
-                };
-                let opcode = SheepdogOpcode::CreateAndWriteObj;
-                (
-                    opcode,
-                    flag::WRITE | cow,
-                    object,
-                    cow_object,
-                    piece.offset,
-                    piece.len,
-                )
-            }
-            Step::Record(_) => {
-                let offset = DATA_VDI_ID_OFFSET + 4 * piece.index;
-                (
-                    SheepdogOpcode::WriteObj,
-                    flag::WRITE,
-                    inode_object(piece.vdi),
-                    0,
-                    offset,
-                    4,
-                )
-            }
-            Step::Probe => (SheepdogOpcode::ReadObj, 0, object, 0, 0, PROBE_BYTES),
-            Step::Flush => (
-                SheepdogOpcode::FlushVdi,
-                0,
-                inode_object(piece.vdi),
-                0,
-                0,
-                0,
-            ),
-        };
-        let subject = SheepdogSubject::Object {
-            object,
-            cow_object,
-            copies: self.copies,
-            offset,
-        };
-        let request = SheepdogRequest {
-            opcode,
-            flags: flags | cache_flag,
-            id: task.id,
-            data_len,
-            subject,
-        };
+        let request = piece.request(task.id, cache_flag, self.copies);
         let mut out = SheepdogOutgoing {
             header: request.encode(),
             data: None,

@@ -7,10 +7,8 @@ use brunt_block::DeviceError;
 use brunt_core::Nanos;
 use brunt_wire::sheepdog::{SheepdogResponse, result};
 
-use super::task::{Claim, SheepdogTask, Step, TaskState};
-use super::{
-    INDEX_BITS, PAUSE, PROBE_BYTES, PROBE_PAUSE, SheepdogDataRange, SheepdogLoss, SheepdogSession,
-};
+use super::task::{Claim, PROBE_BYTES, SheepdogTask, Step, TaskState};
+use super::{INDEX_BITS, PAUSE, PROBE_PAUSE, SheepdogDataRange, SheepdogLoss, SheepdogSession};
 use crate::sheepdog::device_errors;
 
 /// The payload after a response's header.
@@ -98,7 +96,7 @@ impl SheepdogSession {
             }
             (_, refusal) => self.refuse(index, refusal, now),
         }
-        self.look_at_parked(now);
+        self.replan_parked(now);
         Ok(())
     }
 

@@ -9,8 +9,14 @@
 
 use brunt_block::{Buf, DeviceError, Op};
 use brunt_core::Nanos;
+use brunt_wire::sheepdog::header::{SheepdogSubject, flag};
+use brunt_wire::sheepdog::inode::DATA_VDI_ID_OFFSET;
+use brunt_wire::sheepdog::{SheepdogOpcode, SheepdogRequest, data_object, inode_object};
 
 use crate::sheepdog::objects::{SheepdogDrop, SheepdogObjects, SheepdogWriter};
+
+/// Bytes read by a probe.
+pub(super) const PROBE_BYTES: u32 = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
@@ -64,6 +70,53 @@ pub(super) struct Piece {
     pub offset: u32,
     /// Length in bytes.
     pub len: u32,
+}
+
+impl Piece {
+    /// The request for this part's step.
+    #[inline]
+    pub(super) fn request(&self, id: u32, cache_flag: u16, copies: u8) -> SheepdogRequest {
+        let data = data_object(self.owner, self.index);
+        let inode = inode_object(self.vdi);
+        let mut cow_object = 0;
+        let (opcode, flags, object, offset, data_len) = match self.step {
+            Step::Read => (SheepdogOpcode::ReadObj, 0, data, self.offset, self.len),
+            Step::Write => (
+                SheepdogOpcode::WriteObj,
+                flag::WRITE,
+                data,
+                self.offset,
+                self.len,
+            ),
+            Step::Create { from } => {
+                let mut flags = flag::WRITE;
+                if from != 0 {
+                    flags |= flag::COW;
+                    cow_object = data_object(from, self.index);
+                }
+                let opcode = SheepdogOpcode::CreateAndWriteObj;
+                (opcode, flags, data, self.offset, self.len)
+            }
+            Step::Record(_) => {
+                let offset = DATA_VDI_ID_OFFSET + 4 * self.index;
+                (SheepdogOpcode::WriteObj, flag::WRITE, inode, offset, 4)
+            }
+            Step::Probe => (SheepdogOpcode::ReadObj, 0, data, 0, PROBE_BYTES),
+            Step::Flush => (SheepdogOpcode::FlushVdi, 0, inode, 0, 0),
+        };
+        SheepdogRequest {
+            opcode,
+            flags: flags | cache_flag,
+            id,
+            data_len,
+            subject: SheepdogSubject::Object {
+                object,
+                cow_object,
+                copies,
+                offset,
+            },
+        }
+    }
 }
 
 /// An object that only this task may create or drop.

@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 
 use brunt_core::random::Random;
-use brunt_wire::sheepdog::inode::parse_map;
-use brunt_wire::sheepdog::{SheepdogInode, SheepdogResponse, result};
+use brunt_wire::sheepdog::header::SheepdogSubject;
+use brunt_wire::sheepdog::inode::{DATA_VDI_ID_OFFSET, parse_map};
+use brunt_wire::sheepdog::{
+    SheepdogInode, SheepdogOpcode, SheepdogRequest, SheepdogResponse, data_object, result,
+};
 
 use super::*;
 use crate::sheepdog::device_errors;
@@ -159,14 +162,14 @@ fn an_object_is_written_before_the_inode_names_it() {
         (1 << 63 | 7 << 32, 0, DATA_VDI_ID_OFFSET + 4)
     );
     assert_eq!(parse_map(&record[0].data, 1), Ok(vec![7]));
-    other.look_at_parked(NOW);
+    other.replan_parked(NOW);
     assert!(
         pull(&mut other).is_empty() && retire(&mut one).is_none(),
         "the inode does not have it yet"
     );
     answer(&mut one, &record[0], result::SUCCESS, &[], NOW).unwrap();
     assert_eq!(retire(&mut one).unwrap().result, Ok(()));
-    other.look_at_parked(NOW);
+    other.replan_parked(NOW);
     let write = pull(&mut other);
     assert_eq!(
         (write[0].request.opcode, write[0].object().0),
@@ -194,7 +197,7 @@ fn claims_are_released_when_a_session_ends() {
             }
             _ => one.cancel(0),
         }
-        other.look_at_parked(NOW);
+        other.replan_parked(NOW);
         let sent = pull(&mut other);
         assert_eq!(
             sent[0].request.opcode,
@@ -492,7 +495,7 @@ fn nothing_acknowledged_is_lost() {
                 );
             }
             sessions[which].on_time(now);
-            sessions[which].look_at_parked(now);
+            sessions[which].replan_parked(now);
             while let Some(retired) = retire(&mut sessions[which]) {
                 assert_eq!(retired.result, Ok(()), "seed {seed}");
                 let (op, count, byte) = busy.remove(&retired.tag).unwrap();
