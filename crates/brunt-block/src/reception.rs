@@ -194,12 +194,12 @@ impl Reception {
     /// Any error from the kernel.
     pub fn open<E: fmt::Display>(
         name: &'static str,
-        door: ListeningSocket,
+        listening: ListeningSocket,
         connections_max: usize,
         listener: ReceptionListener,
         serve: impl Fn(Socket, &Guest<'_>) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Reception> {
-        door.set_nonblocking()?;
+        listening.set_nonblocking()?;
         let (wake, woken) = UnixStream::pair()?;
         let state = Arc::new(State {
             name,
@@ -224,7 +224,7 @@ impl Reception {
         let accepting = Arc::clone(&state);
         let acceptor = std::thread::Builder::new()
             .name(name.into())
-            .spawn(move || accept(&accepting, &door, &woken))?;
+            .spawn(move || accept(&accepting, &listening, &woken))?;
         Ok(Reception {
             state,
             acceptor: Some(acceptor),
@@ -300,17 +300,17 @@ impl State {
     }
 }
 
-fn accept(state: &Arc<State>, door: &ListeningSocket, woken: &UnixStream) {
+fn accept(state: &Arc<State>, listening: &ListeningSocket, woken: &UnixStream) {
     while !state.stop.load(Ordering::Acquire) {
         let mut polled = [
-            PollFd::new(door, PollFlags::IN),
+            PollFd::new(listening, PollFlags::IN),
             PollFd::new(woken, PollFlags::IN),
         ];
         if poll(&mut polled, None).is_err() {
             // EINTR, or a temporary ENOMEM: retry after a pause.
             std::thread::sleep(Duration::from_millis(10));
         }
-        match door.accept() {
+        match listening.accept() {
             Ok(socket) => admit(state, socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // The peer closed before accept, or no descriptor is available: retry after a pause.
@@ -429,9 +429,9 @@ mod tests {
             }
             Ok::<(), io::Error>(())
         };
-        let door = ListeningSocket::unix(path.clone()).unwrap();
+        let listening = ListeningSocket::unix(path.clone()).unwrap();
         let mut reception =
-            Reception::open("echo", door, 2, ReceptionListener::default(), echo).unwrap();
+            Reception::open("echo", listening, 2, ReceptionListener::default(), echo).unwrap();
         let mut byte = [0];
         let mut speak = |peer: &mut UnixStream| {
             let _ = peer.write_all(b"x");

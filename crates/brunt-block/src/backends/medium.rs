@@ -133,14 +133,14 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
 }
 
 /// An open file or block device before its size and blocks are known.
-struct Opened {
+struct OpenFile {
     file: File,
     block_device: bool,
     direct: bool,
     read_only: bool,
 }
 
-impl Opened {
+impl OpenFile {
     fn size_bytes(&self) -> io::Result<u64> {
         match self.block_device {
             true => ioctl_u64(&self.file, BLKGETSIZE64),
@@ -213,9 +213,9 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
             shown(path)
         )));
     }
-    fits_one_that_exists(path, options)?;
+    reject_create_options(path, options)?;
     let mut notes = Vec::new();
-    let opened = open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
+    let opened = open_with_fallbacks(path, options, block_device, &metadata, &mut notes)?;
     let (align, opened) = alignment(path, opened, &mut notes)?;
     let read_only = opened.read_only;
     let lock = match block_device || read_only || options.force || holder::are_files_shared() {
@@ -240,8 +240,8 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     }
     let physical_block_bytes = opened.physical_block_bytes(&metadata, logical);
     let punch = opened.punches(&metadata, whole);
-    let Opened { file, direct, .. } = opened;
-    notes.extend(slow_or_hollow(&file, block_device, whole, block_bytes).map(str::to_string));
+    let OpenFile { file, direct, .. } = opened;
+    notes.extend(performance_notes(&file, block_device, whole, block_bytes).map(str::to_string));
     if !block_device && !read_only {
         notes.extend(no_space(&file));
     }
@@ -264,7 +264,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
 }
 
 /// Rejects file creation options unless creation was requested.
-fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+fn reject_create_options(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     if options.create {
         return Ok(());
     }
@@ -284,7 +284,7 @@ fn fits_one_that_exists(path: &Path, options: &FileOptions) -> Result<(), OpenEr
 }
 
 /// Properties of a file or device that distort results.
-fn slow_or_hollow(
+fn performance_notes(
     file: &File,
     block_device: bool,
     size_bytes: u64,
@@ -492,13 +492,13 @@ fn lay_out(file: &File, from: u64, to: u64) -> io::Result<()> {
 }
 
 /// Opens it read-write and with O_DIRECT if requested and possible.
-fn open_as_wanted(
+fn open_with_fallbacks(
     path: &Path,
     options: &FileOptions,
     block_device: bool,
     metadata: &std::fs::Metadata,
     notes: &mut Vec<String>,
-) -> Result<Opened, OpenError> {
+) -> Result<OpenFile, OpenError> {
     let failed = |source| OpenError::Os {
         what: "cannot open",
         path: path.to_path_buf(),
@@ -539,7 +539,7 @@ fn open_as_wanted(
                 continue;
             }
             Ok(file) => {
-                return Ok(Opened {
+                return Ok(OpenFile {
                     file,
                     block_device,
                     direct,
@@ -573,9 +573,9 @@ struct Align {
 /// file system accepted the flag but doesn't support it for this file.
 fn alignment(
     path: &Path,
-    opened: Opened,
+    opened: OpenFile,
     notes: &mut Vec<String>,
-) -> Result<(Align, Opened), OpenError> {
+) -> Result<(Align, OpenFile), OpenError> {
     let none = Align {
         memory: 1,
         offset: 1,
@@ -595,7 +595,7 @@ fn alignment(
                     path: path.to_path_buf(),
                     source,
                 })?;
-            let opened = Opened {
+            let opened = OpenFile {
                 file,
                 direct: false,
                 ..opened

@@ -89,7 +89,7 @@ impl Initiator {
         let params = &established.attachment.connections[0].1;
         let yes = |value| if value { "yes" } else { "no" };
         let crc = |value| if value { "CRC32C" } else { "none" };
-        let mut facts_told = vec![
+        let mut fact_lines = vec![
             identity(&facts),
             format!(
                 "iSCSI: digests header {}, data {}; InitialR2T {}, ImmediateData {}; segments {} in, {} out; \
@@ -118,7 +118,7 @@ impl Initiator {
             }
             notes.extend(config.sockets.complaint(&established.sockets[0]));
         }
-        facts_told.extend(config.sockets.facts(&established.sockets[0]));
+        fact_lines.extend(config.sockets.facts(&established.sockets[0]));
         if facts.unmap_by != UnmapBy::Nothing && !facts.unmapped_reads_zeros {
             notes.push("unmapped blocks may not read as zeros (LBPRZ=0)".to_string());
         }
@@ -132,7 +132,7 @@ impl Initiator {
             read_only: facts.read_only,
             volatile_cache: facts.volatile_cache,
             unmap: facts.unmap_by != UnmapBy::Nothing,
-            facts: facts_told,
+            facts: fact_lines,
             notes,
         };
         Ok(Initiator {

@@ -15,7 +15,7 @@ use super::{DataIn, LogicalUnit};
 /// Size of a job's requests that transfer data, in bytes.
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 /// Size of a job's requests that transfer no data, in bytes.
-const FORGET_BYTES: u64 = 256 << 20;
+const UNMAP_BYTES: u64 = 256 << 20;
 
 /// One device request.
 #[derive(Debug)]
@@ -318,7 +318,7 @@ impl Fill {
         let longest = if self.how == How::Write {
             CHUNK_BYTES
         } else {
-            FORGET_BYTES
+            UNMAP_BYTES
         };
         longest.min(self.ranges[self.index].len - self.at)
     }
@@ -402,12 +402,12 @@ pub(super) struct AwaitSanitize {
 }
 
 /// Polling interval.
-const SANITIZE_LOOK: Duration = Duration::from_millis(2);
+const SANITIZE_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Job for AwaitSanitize {
     fn step(&mut self, _done: Option<IoDone>, _pool: &BufPool) -> JobStep {
         if self.unit.sanitize.is_running() {
-            return JobStep::Wait(self.clock.now().after(SANITIZE_LOOK));
+            return JobStep::Wait(self.clock.now().after(SANITIZE_POLL_INTERVAL));
         }
         if self.unit.gate() & super::lun::gate::SANITIZE_FAILED != 0 {
             return JobStep::Done(Err(Refused::Check(Sense::new(

@@ -17,7 +17,7 @@ use super::locks::Hold;
 /// Size of one write request, in bytes.
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Size of one request that unmaps blocks, in bytes.
-const FORGET_BYTES: u64 = 64 << 20;
+const UNMAP_BYTES: u64 = 64 << 20;
 /// How long the thread waits for commands that began earlier.
 const DRAIN: Duration = Duration::from_secs(60);
 
@@ -161,7 +161,7 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
                 (longest / block_bytes).max(1) * block_bytes,
             )
         }
-        _ => (1, FORGET_BYTES),
+        _ => (1, UNMAP_BYTES),
     };
     let size_bytes = unit.blocks() * block_bytes;
     let total = size_bytes * passes;

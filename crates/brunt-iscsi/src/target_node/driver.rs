@@ -328,7 +328,7 @@ impl SocketIo<'_> {
         for outcome in input.outcomes.drain(..) {
             connection.on_outcome(outcome, &mut ConnectionContext { window, io: self });
         }
-        connection.look_at_functions(&mut ConnectionContext { window, io: self });
+        connection.check_task_management(&mut ConnectionContext { window, io: self });
         self.read(connection, &mut input.reader, window)?;
         let keep_alive = self.shared.keep_alive;
         let deadline = connection.on_time(

@@ -64,7 +64,7 @@ pub struct OpenPortal {
     /// The non-blocking listening socket.
     pub listener: Arc<TcpListener>,
     /// The address that was configured.
-    asked: SocketAddr,
+    configured: SocketAddr,
 }
 
 impl OpenPortal {
@@ -84,7 +84,7 @@ impl OpenPortal {
             Ok((open, listener)) => Ok(OpenPortal {
                 portal: open,
                 listener,
-                asked: portal.listen,
+                configured: portal.listen,
             }),
             Err(source) => Err(PortalError::Listen {
                 portal: portal.listen,
@@ -108,16 +108,18 @@ impl OpenPortals {
             return Err(PortalError::NoPortal);
         }
         let mut free = before.0.clone();
-        let take = |portal: &Portal| match free.iter().position(|door| door.asked == portal.listen)
+        let take = |portal: &Portal| match free
+            .iter()
+            .position(|open| open.configured == portal.listen)
         {
             None => OpenPortal::open(portal),
             Some(at) => {
-                let mut door = free.remove(at);
-                door.portal = Portal {
-                    listen: door.portal.listen,
+                let mut open = free.remove(at);
+                open.portal = Portal {
+                    listen: open.portal.listen,
                     ..portal.clone()
                 };
-                Ok(door)
+                Ok(open)
             }
         };
         wanted
@@ -134,7 +136,7 @@ impl OpenPortals {
 
     /// The portals, with the ports that were selected.
     pub fn portals(&self) -> Vec<Portal> {
-        self.0.iter().map(|door| door.portal.clone()).collect()
+        self.0.iter().map(|open| open.portal.clone()).collect()
     }
 
     /// The portals with their sockets.
@@ -145,7 +147,7 @@ impl OpenPortals {
     fn has(&self, listener: &Arc<TcpListener>) -> bool {
         self.0
             .iter()
-            .any(|door| Arc::ptr_eq(&door.listener, listener))
+            .any(|open| Arc::ptr_eq(&open.listener, listener))
     }
 }
 
@@ -182,7 +184,7 @@ impl CurrentListeners {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *current, Arc::clone(&next));
         drop(current);
-        let left = before.open.0.iter().map(|door| &door.listener);
+        let left = before.open.0.iter().map(|open| &open.listener);
         let left: Vec<_> = left
             .filter(|one| !next.open.has(one))
             .map(Arc::downgrade)

@@ -34,7 +34,7 @@ pub(super) struct ServerState {
     pub(super) shared: SharedTarget,
     pub(super) config: TargetConfig,
     pub(super) stop: AtomicBool,
-    pub(super) totals: Mutex<Totals>,
+    pub(super) totals: Mutex<ConnectionTotals>,
     /// Signalled when a connection's thread ends.
     pub(super) ended: Condvar,
     pub(super) logins_refused: AtomicU64,
@@ -43,7 +43,7 @@ pub(super) struct ServerState {
 
 /// The counters of running and of ended connections.
 #[derive(Default)]
-pub(super) struct Totals {
+pub(super) struct ConnectionTotals {
     /// Counters of running connections, with their target's name, which is empty for discovery.
     pub(super) live: Vec<(String, Arc<LiveCounters>)>,
     pub(super) past: TargetStats,
@@ -51,7 +51,7 @@ pub(super) struct Totals {
     pub(super) past_of: BTreeMap<String, ConnectionCounters>,
 }
 
-impl Totals {
+impl ConnectionTotals {
     /// The counters of all connections.
     pub(super) fn sum(&self) -> TargetStats {
         let mut stats = self.past;

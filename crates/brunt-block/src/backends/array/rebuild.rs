@@ -22,9 +22,9 @@ use crate::{
 
 /// How often to check whether the rebuild is still wanted. Also bounds the backlog that may be made up for when the
 /// rebuild falls behind the configured rate.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Retry interval for a stripe's lock.
-const LOCK_LOOK: Duration = Duration::from_micros(50);
+const LOCK_RETRY: Duration = Duration::from_micros(50);
 /// Attempts per stripe and possible source before the rebuild gives up.
 const READ_TRIES: u32 = 3;
 /// Time for outstanding requests to complete at the end; after that they are cancelled and get the same time again.
@@ -158,10 +158,10 @@ impl Rebuild<'_> {
         let now = Clock::Monotonic.now();
         while self.next < self.layout.stripes && self.next - self.first < self.lanes.len() as u64 {
             if self.due > now {
-                return Ok(self.due.min(now.after(LOOK)));
+                return Ok(self.due.min(now.after(CHECK_INTERVAL)));
             }
             if !self.control.try_lock(self.next, true) {
-                return Ok(now.after(LOCK_LOOK));
+                return Ok(now.after(LOCK_RETRY));
             }
             let stripe = self.next;
             self.next += 1;
@@ -171,11 +171,14 @@ impl Rebuild<'_> {
                 (self.layout.chunk_bytes * 1_000_000_000).checked_div(self.control.rate())
             {
                 // Limits the catch-up burst.
-                let due = self.due.0.max(now.0.saturating_sub(LOOK.as_nanos() as u64));
+                let due = self
+                    .due
+                    .0
+                    .max(now.0.saturating_sub(CHECK_INTERVAL.as_nanos() as u64));
                 self.due = Nanos(due).after(Duration::from_nanos(nanos));
             }
         }
-        Ok(now.after(LOOK))
+        Ok(now.after(CHECK_INTERVAL))
     }
 
     fn lane(&mut self, stripe: u64) -> &mut Lane {
@@ -336,7 +339,7 @@ impl Rebuild<'_> {
                 let look = devices
                     .min()
                     .unwrap_or(Nanos::MAX)
-                    .min(Clock::Monotonic.now().after(LOOK));
+                    .min(Clock::Monotonic.now().after(CHECK_INTERVAL));
                 if self.ring.enter(look.min(until)).is_err() {
                     return;
                 }

@@ -92,8 +92,8 @@ impl TcpSink {
     /// # Errors
     /// The address is in use or not local.
     pub fn start(config: SinkConfig) -> io::Result<TcpSink> {
-        let door = ListeningSocket::tcp(config.portal)?;
-        let address = door.address()?.expect("a bound port has an address");
+        let listening = ListeningSocket::tcp(config.portal)?;
+        let address = listening.address()?.expect("a bound port has an address");
         let connections_max = config.connections_max;
         let state = Arc::new(State {
             config,
@@ -106,7 +106,7 @@ impl TcpSink {
         let listener = state.config.listener.clone();
         let reception = Reception::open(
             "sink",
-            door,
+            listening,
             connections_max,
             listener,
             move |socket, guest| {

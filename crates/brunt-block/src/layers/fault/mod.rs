@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Maximum delay until a hanging request is released after its fault has been removed.
-const HANG_LOOK: Duration = Duration::from_millis(5);
+const HANG_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The table entry.
 pub const ENTRY: LayerEntry = LayerEntry {
@@ -160,7 +160,7 @@ struct Active {
     armed: Arc<Armed>,
     random: Random,
     /// This device has already reported its unit attention.
-    told: bool,
+    reported: bool,
 }
 
 impl Active {
@@ -172,7 +172,7 @@ impl Active {
             return false;
         }
         match fault.kind {
-            FaultEffect::UnitAttention if self.told => return false,
+            FaultEffect::UnitAttention if self.reported => return false,
             FaultEffect::Flaky { .. } => {
                 let now = clock.now();
                 if !fault.is_down(self.armed.since(now), now) {
@@ -196,7 +196,7 @@ impl Active {
         let hits = self.armed.counts_in()
             && (fault.probability >= 1.0 || self.random.chance(fault.probability))
             && self.armed.take();
-        self.told |= hits;
+        self.reported |= hits;
         hits
     }
 }
@@ -331,7 +331,7 @@ impl Device for FaultDevice {
         }
         let held = self.held.iter().map(|held| match held.until {
             Until::Time(time) => time,
-            Until::Gone(_) => self.clock.now().after(HANG_LOOK),
+            Until::Gone(_) => self.clock.now().after(HANG_CHECK_INTERVAL),
         });
         let late = self.late.iter().map(|(due, _)| *due);
         held.chain(late)
@@ -387,7 +387,7 @@ impl FaultDevice {
                     Active {
                         random: Random::for_part(seed, self.part),
                         armed,
-                        told: false,
+                        reported: false,
                     }
                 }
             });

@@ -275,10 +275,10 @@ impl DeviceFault {
             .as_ref()
             .and_then(|blocks| blocks.first_in(block, u64::MAX));
         let block = listed.unwrap_or(block);
-        let tells_where = request.len > 0;
+        let has_position = request.len > 0;
         Some(DeviceError::Refused {
             kind,
-            said: if tells_where {
+            said: if has_position {
                 RefusalDetail::Block(block)
             } else {
                 RefusalDetail::Nothing

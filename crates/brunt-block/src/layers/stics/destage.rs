@@ -18,7 +18,7 @@ use crate::turn::turn_until;
 use crate::{Backend, Device, DeviceError, Op, OpenError, RefusalKind, Request, Ring, RingConfig};
 
 /// How often a thread waiting for the device checks whether it should stop.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Initial and maximum pause between attempts.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -315,7 +315,7 @@ impl Destager {
         if self.shared.is_stopping() {
             return Err(DestageError::Stopped);
         }
-        let until: Nanos = self.shared.clock.now().after(LOOK);
+        let until: Nanos = self.shared.clock.now().after(CHECK_INTERVAL);
         Ok(turn_until(&far.ring, &mut *far.device, batch, done, until)?)
     }
 

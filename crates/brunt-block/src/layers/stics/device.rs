@@ -241,7 +241,7 @@ impl CachedDevice {
     }
 
     fn await_log(&mut self, slot: u32, before: u64, need: Need, state: &mut State) {
-        if has_come(state, before, need) {
+        if is_satisfied(state, before, need) {
             return self.complete(slot, Ok(()));
         }
         self.pending.push((slot, before, need));
@@ -384,13 +384,13 @@ impl CachedDevice {
     }
 
     /// Completes writes that are sufficiently durable, and retries those that wait for room.
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         self.progress = self.shared.progress();
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         let mut index = 0;
         while let Some(&(slot, before, need)) = self.pending.get(index) {
-            if has_come(&state, before, need) {
+            if is_satisfied(&state, before, need) {
                 self.pending.swap_remove(index);
                 self.complete(slot, Ok(()));
             } else {
@@ -425,7 +425,7 @@ fn whole_ms(time: Duration) -> Duration {
     Duration::from_millis(time.as_millis() as u64)
 }
 
-fn has_come(state: &State, before: u64, need: Need) -> bool {
+fn is_satisfied(state: &State, before: u64, need: Need) -> bool {
     match need {
         Need::Written => state.is_written(before),
         Need::Synced => state.is_synced(before),
@@ -509,7 +509,7 @@ impl Device for CachedDevice {
         self.below = below;
         let waits = !self.pending.is_empty() || !self.stalled.is_empty();
         if waits && self.progress != self.shared.progress() {
-            self.go_on();
+            self.resume();
         }
         self.send();
         // Re-arm the bell; `progress` shows what rang it.

@@ -95,11 +95,15 @@ fn tag_of(outgoing: &Outgoing) -> u32 {
 }
 
 /// Passes a PDU to the session, like its driver.
-fn hear(session: &mut InitiatorSession, bhs: impl Into<Bhs>, data: &[u8]) -> Result<(), Violation> {
-    hear_at(session, bhs, data, NOW)
+fn receive(
+    session: &mut InitiatorSession,
+    bhs: impl Into<Bhs>,
+    data: &[u8],
+) -> Result<(), Violation> {
+    receive_at(session, bhs, data, NOW)
 }
 
-fn hear_at(
+fn receive_at(
     session: &mut InitiatorSession,
     bhs: impl Into<Bhs>,
     data: &[u8],
@@ -185,13 +189,13 @@ fn a_reads_data_over_several_pdus_goes_to_the_right_places() {
     assert_eq!((command.cmd_sn.get(), command.exp_stat_sn.get()), (10, 100));
     assert_eq!(command.expected_data_transfer_length.get(), 1536);
     let itt = tag_of(&sent[0]);
-    hear(&mut session, data_in(itt), &[1; 1024]).unwrap();
+    receive(&mut session, data_in(itt), &[1; 1024]).unwrap();
     let second = DataIn {
         data_sn: 1.into(),
         buffer_offset: 1024.into(),
         ..last_data_in(itt)
     };
-    hear(&mut session, second, &[2; 512]).unwrap();
+    receive(&mut session, second, &[2; 512]).unwrap();
     let retired = retire(&mut session, NOW).unwrap();
     assert_eq!((retired.tag, retired.result), (7, Ok(())));
     assert!(retired.buf[..1024] == [1; 1024] && retired.buf[1024..] == [2; 512]);
@@ -221,14 +225,14 @@ fn a_write_is_sent_as_immediate_unsolicited_and_solicited_data() {
         RESERVED_TAG
     );
     let itt = tag_of(&sent[0]);
-    hear(&mut session, r2t(itt), &[]).unwrap();
+    receive(&mut session, r2t(itt), &[]).unwrap();
     let rest = R2t {
         r2t_sn: 1.into(),
         buffer_offset: 16_384.into(),
         desired_data_transfer_length: 4096.into(),
         ..r2t(itt)
     };
-    hear(&mut session, rest, &[]).unwrap();
+    receive(&mut session, rest, &[]).unwrap();
     let sent = outgoing(&mut session);
     assert_eq!(
         pieces(&sent),
@@ -239,7 +243,7 @@ fn a_write_is_sent_as_immediate_unsolicited_and_solicited_data() {
         .map(|o| DataOut::view(&o.bhs).data_sn.get())
         .collect();
     assert_eq!(data_sns, [0, 1, 0]);
-    hear(&mut session, response(itt, ScsiStatus::Good), &[]).unwrap();
+    receive(&mut session, response(itt, ScsiStatus::Good), &[]).unwrap();
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
 }
 
@@ -248,9 +252,9 @@ fn a_write_is_sent_as_immediate_unsolicited_and_solicited_data() {
 fn an_early_response_stops_the_data() {
     let mut session = session();
     let itt = tag_of(&issue(&mut session, Op::Write, 20_480)[0]);
-    hear(&mut session, r2t(itt), &[]).unwrap();
+    receive(&mut session, r2t(itt), &[]).unwrap();
     let full = sense(key::DATA_PROTECT, 0x27, 0);
-    hear(
+    receive(
         &mut session,
         response(itt, ScsiStatus::CheckCondition),
         &full,
@@ -279,14 +283,14 @@ fn the_window_limits_the_number_of_commands() {
         exp_cmd_sn: 14.into(),
         ..data_in(tag_of(&sent[0]))
     };
-    hear(&mut session, nonsense, &[]).unwrap();
+    receive(&mut session, nonsense, &[]).unwrap();
     assert_eq!(outgoing(&mut session).len(), 0);
     let wider = DataIn {
         max_cmd_sn: 15.into(),
         data_sn: 1.into(),
         ..data_in(tag_of(&sent[0]))
     };
-    hear(&mut session, wider, &[]).unwrap();
+    receive(&mut session, wider, &[]).unwrap();
     assert_eq!(outgoing(&mut session).len(), 2);
 }
 
@@ -297,7 +301,7 @@ fn invalid_replies_end_the_connection() {
     fn check(op: Op, what: &str, reply: impl Fn(u32) -> Bhs, data: &[u8]) {
         let mut session = session();
         let itt = tag_of(&issue(&mut session, op, 20_480)[0]);
-        let violation = hear(&mut session, reply(itt), data).expect_err(what);
+        let violation = receive(&mut session, reply(itt), data).expect_err(what);
         assert!(
             violation.0.contains(what),
             "'{violation}' does not say '{what}'"
@@ -497,7 +501,7 @@ fn requests_are_sent_again_after_a_unit_attention_or_busy() {
             max_cmd_sn: 99.into(),
             ..response(tag_of(&sent[0]), ScsiStatus::CheckCondition)
         };
-        hear(&mut session, answer, &attention).unwrap();
+        receive(&mut session, answer, &attention).unwrap();
         match retire(&mut session, NOW) {
             None => sent = outgoing(&mut session),
             Some(retired) => assert!(number == 2 && retired.result.is_err()),
@@ -513,7 +517,7 @@ fn requests_are_sent_again_after_a_unit_attention_or_busy() {
         stat_sn: 103.into(),
         ..response(tag_of(&sent[0]), ScsiStatus::TaskSetFull)
     };
-    hear(&mut session, busy, &[]).unwrap();
+    receive(&mut session, busy, &[]).unwrap();
     assert!(retire(&mut session, NOW).is_none());
     assert!(outgoing(&mut session).is_empty());
     assert_eq!(session.deadline(), NOW.after(BUSY_WAIT));
@@ -551,7 +555,7 @@ fn timeouts_escalate_from_abort_to_reset_to_loss() {
         stat_sn: stat_sn.into(),
         ..TaskManagementResponse::default()
     };
-    hear_at(&mut session, answer(tag_of(&abort[0]), 0, 100), &[], late).unwrap();
+    receive_at(&mut session, answer(tag_of(&abort[0]), 0, 100), &[], late).unwrap();
     assert_eq!(
         retire(&mut session, late).unwrap().result,
         Err(DeviceError::TimedOut)
@@ -561,7 +565,7 @@ fn timeouts_escalate_from_abort_to_reset_to_loss() {
     let later = NOW.after(Duration::from_secs(40));
     session.on_time(later);
     let abort = outgoing(&mut session);
-    hear_at(&mut session, answer(tag_of(&abort[0]), 5, 101), &[], later).unwrap();
+    receive_at(&mut session, answer(tag_of(&abort[0]), 5, 101), &[], later).unwrap();
     let reset = outgoing(&mut session);
     let function = TaskManagementRequest::view(&reset[0].bhs).function;
     assert_eq!(function, 0x80 | code::task_management::LOGICAL_UNIT_RESET);
@@ -612,7 +616,7 @@ fn unanswered_requests_are_sent_again_after_a_loss() {
                 .all(|o| before.iter().all(|old| tag_of(old) != tag_of(o)))
         );
         let old = tag_of(&before[0]);
-        assert!(hear(&mut session, response(old, ScsiStatus::Good), &[]).is_err());
+        assert!(receive(&mut session, response(old, ScsiStatus::Good), &[]).is_err());
         assert!(ScsiCommand::view(&again[0].bhs).cmd_sn.get() == 10);
         if round == 3 {
             break;
@@ -639,7 +643,7 @@ fn pings_are_answered_and_silent_connections_are_pinged() {
         stat_sn: 100.into(),
         ..NopIn::default()
     };
-    hear(&mut session, ping, &[]).unwrap();
+    receive(&mut session, ping, &[]).unwrap();
     let pong = outgoing(&mut session);
     let pdu = NopOut::view(&pong[0].bhs);
     assert_eq!(
@@ -659,7 +663,7 @@ fn pings_are_answered_and_silent_connections_are_pinged() {
         stat_sn: 100.into(),
         ..NopIn::default()
     };
-    hear_at(&mut session, answer, &[], silent).unwrap();
+    receive_at(&mut session, answer, &[], silent).unwrap();
     session.on_time(silent.after(Duration::from_secs(3600)));
     assert_eq!(outgoing(&mut session).len(), 1);
     assert!(session.lost().is_none());
@@ -680,7 +684,7 @@ fn a_requested_logout_waits_for_outstanding_commands() {
         parameter3: 10.into(),
         ..AsyncMessage::default()
     };
-    hear(
+    receive(
         &mut session,
         message(code::async_event::LOGOUT_REQUEST, 100),
         &[],
@@ -692,7 +696,7 @@ fn a_requested_logout_waits_for_outstanding_commands() {
         stat_sn: 101.into(),
         ..response(itt, ScsiStatus::Good)
     };
-    hear(&mut session, answer, &[]).unwrap();
+    receive(&mut session, answer, &[]).unwrap();
     session.on_time(NOW.after(Duration::from_millis(10)));
     let logout = outgoing(&mut session);
     assert_eq!(logout[0].bhs.kind(), Opcode::LogoutRequest);
@@ -701,11 +705,11 @@ fn a_requested_logout_waits_for_outstanding_commands() {
         time2wait: 3.into(),
         ..LogoutResponse::default()
     };
-    hear(&mut session, answer, &[]).unwrap();
+    receive(&mut session, answer, &[]).unwrap();
     assert_eq!(session.lost().unwrap().wait, Duration::from_secs(3));
 
     let mut dropped = self::session();
-    hear(
+    receive(
         &mut dropped,
         message(code::async_event::SESSION_DROP, 100),
         &[],
@@ -745,7 +749,7 @@ fn impossible_requests_are_refused_and_long_unmaps_are_split() {
             max_cmd_sn: 99.into(),
             ..response(tag_of(&sent[0]), ScsiStatus::Good)
         };
-        hear(&mut session, answer, &[]).unwrap();
+        receive(&mut session, answer, &[]).unwrap();
         let retired = retire(&mut session, NOW);
         assert_eq!(retired.is_some(), number == 2);
         sent = outgoing(&mut session);
@@ -774,7 +778,7 @@ fn a_request_can_be_cancelled_before_and_after_it_is_sent() {
         tag_of(&sent[0])
     );
     // The response came before the abort took effect.
-    hear(&mut session, last_data_in(tag_of(&sent[0])), &[0; 512]).unwrap();
+    receive(&mut session, last_data_in(tag_of(&sent[0])), &[0; 512]).unwrap();
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
     let too_late = TaskManagementResponse {
         response: code::task_management::TASK_DOES_NOT_EXIST,
@@ -782,6 +786,6 @@ fn a_request_can_be_cancelled_before_and_after_it_is_sent() {
         stat_sn: 101.into(),
         ..TaskManagementResponse::default()
     };
-    hear(&mut session, too_late, &[]).unwrap();
+    receive(&mut session, too_late, &[]).unwrap();
     assert!(!session.has_answered());
 }

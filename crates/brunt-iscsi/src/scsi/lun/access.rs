@@ -67,7 +67,7 @@ impl LogicalUnit {
             .ok_or(NoSuchGroup(group))?;
         if found.preferred != preferred {
             found.preferred = preferred;
-            self.tell_access(&mut unit, None);
+            self.notify_access_change(&mut unit, None);
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ impl LogicalUnit {
         let next: Vec<PortGroup> = next.collect();
         if next != unit.groups {
             unit.groups = next;
-            self.tell_access(&mut unit, None);
+            self.notify_access_change(&mut unit, None);
         }
     }
 
@@ -128,12 +128,12 @@ impl LogicalUnit {
             }
         }
         if changed {
-            self.tell_access(unit, by);
+            self.notify_access_change(unit, by);
         }
     }
 
     /// Notifies all nexuses except `by`.
-    fn tell_access(&self, unit: &mut UnitState, by: Option<u64>) {
+    fn notify_access_change(&self, unit: &mut UnitState, by: Option<u64>) {
         for entry in unit
             .nexuses
             .iter_mut()

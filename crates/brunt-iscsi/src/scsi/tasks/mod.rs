@@ -35,7 +35,7 @@ use crate::scsi::{CommandOutcome, DataIn, LogicalUnit, Nexus, TaskAttribute, Tra
 use crate::tag::TagHasher;
 
 /// Retry interval of a command that waits for another connection's command.
-const PARKED_LOOK: Duration = Duration::from_micros(100);
+const PARKED_RETRY_INTERVAL: Duration = Duration::from_micros(100);
 
 /// A connection's tasks on a unit; see the module.
 pub struct TaskSet {
@@ -176,7 +176,7 @@ impl TaskSet {
             deadline = deadline.min(device.deadline());
         }
         if !self.parked.is_empty() {
-            deadline = deadline.min(self.unit.options().clock.now().after(PARKED_LOOK));
+            deadline = deadline.min(self.unit.options().clock.now().after(PARKED_RETRY_INTERVAL));
         }
         if self.sleeping > 0 {
             for task in self.tasks.iter().flatten() {

@@ -309,7 +309,7 @@ impl TargetConnection {
     }
 
     /// Answers the task management functions that are done. Call after processing outcomes and wake-ups.
-    pub fn look_at_functions(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+    pub fn check_task_management(&mut self, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         if !self.functions.is_empty() {
             self.finish_functions(cx);
         }

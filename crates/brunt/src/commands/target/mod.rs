@@ -238,7 +238,7 @@ impl super::Subcommand for Target {
         }
         let live = Live::new(server, &plan, ports, self.config.clone(), output);
         let nbd = nbd
-            .map(|door| nbd::serve(door, &live, output))
+            .map(|listener| nbd::serve(listener, &live, output))
             .transpose()?;
         let measured = Arc::clone(&live);
         let _metrics =

@@ -57,8 +57,8 @@ pub struct NbdFlags {
 }
 
 /// The listening socket for NBD clients, its URL, and its encryption.
-pub struct NbdDoor {
-    door: ListeningSocket,
+pub struct NbdListener {
+    socket: ListeningSocket,
     url: String,
     tls: Option<NbdServerTls>,
 }
@@ -68,7 +68,7 @@ impl NbdFlags {
     ///
     /// # Errors
     /// A certificate is unusable, or the address is invalid or in use.
-    pub fn listen(&self) -> Result<Option<NbdDoor>, Failure> {
+    pub fn listen(&self) -> Result<Option<NbdListener>, Failure> {
         let Some(text) = &self.nbd else {
             return Ok(None);
         };
@@ -80,11 +80,11 @@ impl NbdFlags {
                 "name a folder with server-cert.pem and server-key.pem, and ca-cert.pem for --nbd-tls-verify-peer",
             )
         })?;
-        let mut door = listen(text)?;
+        let mut listener = listen(text)?;
         if required && tls.is_some() {
-            door.url = door.url.replacen("nbd", "nbds", 1);
+            listener.url = listener.url.replacen("nbd", "nbds", 1);
         }
-        Ok(Some(NbdDoor { tls, ..door }))
+        Ok(Some(NbdListener { tls, ..listener }))
     }
 }
 
@@ -92,16 +92,16 @@ impl NbdFlags {
 ///
 /// # Errors
 /// It is invalid or in use.
-fn listen(text: &str) -> Result<NbdDoor, Failure> {
+fn listen(text: &str) -> Result<NbdListener, Failure> {
     let failed = |error: std::io::Error, advice: &str| {
         Failure::failed(format!("--nbd: cannot listen on {text}: {error}")).advise(advice)
     };
     if let Some(path) = text.strip_prefix("unix:") {
         let advice = "name a path that does not exist, in a folder that does";
-        let door =
+        let socket =
             ListeningSocket::unix(PathBuf::from(path)).map_err(|error| failed(error, advice))?;
-        return Ok(NbdDoor {
-            door,
+        return Ok(NbdListener {
+            socket,
             url: format!("nbd+unix:///?socket={path}"),
             tls: None,
         });
@@ -110,10 +110,10 @@ fn listen(text: &str) -> Result<NbdDoor, Failure> {
     let address =
         build::address(text, PORT).map_err(|failure| failure.prefixed("--nbd ").advise(advice))?;
     let advice = "choose another address; port 0 picks a free one";
-    let door = ListeningSocket::tcp(address).map_err(|error| failed(error, advice))?;
-    let bound = door.address().ok().flatten().unwrap_or(address);
-    Ok(NbdDoor {
-        door,
+    let socket = ListeningSocket::tcp(address).map_err(|error| failed(error, advice))?;
+    let bound = socket.address().ok().flatten().unwrap_or(address);
+    Ok(NbdListener {
+        socket,
         url: format!("nbd://{bound}/"),
         tls: None,
     })
@@ -123,21 +123,25 @@ fn listen(text: &str) -> Result<NbdDoor, Failure> {
 ///
 /// # Errors
 /// The kernel refused.
-pub fn serve(door: NbdDoor, live: &Arc<Live>, output: &Output) -> Result<NbdServer, Failure> {
+pub fn serve(
+    listener: NbdListener,
+    live: &Arc<Live>,
+    output: &Output,
+) -> Result<NbdServer, Failure> {
     let catalog = Arc::clone(live);
     let heard = output.clone();
     let server = NbdServer::start(
-        door.door,
+        listener.socket,
         Arc::new(move || exports(&catalog)),
-        door.tls,
+        listener.tls,
         brunt_block::socket::SocketOptions::default(),
         NbdMemoryLimits::default(),
         ReceptionListener::new(move |what| heard.note(format_args!("NBD {what}"))),
     )
     .map_err(|error| Failure::failed(format!("--nbd: {error}")))?;
     match output.is_json() {
-        true => output.note(format!("listening on {}", door.url)),
-        false => output.line(&door.url),
+        true => output.note(format!("listening on {}", listener.url)),
+        false => output.line(&listener.url),
     }
     Ok(server)
 }

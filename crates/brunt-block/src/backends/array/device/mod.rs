@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
-use self::part::{Part, Step, Task};
+use self::part::{ArrayPart, ArrayTask, PartStep};
 use super::layout::{ChunkExtent, Layout, Level};
 use super::state::{ArrayControl, ArrayView};
 use super::xor::xor;
@@ -42,9 +42,9 @@ pub(super) struct ArrayDevice {
     queues: Vec<VecDeque<Request>>,
     view: ArrayView,
     generation: u64,
-    tasks: Vec<Task>,
+    tasks: Vec<ArrayTask>,
     free_tasks: Vec<u32>,
-    parts: Vec<Part>,
+    parts: Vec<ArrayPart>,
     free_parts: Vec<u32>,
     /// Tasks with parts that have not been created yet.
     pending: VecDeque<u32>,
@@ -82,9 +82,9 @@ impl ArrayDevice {
             members,
             generation: control.generation(),
             view: control.view(),
-            tasks: (0..depth).map(|_| Task::default()).collect(),
+            tasks: (0..depth).map(|_| ArrayTask::default()).collect(),
             free_tasks: (0..depth).rev().collect(),
-            parts: (0..parts).map(|_| Part::default()).collect(),
+            parts: (0..parts).map(|_| ArrayPart::default()).collect(),
             free_parts: (0..parts).rev().collect(),
             pending: VecDeque::with_capacity(depth as usize),
             blocked: Vec::with_capacity(parts as usize),
@@ -122,14 +122,14 @@ impl Device for ArrayDevice {
                 force_unit_access,
             };
             let wrong = in_range(&self.info, &request).err();
-            let task = Task {
+            let task = ArrayTask {
                 tag,
                 op: Some(op),
                 offset,
                 len,
                 buf: request.buf,
                 force_unit_access,
-                ..Task::default()
+                ..ArrayTask::default()
             };
             self.tasks[index as usize] = task;
             if wrong.is_some() || (len == 0 && op != Op::Flush) {
@@ -178,7 +178,7 @@ impl Device for ArrayDevice {
         };
         self.tasks[index].cancelled = true;
         for (number, part) in self.parts.iter().enumerate() {
-            if part.task != index as u32 || part.step == Step::Idle {
+            if part.task != index as u32 || part.step == PartStep::Idle {
                 continue;
             }
             for slot in 0..self.layout.slots {
@@ -267,12 +267,12 @@ impl ArrayDevice {
         let task = &mut self.tasks[index as usize];
         let part = &mut self.parts[number as usize];
         let bufs = std::mem::take(&mut part.bufs);
-        *part = Part {
+        *part = ArrayPart {
             task: index,
             op: task.op,
             at: task.cursor,
             bufs,
-            ..Part::default()
+            ..ArrayPart::default()
         };
         task.active += 1;
         if task.op == Some(Op::Flush) {
@@ -339,7 +339,7 @@ impl ArrayDevice {
             part.lock = Some(exclusive);
             return true;
         }
-        part.step = Step::Blocked;
+        part.step = PartStep::Blocked;
         self.blocked.push(number);
         false
     }
@@ -380,7 +380,7 @@ impl ArrayDevice {
         let part = &mut self.parts[number as usize];
         let task = &mut self.tasks[part.task as usize];
         part.waits -= 1;
-        let writing = part.step == Step::Write;
+        let writing = part.step == PartStep::Write;
         match result {
             Ok(()) if writing => part.written += 1,
             Ok(()) => {}
@@ -401,7 +401,7 @@ impl ArrayDevice {
             }
         }
         let part = &mut self.parts[number as usize];
-        if part.direct && matches!(part.step, Step::Read | Step::Write) {
+        if part.direct && matches!(part.step, PartStep::Read | PartStep::Write) {
             self.tasks[part.task as usize].buf = one.buf;
         } else {
             part.bufs.push((slot, one.buf));
@@ -415,10 +415,10 @@ impl ArrayDevice {
     fn advance(&mut self, number: u32) {
         let part = &mut self.parts[number as usize];
         let task = &mut self.tasks[part.task as usize];
-        if task.error.is_some() && part.step != Step::Write {
+        if task.error.is_some() && part.step != PartStep::Write {
             return self.end(number);
         }
-        if part.step == Step::Write {
+        if part.step == PartStep::Write {
             return self.finish_write(number);
         }
         if let Some(error) = part.error.take() {
@@ -432,8 +432,8 @@ impl ArrayDevice {
             return self.start(number);
         }
         match part.step {
-            Step::Read if part.direct => self.end(number),
-            Step::Read | Step::Reconstruct => {
+            PartStep::Read if part.direct => self.end(number),
+            PartStep::Read | PartStep::Reconstruct => {
                 let mut bufs = std::mem::take(&mut part.bufs);
                 let (_, mut sum) = bufs.pop().expect("a read part has its data");
                 for (_, other) in bufs.drain(..) {
@@ -447,8 +447,10 @@ impl ArrayDevice {
                 part.bufs = bufs;
                 self.end(number);
             }
-            Step::Modify | Step::Replace => self.combine(number),
-            Step::Idle | Step::Blocked | Step::Write => unreachable!("a wait has begun"),
+            PartStep::Modify | PartStep::Replace => self.combine(number),
+            PartStep::Idle | PartStep::Blocked | PartStep::Write => {
+                unreachable!("a wait has begun")
+            }
         }
     }
 
@@ -492,7 +494,7 @@ impl ArrayDevice {
             self.control.unlock(part.stripe, exclusive);
         }
         part.bufs.clear();
-        part.step = Step::Idle;
+        part.step = PartStep::Idle;
         let index = part.task;
         self.free_parts.push(number);
         let task = &mut self.tasks[index as usize];
@@ -537,7 +539,7 @@ impl Drop for ArrayDevice {
         }
         self.pending.clear();
         for number in std::mem::take(&mut self.blocked) {
-            self.parts[number as usize].step = Step::Idle;
+            self.parts[number as usize].step = PartStep::Idle;
         }
         let until = Clock::Monotonic.now().after(DROP_MAX);
         let busy = |device: &ArrayDevice| device.parts.iter().any(|part| part.waits > 0);
@@ -547,7 +549,7 @@ impl Drop for ArrayDevice {
                 break;
             }
         }
-        let stuck = |part: &&Part| part.waits > 0 && part.step == Step::Write;
+        let stuck = |part: &&ArrayPart| part.waits > 0 && part.step == PartStep::Write;
         if self.layout.level != Level::Raid0 && self.parts.iter().any(|part| stuck(&part)) {
             for (device, member) in self.members.iter().enumerate() {
                 if member.outstanding() > 0 {

@@ -4,7 +4,7 @@ use crate::{Buf, DeviceError, Op};
 
 /// A caller's request.
 #[derive(Default)]
-pub(super) struct Task {
+pub(super) struct ArrayTask {
     pub tag: u64,
     pub op: Option<Op>,
     pub offset: u64,
@@ -21,7 +21,7 @@ pub(super) struct Task {
     pub error: Option<DeviceError>,
 }
 
-impl Task {
+impl ArrayTask {
     /// Whether all parts of the task have been created.
     pub(super) fn is_cut_up(&self) -> bool {
         if self.op == Some(Op::Flush) {
@@ -34,7 +34,7 @@ impl Task {
 
 /// What a part does next, once everything it waits for has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PartStep {
     #[default]
     Idle,
     /// Waits for its lock.
@@ -53,10 +53,10 @@ pub(super) enum Step {
 
 /// A part of a task.
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct ArrayPart {
     pub task: u32,
     pub op: Option<Op>,
-    pub step: Step,
+    pub step: PartStep,
     pub stripe: u64,
     /// The slot of its data; unused for full stripes.
     pub slot: usize,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::super::layout::Level;
 use super::super::xor::xor;
 use super::ArrayDevice;
-use super::part::{Part, Step};
+use super::part::{ArrayPart, PartStep};
 use crate::{Buf, Op};
 
 impl ArrayDevice {
@@ -85,12 +85,12 @@ impl ArrayDevice {
         let others: Vec<usize> = (0..self.layout.slots)
             .filter(|other| *other != slot)
             .collect();
-        self.read_all(number, &others, Step::Reconstruct);
+        self.read_all(number, &others, PartStep::Reconstruct);
     }
 
     fn read_one(&mut self, number: u32, slot: usize, device: usize) {
         let part = &mut self.parts[number as usize];
-        part.step = Step::Read;
+        part.step = PartStep::Read;
         let task = &mut self.tasks[part.task as usize];
         let buf = match part.direct {
             true => std::mem::take(&mut task.buf),
@@ -100,7 +100,7 @@ impl ArrayDevice {
     }
 
     /// Reads a part's range from these slots, all of which must be readable.
-    fn read_all(&mut self, number: u32, slots: &[usize], step: Step) {
+    fn read_all(&mut self, number: u32, slots: &[usize], step: PartStep) {
         let mut devices = Vec::with_capacity(slots.len());
         for slot in slots {
             match self.readable(number, *slot) {
@@ -132,7 +132,7 @@ impl ArrayDevice {
 
     /// Sends the same operation to each of these members, with the part's data for a write.
     fn write_through(&mut self, number: u32, op: Op, holders: &[(usize, usize)]) {
-        self.parts[number as usize].step = Step::Write;
+        self.parts[number as usize].step = PartStep::Write;
         let single = holders.len() == 1;
         for (slot, device) in holders {
             let part = &self.parts[number as usize];
@@ -155,7 +155,7 @@ impl ArrayDevice {
     }
 
     /// Data chunk `index` of a full stripe, or the data of a part.
-    fn chunk_of(&self, part: &Part, index: u64) -> Buf {
+    fn chunk_of(&self, part: &ArrayPart, index: u64) -> Buf {
         let mut buf = self.ring.pool().take(part.len as usize);
         if part.op == Some(Op::Write) {
             let from = (part.at + index * self.layout.chunk_bytes) as usize;
@@ -189,12 +189,12 @@ impl ArrayDevice {
                 .degraded_requests
                 .fetch_add(1, Ordering::Relaxed);
             let data = self.data_of(number);
-            self.parts[number as usize].step = Step::Write;
+            self.parts[number as usize].step = PartStep::Write;
             return self.send(number, slot, device, Op::Write, data);
         }
         let both = self.readable(number, slot).is_some() && self.readable(number, parity).is_some();
         if both {
-            return self.read_all(number, &[slot, parity], Step::Modify);
+            return self.read_all(number, &[slot, parity], PartStep::Modify);
         }
         self.control
             .degraded_requests
@@ -202,7 +202,7 @@ impl ArrayDevice {
         let others: Vec<usize> = (0..self.layout.slots)
             .filter(|other| *other != slot && *other != parity)
             .collect();
-        self.read_all(number, &others, Step::Replace);
+        self.read_all(number, &others, PartStep::Replace);
     }
 
     fn write_stripe(&mut self, number: u32, parity: usize) {
@@ -232,7 +232,7 @@ impl ArrayDevice {
                 .degraded_requests
                 .fetch_add(1, Ordering::Relaxed);
         }
-        self.parts[number as usize].step = Step::Write;
+        self.parts[number as usize].step = PartStep::Write;
         for (slot, device, buf) in writes {
             self.send(number, slot, device, Op::Write, buf);
         }
@@ -264,7 +264,7 @@ impl ArrayDevice {
             return self.fail_part(number);
         }
         // A member may have failed since the reads, so there may be no member for the data or the parity.
-        self.parts[number as usize].step = Step::Write;
+        self.parts[number as usize].step = PartStep::Write;
         if let Some(device) = to_data {
             self.send(number, slot, device, Op::Write, data);
         }

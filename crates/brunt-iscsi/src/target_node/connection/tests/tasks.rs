@@ -108,7 +108,7 @@ fn task_management_ends_the_right_tasks_and_waits_for_the_device() {
     } = &mut bench;
     let cx = &mut ConnectionContext { window, io };
     c.on_outcome(Fake::done(tag, DataIn::None, 512), cx);
-    c.look_at_functions(cx);
+    c.check_task_management(cx);
     let sent = std::mem::take(&mut bench.io.sent);
     assert_eq!(sent.len(), 1, "an aborted task is not answered");
     assert_eq!(code_of(&sent), tm::FUNCTION_COMPLETE);
@@ -131,10 +131,10 @@ fn task_management_ends_the_right_tasks_and_waits_for_the_device() {
         ..Fake::done(tag, DataIn::None, 0)
     };
     c.on_outcome(aborted, cx);
-    c.look_at_functions(cx);
+    c.check_task_management(cx);
     assert!(cx.io.sent.is_empty());
     cx.io.is_managed.set(true);
-    c.look_at_functions(cx);
+    c.check_task_management(cx);
     assert_eq!(
         code_of(&std::mem::take(&mut bench.io.sent)),
         tm::FUNCTION_COMPLETE
