@@ -12,6 +12,7 @@ mod members;
 mod record;
 mod roles;
 mod target;
+mod task;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -27,8 +28,9 @@ use brunt_lab::Host;
 use brunt_protocol::FailureKind;
 
 use crate::address::HostAddress;
+use crate::connect::ConnectOptions;
+use crate::host_error::HostError;
 use crate::identity::{Identity, IdentityError};
-use crate::remote::{ConnectOptions, HostError};
 use crate::tls::ControllerTls;
 pub use faults::{FaultEnd, HostBridgeError};
 use host_thread::HostThread;
@@ -157,7 +159,7 @@ struct Reach {
     program: String,
     places: BTreeMap<String, HostPlace>,
     /// Whether a run continues without a lost host.
-    goes_on: bool,
+    survives_loss: bool,
     /// A host that doesn't reply for this long is lost.
     silence_max: Duration,
     /// The hosts of the lab, once the lab is running.
@@ -171,18 +173,18 @@ struct Reach {
 pub struct Lane(pub u32);
 
 impl Fleet {
-    /// Creates a fleet of these named hosts. A host is connected only when a load needs it. With `goes_on`, a run
+    /// Creates a fleet of these named hosts. A host is connected only when a load needs it. With `survives_loss`, a run
     /// continues without a lost host as long as another is left; otherwise a loss ends the run.
     pub fn new(
         program: String,
         places: BTreeMap<String, HostPlace>,
-        goes_on: bool,
+        survives_loss: bool,
         silence_max: Duration,
     ) -> Fleet {
         let reach = Arc::new(Reach {
             program,
             places,
-            goes_on,
+            survives_loss,
             silence_max,
             lab: OnceLock::new(),
             services: OnceLock::new(),
@@ -331,7 +333,7 @@ impl Reach {
             host: host(),
             source,
         })?;
-        HostThread::connect(name, &place.address, &options, self.goes_on)
+        HostThread::connect(name, &place.address, &options, self.survives_loss)
     }
 
     fn options(&self, place: &HostPlace) -> Result<ConnectOptions, IdentityError> {
