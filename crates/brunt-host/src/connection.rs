@@ -1,5 +1,5 @@
 //! Runs the agent's side of a connection on the calling thread: does the waiting, reading, writing and sampling for
-//! [`AgentSession`]. A run has its own thread ([`crate::agent_run`]), and ends with the connection.
+//! [`AgentSession`]. A run has its own thread ([`crate::run_thread`]), and ends with the connection.
 //!
 //! The rule: clock replies go first; data that a slow controller doesn't read is bounded, and counted if dropped.
 
