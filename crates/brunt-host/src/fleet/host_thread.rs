@@ -12,8 +12,8 @@ use brunt_core::{Clock, Nanos};
 use brunt_load::LoadCommand;
 use brunt_protocol::{REQUESTS_MAX, RoleOrder};
 
-use super::FleetError;
 use super::dates::Dates;
+use super::error::FleetError;
 use super::faults::{BridgeAnswer, FaultEnd, FaultTask, HeldFaults, HostBridgeError};
 use super::journals::FetchedJournals;
 use super::roles::{HeardRole, HeldRoles};

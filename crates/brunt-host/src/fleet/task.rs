@@ -18,10 +18,11 @@ use brunt_result::hosts::{HostFigures, HostLoss};
 use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
 
 use super::dates::{Dates, dated_interval, dated_outcome};
+use super::error::FleetError;
 use super::journals::{FetchedJournals, WantedJournals};
+use super::lane::Lane;
 use super::members::RunMembers;
 use super::record::FetchedRecord;
-use super::{FleetError, Lane};
 use crate::clock::ClockEstimate;
 use crate::host_news::HostNews;
 use crate::remote::RemoteHost;
