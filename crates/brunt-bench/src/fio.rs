@@ -16,8 +16,9 @@ use crate::BenchError;
 /// # Errors
 /// fio is not installed.
 pub fn version() -> Result<String, BenchError> {
-    let said = Command::new("fio").arg("--version").output();
-    said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_string())
+    let output = Command::new("fio").arg("--version").output();
+    output
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string())
         .map_err(|error| {
             BenchError::failed(format!("cannot run fio: {error}"))
                 .advise("install it: apt-get install fio")
@@ -27,8 +28,8 @@ pub fn version() -> Result<String, BenchError> {
 /// Whether fio is installed and has this engine.
 pub fn has_engine(name: &str) -> bool {
     let engines = Command::new("fio").arg("--enghelp").output();
-    engines.is_ok_and(|said| {
-        String::from_utf8_lossy(&said.stdout)
+    engines.is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout)
             .split_whitespace()
             .any(|engine| engine == name)
     })
@@ -51,13 +52,13 @@ pub fn run_with(arguments: &[String], environment: &[(&str, &Path)]) -> Result<V
     fio.args(["--name=x", "--thread", "--output-format=json"])
         .args(arguments)
         .envs(environment.iter().copied());
-    let said = fio.output();
-    let said = said.map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
-    let text = String::from_utf8_lossy(&said.stdout);
+    let output = fio.output();
+    let output = output.map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
     // Warnings may precede the JSON.
     let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
         .map_err(|_| {
-            BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&said.stderr)))
+            BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&output.stderr)))
         })?;
     Ok(answer["jobs"][0].clone())
 }

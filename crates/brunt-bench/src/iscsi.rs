@@ -162,13 +162,13 @@ impl IscsiBench {
 impl Contestant {
     /// `None` if the row does not apply to this contestant.
     fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<RunSample>> {
-        let said =
+        let named =
             |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
         let sample = match &self.kind {
             Kind::Bare => bare::measure(row.direction, row.size, row.depth as usize, time)?,
             Kind::RawTcp if row.size < 64 << 10 => return Ok(None),
             Kind::RawTcp => {
-                let bytes = peers::iperf3(row.size, time).map_err(said)?;
+                let bytes = peers::iperf3(row.size, time).map_err(named)?;
                 RunSample {
                     requests: (bytes / row.size as f64) as u64,
                     elapsed: Duration::from_secs(1),
@@ -178,7 +178,7 @@ impl Contestant {
             Kind::Device { backend, pid } => {
                 let cpu = process_cpu(*pid);
                 let sample = drive::measure(backend, row.direction, row.size, row.depth, time)
-                    .map_err(said)?;
+                    .map_err(named)?;
                 RunSample {
                     target_cpu: process_cpu(*pid).checked_sub(cpu),
                     ..sample
@@ -188,10 +188,10 @@ impl Contestant {
                 // A short first run shows how many requests fill the time.
                 let write = row.direction == PayloadDirection::Write;
                 let probe =
-                    peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(said)?;
+                    peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(named)?;
                 let count = (probe * time.as_secs_f64()).max(2000.0) as u64;
                 let rate =
-                    peers::qemu_img_bench(url, write, row.size, row.depth, count).map_err(said)?;
+                    peers::qemu_img_bench(url, write, row.size, row.depth, count).map_err(named)?;
                 RunSample {
                     requests: count,
                     elapsed: Duration::from_secs_f64(count as f64 / rate),
@@ -216,14 +216,14 @@ fn target_calls(time: Duration) -> io::Result<f64> {
         pid.expect("a child process has an id"),
         rustix::process::Signal::TERM,
     )?;
-    let mut said = String::new();
+    let mut json = String::new();
     target
         .process
         .stdout
         .take()
         .expect("piped")
-        .read_to_string(&mut said)?;
-    let stats: Value = serde_json::from_str(&said).map_err(io::Error::other)?;
+        .read_to_string(&mut json)?;
+    let stats: Value = serde_json::from_str(&json).map_err(io::Error::other)?;
     match (stats["system_calls"].as_f64(), stats["commands"].as_f64()) {
         (Some(calls), Some(commands)) if commands > 0.0 => Ok(calls / commands),
         _ => Err(io::Error::other("Brunt's target printed no counters")),

@@ -103,7 +103,7 @@ impl LinkBench {
             queue: Some(queue(rate)),
             ..Settings::default()
         };
-        let (mut seen, mut said, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut seen, mut all_doubts, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.runs {
             if output.is_interrupted() {
                 return Err(BenchError::interrupted(
@@ -123,21 +123,21 @@ impl LinkBench {
                 .collect();
             seen.push(bytes * 8.0 / 1e6);
             runs.push(json!({ "seen_megabits": bytes * 8.0 / 1e6, "said": doubts }));
-            said.push(doubts);
+            all_doubts.push(doubts);
         }
         let theory = rate as f64 / 1e6 * PAYLOAD_SHARE;
-        let short = Shortfalls::of(&seen, &said, theory);
-        let said = said.concat();
+        let short = Shortfalls::of(&seen, &all_doubts, theory);
+        let all_doubts = all_doubts.concat();
         let seen = median(&seen);
         let share = seen / theory;
         let machine = if busy { "busy" } else { "idle" };
-        let first = said.first().map_or("", String::as_str);
+        let first = all_doubts.first().map_or("", String::as_str);
         output.line(format_args!(
             "  {:<12} machine {machine:<32} {theory:>11.1} {seen:>9.1} ({:.1} %) {short}{first}",
             BitRate(rate).to_string(),
             share * 100.0
         ));
-        if judged && share < KEPT && said.is_empty() {
+        if judged && share < KEPT && all_doubts.is_empty() {
             wrong.push(format!(
                 "a line of {} carried {:.1} % of the expected rate (machine {machine}) without \
                  reporting it",
@@ -147,7 +147,7 @@ impl LinkBench {
         }
         Ok(
             json!({ "rate_bits": rate, "busy": busy, "theory_megabits": theory, "seen_megabits": seen,
-            "share": share, "said": said, "short": short.count, "short_and_said": short.said, "runs": runs }),
+            "share": share, "said": all_doubts, "short": short.count, "short_and_said": short.reported, "runs": runs }),
         )
     }
 }
@@ -155,19 +155,19 @@ impl LinkBench {
 /// Runs that carried less than [`KEPT`] of the theoretical rate, and how many of them reported that.
 struct Shortfalls {
     count: usize,
-    said: usize,
+    reported: usize,
 }
 
 impl Shortfalls {
-    fn of(seen: &[f64], said: &[Vec<String>], theory: f64) -> Shortfalls {
+    fn of(seen: &[f64], all_doubts: &[Vec<String>], theory: f64) -> Shortfalls {
         let short = || {
             seen.iter()
-                .zip(said)
+                .zip(all_doubts)
                 .filter(|(seen, _)| **seen < theory * KEPT)
         };
         Shortfalls {
             count: short().count(),
-            said: short().filter(|(_, said)| !said.is_empty()).count(),
+            reported: short().filter(|(_, doubts)| !doubts.is_empty()).count(),
         }
     }
 }
@@ -176,7 +176,7 @@ impl std::fmt::Display for Shortfalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.count {
             0 => Ok(()),
-            count => write!(f, "{count} short, {} of them reported; ", self.said),
+            count => write!(f, "{count} short, {} of them reported; ", self.reported),
         }
     }
 }
@@ -188,18 +188,18 @@ mod tests {
     /// A run falls short below 95 % of theory; any message counts as a report.
     #[test]
     fn a_run_below_95_percent_of_theory_falls_short() {
-        let line = |said: &str| {
-            if said.is_empty() {
+        let line = |doubt: &str| {
+            if doubt.is_empty() {
                 Vec::new()
             } else {
-                vec![said.to_string()]
+                vec![doubt.to_string()]
             }
         };
         let check = |runs: &[(f64, &str)], expected: &str| {
             let seen: Vec<f64> = runs.iter().map(|run| run.0).collect();
-            let said: Vec<_> = runs.iter().map(|run| line(run.1)).collect();
+            let all_doubts: Vec<_> = runs.iter().map(|run| line(run.1)).collect();
             assert_eq!(
-                Shortfalls::of(&seen, &said, 100.0).to_string(),
+                Shortfalls::of(&seen, &all_doubts, 100.0).to_string(),
                 expected,
                 "{runs:?}"
             );

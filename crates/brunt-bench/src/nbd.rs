@@ -178,84 +178,95 @@ fn contestants(
 
 impl Contestant {
     fn measure(&self, row: &NbdRow, time: Duration) -> io::Result<RunSample> {
-        let said =
-            |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
-        let write = row.direction == PayloadDirection::Write;
-        let sample = |count: u64, rate: f64, client_cpu, target_cpu| RunSample {
-            requests: count,
-            elapsed: Duration::from_secs_f64(count as f64 / rate),
-            client_cpu,
-            target_cpu: Some(target_cpu),
-            client_calls: None,
-        };
         let before = process_cpu(self.server);
-        let server = |since: Duration| process_cpu(self.server).saturating_sub(since);
-        match &self.client {
+        let sample = match &self.client {
             Client::Ours(backend) => {
-                let sample = drive::measure(backend, row.direction, row.size, row.depth, time)
-                    .map_err(said)?;
-                Ok(RunSample {
-                    target_cpu: Some(server(before)),
-                    ..sample
-                })
+                drive::measure(backend, row.direction, row.size, row.depth, time)
             }
             Client::Bare(export) => {
                 let depth = row.depth as usize;
-                let sample = bare_nbd::measure(export, row.direction, row.size, depth, time);
-                Ok(RunSample {
-                    target_cpu: Some(server(before)),
-                    ..sample.map_err(said)?
-                })
+                bare_nbd::measure(export, row.direction, row.size, depth, time)
             }
-            Client::Qemu => {
-                let run = |count| {
-                    let before = ResourceUsage::of_children();
-                    let rate = peers::qemu_img_bench(&self.url, write, row.size, row.depth, count);
-                    rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu()))
-                        .map_err(said)
-                };
-                // A short first run shows how many requests fill the time, and what starting costs.
-                let (rate, first) = run(FIRST_REQUESTS)?;
-                let count = ((rate * time.as_secs_f64()) as u64).max(2 * FIRST_REQUESTS);
-                let before = process_cpu(self.server);
-                let (rate, cpu) = run(count)?;
-                let more =
-                    cpu.saturating_sub(first).as_secs_f64() / (count - FIRST_REQUESTS) as f64;
-                let cpu = Duration::from_secs_f64(more * count as f64);
-                Ok(sample(count, rate, Some(cpu), server(before)))
+            // It measures its second run.
+            Client::Qemu => return self.named(row, self.measure_qemu(row, time)),
+            Client::Fio => self.measure_fio(row, time),
+        };
+        let sample = self.named(row, sample)?;
+        Ok(RunSample {
+            target_cpu: Some(process_cpu(self.server).saturating_sub(before)),
+            ..sample
+        })
+    }
+
+    /// An error with this program and row.
+    fn named<T>(&self, row: &NbdRow, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| io::Error::other(format!("{} ({}): {error}", self.name, row.name)))
+    }
+
+    fn measure_qemu(&self, row: &NbdRow, time: Duration) -> io::Result<RunSample> {
+        let write = row.direction == PayloadDirection::Write;
+        let run = |count| {
+            let before = ResourceUsage::of_children();
+            let rate = peers::qemu_img_bench(&self.url, write, row.size, row.depth, count);
+            rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu()))
+        };
+        // A short first run shows how many requests fill the time, and what starting costs.
+        let (rate, first) = run(FIRST_REQUESTS)?;
+        let count = ((rate * time.as_secs_f64()) as u64).max(2 * FIRST_REQUESTS);
+        let before = process_cpu(self.server);
+        let (rate, cpu) = run(count)?;
+        let more = cpu.saturating_sub(first).as_secs_f64() / (count - FIRST_REQUESTS) as f64;
+        let cpu = Duration::from_secs_f64(more * count as f64);
+        Ok(RunSample {
+            target_cpu: Some(process_cpu(self.server).saturating_sub(before)),
+            ..sample(count, rate, Some(cpu))
+        })
+    }
+
+    fn measure_fio(&self, row: &NbdRow, time: Duration) -> io::Result<RunSample> {
+        let direction = match row.direction {
+            PayloadDirection::Write => "write",
+            PayloadDirection::Read => "read",
+        };
+        let answer = fio::run(&[
+            "--ioengine=nbd".to_string(),
+            format!("--uri={}", self.url),
+            format!("--rw=rand{direction}"),
+            format!("--bs={}", row.size),
+            format!("--iodepth={}", row.depth),
+            format!("--size={SIZE}"),
+            "--norandommap".to_string(),
+            "--randrepeat=0".to_string(),
+            "--time_based".to_string(),
+            format!("--runtime={}ms", time.as_millis()),
+        ])
+        .map_err(io::Error::other)?;
+        let figures = &answer[direction];
+        match (figures["total_ios"].as_u64(), figures["iops"].as_f64()) {
+            (Some(count), Some(rate)) if count > 0 && answer["error"] == 0 => {
+                // For the job, as a percentage of its time.
+                let busy = [&answer["usr_cpu"], &answer["sys_cpu"]].map(Value::as_f64);
+                let cpu = busy[0].zip(busy[1]).map(|(user, system)| {
+                    Duration::from_secs_f64((user + system) / 100.0 * count as f64 / rate)
+                });
+                Ok(sample(count, rate, cpu))
             }
-            Client::Fio => {
-                let direction = if write { "write" } else { "read" };
-                let answer = fio::run(&[
-                    "--ioengine=nbd".to_string(),
-                    format!("--uri={}", self.url),
-                    format!("--rw=rand{direction}"),
-                    format!("--bs={}", row.size),
-                    format!("--iodepth={}", row.depth),
-                    format!("--size={SIZE}"),
-                    "--norandommap".to_string(),
-                    "--randrepeat=0".to_string(),
-                    "--time_based".to_string(),
-                    format!("--runtime={}ms", time.as_millis()),
-                ])
-                .map_err(io::Error::other)?;
-                let figures = &answer[direction];
-                match (figures["total_ios"].as_u64(), figures["iops"].as_f64()) {
-                    (Some(count), Some(rate)) if count > 0 && answer["error"] == 0 => {
-                        // For the job, as a percentage of its time.
-                        let busy = [&answer["usr_cpu"], &answer["sys_cpu"]].map(Value::as_f64);
-                        let cpu = busy[0].zip(busy[1]).map(|(user, system)| {
-                            Duration::from_secs_f64((user + system) / 100.0 * count as f64 / rate)
-                        });
-                        Ok(sample(count, rate, cpu, server(before)))
-                    }
-                    _ => Err(said(io::Error::other(format!(
-                        "fio completed nothing: error {}",
-                        answer["error"]
-                    )))),
-                }
-            }
+            _ => Err(io::Error::other(format!(
+                "fio completed nothing: error {}",
+                answer["error"]
+            ))),
         }
+    }
+}
+
+/// The sample of another program's run, without the server's CPU time.
+fn sample(count: u64, rate: f64, client_cpu: Option<Duration>) -> RunSample {
+    RunSample {
+        requests: count,
+        elapsed: Duration::from_secs_f64(count as f64 / rate),
+        client_cpu,
+        target_cpu: None,
+        client_calls: None,
     }
 }
 

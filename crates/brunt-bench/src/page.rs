@@ -90,6 +90,12 @@ impl PageBench {
             let folder = scratch.join(&format!("{number}.results"));
             sides[side].push(self.once(&experiment, &folder, side)?);
         }
+        self.report(&sides, output);
+        Ok(())
+    }
+
+    /// Prints the results of all sides, and their ratios.
+    fn report(&self, sides: &[Vec<PageSample>; 3], output: &dyn Console) {
         let viewers = self.viewers;
         output.line(format_args!(
             "{} s of reads on a null device, {viewers} viewers, {} runs per side (medians)",
@@ -99,7 +105,7 @@ impl PageBench {
             "                       requests/s   CPU ns/request   of it the page   at most   frames lost",
         );
         let mut answers = serde_json::Map::new();
-        for (name, runs) in SIDES.iter().zip(&sides) {
+        for (name, runs) in SIDES.iter().zip(sides) {
             let of = |get: fn(&PageSample) -> f64| runs.iter().map(get).collect::<Vec<f64>>();
             let (rates, cpu, shares) = (
                 of(|run| run.rate),
@@ -136,7 +142,6 @@ impl PageBench {
             );
         }
         output.object(&Value::Object(answers));
-        Ok(())
     }
 
     /// Runs one side once.
@@ -161,17 +166,18 @@ impl PageBench {
             .stderr(Stdio::piped());
         let mut run = PageRun(command.start().map_err(BenchError::failed)?);
         let threads = PageThreads::of(run.0.id());
-        let mut said = BufReader::new(run.0.stderr.take().expect("piped"));
+        let mut stderr = BufReader::new(run.0.stderr.take().expect("piped"));
         let mut viewers = Vec::new();
         if side > 0 {
-            let address = address(&mut said)?;
+            let address = address(&mut stderr)?;
             let count = if side == 2 { self.viewers } else { 0 };
             viewers.extend((0..count).map(|_| look(address.clone())));
         }
         // Drain its remaining output.
         let rest = std::thread::spawn(move || {
             let mut text = String::new();
-            said.read_to_string(&mut text)
+            stderr
+                .read_to_string(&mut text)
                 .map(|_| text)
                 .unwrap_or_default()
         });
@@ -184,26 +190,15 @@ impl PageBench {
             .map_err(BenchError::failed)?;
         let cpu = run.ended();
         let page = threads.total()?;
-        let said = rest.join().unwrap_or_default();
+        let messages = rest.join().unwrap_or_default();
         let mut lost = 0;
         for viewer in viewers {
             lost += viewer
                 .join()
                 .map_err(|_| BenchError::failed("a viewer panicked"))??;
         }
-        let failed = || BenchError::failed(format!("a run failed: {}", said.trim()));
-        let answer: Value = serde_json::from_str(&answer).map_err(|_| failed())?;
-        let run = &answer["points"][0]["runs"][0];
-        let rate = run["requests_per_second"]
-            .as_f64()
-            .filter(|rate| *rate > 0.0)
-            .ok_or_else(failed)?;
-        let completed: u64 = run["ops"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|op| op["completed"].as_u64())
-            .sum();
+        let failed = || BenchError::failed(format!("a run failed: {}", messages.trim()));
+        let (rate, completed) = rate_and_count(&answer).ok_or_else(failed)?;
         let cpu_ns = cpu.as_nanos() as f64 / completed.max(1) as f64;
         let page_share = page.as_secs_f64() / cpu.as_secs_f64().max(f64::MIN_POSITIVE);
         Ok(PageSample {
@@ -215,14 +210,30 @@ impl PageBench {
     }
 }
 
+/// The request rate and the number of completed requests in a run's JSON object.
+fn rate_and_count(answer: &str) -> Option<(f64, u64)> {
+    let answer: Value = serde_json::from_str(answer).ok()?;
+    let run = &answer["points"][0]["runs"][0];
+    let rate = run["requests_per_second"]
+        .as_f64()
+        .filter(|rate| *rate > 0.0)?;
+    let completed = run["ops"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|op| op["completed"].as_u64())
+        .sum();
+    Some((rate, completed))
+}
+
 fn shown(ratio: Option<Ratio>) -> String {
     ratio_words(ratio.as_ref(), 4)
 }
 
 /// The page's address, from the run's first line of output.
-fn address(said: &mut impl BufRead) -> Result<String, BenchError> {
+fn address(stderr: &mut impl BufRead) -> Result<String, BenchError> {
     let mut first = String::new();
-    said.read_line(&mut first).map_err(BenchError::failed)?;
+    stderr.read_line(&mut first).map_err(BenchError::failed)?;
     let rest = first.split_once("http://").map(|(_, rest)| rest);
     let address = rest
         .and_then(|rest| rest.split('/').next())

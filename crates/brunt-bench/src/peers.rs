@@ -82,6 +82,56 @@ pub struct Tgt {
 
 const TGT_NAME: &str = "iqn.2026-11.io.brunt:peer";
 
+/// Runs tgtadm on the tgtd with this control socket.
+fn tgtadm(control: &str, args: &str) -> io::Result<()> {
+    let output = command("tgtadm")
+        .args(["-C", control, "--lld", "iscsi"])
+        .args(args.split(' '))
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!(
+        "tgtadm {args}: {}",
+        stderr.trim()
+    )))
+}
+
+/// Adds LUN 1 to target 1; returns its backing file, if it has one.
+fn add_lun(
+    control: &str,
+    medium: Medium,
+    port: u16,
+    size_bytes: u64,
+) -> io::Result<Option<Temporary>> {
+    match medium {
+        Medium::Null => {
+            tgtadm(
+                control,
+                &format!(
+                    "--op new --mode logicalunit --tid 1 --lun 1 -b {} --bstype null",
+                    size_bytes >> 20
+                ),
+            )?;
+            Ok(None)
+        }
+        Medium::Memory => {
+            let path = Path::new("/dev/shm").join(format!("brunt-bench-tgt-{port}"));
+            let backing = Temporary::new(path.clone());
+            std::fs::File::create(&path)?.set_len(size_bytes)?;
+            tgtadm(
+                control,
+                &format!(
+                    "--op new --mode logicalunit --tid 1 --lun 1 -b {}",
+                    path.display()
+                ),
+            )?;
+            Ok(Some(backing))
+        }
+    }
+}
+
 impl Tgt {
     /// Starts tgtd, which must run as root because it locks its memory.
     ///
@@ -103,17 +153,7 @@ impl Tgt {
             .stderr(Stdio::null())
             .start()?;
         let process = Guarded(child);
-        let admin = |args: &str| -> io::Result<()> {
-            let output = command("tgtadm")
-                .args(["-C", &control, "--lld", "iscsi"])
-                .args(args.split(' '))
-                .output()?;
-            if output.status.success() {
-                return Ok(());
-            }
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-            Err(io::Error::other(format!("tgtadm {args}: {said}")))
-        };
+        let admin = |args: &str| tgtadm(&control, args);
         let begin = Instant::now();
         while admin("--op show --mode sys").is_err() {
             if begin.elapsed() > Duration::from_secs(5) {
@@ -124,25 +164,7 @@ impl Tgt {
             std::thread::sleep(Duration::from_millis(20));
         }
         admin(&format!("--op new --mode target --tid 1 -T {TGT_NAME}"))?;
-        let backing = match medium {
-            Medium::Null => {
-                admin(&format!(
-                    "--op new --mode logicalunit --tid 1 --lun 1 -b {} --bstype null",
-                    size_bytes >> 20
-                ))?;
-                None
-            }
-            Medium::Memory => {
-                let path = Path::new("/dev/shm").join(format!("brunt-bench-tgt-{port}"));
-                let backing = Temporary::new(path.clone());
-                std::fs::File::create(&path)?.set_len(size_bytes)?;
-                admin(&format!(
-                    "--op new --mode logicalunit --tid 1 --lun 1 -b {}",
-                    path.display()
-                ))?;
-                Some(backing)
-            }
-        };
+        let backing = add_lun(&control, medium, port, size_bytes)?;
         if tuning == TgtTuning::Tuned {
             for pair in [
                 "MaxRecvDataSegmentLength -v 262144",
@@ -245,22 +267,22 @@ pub fn qemu_img_bench(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .start()?;
-    let (mut said, mut complained) = (String::new(), String::new());
+    let (mut stdout, mut stderr) = (String::new(), String::new());
     child
         .stdout
         .take()
         .expect("piped")
-        .read_to_string(&mut said)?;
+        .read_to_string(&mut stdout)?;
     child
         .stderr
         .take()
         .expect("piped")
-        .read_to_string(&mut complained)?;
+        .read_to_string(&mut stderr)?;
     child.wait()?;
     // "Run completed in 1.234 seconds."
-    let seconds = said
+    let seconds = stdout
         .rsplit_once("completed in ")
         .and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<f64>().ok())
-        .ok_or_else(|| io::Error::other(format!("qemu-img bench: {}", complained.trim())))?;
+        .ok_or_else(|| io::Error::other(format!("qemu-img bench: {}", stderr.trim())))?;
     Ok(count as f64 / seconds)
 }

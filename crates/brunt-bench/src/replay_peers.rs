@@ -184,7 +184,7 @@ impl Turn<'_> {
     /// Runs the program with additional arguments; returns the lines of its standard output.
     fn run(&self, arguments: &[&str], input: Option<&Path>) -> Result<Vec<String>, BenchError> {
         let io = |error: io::Error| self.failed(error);
-        let said = self.folder.join("said");
+        let stdout = self.folder.join("said");
         let mut command = Command::new(&self.command[0]);
         command
             .args(&self.command[1..])
@@ -192,7 +192,7 @@ impl Turn<'_> {
             .current_dir(self.folder)
             .process_group(0);
         command
-            .stdout(File::create(&said).map_err(io)?)
+            .stdout(File::create(&stdout).map_err(io)?)
             .stderr(Stdio::null());
         command.stdin(if input.is_some() {
             Stdio::piped()
@@ -227,7 +227,7 @@ impl Turn<'_> {
             drop(program);
             ended
         })?;
-        let lines = BufReader::new(File::open(&said).map_err(io)?).lines();
+        let lines = BufReader::new(File::open(&stdout).map_err(io)?).lines();
         let lines: Vec<String> = lines.collect::<io::Result<_>>().map_err(io)?;
         if status.success() {
             return Ok(lines);

@@ -272,21 +272,11 @@ impl TraceBench {
                 against: contestant.name,
                 verdict,
             }));
-            let shown = ratio.as_ref().map_or_else(
-                || {
-                    if subject.repeated {
-                        "; an example's rows, repeated".into()
-                    } else {
-                        String::new()
-                    }
-                },
-                |Ratio { ratio, low, high }| {
-                    let goal = verdict.map_or("; another awk is faster".to_string(), |verdict| {
-                        format!(", goal {}: {}", contestant.goal, verdict.name())
-                    });
-                    format!("; brunt is {ratio:.2} ({low:.2} to {high:.2}) times as fast{goal}")
-                },
-            );
+            let shown = match &ratio {
+                Some(ratio) => comparison(ratio, contestant, verdict),
+                None if subject.repeated => "; an example's rows, repeated".into(),
+                None => String::new(),
+            };
             output.line(format_args!(
                 "{name:<13} {:<12} {rows:8.2} M rows/s {rate:9.1} MB/s{shown}",
                 contestant.name
@@ -423,6 +413,15 @@ fn run(name: &str, command: &[String]) -> BenchResult {
         "{name} failed: {}",
         String::from_utf8_lossy(&answer.stderr)
     )))
+}
+
+/// How much faster our reader is than this contestant, and whether that reaches the goal.
+fn comparison(ratio: &Ratio, contestant: &Contestant, verdict: Option<GoalVerdict>) -> String {
+    let goal = verdict.map_or("; another awk is faster".to_string(), |verdict| {
+        format!(", goal {}: {}", contestant.goal, verdict.name())
+    });
+    let Ratio { ratio, low, high } = ratio;
+    format!("; brunt is {ratio:.2} ({low:.2} to {high:.2}) times as fast{goal}")
 }
 
 #[cfg(test)]

@@ -60,17 +60,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     if jobs.is_empty() {
         return Err(Cause::NothingLeft.at(Location::file(path)));
     }
-    let name = path.file_stem().map_or_else(
-        || "fio".to_string(),
-        |stem| stem.to_string_lossy().into_owned(),
-    );
-    let mut experiment = Experiment::parse(
-        "new",
-        "name = \"new\"\nrepetitions = 4\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\nstop = { requests = 1 }\n",
-    )
-    .expect("this text is an experiment");
-    experiment.name = name;
-    (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
+    let mut experiment = empty_experiment(path);
     let stretches = order::stretches(&jobs, &mut remarks)?;
     let mut made = Vec::new();
     for job in &jobs {
@@ -83,9 +73,47 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
         };
         made.push(add(&mut experiment, job, copies));
     }
+    place_jobs(&mut experiment, &stretches, &jobs, &made, &mut remarks);
+    refuse_losses(&remarks, lossy)?;
+    let whole = |cause: Cause| cause.at(Location::file(path));
+    let text = write(&experiment, path, &remarks).map_err(|error| whole(error.into()))?;
+    Experiment::parse(&path.display().to_string(), &text)
+        .map_err(|error| whole(Cause::Experiment(error)))?;
+    Ok(Import {
+        experiment,
+        text,
+        remarks,
+    })
+}
+
+/// An experiment named after the job file, without targets and workloads.
+fn empty_experiment(path: &Path) -> Experiment {
+    let name = path.file_stem().map_or_else(
+        || "fio".to_string(),
+        |stem| stem.to_string_lossy().into_owned(),
+    );
+    let mut experiment = Experiment::parse(
+        "new",
+        "name = \"new\"\nrepetitions = 4\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\nstop = { requests = 1 }\n",
+    )
+    .expect("this text is an experiment");
+    experiment.name = name;
+    (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
+    experiment
+}
+
+/// Schedules the jobs in fio's order: those that run alone, and groups that run together; `made` contains the names of
+/// each job's copies.
+fn place_jobs(
+    experiment: &mut Experiment,
+    stretches: &[JobStretch],
+    jobs: &[&Job],
+    made: &[Vec<PlacedJob>],
+    remarks: &mut Vec<Remark>,
+) {
     let mut alone = BTreeMap::<String, Vec<String>>::new();
     let mut phases = Vec::new();
-    for stretch in &stretches {
+    for stretch in stretches {
         let first = stretch.jobs[0].index;
         let parts: &Vec<PlacedJob> = &made[first];
         match (&stretch.jobs[..], &parts[..]) {
@@ -95,7 +123,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
                 phases.push(only.workload.clone());
             }
             _ => {
-                let name = together(&mut experiment, stretch, &jobs, &made, &mut remarks);
+                let name = together(experiment, stretch, jobs, made, remarks);
                 let why = if stretch.jobs.len() == 1 {
                     format!(
                         "its copies run at once, as [together.{name}]: a point for each and one for all of them"
@@ -110,7 +138,7 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
             }
         }
     }
-    run_alone(&mut experiment, alone);
+    run_alone(experiment, alone);
     if phases.len() > 1 {
         // In fio's order: a job may need what the one before it wrote.
         let phase = |workload| PhaseEntry {
@@ -119,16 +147,6 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
         };
         experiment.phase = phases.into_iter().map(phase).collect();
     }
-    refuse_losses(&remarks, lossy)?;
-    let whole = |cause: Cause| cause.at(Location::file(path));
-    let text = write(&experiment, path, &remarks).map_err(|error| whole(error.into()))?;
-    Experiment::parse(&path.display().to_string(), &text)
-        .map_err(|error| whole(Cause::Experiment(error)))?;
-    Ok(Import {
-        experiment,
-        text,
-        remarks,
-    })
 }
 
 /// Records which workloads run alone, by target.
@@ -208,16 +226,7 @@ fn together(
         1 => "at-once".to_string(),
         number => format!("at-once-{number}"),
     };
-    let begins: Vec<Duration> = stretch
-        .jobs
-        .iter()
-        .flat_map(|job| made[job.index].iter().map(|part| (job.delay, part)))
-        .map(|(delay, part)| {
-            let ramp_up = experiment.workloads[&part.workload].ramp_up;
-            delay + ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0)
-        })
-        .collect();
-    let interval = interval(&begins);
+    let interval = interval(&begins(experiment, stretch, made));
     let exit_all = stretch.jobs.iter().all(|job| job.ends_run);
     let mut entries: BTreeMap<String, JobEntry> = BTreeMap::new();
     let mut order = Vec::new();
@@ -240,15 +249,7 @@ fn together(
         for (copy, part) in parts.iter().enumerate() {
             if let Some(workload) = experiment.workloads.get_mut(&part.workload) {
                 workload.interval = Span(interval);
-                let steady = workload.stop.steady.take().map(|_| "steadystate");
-                let search = workload.depth_search.take().map(|_| "latency_target");
-                for key in steady.into_iter().chain(search) {
-                    let why = "it cannot be judged for one of several jobs that run at once";
-                    remarks.push(Remark {
-                        key: key.into(),
-                        ..of_job(jobs[*index], true, why.into())
-                    });
-                }
+                remarks.extend(drop_ends_of_one(workload, jobs[*index]));
             }
             let own = if parts.len() > 1 {
                 format!("{name}-{}", copy + 1)
@@ -275,6 +276,36 @@ fn together(
         .together
         .insert(name.clone(), TogetherEntry { jobs, exit_all });
     name
+}
+
+/// When measuring begins for each job's copies, counted from the start of the group.
+fn begins(experiment: &Experiment, stretch: &JobStretch, made: &[Vec<PlacedJob>]) -> Vec<Duration> {
+    stretch
+        .jobs
+        .iter()
+        .flat_map(|job| made[job.index].iter().map(|part| (job.delay, part)))
+        .map(|(delay, part)| {
+            let ramp_up = experiment.workloads[&part.workload].ramp_up;
+            delay + ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0)
+        })
+        .collect()
+}
+
+/// Drops ends that can only be judged for a job that runs alone.
+fn drop_ends_of_one(workload: &mut Workload, job: &Job) -> Vec<Remark> {
+    let steady = workload.stop.steady.take().map(|_| "steadystate");
+    let search = workload.depth_search.take().map(|_| "latency_target");
+    let dropped = steady.into_iter().chain(search);
+    dropped
+        .map(|key| Remark {
+            key: key.into(),
+            ..of_job(
+                job,
+                true,
+                "it cannot be judged for one of several jobs that run at once".into(),
+            )
+        })
+        .collect()
 }
 
 /// The longest interval, up to the default one, that divides all time differences; zero if that would be too short.

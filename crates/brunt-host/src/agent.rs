@@ -14,7 +14,7 @@ use brunt_protocol::{
     RoleOrder, ToHost,
 };
 
-use crate::session::plain;
+use crate::plain::plain;
 
 /// What the driver has to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -368,8 +368,8 @@ mod tests {
     fn each_message_has_its_answer() {
         let check = |message: ToHost, expected: &str| {
             let action = greeted().on_message(message, Nanos(7)).unwrap();
-            let said = format!("{action:?}");
-            assert!(said.contains(expected), "{said}");
+            let shown = format!("{action:?}");
+            assert!(shown.contains(expected), "{shown}");
         };
         check(
             ToHost::AskClock { round: 3 },
@@ -435,10 +435,10 @@ mod tests {
     fn a_run_is_prepared_started_and_released_in_order() {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
-            let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
+            let shown = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
             assert!(
-                said.contains(expected) && !said.contains("hush"),
-                "{expected}: {said}"
+                shown.contains(expected) && !shown.contains("hush"),
+                "{expected}: {shown}"
             );
             if expected == "Release" {
                 session.released();
@@ -461,10 +461,10 @@ mod tests {
             session.on_message(ToHost::Release, Nanos(3)).unwrap(),
             Some(AgentAction::Release)
         );
-        let said = format!("{:?}", session.on_message(assignment(), Nanos(4)).unwrap());
+        let shown = format!("{:?}", session.on_message(assignment(), Nanos(4)).unwrap());
         assert!(
-            said.contains("a run is already prepared"),
-            "something of the one before may be there: {said}"
+            shown.contains("a run is already prepared"),
+            "something of the one before may be there: {shown}"
         );
     }
 
@@ -473,8 +473,8 @@ mod tests {
     fn a_faults_number_is_unique_and_it_is_removed_once() {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
-            let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
-            assert!(said.contains(expected), "{expected}: {said}");
+            let shown = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
+            assert!(shown.contains(expected), "{expected}: {shown}");
         };
         let put = |fault| ToHost::PutFault {
             fault,
@@ -492,8 +492,8 @@ mod tests {
                 Ok(Some(AgentAction::PutFault(..)))
             ));
         }
-        let said = format!("{:?}", session.on_message(put(64), Nanos(3)).unwrap());
-        assert!(said.contains("more than 64 faults"), "{said}");
+        let shown = format!("{:?}", session.on_message(put(64), Nanos(3)).unwrap());
+        assert!(shown.contains("more than 64 faults"), "{shown}");
     }
 
     /// A role's number is unique until it has ended, and the number of roles is limited.
@@ -501,10 +501,10 @@ mod tests {
     fn a_roles_number_is_unique_until_it_has_ended() {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
-            let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
+            let shown = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
             assert!(
-                said.contains(expected) && !said.contains("hush"),
-                "{expected}: {said}"
+                shown.contains(expected) && !shown.contains("hush"),
+                "{expected}: {shown}"
             );
             if expected == "Stop" {
                 session.role_over(1);

@@ -1,5 +1,5 @@
 //! State shared by an agent's runs: permissions, open devices, and how an assignment becomes a load on this host. Used
-//! by [`crate::agent_run`].
+//! by [`crate::run_thread`].
 //!
 //! The rule: everything on this host that an assignment names is checked against the allow list before it is opened,
 //! and a device that holds data is not written unless that was permitted.

@@ -373,19 +373,22 @@ mod tests {
         check("memory", "1GiB", true);
         check("null", "1GiB", false);
         check("iscsi", &format!("//me%hush@host{}", at("in/disk")), false);
-        let said = list
+        let message = list
             .check("iscsi", "//me%hush@host/t/0")
             .unwrap_err()
             .to_string();
-        assert!(said.contains("memory:") && !said.contains("hush"), "{said}");
+        assert!(
+            message.contains("memory:") && !message.contains("hush"),
+            "{message}"
+        );
     }
 
     #[test]
     fn permissions_are_parsed_and_invalid_ones_refused() {
         assert!(AllowList::everything().check("null", "1GiB").is_ok());
         let nothing = AllowList::only([], &[]).unwrap();
-        let said = nothing.check("null", "1GiB").unwrap_err().to_string();
-        assert!(said.contains("without --allow"), "{said}");
+        let message = nothing.check("null", "1GiB").unwrap_err().to_string();
+        assert!(message.contains("without --allow"), "{message}");
         assert!(matches!(
             AllowList::only(["disk.img"], &[]),
             Err(AllowError::Relative(_))
@@ -398,21 +401,22 @@ mod tests {
             "fault:cpu:",
         ];
         for text in nonsense {
-            let said = AllowList::only([text], &[]).unwrap_err().to_string();
-            assert!(said.contains("fault:netem[=an interface]"), "{said}");
+            let message = AllowList::only([text], &[]).unwrap_err().to_string();
+            assert!(message.contains("fault:netem[=an interface]"), "{message}");
         }
         let list = AllowList::only(["fault:cpu", "fault:kill=tgtd"], &[]).unwrap();
         assert!(
             list.check_fault("cpu", None).is_ok() && list.check_fault("kill", Some("tgtd")).is_ok()
         );
         assert!(list.check_kind("kill").is_ok() && list.check_kind("freeze").is_err());
-        let said = list
+        let message = list
             .check_fault("kill", Some("sshd"))
             .unwrap_err()
             .to_string();
         assert!(
-            said.contains("--allow fault:kill=sshd") && said.contains("fault:cpu, fault:kill=tgtd"),
-            "{said}"
+            message.contains("--allow fault:kill=sshd")
+                && message.contains("fault:cpu, fault:kill=tgtd"),
+            "{message}"
         );
         assert!(list.check("null", "1GiB").is_err(), "a fault opens nothing");
         let words = [
@@ -436,19 +440,21 @@ mod tests {
                 .check_services()
                 .is_ok()
         );
-        let said = AllowList::only(["serve:", "memory:"], &[])
+        let message = AllowList::only(["serve:", "memory:"], &[])
             .unwrap()
             .check_services()
             .unwrap_err();
         assert!(
-            said.to_string().ends_with("start it with --allow service:"),
-            "{said}"
+            message
+                .to_string()
+                .ends_with("start it with --allow service:"),
+            "{message}"
         );
-        let said = AllowList::only(["serve:node7"], &[])
+        let message = AllowList::only(["serve:node7"], &[])
             .unwrap_err()
             .to_string();
-        assert!(said.contains("serve:10.0.0.9"), "{said}");
-        let said = AllowList::only(["memroy:"], &[]).unwrap_err().to_string();
-        assert!(said.contains("memory:"), "{said}");
+        assert!(message.contains("serve:10.0.0.9"), "{message}");
+        let message = AllowList::only(["memroy:"], &[]).unwrap_err().to_string();
+        assert!(message.contains("memory:"), "{message}");
     }
 }

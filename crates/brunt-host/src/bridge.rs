@@ -396,9 +396,9 @@ fn what_happened(all: impl Iterator<Item = LinkCounts> + Clone) -> String {
         (sum(|counts| counts.ecn_marked), "marked"),
         (sum(|counts| counts.fins_held), "FINs delayed"),
     ];
-    let said = parts
+    let nonzero = parts
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{count} {what}"));
-    said.collect::<Vec<_>>().join(", ")
+    nonzero.collect::<Vec<_>>().join(", ")
 }

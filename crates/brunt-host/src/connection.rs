@@ -1,5 +1,5 @@
 //! Runs the agent's side of a connection on the calling thread: does the waiting, reading, writing and sampling for
-//! [`AgentSession`]. A run has its own thread ([`crate::agent_run`]), and ends with the connection.
+//! [`AgentSession`]. A run has its own thread ([`crate::run_thread`]), and ends with the connection.
 //!
 //! The rule: clock replies go first; data that a slow controller doesn't read is bounded, and counted if dropped.
 
@@ -12,12 +12,12 @@ use brunt_block::table::BackendEntry;
 use brunt_core::{Clock, Nanos};
 use brunt_probe::Probes;
 use brunt_protocol::{
-    FailureKind, FromHost, HostFault, Moment, RoleNews, RoleOrder, VERSION, WatchReport,
+    Assignment, FailureKind, FromHost, HostFault, Moment, RoleNews, RoleOrder, VERSION, WatchReport,
 };
 use brunt_result::event::ClockName;
 
 use crate::agent::{AgentAction, AgentEnd, AgentSession};
-use crate::agent_run::{AgentOrder, AgentRun};
+use crate::agent_run::AgentRun;
 use crate::agent_state::AgentState;
 use crate::agent_thread::end_all;
 use crate::allow::AllowList;
@@ -25,9 +25,10 @@ use crate::bridge::{AgentBridge, OpenPacketSink};
 use crate::clock::moved;
 use crate::clock_name;
 use crate::faults::{AgentFault, no_thread};
+use crate::plain::plain;
 use crate::roles::{AgentRole, RoleGround, RoleWish, Serving, role_without_thread};
+use crate::run_thread::AgentOrder;
 use crate::sampling::{AgentClock, AgentProber};
-use crate::session::plain;
 use crate::stream::{MessageStream, StreamError, StreamState};
 
 /// How often `stop` is checked.
@@ -65,34 +66,7 @@ pub fn serve(
     config: &AgentConfig,
     stop: &AtomicBool,
 ) -> Result<AgentEnd, StreamError> {
-    let (allow, folders) = (Arc::new(config.allow.clone()), Arc::default());
-    let (serving, shift_ns) = (config.serving, config.clock_shift_ns);
-    let ground = RoleGround {
-        allow: Arc::clone(&allow),
-        serving,
-        folders,
-        shift_ns,
-    };
-    let mut work = AgentWork {
-        clock: Clock::Monotonic,
-        name: clock_name(config.clock_shift_ns),
-        shift_ns: config.clock_shift_ns,
-        watching: None,
-        agent_state: Arc::new(AgentState::new(
-            Arc::clone(&allow),
-            config.backends,
-            config.clock_shift_ns,
-        )),
-        run: None,
-        released: false,
-        allow,
-        faults: BTreeMap::new(),
-        unmade: Vec::new(),
-        bridge: AgentBridge::new(config.packet_sink),
-        roles: BTreeMap::new(),
-        unstarted: Vec::new(),
-        ground,
-    };
+    let mut work = AgentWork::new(config);
     let mut session = AgentSession::new(config.lease, work.clock.now());
     let now = Moment {
         clock: work.name.clone(),
@@ -129,16 +103,7 @@ pub fn serve(
             let _ = stream.send(&FromHost::Failed { kind, what });
             return Ok(AgentEnd::LeaseOver);
         }
-        if work.pass_on_news(&mut stream)? {
-            session.released();
-        }
-        for fault in work.pass_on_faults(&mut stream)? {
-            session.fault_over(fault);
-        }
-        for role in work.pass_on_roles(&mut stream)? {
-            session.role_over(role);
-        }
-        work.pass_on_samples(&mut stream)?;
+        work.pass_on(&mut session, &mut stream)?;
     }
 }
 
@@ -177,6 +142,37 @@ impl Drop for AgentWork {
 }
 
 impl AgentWork {
+    fn new(config: &AgentConfig) -> AgentWork {
+        let (allow, folders) = (Arc::new(config.allow.clone()), Arc::default());
+        let (serving, shift_ns) = (config.serving, config.clock_shift_ns);
+        let ground = RoleGround {
+            allow: Arc::clone(&allow),
+            serving,
+            folders,
+            shift_ns,
+        };
+        AgentWork {
+            clock: Clock::Monotonic,
+            name: clock_name(config.clock_shift_ns),
+            shift_ns: config.clock_shift_ns,
+            watching: None,
+            agent_state: Arc::new(AgentState::new(
+                Arc::clone(&allow),
+                config.backends,
+                config.clock_shift_ns,
+            )),
+            run: None,
+            released: false,
+            allow,
+            faults: BTreeMap::new(),
+            unmade: Vec::new(),
+            bridge: AgentBridge::new(config.packet_sink),
+            roles: BTreeMap::new(),
+            unstarted: Vec::new(),
+            ground,
+        }
+    }
+
     fn shifted(&self, at: Nanos) -> Nanos {
         moved(at, self.shift_ns)
     }
@@ -184,20 +180,7 @@ impl AgentWork {
     fn act(&mut self, action: AgentAction, stream: &mut MessageStream) -> Result<(), StreamError> {
         match action {
             AgentAction::Send(message) => stream.send(&*message),
-            AgentAction::AnswerClock { round, heard } => {
-                let since_1970 = SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default();
-                let wall_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-                let wall_ns = self.shifted(Nanos(wall_ns)).0;
-                let (heard, answered) = (self.shifted(heard), self.shifted(self.clock.now()));
-                stream.send(&FromHost::Clock {
-                    round,
-                    heard,
-                    wall_ns,
-                    answered,
-                })
-            }
+            AgentAction::AnswerClock { round, heard } => self.answer_clock(round, heard, stream),
             AgentAction::Watch(probes, host) => self.watch(&probes, &host, stream),
             AgentAction::WatchFrom(moment) => {
                 let first = self.own_time(&moment, stream)?;
@@ -228,21 +211,7 @@ impl AgentWork {
                 self.tell_role(role, order);
                 Ok(())
             }
-            AgentAction::Prepare(assignment) => {
-                match AgentRun::begin(*assignment, &self.agent_state) {
-                    Ok(run) => {
-                        self.run = Some(run);
-                        Ok(())
-                    }
-                    Err(error) => {
-                        let what = format!("cannot start a thread for the run: {error}");
-                        stream.send(&FromHost::Failed {
-                            kind: FailureKind::Broken,
-                            what,
-                        })
-                    }
-                }
-            }
+            AgentAction::Prepare(assignment) => self.prepare(*assignment, stream),
             AgentAction::Start(moment) => {
                 if let Some(at) = self.own_time(&moment, stream)? {
                     self.tell(AgentOrder::Start(at));
@@ -270,6 +239,46 @@ impl AgentWork {
         }
     }
 
+    fn answer_clock(
+        &self,
+        round: u32,
+        heard: Nanos,
+        stream: &mut MessageStream,
+    ) -> Result<(), StreamError> {
+        let since_1970 = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let wall_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+        let wall_ns = self.shifted(Nanos(wall_ns)).0;
+        let (heard, answered) = (self.shifted(heard), self.shifted(self.clock.now()));
+        stream.send(&FromHost::Clock {
+            round,
+            heard,
+            wall_ns,
+            answered,
+        })
+    }
+
+    fn prepare(
+        &mut self,
+        assignment: Assignment,
+        stream: &mut MessageStream,
+    ) -> Result<(), StreamError> {
+        match AgentRun::begin(assignment, &self.agent_state) {
+            Ok(run) => {
+                self.run = Some(run);
+                Ok(())
+            }
+            Err(error) => {
+                let what = format!("cannot start a thread for the run: {error}");
+                stream.send(&FromHost::Failed {
+                    kind: FailureKind::Broken,
+                    what,
+                })
+            }
+        }
+    }
+
     /// Whether anything may produce news at any time.
     fn is_at_work(&self) -> bool {
         self.run.is_some() || !self.faults.is_empty() || self.roles.values().any(AgentRole::is_busy)
@@ -291,6 +300,24 @@ impl AgentWork {
                 stream.send(&no_thread(fault, &error))
             }
         }
+    }
+
+    /// Forwards all news since the last call.
+    fn pass_on(
+        &mut self,
+        session: &mut AgentSession,
+        stream: &mut MessageStream,
+    ) -> Result<(), StreamError> {
+        if self.pass_on_news(stream)? {
+            session.released();
+        }
+        for fault in self.pass_on_faults(stream)? {
+            session.fault_over(fault);
+        }
+        for role in self.pass_on_roles(stream)? {
+            session.role_over(role);
+        }
+        self.pass_on_samples(stream)
     }
 
     /// Forwards the news of faults since the last call; returns the numbers of faults that are over.

@@ -95,7 +95,7 @@ impl AgentFault {
         bridge: &AgentBridge,
         shift_ns: i64,
     ) -> std::io::Result<AgentFault> {
-        let (remove, told) = channel();
+        let (remove, removal) = channel();
         // At most two messages: in effect, and gone.
         let (sender, news) = sync_channel(2);
         let (allow, bridge) = (Arc::clone(allow), bridge.clone());
@@ -120,7 +120,7 @@ impl AgentFault {
                 }
                 Err(error) => return drop(sender.send(failed(error))),
             };
-            if told.recv().is_err() {
+            if removal.recv().is_err() {
                 // Nothing is listening for the result.
                 return;
             }
@@ -203,15 +203,7 @@ fn make(
     Ok(match what {
         HostFault::Cpu { share, cores } => {
             allow.check_fault("cpu", None)?;
-            if !(0.01..=1.0).contains(share) {
-                return Err(BreakError::Share(*share));
-            }
-            let all = brunt_lab::usable_cores();
-            if let Some(core) = cores.iter().find(|core| !all.contains(core)) {
-                return Err(BreakError::Core(*core, all));
-            }
-            let cores = if cores.is_empty() { all } else { cores.clone() };
-            Box::new(CpuHog::new(*share, &cores))
+            Box::new(CpuHog::new(*share, &check_cores(*share, cores)?))
         }
         HostFault::Memory { bytes } => {
             allow.check_fault("memory", None)?;
@@ -264,6 +256,22 @@ fn make(
             let settings = [read_settings(&settings[0])?, read_settings(&settings[1])?];
             Box::new(Impairment::new(bridge.clone(), settings))
         }
+    })
+}
+
+/// Checks the share of CPU time, and returns the cores to occupy: these, or all if there are none.
+fn check_cores(share: f64, cores: &[usize]) -> Result<Vec<usize>, BreakError> {
+    if !(0.01..=1.0).contains(&share) {
+        return Err(BreakError::Share(share));
+    }
+    let all = brunt_lab::usable_cores();
+    if let Some(core) = cores.iter().find(|core| !all.contains(core)) {
+        return Err(BreakError::Core(*core, all));
+    }
+    Ok(if cores.is_empty() {
+        all
+    } else {
+        cores.to_vec()
     })
 }
 

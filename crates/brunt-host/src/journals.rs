@@ -1,5 +1,5 @@
 //! The journals of a run's workers, as an agent sends them to its controller after the run. Used by
-//! [`crate::agent_run`].
+//! [`crate::run_thread`].
 //!
 //! The rule: they are sent in the order of workers, each from its start up to the announced length.
 

@@ -16,25 +16,31 @@
 
 mod address;
 mod agent;
+mod agent_process;
 mod agent_run;
 mod agent_state;
 mod agent_thread;
 mod allow;
 mod bridge;
 mod clock;
+mod connect;
 mod connection;
 mod faults;
 mod fleet;
+mod host_error;
+mod host_news;
 mod identity;
 mod journals;
 mod lines;
 mod listen;
 mod name;
+mod plain;
 mod remote;
 mod role_process;
 mod role_rules;
 mod roles;
 mod run_rules;
+mod run_thread;
 mod sampling;
 mod services;
 mod session;
@@ -51,22 +57,25 @@ pub use clock::{
     ClockError, ClockEstimate, ClockOffset, ClockRound, ClockTrack, RATE_MAX, RATE_WANDER,
     RateModel,
 };
+pub use connect::{ConnectOptions, is_plain_word};
 pub use connection::{AgentConfig, serve};
 pub use fleet::{
     FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace,
     HostedTarget, HostedUrl, Lane, RunMembers, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
+pub use host_error::HostError;
+pub use host_news::HostNews;
 pub use identity::{Authority, Identity, IdentityError, read_private};
 pub use lines::keep_lines;
 pub use listen::{AgentListener, ListenStats};
 pub use name::clock_name;
-pub use remote::{ConnectOptions, HostError, RemoteHost, is_plain_word};
+pub use remote::RemoteHost;
 pub use role_process::{
     MakeRole, RoleDeath, RoleFailure, RoleLine, RoleManner, RoleProcess, last_words,
 };
 pub use roles::{NotServed, RoleProgram, Serving};
 pub use run_rules::{HostPart, RunNewsError};
 pub use sampling::instance_of_role;
-pub use session::{HostNews, HostSession, SessionError};
+pub use session::{HostSession, SessionError};
 pub use stream::{MessageStream, StreamError, StreamState};
 pub use tls::{AgentTls, ControllerTls, TlsError};

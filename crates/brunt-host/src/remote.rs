@@ -1,308 +1,33 @@
-//! The controller's side of a connection to a host: connects, compares clocks, sends requests and receives messages, on
-//! the calling thread.
+//! The controller's side of a connection to a host: compares clocks, sends requests and receives messages, on the
+//! calling thread.
 //!
 //! The rule: nothing here waits longer than documented. A host that is silent for [`ConnectOptions::silence_max`] is
 //! lost, and dropping a [`RemoteHost`] ends its agent.
 
-use std::collections::VecDeque;
-use std::io::{self, BufReader};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use brunt_block::dial::{self, DialError, left};
+use brunt_block::dial::left;
 use brunt_core::{Clock, Nanos};
-use brunt_lab::Host;
 use brunt_load::LoadCommand;
 use brunt_probe::Probes;
-use brunt_protocol::{Assignment, FailureKind, FromHost, HostFault, RoleOrder, ToHost};
+use brunt_protocol::{Assignment, FromHost, HostFault, RoleOrder, ToHost};
 
-use crate::address::{GUEST_SOCKET, HostAddress};
-use crate::clock::{ClockError, ClockTrack};
-use crate::lines::keep_lines;
+use crate::address::HostAddress;
+use crate::agent_process::AgentProcess;
+use crate::clock::ClockTrack;
+use crate::connect::{self, ConnectOptions};
+use crate::host_error::HostError;
+use crate::host_news::HostNews;
 use crate::run_rules::HostPart;
-use crate::session::{HostNews, HostSession, SessionError};
-use crate::ssh::{self, SshStart};
+use crate::session::HostSession;
 use crate::stream::{MessageStream, StreamError, StreamState, is_gone};
-use crate::tls::ControllerTls;
 
-/// How long an agent may take to end after its controller has left; then ssh, or the local process, is killed.
-const END_TIME: Duration = Duration::from_secs(3);
-/// How long reading the last output of a process that has ended may take.
-const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
 /// Maximum single wait: poll(2) can wait no longer than a few weeks.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// Polling interval while waiting for a process to end.
-const END_LOOK: Duration = Duration::from_millis(5);
 /// How often an agent's lease is renewed while waiting for its reply.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// An overdue reply may be queued behind other messages; this is how long reading those may take.
 const OVERDUE_MAX: Duration = Duration::from_millis(250);
-
-/// How to connect to hosts.
-#[derive(Clone, Debug)]
-pub struct ConnectOptions {
-    /// This program, for greetings: `brunt 0.1.0`, as printed by `brunt --version`.
-    pub program: String,
-    /// The ssh command with extra arguments: `ssh -F FILE`.
-    pub ssh: Vec<String>,
-    /// The program on hosts reached through ssh; `None` means the one in their path if it is of this version, otherwise
-    /// a copy of this one.
-    pub far_program: Option<String>,
-    /// Additional arguments for agents that we start.
-    pub arguments: Vec<String>,
-    /// Our identity, for agents that listen.
-    pub tls: Option<ControllerTls>,
-    /// The lab's host for [`HostAddress::Lab`].
-    pub lab_host: Option<Host>,
-    /// The folder of all services, for [`HostAddress::Guest`].
-    pub services: Option<PathBuf>,
-    /// Maximum time to copy this program to a host.
-    pub connect_max: Duration,
-    /// Maximum time for everything except the copy: connection, login, greeting.
-    pub answer_max: Duration,
-    /// A host that doesn't reply for this long is lost.
-    pub silence_max: Duration,
-}
-
-/// Why a host cannot be used, or no longer can.
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    /// A local system call failed.
-    #[error("cannot {what}: {source}")]
-    Os {
-        /// The operation, such as "start ssh".
-        what: &'static str,
-        /// The cause.
-        source: io::Error,
-    },
-    /// An agent that listens requires our certificate.
-    #[error(
-        "a listening agent requires a certificate: give the controller's with --identity; create \
-         it with 'brunt agent init'"
-    )]
-    NoIdentity,
-    /// The host belongs to a lab that isn't running.
-    #[error("host '{0}' belongs to the lab, and no lab is running")]
-    NoLab(String),
-    /// The host is a service's virtual machine, and no service is running.
-    #[error("host 'guest:{0}' belongs to a service, and no service is running")]
-    NoService(String),
-    /// The virtual machine's agent cannot be reached.
-    #[error("cannot connect to the virtual machine's agent at {}: {source}", .path.display())]
-    Guest {
-        /// The path of the socket.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The host doesn't listen at this address.
-    #[error("cannot connect to {host} port {port}: {source}")]
-    Connect {
-        /// The host's name or address.
-        host: String,
-        /// Its port.
-        port: u16,
-        /// The cause.
-        source: io::Error,
-    },
-    /// No ssh command was given.
-    #[error("no ssh command; write for example --ssh 'ssh -F FILE'")]
-    NoSsh,
-    /// A program's path or an argument contains characters that are special to the remote shell.
-    #[error(
-        "'{0}' contains characters with a special meaning in the remote host's shell; use a plain \
-         path"
-    )]
-    FarProgram(String),
-    /// This program doesn't run on the remote machine's architecture.
-    #[error(
-        "the host is {theirs}, and this program is for {ours}: install brunt there, and give its \
-         path with --far-program"
-    )]
-    Machine {
-        /// The output of its `uname -m`.
-        theirs: String,
-        /// The architecture of this program.
-        ours: &'static str,
-    },
-    /// The remote shell's output lacks the line that marks the start of the agent.
-    #[error(
-        "the remote shell prints too much before the agent starts; check whether its login \
-         scripts are meant for terminals"
-    )]
-    Chatter,
-    /// Copying this program took too long.
-    #[error(
-        "copying this program to the host took longer than {0:?}: raise --connect-timeout, or \
-         install brunt there and give its path with --far-program"
-    )]
-    Slow(Duration),
-    /// The host stopped accepting data of the copy.
-    #[error(
-        "the host accepted no data of this program's copy for {0:?}; check whether the host or \
-         its disk hangs"
-    )]
-    Stalled(Duration),
-    /// The host doesn't reply.
-    #[error("no message from it within {0:?}")]
-    Silent(Duration),
-    /// The agent or ssh ended.
-    #[error("the agent's connection ended{}", ended(.status, .lines))]
-    Ended {
-        /// The exit status of the process that connects to it, if it ended.
-        status: Option<std::process::ExitStatus>,
-        /// Its last lines of output.
-        lines: Vec<String>,
-    },
-    /// The agent could not carry out a request.
-    #[error("the agent refused: {what}")]
-    Failed {
-        /// The kind of failure, for decisions in code.
-        kind: FailureKind,
-        /// The agent's message.
-        what: String,
-    },
-    /// The connection failed.
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-    /// The agent's messages violate the protocol.
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    /// The host's clock readings are impossible.
-    #[error(transparent)]
-    Clock(#[from] ClockError),
-}
-
-fn ended(status: &Option<std::process::ExitStatus>, lines: &[String]) -> String {
-    let status = status
-        .map(|status| format!(" ({status})"))
-        .unwrap_or_default();
-    if lines.is_empty() {
-        status
-    } else {
-        format!("{status}: {}", lines.join("; "))
-    }
-}
-
-/// A process that connects to an agent: ssh, or the agent itself. Dropping this ends the process.
-#[derive(Debug)]
-pub(crate) struct AgentProcess {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: Arc<Mutex<VecDeque<String>>>,
-    reader: Option<JoinHandle<()>>,
-}
-
-impl AgentProcess {
-    /// Starts the process; also returns its standard output.
-    pub fn spawn(mut command: Command) -> Result<(AgentProcess, OwnedFd), HostError> {
-        use std::os::unix::process::CommandExt;
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        // Ctrl-C must only reach this process, which ends the child when it is no longer needed.
-        command.process_group(0);
-        let mut child = command.spawn().map_err(|source| HostError::Os {
-            what: "start the agent or ssh",
-            source,
-        })?;
-        let lines = Arc::default();
-        let kept = Arc::clone(&lines);
-        let stderr = child.stderr.take().expect("piped");
-        let reader = std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept));
-        let output = child.stdout.take().expect("piped").into();
-        let input = child.stdin.take();
-        Ok((
-            AgentProcess {
-                child,
-                input,
-                lines,
-                reader: Some(reader),
-            },
-            output,
-        ))
-    }
-
-    /// The process's PID on this machine.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// The process's standard input, before it becomes part of a stream.
-    pub fn input(&mut self) -> Result<&mut ChildStdin, HostError> {
-        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-        self.input.as_mut().ok_or_else(|| HostError::Os {
-            what: "write to ssh",
-            source: gone(),
-        })
-    }
-
-    /// The connection over the process's input and output, after `read` bytes of the output were consumed.
-    pub fn stream(&mut self, output: OwnedFd, read: &[u8]) -> Result<MessageStream, HostError> {
-        self.input()?;
-        let input = self.input.take().expect("it existed above");
-        let mut stream = MessageStream::new(output, input.into());
-        stream.begin_with(read);
-        Ok(stream)
-    }
-
-    /// The output has ended: returns an error with the exit status and the last lines.
-    pub fn ended(&mut self, because: Option<io::Error>) -> HostError {
-        drop(self.input.take());
-        let status = self.wait(END_TIME);
-        if let (None, Some(source)) = (status, because) {
-            return HostError::Os {
-                what: "write to ssh",
-                source,
-            };
-        }
-        // By now the last lines have been read, or almost; a child process left behind may keep the pipe open forever.
-        let begin = Instant::now();
-        while self
-            .reader
-            .as_ref()
-            .is_some_and(|reader| !reader.is_finished())
-            && begin.elapsed() < LAST_WORDS_TIME
-        {
-            std::thread::sleep(END_LOOK);
-        }
-        let lines = self
-            .lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .cloned()
-            .collect();
-        HostError::Ended { status, lines }
-    }
-
-    fn wait(&mut self, at_most: Duration) -> Option<std::process::ExitStatus> {
-        let begin = Instant::now();
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if begin.elapsed() < at_most => std::thread::sleep(END_LOOK),
-                _ => return None,
-            }
-        }
-    }
-}
-
-impl Drop for AgentProcess {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        if self.wait(END_TIME).is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
 
 /// A host with a connected agent.
 #[derive(Debug)]
@@ -334,45 +59,7 @@ impl RemoteHost {
     ) -> Result<RemoteHost, HostError> {
         // For the connection, the authentication and the greeting together; copying the program has a separate limit.
         let until = Instant::now() + options.answer_max;
-        let (process, stream) = match address {
-            HostAddress::Local => own_agent(None, options)?,
-            HostAddress::Lab { name } => {
-                let host = options
-                    .lab_host
-                    .as_ref()
-                    .ok_or_else(|| HostError::NoLab(name.clone()))?;
-                own_agent(Some(host), options)?
-            }
-            HostAddress::Guest { service } => {
-                let folder = options
-                    .services
-                    .as_ref()
-                    .ok_or_else(|| HostError::NoService(service.clone()))?;
-                (None, guest_agent(&folder.join(service).join(GUEST_SOCKET))?)
-            }
-            HostAddress::Agent { host, port } => {
-                (None, listening_agent(host, *port, until, options)?)
-            }
-            HostAddress::Ssh { destination } => {
-                let program = options.far_program.as_deref();
-                let words = program
-                    .into_iter()
-                    .chain(options.arguments.iter().map(String::as_str));
-                if let Some(word) = words.into_iter().find(|word| !is_plain_word(word)) {
-                    return Err(HostError::FarProgram(word.to_string()));
-                }
-                let (process, stream) = ssh::start(&SshStart {
-                    ssh: &options.ssh,
-                    destination,
-                    program,
-                    version: &options.program,
-                    arguments: &options.arguments,
-                    login_max: options.answer_max,
-                    copy_max: options.connect_max,
-                })?;
-                (Some(process), stream)
-            }
-        };
+        let (process, stream) = connect::open(address, options, until)?;
         let is_here = matches!(address, HostAddress::Local | HostAddress::Lab { .. });
         let agent_here = process.as_ref().filter(|_| is_here).map(AgentProcess::id);
         let mut host = RemoteHost {
@@ -593,7 +280,7 @@ impl RemoteHost {
     fn say(&mut self, message: &ToHost) -> Result<(), HostError> {
         match self.stream.send(message) {
             Err(StreamError::Io { source, .. }) if is_gone(&source) => Ok(()),
-            said => Ok(said?),
+            sent => Ok(sent?),
         }
     }
 
@@ -688,62 +375,6 @@ impl RemoteHost {
             },
         }
     }
-}
-
-/// Starts this program as an agent, either on this machine or in the network namespace and on the cores of a lab host.
-/// The agent ends with its standard input, and with the lab.
-fn own_agent(
-    host: Option<&Host>,
-    options: &ConnectOptions,
-) -> Result<(Option<AgentProcess>, MessageStream), HostError> {
-    let os = |what| move |source| HostError::Os { what, source };
-    let mut command = Command::new(std::env::current_exe().map_err(os("find this program"))?);
-    command.args(["agent", "--stdio"]).args(&options.arguments);
-    if let Some(host) = host {
-        host.place(&mut command)
-            .map_err(os("place the agent on a host of the lab"))?;
-    }
-    let (mut process, output) = AgentProcess::spawn(command)?;
-    let stream = process.stream(output, &[])?;
-    Ok((Some(process), stream))
-}
-
-/// Connects to an agent that listens; on return, both sides have authenticated.
-fn listening_agent(
-    host: &str,
-    port: u16,
-    until: Instant,
-    options: &ConnectOptions,
-) -> Result<MessageStream, HostError> {
-    let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
-    let socket = dial::tcp(host, port, until).map_err(|error| {
-        let (DialError::Resolve(source) | DialError::Connect(source)) = error;
-        HostError::Connect {
-            host: host.to_string(),
-            port,
-            source,
-        }
-    })?;
-    let mut stream = MessageStream::sealed(socket, tls.seal(host).map_err(StreamError::from)?)?;
-    stream.greet(left(until))?;
-    Ok(stream)
-}
-
-/// Connects to the agent in a virtual machine through a socket.
-fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
-    let guest = |source| HostError::Guest {
-        path: path.to_path_buf(),
-        source,
-    };
-    let input = UnixStream::connect(path).map_err(guest)?;
-    let output = input.try_clone().map_err(guest)?;
-    Ok(MessageStream::new(input.into(), output.into()))
-}
-
-/// Whether a shell passes a word through unchanged.
-pub fn is_plain_word(word: &str) -> bool {
-    let plain = |one: char| one.is_ascii_alphanumeric() || "/._~+-=".contains(one);
-    !word.is_empty() && word.chars().all(plain)
 }
 
 #[cfg(test)]

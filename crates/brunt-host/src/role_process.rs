@@ -384,25 +384,14 @@ fn launch(
         source,
     })?;
     lock(lines).clear();
-    let stderr = child.stderr.take().expect("piped");
-    let kept = Arc::clone(lines);
-    let mut readers = vec![std::thread::spawn(move || {
-        keep_lines(BufReader::new(stderr), &kept)
-    })];
-    let (sender, first) = channel();
-    let stdout = child.stdout.take().expect("piped");
-    let silent_since = Arc::new(OnceLock::new());
-    let silent = Arc::clone(&silent_since);
-    readers.push(std::thread::spawn(move || {
-        tell_lines(BufReader::new(stdout), &sender);
-        let _ = silent.set(Clock::Monotonic.now());
-    }));
     let orders = child.stdin.take();
+    let silent_since = Arc::new(OnceLock::new());
+    let (readers, answers) = read_output(&mut child, lines, &silent_since);
     let RoleManner {
         keeps, start_time, ..
     } = manner;
     let (ended, frozen) = (false, false);
-    let process = Process {
+    let mut process = Process {
         child,
         keeps,
         ended,
@@ -411,51 +400,70 @@ fn launch(
         silent_since,
         starved_before,
     };
-    let fail = |mut process: Process, what: String| {
-        process.end();
-        let lines = lock(lines).iter().cloned().collect();
-        Err(RoleFailure::Start { what, lines })
-    };
-    let line = match first_line(&first, start_time, unwanted) {
-        Ok(line) => line,
-        Err(RecvTimeoutError::Timeout) if unwanted.load(Ordering::Relaxed) => {
-            return fail(
-                process,
-                "it was canceled before it was listening".to_string(),
-            );
+    match first_address(&answers, start_time, keeps, unwanted) {
+        Ok(address) => Ok((process, ControlLine { orders, answers }, address)),
+        Err(what) => {
+            process.end();
+            let lines = lock(lines).iter().cloned().collect();
+            Err(RoleFailure::Start {
+                what: what.to_string(),
+                lines,
+            })
         }
-        Err(RecvTimeoutError::Timeout) => {
-            return fail(
-                process,
-                format!("it was not listening within {start_time:?}"),
-            );
-        }
-        Err(RecvTimeoutError::Disconnected) => {
-            let what = if keeps {
-                "it did not start"
-            } else {
-                "it ended before it was listening"
-            };
-            return fail(process, what.to_string());
-        }
-    };
-    match line.trim().parse() {
-        Ok(address) => Ok((
-            process,
-            ControlLine {
-                orders,
-                answers: first,
-            },
-            address,
-        )),
-        Err(_) => fail(
-            process,
-            format!(
-                "its first line of output is not an address: '{}'",
-                line.trim()
-            ),
-        ),
     }
+}
+
+/// Starts threads that read the process's output: its standard error into `lines`, and the lines of its standard output
+/// into the channel that is returned. `silent_since` is set when the latter ends.
+fn read_output(
+    child: &mut Child,
+    lines: &Arc<Mutex<VecDeque<String>>>,
+    silent_since: &Arc<OnceLock<Nanos>>,
+) -> (Vec<JoinHandle<()>>, Receiver<String>) {
+    let stderr = child.stderr.take().expect("piped");
+    let kept = Arc::clone(lines);
+    let errors = std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept));
+    let (sender, answers) = channel();
+    let stdout = child.stdout.take().expect("piped");
+    let silent = Arc::clone(silent_since);
+    let output = std::thread::spawn(move || {
+        send_lines(BufReader::new(stdout), &sender);
+        let _ = silent.set(Clock::Monotonic.now());
+    });
+    (vec![errors, output], answers)
+}
+
+/// Why the first line of a role's output is not its address.
+#[derive(Debug, thiserror::Error)]
+enum NotListening {
+    #[error("it was canceled before it was listening")]
+    Canceled,
+    #[error("it was not listening within {0:?}")]
+    Late(Duration),
+    #[error("it did not start")]
+    KeeperEnded,
+    #[error("it ended before it was listening")]
+    Ended,
+    #[error("its first line of output is not an address: '{0}'")]
+    NoAddress(String),
+}
+
+/// The address in the first line of a role's output; `keeps` is that of its [`RoleManner`].
+fn first_address(
+    lines: &Receiver<String>,
+    start_time: Duration,
+    keeps: bool,
+    unwanted: &AtomicBool,
+) -> Result<SocketAddr, NotListening> {
+    let line = first_line(lines, start_time, unwanted).map_err(|error| match error {
+        RecvTimeoutError::Timeout if unwanted.load(Ordering::Relaxed) => NotListening::Canceled,
+        RecvTimeoutError::Timeout => NotListening::Late(start_time),
+        RecvTimeoutError::Disconnected if keeps => NotListening::KeeperEnded,
+        RecvTimeoutError::Disconnected => NotListening::Ended,
+    })?;
+    let line = line.trim();
+    line.parse()
+        .map_err(|_| NotListening::NoAddress(line.to_string()))
 }
 
 /// The first line that arrives within this time, unless canceled.
@@ -475,7 +483,7 @@ fn first_line(
 }
 
 /// Sends every complete line, and keeps reading until the end, so that the role never blocks on us.
-fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
+fn send_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
     let mut line = Vec::new();
     while let Ok(count) = stdout
         .by_ref()

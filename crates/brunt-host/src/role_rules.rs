@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use brunt_protocol::{LOG_BYTES_MAX, RoleEnd, RoleNews, RoleOrder};
 use serde_json::Value;
 
-use crate::session::{SessionError, plain, plain_list, plain_proof};
+use crate::plain::{plain, plain_list, plain_proof};
+use crate::session::SessionError;
 
 /// Maximum length of a role's line that is forwarded.
 const LINE_BYTES_MAX: usize = 1 << 16;
@@ -89,7 +90,7 @@ impl RoleRules {
                 kind,
                 what: plain(&what),
             },
-            RoleNews::Said(line) => RoleNews::Said(plain_line(&line)),
+            RoleNews::Output(line) => RoleNews::Output(plain_line(&line)),
             RoleNews::Away(proof) => RoleNews::Away(plain_proof(proof)),
             RoleNews::Back { proof, pid } => RoleNews::Back {
                 proof: plain_proof(proof),
@@ -231,7 +232,7 @@ mod tests {
         let mut rules = RoleRules::default();
         assert!(
             rules.take(1, RoleNews::Lives).is_err(),
-            "nobody asked for it"
+            "it was not requested"
         );
         rules.ask(1, &start("10.0.0.9"));
         rules.ask(1, &RoleOrder::Look);
@@ -239,23 +240,25 @@ mod tests {
             address: address.parse().unwrap(),
             pid: 7,
         };
-        let said = rules
+        let message = rules
             .take(1, listens("10.0.0.8:3260"))
             .unwrap_err()
             .to_string();
-        assert!(said.contains("an address of a role"), "{said}");
+        assert!(message.contains("an address of a role"), "{message}");
         assert_eq!(
             rules.take(1, listens("10.0.0.9:1")).unwrap(),
             listens("10.0.0.9:1")
         );
         let line = "{\"answer\":\"refused\",\"why\":\"a\\u001b[2Jb\"}\n";
-        let RoleNews::Said(line) = rules.take(1, RoleNews::Said(line.into())).unwrap() else {
+        let RoleNews::Output(line) = rules.take(1, RoleNews::Output(line.into())).unwrap() else {
             panic!()
         };
         assert_eq!(line, "{\"answer\":\"refused\",\"why\":\"a[2Jb\"}");
         assert_eq!(
-            rules.take(1, RoleNews::Said("no JSON\x1b".into())).unwrap(),
-            RoleNews::Said("".into())
+            rules
+                .take(1, RoleNews::Output("no JSON\x1b".into()))
+                .unwrap(),
+            RoleNews::Output("".into())
         );
         rules.take(1, RoleNews::Stopped).unwrap();
         assert!(rules.take(1, RoleNews::Lives).is_err(), "it has ended");

@@ -162,7 +162,7 @@ impl AgentRole {
     /// # Errors
     /// The thread cannot be started.
     pub fn begin(wish: RoleWish, ground: &RoleGround) -> io::Result<AgentRole> {
-        let (orders, told) = channel();
+        let (orders, pending) = channel();
         let (sender, news) = sync_channel(NEWS_MAX);
         let (log, parts) = sync_channel(LOG_PARTS_MAX);
         let (name, keeps) = match &wish {
@@ -178,9 +178,9 @@ impl AgentRole {
             let _ = match wish {
                 RoleWish::Serve(wish) => {
                     drop(log);
-                    serve(*wish, &ground, flag, &told, &tell)
+                    serve(*wish, &ground, flag, &pending, &tell)
                 }
-                RoleWish::Keep(service) => keep(*service, &ground, flag, log, &told, &tell),
+                RoleWish::Keep(service) => keep(*service, &ground, flag, log, &pending, &tell),
             };
         };
         let thread = AgentThread::spawn("role", work)?;
@@ -278,12 +278,12 @@ fn serve(
     wish: HostRole,
     ground: &RoleGround,
     unwanted: Arc<AtomicBool>,
-    told: &Receiver<RoleOrder>,
+    pending: &Receiver<RoleOrder>,
     tell: Tell<'_>,
 ) -> Result<(), Unheard> {
     match start(wish, &ground.allow, ground.serving, unwanted) {
         Ok(process) => {
-            RolePlay::new(process, false).play(told, tell)?;
+            RolePlay::new(process, false).play(pending, tell)?;
             tell(RoleNews::Stopped)
         }
         Err(error) => {
@@ -305,7 +305,7 @@ fn keep(
     ground: &RoleGround,
     unwanted: Arc<AtomicBool>,
     log: SyncSender<Vec<u8>>,
-    told: &Receiver<RoleOrder>,
+    pending: &Receiver<RoleOrder>,
     tell: Tell<'_>,
 ) -> Result<(), Unheard> {
     let refused = |error: AgentServiceError| {
@@ -326,11 +326,11 @@ fn keep(
         folder: kept.folder().display().to_string(),
     })?;
     let played = loop {
-        match told.recv() {
+        match pending.recv() {
             Ok(RoleOrder::Run(more)) => match kept.start(more, unwanted) {
                 Ok(process) => {
                     break RolePlay::new(process, true)
-                        .play(told, tell)
+                        .play(pending, tell)
                         .map(|()| RoleNews::Stopped);
                 }
                 Err(error) => break Ok(refused(error)),
@@ -418,8 +418,8 @@ impl RolePlay {
     /// # Errors
     /// The connection is gone. A service is then killed: only an experiment that waits for the service gives it time to
     /// shut down.
-    fn play(mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
-        let played = self.play_heard(told, tell);
+    fn play(mut self, pending: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
+        let played = self.play_heard(pending, tell);
         self.outage = None;
         match &played {
             Ok(()) => self.process.stop(),
@@ -429,7 +429,7 @@ impl RolePlay {
         played
     }
 
-    fn play_heard(&mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
+    fn play_heard(&mut self, pending: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
         tell(RoleNews::Listens {
             address: self.process.address(),
             pid: self.process.pid(),
@@ -441,7 +441,7 @@ impl RolePlay {
             } else {
                 QUIET_LOOK
             };
-            match told.recv_timeout(look) {
+            match pending.recv_timeout(look) {
                 Ok(RoleOrder::Stop) => return Ok(()),
                 Ok(order) => {
                     self.obey(order, tell)?;
@@ -478,9 +478,10 @@ impl RolePlay {
     fn look(&mut self, tell: Tell<'_>) -> Result<(), Unheard> {
         loop {
             // The lock is released each time, because a restart waits for it.
-            let said = self.process.line().hear(Duration::ZERO);
-            let Ok(line) = said else { break };
-            tell(RoleNews::Said(line))?;
+            let Ok(line) = self.process.line().hear(Duration::ZERO) else {
+                break;
+            };
+            tell(RoleNews::Output(line))?;
         }
         let is_killed = matches!(self.outage, Some((RoleOutage::Kill, _)));
         if self.died || is_killed {
@@ -611,8 +612,8 @@ mod tests {
                 thread,
             }
         };
-        let check = |said: Vec<RoleNews>, count: usize, words: &str| {
-            let (news, over) = role(said).news();
+        let check = |news: Vec<RoleNews>, count: usize, words: &str| {
+            let (news, over) = role(news).news();
             assert!(over && news.len() == count, "{words}: {news:?}");
             let Some(RoleNews::Refused {
                 kind: FailureKind::Broken,

@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(
             rules.requests(&[request(4)]),
             Err(RunNewsError::Order),
-            "nobody asked"
+            "not requested"
         );
         rules.ask_for_requests();
         assert_eq!(rules.requests(&[request(4), request(5)]), Ok(()));
@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(
             RunRules::new(part(2)).journals(&[1, 1]),
             Err(RunNewsError::Order),
-            "nobody was ready"
+            "the workers were not ready"
         );
         for lengths in [&[1][..], &[1, 1, 1], &[1, 0], &[1, u64::MAX]] {
             assert_eq!(
@@ -530,7 +530,7 @@ mod tests {
         assert_eq!(
             rules.journal(0, &vec![0; most]),
             Err(RunNewsError::Order),
-            "nobody asked"
+            "not requested"
         );
         let mut check = |worker, bytes, expected| {
             rules.ask_for_journal();

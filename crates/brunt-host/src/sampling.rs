@@ -52,7 +52,7 @@ pub(crate) struct AgentProber {
     /// Samples that a slow controller didn't read.
     dropped: u64,
     /// The value of `dropped` in the last report.
-    told: u64,
+    reported: u64,
 }
 
 impl AgentProber {
@@ -61,11 +61,11 @@ impl AgentProber {
     /// # Errors
     /// The thread cannot be started.
     pub fn start(probes: &Probes, host: &str, of: AgentClock) -> std::io::Result<AgentProber> {
-        let (orders, told) = channel();
+        let (orders, pending) = channel();
         let (sender, news) = sync_channel(SAMPLES_MAX);
         let watch = Watch::default();
         let (probes, watched, of_host) = (probes.clone(), watch.clone(), host.to_string());
-        let work = move || Probing::start(&probes, &watched, &of_host, of, sender).work(&told);
+        let work = move || Probing::start(&probes, &watched, &of_host, of, sender).work(&pending);
         std::thread::Builder::new()
             .name("prober".into())
             .spawn(work)?;
@@ -77,7 +77,7 @@ impl AgentProber {
             host,
             roles,
             dropped: 0,
-            told: 0,
+            reported: 0,
         })
     }
 
@@ -139,8 +139,8 @@ impl AgentProber {
                 return Ok(true);
             }
         }
-        if self.told != self.dropped && stream.later_backlog() <= SAMPLES_BACKLOG_BYTES {
-            self.told = self.dropped;
+        if self.reported != self.dropped && stream.later_backlog() <= SAMPLES_BACKLOG_BYTES {
+            self.reported = self.dropped;
             stream.send_later(&FromHost::Counter {
                 name: SAMPLES_DROPPED.into(),
                 value: self.dropped,
@@ -171,7 +171,7 @@ struct Probing {
     begin: Nanos,
     samples: u64,
     /// Missed samples, as of the last report.
-    told: u64,
+    reported: u64,
     cpu_nanos: u64,
 }
 
@@ -196,7 +196,7 @@ impl Probing {
         round.sample(&clock, drop);
         let interval = probes.interval.0;
         let schedule = Schedule::new(begin.after(interval), interval);
-        let (samples, told, cpu_nanos) = (0, 0, 0);
+        let (samples, reported, cpu_nanos) = (0, 0, 0);
         Probing {
             round,
             _watching: watching,
@@ -206,7 +206,7 @@ impl Probing {
             news,
             begin,
             samples,
-            told,
+            reported,
             cpu_nanos,
         }
     }
@@ -291,7 +291,7 @@ impl Probing {
         let cpu = ResourceUsage::of_thread().since(before).cpu().as_nanos();
         self.cpu_nanos += u64::try_from(cpu).unwrap_or(u64::MAX);
         let missed = self.schedule.missed;
-        if std::mem::replace(&mut self.told, missed) != missed {
+        if std::mem::replace(&mut self.reported, missed) != missed {
             self.say(FromHost::Counter {
                 name: SAMPLES_MISSED.into(),
                 value: missed,
@@ -388,13 +388,13 @@ mod tests {
         prober.finish();
         let heard = heard(&mut prober, &mut agent, &mut controller);
         let report = report(&heard);
-        let came = heard
+        let arrived = heard
             .iter()
             .filter(|one| matches!(one, FromHost::Event(_)))
             .count() as u64;
         assert!(
-            report.dropped >= 3 && came + report.dropped == report.samples,
-            "{came} of {report:?}"
+            report.dropped >= 3 && arrived + report.dropped == report.samples,
+            "{arrived} of {report:?}"
         );
         assert_eq!(heard[..2], [long.clone(), long]);
     }

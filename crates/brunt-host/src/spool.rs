@@ -1,5 +1,5 @@
 //! The request record that an agent keeps during a run: in an unlinked file, which disappears with the agent, however
-//! it ends. Filled by [`crate::agent_run`], and emptied when the controller requests it after the run.
+//! it ends. Filled by [`crate::run_thread`], and emptied when the controller requests it after the run.
 //!
 //! The rule: requests that cannot be kept are counted, and the run continues.
 

@@ -10,8 +10,9 @@ use std::io::Read;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::remote::{AgentProcess, HostError};
-use crate::session::plain;
+use crate::agent_process::AgentProcess;
+use crate::host_error::HostError;
+use crate::plain::plain;
 use crate::stream::{MessageStream, StreamError, read_within, write_within};
 
 /// The line after which the agent's output begins.

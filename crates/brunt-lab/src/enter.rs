@@ -19,7 +19,7 @@ use rustix::net::{
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 
 use crate::host::Host;
-use crate::stage::wait_for;
+use crate::stage::{AWAITED_SIGNALS, wait_for};
 use crate::sys;
 
 /// File descriptors of a host: the lab's user and PID namespaces, the host's mount and network namespaces.
@@ -100,15 +100,8 @@ impl HostNamespaces {
                 .map_err(|error| failed("restrict it to the host's cores")(error.into()))?;
         }
         // Blocking SIGTTOU lets this process take the terminal back from the command.
-        let signals = sys::Signals::block(&[
-            libc::SIGINT,
-            libc::SIGTERM,
-            libc::SIGHUP,
-            libc::SIGQUIT,
-            libc::SIGCHLD,
-            libc::SIGTTOU,
-        ])
-        .map_err(failed("block signals"))?;
+        let blocked = [&AWAITED_SIGNALS[..], &[libc::SIGTTOU]].concat();
+        let signals = sys::Signals::block(&blocked).map_err(failed("block signals"))?;
         sys::die_with_parent(&mut command);
         let started = command.spawn();
         let mut child = started.map_err(|source| EnterError {

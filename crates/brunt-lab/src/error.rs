@@ -186,7 +186,8 @@ mod tests {
     /// Every suggested remedy works, even if there is no limit.
     #[test]
     fn remedies_can_be_followed() {
-        let check = |said: String, expected: &str| assert!(said.ends_with(expected), "{said}");
+        let check =
+            |message: String, expected: &str| assert!(message.ends_with(expected), "{message}");
         check(files_remedy(Some(1024)), "ulimit -n 2048");
         check(
             processes_remedy(Some(500)),
@@ -207,7 +208,7 @@ mod tests {
             "see sysctl fs.file-nr for the number of open files",
         );
         check(files_remedy(Some(u64::MAX - 1)), "see sysctl fs.nr_open");
-        let said = remedy(&io::Error::from_raw_os_error(libc::ENFILE));
-        assert!(said.contains("open"), "{said}");
+        let message = remedy(&io::Error::from_raw_os_error(libc::ENFILE));
+        assert!(message.contains("open"), "{message}");
     }
 }

@@ -228,10 +228,10 @@ impl IoGroup {
                 Ok(())
             }
             Version::Two => {
-                let said = |limit: Option<u64>| {
+                let shown = |limit: Option<u64>| {
                     limit.map_or_else(|| "max".to_string(), |limit| limit.to_string())
                 };
-                let (requests, bytes) = (said(requests), said(bytes));
+                let (requests, bytes) = (shown(requests), shown(bytes));
                 let text =
                     format!("{device} riops={requests} wiops={requests} rbps={bytes} wbps={bytes}");
                 fs::write(self.path.join("io.max"), text)
@@ -436,9 +436,9 @@ mod tests {
 
     #[test]
     fn disk_limits_are_described() {
-        let said = |requests, bytes| DiskLimits { requests, bytes }.to_string();
-        assert_eq!(said(Some(20), None), "20 requests/s");
-        assert_eq!(said(Some(20), Some(1 << 20)), "20 requests/s and 1MiB/s");
+        let shown = |requests, bytes| DiskLimits { requests, bytes }.to_string();
+        assert_eq!(shown(Some(20), None), "20 requests/s");
+        assert_eq!(shown(Some(20), Some(1 << 20)), "20 requests/s and 1MiB/s");
     }
 
     /// A folder in memory has no disk to slow down.

@@ -170,14 +170,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
             fs::write(file, text).map_err(failed("cannot map the user of a new user namespace"))?;
         }
     }
-    let signals = sys::Signals::block(&[
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGCHLD,
-    ])
-    .map_err(failed("cannot block signals"))?;
+    let signals = sys::Signals::block(&AWAITED_SIGNALS).map_err(failed("cannot block signals"))?;
     let mut command = Command::new(program);
     let numbers: Vec<String> = std::iter::once(&inner)
         .chain(&keep)
@@ -199,6 +192,15 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
         None => Entered::Done(status.code().unwrap_or(1) as u8),
     })
 }
+
+/// Signals that are blocked while [`wait_for`] waits: those that it forwards, and SIGCHLD.
+pub(crate) const AWAITED_SIGNALS: [libc::c_int; 5] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGCHLD,
+];
 
 /// Waits until a process has ended, and forwards signals to it that other processes send to this one; terminal signals
 /// reach both anyway.

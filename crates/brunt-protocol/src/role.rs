@@ -71,7 +71,7 @@ pub enum RoleOrder {
     /// Start the admitted service, with these additional variables in its environment; answered by
     /// [`RoleNews::Listens`] when it is ready, or by [`RoleNews::Refused`].
     Run(BTreeMap<String, String>),
-    /// Write a line to its standard input; its output arrives as [`RoleNews::Said`].
+    /// Write a line to its standard input; its output arrives as [`RoleNews::Output`].
     Say(String),
     /// Report whether the role is alive; answered by [`RoleNews::Lives`] or [`RoleNews::Died`].
     Look,
@@ -121,7 +121,8 @@ pub enum RoleNews {
         what: String,
     },
     /// A line of its standard output.
-    Said(String),
+    #[serde(rename = "said")]
+    Output(String),
     /// A service's output since the last part, at most [`LOG_BYTES_MAX`].
     ///
     /// [`LOG_BYTES_MAX`]: super::LOG_BYTES_MAX

@@ -65,7 +65,7 @@ impl Sink for Places {
             Args::Link { link, .. } => Some(link.dir),
             _ => None,
         };
-        let told = match &results.body {
+        let returned = match &results.body {
             ResultBody::Lookup { object, .. } => Some(*object),
             ResultBody::Created { object, .. } => *object,
             _ => None,
@@ -78,7 +78,7 @@ impl Sink for Places {
                 .collect(),
             _ => Vec::new(),
         };
-        let handles = [args.handle(), second, told];
+        let handles = [args.handle(), second, returned];
         self.handles.extend(
             handles
                 .into_iter()
@@ -125,6 +125,52 @@ impl Stream {
     }
 }
 
+/// The data of a capture's TCP connections.
+#[derive(Default)]
+struct Segments {
+    streams: HashMap<(Endpoint, Endpoint), Stream>,
+    /// For each packet with data, its direction and the sequence number of its first byte.
+    packets: HashMap<u64, ((Endpoint, Endpoint), u32)>,
+}
+
+impl Segments {
+    fn add(&mut self, packet: u64, ends: (Endpoint, Endpoint), seq: u32, bytes: &[u8]) {
+        let stream = self.streams.entry(ends).or_default();
+        let segment = stream.data.entry(seq).or_default();
+        // A retransmission may be longer.
+        if segment.len() < bytes.len() {
+            *segment = bytes.to_vec();
+        }
+        self.packets.insert(packet, (ends, seq));
+    }
+
+    /// The bytes of a message, if all of them were captured.
+    fn message(&self, (from, packet, at, len): Lies) -> Option<Vec<u8>> {
+        let (ends, seq) = self.packets.get(&packet)?;
+        (ends.0 == from).then_some(())?;
+        self.streams
+            .get(ends)?
+            .take(seq.wrapping_add(at as u32), len)
+    }
+}
+
+/// A message with the positions of its file handles.
+fn with_handles(bytes: Vec<u8>, places: &Places) -> Message {
+    let mut handles = Vec::new();
+    // A handle follows its length, and both are aligned to four bytes.
+    for at in (4..bytes.len()).step_by(4) {
+        let len = u32::from_be_bytes([bytes[at - 4], bytes[at - 3], bytes[at - 2], bytes[at - 1]])
+            as usize;
+        if bytes
+            .get(at..at + len)
+            .is_some_and(|bytes| places.handles.contains(bytes))
+        {
+            handles.push((at, len));
+        }
+    }
+    Message { bytes, handles }
+}
+
 /// The exchanges in the embedded capture.
 ///
 /// # Errors
@@ -137,9 +183,7 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         PacketBatch::default(),
         Pipeline::new(Places::default(), Limits::default()),
     );
-    let mut streams: HashMap<(Endpoint, Endpoint), Stream> = HashMap::new();
-    // For each packet with data, its direction and the sequence number of its first byte.
-    let mut packets: HashMap<u64, ((Endpoint, Endpoint), u32)> = HashMap::new();
+    let mut segments = Segments::default();
     let mut index = 0;
     while source.fill(&mut batch).map_err(BenchError::failed)? {
         for packet in batch.packets() {
@@ -155,48 +199,21 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
                     address: ip.destination,
                     port: tcp.destination_port,
                 };
-                let stream = streams.entry((source, destination)).or_default();
-                let segment = stream.data.entry(tcp.seq).or_default();
-                // A retransmission may be longer.
-                if segment.len() < tcp.payload.bytes.len() {
-                    *segment = tcp.payload.bytes.to_vec();
-                }
-                packets.insert(index, ((source, destination), tcp.seq));
+                segments.add(index, (source, destination), tcp.seq, tcp.payload.bytes);
             }
             index += 1;
         }
     }
     let (places, _) = pipeline.finish();
-    let message = |(from, packet, at, len): Lies| -> Option<Vec<u8>> {
-        let (ends, seq) = packets.get(&packet)?;
-        (ends.0 == from).then_some(())?;
-        streams.get(ends)?.take(seq.wrapping_add(at as u32), len)
-    };
-    let with_handles = |bytes: Vec<u8>| -> Message {
-        let mut handles = Vec::new();
-        // A handle follows its length, and both are aligned to four bytes.
-        for at in (4..bytes.len()).step_by(4) {
-            let len =
-                u32::from_be_bytes([bytes[at - 4], bytes[at - 3], bytes[at - 2], bytes[at - 1]])
-                    as usize;
-            if bytes
-                .get(at..at + len)
-                .is_some_and(|bytes| places.handles.contains(bytes))
-            {
-                handles.push((at, len));
-            }
-        }
-        Message { bytes, handles }
-    };
     let found: Vec<CallAndReply> = places
         .exchanges
         .iter()
         .filter_map(|(procedure, call, reply)| {
-            let (call, reply) = (message(*call)?, message(*reply)?);
+            let (call, reply) = (segments.message(*call)?, segments.message(*reply)?);
             let exchange = CallAndReply {
                 procedure: *procedure,
-                call: with_handles(call),
-                reply: with_handles(reply),
+                call: with_handles(call, &places),
+                reply: with_handles(reply, &places),
             };
             exchange.is_whole().then_some(exchange)
         })

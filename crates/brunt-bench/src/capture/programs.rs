@@ -159,7 +159,7 @@ impl Program {
         let folder = scratch.join("run");
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(tell)?;
-        let (said, complained) = (folder.join("said"), folder.join("complained"));
+        let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
         let mut command = match self {
             Program::Analyses | Program::Trace | Program::TraceWithout(_) => own()?,
             Program::Tshark => tshark(capture, true),
@@ -188,14 +188,14 @@ impl Program {
         };
         command.current_dir(&folder).stdin(Stdio::null());
         command
-            .stdout(File::create(&said).map_err(tell)?)
-            .stderr(File::create(&complained).map_err(tell)?);
+            .stdout(File::create(&stdout).map_err(tell)?)
+            .stderr(File::create(&stderr).map_err(tell)?);
         let start = Instant::now();
         let child = on_cores(self.cores(), || command.start()).map_err(tell)?;
         let spent = Spent::wait(child).map_err(tell)?;
         let wall = start.elapsed();
         if !spent.status.success() {
-            let text = fs::read_to_string(&complained).unwrap_or_default();
+            let text = fs::read_to_string(&stderr).unwrap_or_default();
             let last = text.lines().next_back().unwrap_or_default();
             return Err(BenchError::failed(format!(
                 "{}: {}: {last}",
@@ -203,7 +203,7 @@ impl Program {
                 spent.status
             )));
         }
-        let (calls, trace_bytes) = self.read(&said).map_err(tell)?;
+        let (calls, trace_bytes) = self.read(&stdout).map_err(tell)?;
         let extents = match self {
             Program::Trace | Program::TraceWithout(_) => {
                 extents::sizes(&folder.join("trace")).map_err(BenchError::failed)?
@@ -222,11 +222,11 @@ impl Program {
         })
     }
 
-    fn read(self, said: &Path) -> io::Result<(u64, Option<u64>)> {
-        let lines = || Ok::<_, io::Error>(BufReader::new(File::open(said)?).lines());
+    fn read(self, stdout: &Path) -> io::Result<(u64, Option<u64>)> {
+        let lines = || Ok::<_, io::Error>(BufReader::new(File::open(stdout)?).lines());
         match self {
             Program::Analyses | Program::Trace | Program::TraceWithout(_) => {
-                let report: Value = serde_json::from_str(&fs::read_to_string(said)?)?;
+                let report: Value = serde_json::from_str(&fs::read_to_string(stdout)?)?;
                 let calls = report["ledger"]["calls"].as_u64();
                 let calls = calls.ok_or_else(|| io::Error::other("its report has no ledger"))?;
                 Ok((calls, report["trace"]["bytes"].as_u64()))
@@ -311,19 +311,19 @@ pub fn each_line_of_tshark(
     mut take: impl FnMut(&str),
 ) -> Result<(), BenchError> {
     let tell = |error: io::Error| BenchError::failed(format!("tshark: {error}"));
-    let said = scratch.join("fields");
+    let stdout = scratch.join("fields");
     let mut command = tshark(capture, false);
     let status = command
-        .stdout(File::create(&said).map_err(tell)?)
+        .stdout(File::create(&stdout).map_err(tell)?)
         .stderr(Stdio::null())
         .status();
     if !status.map_err(tell)?.success() {
         return Err(BenchError::failed("tshark failed"));
     }
-    for line in BufReader::new(File::open(&said).map_err(tell)?).lines() {
+    for line in BufReader::new(File::open(&stdout).map_err(tell)?).lines() {
         take(&line.map_err(tell)?);
     }
-    let _ = fs::remove_file(&said);
+    let _ = fs::remove_file(&stdout);
     Ok(())
 }
 

@@ -265,6 +265,68 @@ impl Verdict {
     }
 }
 
+/// The verdict on a figure that should be at least `goal`; only a ratio if it is not judged.
+fn least(judged: bool, text: &str, value: f64, goal: f64) -> Verdict {
+    match judged {
+        true => Verdict::goal(format!("{text}; goal {goal:.1}"), value, value >= goal),
+        false => Verdict::ratio(
+            format!("{text} (not judged: the capture is too short)"),
+            value,
+        ),
+    }
+}
+
+/// The trace's size compared with the capture and with the compressed capture.
+fn size_verdicts(subject: &SubjectCapture, trace: &Contestant, zstd_bytes: u64) -> Vec<Verdict> {
+    let (goals, judged) = (subject.goals(), subject.file_bytes >= JUDGED_BYTES_MIN);
+    let trace_bytes = trace
+        .runs
+        .iter()
+        .filter_map(|run| run.trace_bytes)
+        .max()
+        .unwrap_or(0);
+    if trace_bytes == 0 {
+        return Vec::new();
+    }
+    let smaller = subject.file_bytes as f64 / trace_bytes as f64;
+    let size = format!(
+        "the trace of {:.1} MB is {smaller:.1} times smaller than the capture",
+        trace_bytes as f64 / 1e6
+    );
+    let of_zstd = trace_bytes as f64 / zstd_bytes as f64;
+    let text = format!(
+        "it is {of_zstd:.2} of `zstd -3` of the capture ({:.1} MB)",
+        zstd_bytes as f64 / 1e6
+    );
+    let zstd = match goals.below_zstd && judged {
+        true => Verdict::goal(format!("{text}; goal below 1"), of_zstd, of_zstd < 1.0),
+        false => Verdict::ratio(text, of_zstd),
+    };
+    vec![least(judged, &size, smaller, goals.smaller), zstd]
+}
+
+/// How many times as fast one of our programs is as another program.
+fn speed_ratio(ours: &Contestant, other: &Contestant) -> Verdict {
+    // Within each round, because the machine's speed drifts.
+    let ratio = |figure: fn(&Contestant, &ProgramRun) -> f64| {
+        let pairs = ours.runs.iter().zip(&other.runs);
+        median(
+            &pairs
+                .map(|(a, b)| figure(ours, a) / figure(other, b))
+                .collect::<Vec<f64>>(),
+        )
+    };
+    let (wall, cpu) = (ratio(Contestant::gbit), ratio(Contestant::gbit_per_cpu_s));
+    Verdict::ratio(
+        format!(
+            "{} is {wall:.1} times as fast as {}; {cpu:.1} times by CPU time",
+            ours.program.name(),
+            other.program.name()
+        ),
+        wall,
+    )
+}
+
 fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u64) -> Vec<Verdict> {
     let goals = subject.goals();
     let find = |program| {
@@ -274,63 +336,37 @@ fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u6
     };
     let (analyses, trace) = find(Program::Analyses)
         .zip(find(Program::Trace))
-        .expect("we ourselves are always there");
+        .expect("our own programs always run");
     let mut found = Vec::new();
     let judged = subject.file_bytes >= JUDGED_BYTES_MIN;
-    let mut at_least = |what: &str, value: f64, goal: f64, unit: &str| {
-        let text = format!("{what} {value:.1} {unit}");
-        found.push(match judged {
-            true => Verdict::goal(format!("{text}; goal {goal:.1}"), value, value >= goal),
-            false => Verdict::ratio(
-                format!("{text} (not judged: the capture is too short)"),
-                value,
-            ),
-        });
+    let at_least = |what: &str, value: f64, goal: f64, unit: &str| {
+        least(judged, &format!("{what} {value:.1} {unit}"), value, goal)
     };
     let gbit = |contestant: &Contestant| contestant.median(|run| contestant.gbit(run));
-    at_least(
+    found.push(at_least(
         "all analyses on one core:",
         gbit(analyses),
         goals.analyses_gbit,
         "Gb/s",
-    );
+    ));
     if let Some(goal) = goals.trace_gbit {
-        at_least("with the trace on two cores:", gbit(trace), goal, "Gb/s");
+        found.push(at_least(
+            "with the trace on two cores:",
+            gbit(trace),
+            goal,
+            "Gb/s",
+        ));
     }
     if let Some(goal) = goals.trace_calls {
         let calls = trace.median(|run| trace.calls_per_s(run));
-        at_least(
+        found.push(at_least(
             "with the trace on two cores:",
             calls / 1e6,
             goal / 1e6,
             "million calls/s",
-        );
+        ));
     }
-    let trace_bytes = trace
-        .runs
-        .iter()
-        .filter_map(|run| run.trace_bytes)
-        .max()
-        .unwrap_or(0);
-    if trace_bytes > 0 {
-        let smaller = subject.file_bytes as f64 / trace_bytes as f64;
-        let what = format!("the trace of {:.1} MB is", trace_bytes as f64 / 1e6);
-        at_least(
-            &what,
-            smaller,
-            goals.smaller,
-            "times smaller than the capture",
-        );
-        let of_zstd = trace_bytes as f64 / zstd_bytes as f64;
-        let text = format!(
-            "it is {of_zstd:.2} of `zstd -3` of the capture ({:.1} MB)",
-            zstd_bytes as f64 / 1e6
-        );
-        found.push(match goals.below_zstd && judged {
-            true => Verdict::goal(format!("{text}; goal below 1"), of_zstd, of_zstd < 1.0),
-            false => Verdict::ratio(text, of_zstd),
-        });
-    }
+    found.extend(size_verdicts(subject, trace, zstd_bytes));
     let resident = analyses.resident_bytes().max(trace.resident_bytes());
     let text = format!(
         "memory: {} MiB; goal below {}",
@@ -344,26 +380,7 @@ fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u6
     ));
     for program in [Program::Nfstrace, Program::Tshark] {
         let Some(other) = find(program) else { continue };
-        for ours in [analyses, trace] {
-            // Within each round, because the machine's speed drifts.
-            let ratio = |figure: fn(&Contestant, &ProgramRun) -> f64| {
-                let pairs = ours.runs.iter().zip(&other.runs);
-                median(
-                    &pairs
-                        .map(|(a, b)| figure(ours, a) / figure(other, b))
-                        .collect::<Vec<f64>>(),
-                )
-            };
-            let (wall, cpu) = (ratio(Contestant::gbit), ratio(Contestant::gbit_per_cpu_s));
-            found.push(Verdict::ratio(
-                format!(
-                    "{} is {wall:.1} times as fast as {}; {cpu:.1} times by CPU time",
-                    ours.program.name(),
-                    program.name()
-                ),
-                wall,
-            ));
-        }
+        found.extend([analyses, trace].map(|ours| speed_ratio(ours, other)));
     }
     found
 }

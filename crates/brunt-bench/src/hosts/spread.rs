@@ -65,7 +65,7 @@ struct HostsStarted {
     /// How late the last host started, relative to the agreed time.
     last: f64,
     /// Brunt's own estimate.
-    told: StartSpread,
+    estimate: StartSpread,
 }
 
 /// Runs the rounds of both sides.
@@ -74,26 +74,7 @@ pub(super) fn measure(
     rounds: u32,
     output: &dyn Console,
 ) -> Result<Value, BenchError> {
-    let places = testbed
-        .hosts
-        .iter()
-        .map(|host| (host.name.clone(), host.place.clone()));
-    let places: BTreeMap<_, _> = places.collect();
-    let hosts = testbed.hosts.iter().map(|host| host.name.clone()).collect();
-    let mut workload = Workload {
-        hosts,
-        ..Workload::default()
-    };
-    // One request per worker, answered after all of them have woken up, so that the first to wake up takes no CPU time
-    // from the others.
-    workload.stop.requests = Some(testbed.hosts.len() as u64);
-    let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
-    let load = HostLoad::new(
-        Arc::new(BlockLoad::new(workload)),
-        "memory:1MiB?delay=const:100ms".into(),
-        false,
-        fleet,
-    );
+    let load = load_on(testbed);
     let (mut bare, mut bare_last, mut started) = (Vec::new(), Vec::new(), Vec::new());
     let open = || {
         load.open(&LoadTarget::default(), &AtomicBool::new(false))
@@ -110,26 +91,61 @@ pub(super) fn measure(
         bare_last.push(last);
         started.push(start_hosts(testbed, &load, u64::from(round))?);
     }
+    Ok(report(testbed, [&bare, &bare_last], &started, output))
+}
+
+/// A load with a worker on each host.
+fn load_on(testbed: &Testbed) -> HostLoad {
+    let places = testbed
+        .hosts
+        .iter()
+        .map(|host| (host.name.clone(), host.place.clone()));
+    let places: BTreeMap<_, _> = places.collect();
+    let hosts = testbed.hosts.iter().map(|host| host.name.clone()).collect();
+    let mut workload = Workload {
+        hosts,
+        ..Workload::default()
+    };
+    // One request per worker, answered after all of them have woken up, so that the first to wake up takes no CPU time
+    // from the others.
+    workload.stop.requests = Some(testbed.hosts.len() as u64);
+    let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
+    HostLoad::new(
+        Arc::new(BlockLoad::new(workload)),
+        "memory:1MiB?delay=const:100ms".into(),
+        false,
+        fleet,
+    )
+}
+
+/// Prints and returns the figures of both sides; those of bare processes are the spread, and the lateness of the last.
+fn report(
+    testbed: &Testbed,
+    [bare, bare_last]: [&[f64]; 2],
+    started: &[HostsStarted],
+    output: &dyn Console,
+) -> Value {
+    let rounds = started.len();
     let spreads: Vec<f64> = started.iter().map(|one| one.spread).collect();
     let lasts: Vec<f64> = started.iter().map(|one| one.last).collect();
     let held = started
         .iter()
-        .filter(|one| (one.told.spread_us - one.spread).abs() <= one.told.error_us)
+        .filter(|one| (one.estimate.spread_us - one.spread).abs() <= one.estimate.error_us)
         .count();
     let error = median(
         &started
             .iter()
-            .map(|one| one.told.error_us)
+            .map(|one| one.estimate.error_us)
             .collect::<Vec<_>>(),
     );
     let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let beyond = median(&spreads) - median(&bare);
+    let beyond = median(&spreads) - median(bare);
     output.line(format_args!(
         "starts of {} in {rounds} rounds, interleaved  spread us p50      max   last after us p50",
         testbed.hosts.len()
     ));
     for (name, spread, last) in [
-        ("bare processes", &bare, &bare_last),
+        ("bare processes", bare, bare_last),
         ("workers of hosts", &spreads, &lasts),
     ] {
         output.line(format_args!(
@@ -143,15 +159,15 @@ pub(super) fn measure(
         "  more than bare processes: {beyond:.1} us; the spread reported by brunt is within its ± \
          {error:.1} us of the truth in {held} of {rounds}"
     ));
-    Ok(json!({
+    json!({
         "rounds": rounds,
         "bare_us": bare,
         "hosts_us": spreads,
         "beyond_us": beyond,
-        "told_us": started.iter().map(|one| one.told.spread_us).collect::<Vec<_>>(),
+        "told_us": started.iter().map(|one| one.estimate.spread_us).collect::<Vec<_>>(),
         "told_error_us": error,
         "told_held": held,
-    }))
+    })
 }
 
 /// Starts a bare process on each host; returns the spread and the lateness of the last one.
@@ -208,12 +224,12 @@ fn start_hosts(testbed: &Testbed, load: &HostLoad, run: u64) -> Result<HostsStar
     let began: Option<Vec<f64>> = hosts.iter().zip(&testbed.hosts).map(truly).collect();
     let mut began = began.ok_or_else(missing)?;
     began.sort_by(f64::total_cmp);
-    let told = StartSpread::of(&hosts).ok_or_else(missing)?;
+    let estimate = StartSpread::of(&hosts).ok_or_else(missing)?;
     let last = began[began.len() - 1];
     Ok(HostsStarted {
         spread: last - began[0],
         last,
-        told,
+        estimate,
     })
 }
 

@@ -46,6 +46,24 @@ pub(super) struct Testbed {
     _scratch: Scratch,
 }
 
+/// A lab in which each host has a link to the controller.
+fn star(names: &[String], link: &LinkKind) -> Result<Lab, BenchError> {
+    let all = std::iter::once("controller").chain(names.iter().map(String::as_str));
+    let mut lab = Lab::new(all, Clock::Monotonic).map_err(BenchError::failed)?;
+    for name in names {
+        let config = LinkConfig {
+            name: format!("to-{name}"),
+            between: ["controller".into(), name.clone()],
+            settings: link.settings(),
+            mtu: 1500,
+            seed: 1,
+            carrier: Carrier::Brunt,
+        };
+        lab.add_link(&config).map_err(BenchError::failed)?;
+    }
+    Ok(lab)
+}
+
 impl Testbed {
     /// Builds hosts whose clocks are shifted by these offsets, behind links of this kind.
     ///
@@ -55,19 +73,7 @@ impl Testbed {
         let names: Vec<String> = (1..=shifts_ns.len())
             .map(|number| format!("h{number}"))
             .collect();
-        let all = std::iter::once("controller").chain(names.iter().map(String::as_str));
-        let mut lab = Lab::new(all, Clock::Monotonic).map_err(BenchError::failed)?;
-        for name in &names {
-            let config = LinkConfig {
-                name: format!("to-{name}"),
-                between: ["controller".into(), name.clone()],
-                settings: link.settings(),
-                mtu: 1500,
-                seed: 1,
-                carrier: Carrier::Brunt,
-            };
-            lab.add_link(&config).map_err(BenchError::failed)?;
-        }
+        let lab = star(&names, link)?;
         let scratch = Scratch::new(None, "hosts")?;
         let authority = Authority::in_folder(scratch.path()).map_err(BenchError::failed)?;
         let identity = authority.controller().map_err(BenchError::failed)?;

@@ -59,22 +59,7 @@ impl Draft<'_> {
         let has_files = is_own && matches!(engine, Engine::Queued | Engine::Synchronous);
         let files = if has_files { workers } else { 1 };
         let length = length.map(|length| length.saturating_mul(files));
-        if files > 1 {
-            self.note(
-                "numjobs",
-                "its workers share one file, as large as those that fio makes for each",
-            );
-        } else if workers > 1 && workload.sequential > 0.0 {
-            self.note(
-                "numjobs",
-                "each worker covers its own part of the file; in fio, each covers all of it",
-            );
-        } else if workers > 1 && workload.verify.is_some() {
-            self.note(
-                "numjobs",
-                "each worker writes and verifies its own part of the file; in fio, all of it",
-            );
-        }
+        self.note_shares(workload, files);
         workload.region = Region {
             start: Size(start),
             length: length.map(Size),
@@ -99,6 +84,26 @@ impl Draft<'_> {
             file.map(|file| file.saturating_mul(files)).max(end),
             workload,
         )
+    }
+
+    /// Notes how workers divide the file, unlike in fio; `files` is the number of files that fio would use.
+    fn note_shares(&mut self, workload: &Workload, files: u64) {
+        if files > 1 {
+            self.note(
+                "numjobs",
+                "its workers share one file, as large as those that fio makes for each",
+            );
+        } else if workload.workers > 1 && workload.sequential > 0.0 {
+            self.note(
+                "numjobs",
+                "each worker covers its own part of the file; in fio, each covers all of it",
+            );
+        } else if workload.workers > 1 && workload.verify.is_some() {
+            self.note(
+                "numjobs",
+                "each worker writes and verifies its own part of the file; in fio, all of it",
+            );
+        }
     }
 
     /// A size in bytes; `None` for the whole device. Percentages other than 100 cannot be expressed. Zones are those of
@@ -224,6 +229,22 @@ impl Draft<'_> {
             );
             return Ok(format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES))));
         }
+        let is_device = path.starts_with("/dev/");
+        let options = self.url_options(size.filter(|_| !is_device), workload);
+        let query = if options.is_empty() {
+            String::new()
+        } else {
+            format!("?{}", options.join("&"))
+        };
+        Ok(if is_device {
+            path + &query
+        } else {
+            format!("file:{}{query}", encode_bare(&path))
+        })
+    }
+
+    /// The options of a file or device in its URL; with a size, it is a file that may have to be created.
+    fn url_options(&mut self, size: Option<u64>, workload: &Workload) -> Vec<String> {
         let mut options = Vec::new();
         // `buffered` is the inverse of `direct`.
         let buffered = self
@@ -240,9 +261,8 @@ impl Draft<'_> {
         {
             options.push("write_back=no".to_string());
         }
-        let is_device = path.starts_with("/dev/");
         let may_create = self.text("allow_file_create") != Some("0");
-        if let Some(size) = size.filter(|_| !is_device && may_create) {
+        if let Some(size) = size.filter(|_| may_create) {
             options.extend([format!("size={}", Size(size)), "create=yes".into()]);
             if workload.read > 0.0 {
                 let why = "a missing file is created sparse, not filled as by fio: reads of holes cost less";
@@ -256,16 +276,7 @@ impl Draft<'_> {
                 );
             }
         }
-        let query = if options.is_empty() {
-            String::new()
-        } else {
-            format!("?{}", options.join("&"))
-        };
-        Ok(if is_device {
-            path + &query
-        } else {
-            format!("file:{}{query}", encode_bare(&path))
-        })
+        options
     }
 
     /// The export for engine nbd: its `uri` follows the NBD URI document, as Brunt's device URLs do.

@@ -27,29 +27,8 @@ impl Draft<'_> {
             );
             return Ok(());
         };
-        let expected = "iops, bw or lat, or one of them with _slope, and a share: iops:10%";
-        let (what, limit) = text
-            .split_once(':')
-            .ok_or_else(|| self.wrong("steadystate", expected))?;
-        let Some(limit) = limit.trim().strip_suffix('%') else {
-            self.lose(
-                "steadystate",
-                "the limit is a share of the mean: write a percentage such as 5%",
-            );
+        let Some((figure, is_slope, limit)) = self.steady_criterion(text)? else {
             return Ok(());
-        };
-        let limit: f64 = limit
-            .trim()
-            .parse()
-            .map_err(|_| self.wrong("steadystate", expected))?;
-        let (figure, is_slope) = what
-            .strip_suffix("_slope")
-            .map_or((what, false), |figure| (figure, true));
-        let figure = match figure {
-            "iops" => SteadyFigure::Requests,
-            "bw" => SteadyFigure::Bytes,
-            "lat" => SteadyFigure::ServiceTime,
-            _ => return Err(self.wrong("steadystate", expected)),
         };
         if workload.workers > 1 && !self.job.by_key().contains_key("group_reporting") {
             self.lose(
@@ -76,7 +55,7 @@ impl Draft<'_> {
         let rounds_max = rounds_max
             .and_then(|rounds| u32::try_from(rounds).ok())
             .unwrap_or(u32::MAX);
-        let limit = Some(limit / 100.0);
+        let limit = Some(limit);
         let (deviation, slope) = if is_slope {
             (None, limit)
         } else {
@@ -97,6 +76,39 @@ impl Draft<'_> {
             after: Span(after),
         });
         Ok(())
+    }
+
+    /// The figure of a `steadystate`, whether its slope is limited instead of its deviation, and the limit as a share of
+    /// the mean. `None` if the limit is not a share.
+    fn steady_criterion(
+        &mut self,
+        text: &str,
+    ) -> Result<Option<(SteadyFigure, bool, f64)>, FioError> {
+        let expected = "iops, bw or lat, or one of them with _slope, and a share: iops:10%";
+        let (what, limit) = text
+            .split_once(':')
+            .ok_or_else(|| self.wrong("steadystate", expected))?;
+        let Some(limit) = limit.trim().strip_suffix('%') else {
+            self.lose(
+                "steadystate",
+                "the limit is a share of the mean: write a percentage such as 5%",
+            );
+            return Ok(None);
+        };
+        let limit: f64 = limit
+            .trim()
+            .parse()
+            .map_err(|_| self.wrong("steadystate", expected))?;
+        let (figure, is_slope) = what
+            .strip_suffix("_slope")
+            .map_or((what, false), |figure| (figure, true));
+        let figure = match figure {
+            "iops" => SteadyFigure::Requests,
+            "bw" => SteadyFigure::Bytes,
+            "lat" => SteadyFigure::ServiceTime,
+            _ => return Err(self.wrong("steadystate", expected)),
+        };
+        Ok(Some((figure, is_slope, limit / 100.0)))
     }
 
     /// `latency_target`: the maximum queue depth, up to `iodepth`, at which the given share of requests meets the

@@ -1,12 +1,14 @@
 //! Tests with whole jobs.
 
+mod nbd;
+mod steady;
+
 use std::time::Duration;
 
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
 use brunt_load::block::stride::Stride;
 use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst, OffsetDistribution, Zone};
-use brunt_load::load::SteadyFigure;
 use brunt_result::choice::RingMode;
 
 use crate::error::{Cause, FioError};
@@ -660,41 +662,6 @@ fn gaps_between_requests_become_strides() {
     );
 }
 
-/// Jobs that end when their figures are steady, and queue depths limited by a latency goal.
-#[test]
-fn steady_state_and_latency_goals_are_translated() {
-    let text = "rw=randread\ntime_based\nruntime=300\nss=lat_slope:0.5%\nss_dur=30\nss_ramp=10\nss_interval=2";
-    let (_, workload, _) = one(text);
-    let steady = workload.stop.steady.unwrap();
-    assert_eq!(
-        (steady.round.to_string(), steady.after.to_string()),
-        ("2s".into(), "10s".into())
-    );
-    assert_eq!((steady.window, steady.rounds_max), (15, 145));
-    assert_eq!(
-        (steady.figure, steady.slope, steady.deviation),
-        (SteadyFigure::ServiceTime, Some(0.005), None)
-    );
-    assert_eq!(workload.interval.to_string(), "2s");
-    assert_eq!(one("ss=iops:5%").1.stop.steady, None);
-    let text = "rw=randread\nioengine=libaio\niodepth=64\nlatency_target=500000\nlatency_window=5000000\nlatency_percentile=99.9\nruntime=60\ntime_based";
-    let (_, workload, _) = one(text);
-    let search = workload.depth_search.unwrap();
-    assert_eq!(
-        (workload.queue_depth, search.max, search.percentile),
-        (1, 64, Some(99.9))
-    );
-    let limit = search.limit.map(|limit| limit.to_string());
-    assert_eq!(
-        (search.time.to_string(), limit.as_deref()),
-        ("5s".into(), Some("500ms"))
-    );
-    assert_eq!(
-        workload.stop.time.map(|time| time.to_string()).as_deref(),
-        Some("5s")
-    );
-}
-
 /// The end of a job ends exactly those others that it would end in fio.
 #[test]
 fn a_job_ends_exactly_those_that_it_ends_in_fio() {
@@ -741,80 +708,6 @@ fn an_error_names_the_line_and_valid_values() {
             .advice()
             .is_some_and(|advice| advice.contains("size"))
     );
-}
-
-/// An export becomes the target, with its own size; unsupported options of fio's engine are refused by name.
-#[test]
-fn an_nbd_export_becomes_the_target() {
-    let import = |text: &str| {
-        let import = of(&format!("[global]\nioengine=nbd\nrw=randrw\n{text}")).unwrap();
-        let urls: Vec<String> = import
-            .experiment
-            .targets
-            .values()
-            .map(|target| target.url.clone())
-            .collect();
-        let regions = import
-            .experiment
-            .workloads
-            .values()
-            .map(|workload| workload.region);
-        (
-            urls,
-            regions
-                .map(|region| (region.start.0, region.length))
-                .collect::<Vec<_>>(),
-            import.remarks,
-        )
-    };
-    let uri = "nbd+unix:///disk?socket=/run/nbd.sock";
-    // As in fio's examples/nbd.fio: from the offset to the export's end.
-    let (urls, regions, _) = import(&format!(
-        "uri={uri}\ntime_based\nruntime=60\n[a]\noffset=0\n[b]\noffset=64m\n"
-    ));
-    assert_eq!(
-        (urls, regions),
-        (vec![uri.to_string()], vec![(0, None), (64 << 20, None)])
-    );
-    let tls = "nbds://host:9/disk?tls-certificates=/etc/pki&tls-hostname=h";
-    let (urls, regions, remarks) = import(&format!(
-        "[a]\nuri={tls}\nsize=1m\nnumjobs=3\nsync=1\niodepth=64\n"
-    ));
-    assert_eq!(
-        (urls, regions),
-        (vec![tls.to_string()], vec![(0, Some(Size(1 << 20)))])
-    );
-    let note = |key: &str| {
-        remarks
-            .iter()
-            .any(|remark| remark.key == key && !remark.loss)
-    };
-    assert!(
-        note("numjobs") && note("sync") && !note("iodepth"),
-        "{remarks:?}"
-    );
-
-    let lost = |settings: &str| match of(&format!("[job]\nsize=1m\n{settings}\n"))
-        .unwrap_err()
-        .cause
-    {
-        Cause::Loss {
-            option,
-            why,
-            more: 0,
-        } if option == "uri" => why,
-        other => panic!("{settings}: {other}"),
-    };
-    assert!(lost("ioengine=nbd\nuri=nbd+vsock://2/disk").contains("nbds+unix only"));
-    assert!(lost("ioengine=nbd\nuri=nbds://h/disk?tls-psk-file=/k").contains("pre-shared"));
-    assert!(lost("ioengine=psync\nfilename=/x/y\nuri=nbd://h/disk").contains("only engine nbd"));
-    let missing = of("[job]\nioengine=nbd\nsize=1m\n").unwrap_err();
-    assert!(
-        matches!(missing.cause, Cause::NoUri { .. }) && missing.advice().is_some(),
-        "{missing}"
-    );
-    let odd = of("[job]\nioengine=nbd\nuri=host/disk\n").unwrap_err();
-    assert!(matches!(odd.cause, Cause::Value { .. }), "{odd}");
 }
 
 /// Each engine gives the right target.

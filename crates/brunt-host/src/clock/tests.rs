@@ -90,9 +90,7 @@ fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
         let track = pair.track(begin, seconds, &mut random);
         // Before, during and after.
         let at = begin + (random.unit() * 1.2 - 0.1) * f64::from(seconds) * 1e9;
-        let estimate = track
-            .estimate(Nanos(at as u64))
-            .expect("clocks that nobody set");
+        let estimate = track.estimate(Nanos(at as u64)).expect("no clock was set");
         let truth = pair.ahead(at);
         held += usize::from(estimate.offset.contains(truth.round() as i64));
         assert!(estimate.rate[0] <= estimate.rate[1] && estimate.model == RateModel::Constant);

@@ -13,8 +13,9 @@ use brunt_result::link::LinkReport;
 use super::host_thread::HostThreadOrder;
 use super::{Fleet, FleetError, Lane};
 use crate::clock::ClockEstimate;
-use crate::remote::{HostError, RemoteHost};
-use crate::session::HostNews;
+use crate::host_error::HostError;
+use crate::host_news::HostNews;
+use crate::remote::RemoteHost;
 
 /// Maximum time to verify a fault or its removal: locking the memory of a large host takes minutes.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
@@ -149,14 +150,15 @@ impl Fleet {
     /// # Errors
     /// There is no bridge, or the host is lost.
     pub fn bridge_report(&self, host: &str) -> Result<LinkReport, HostBridgeError> {
-        let (answer, told) = sync_channel(1);
+        let (answer, result) = sync_channel(1);
         let asked = self.tell(host, Lane::default(), HostThreadOrder::AskBridge(answer));
         asked.map_err(|error: FleetError| HostBridgeError::Lost(error.to_string()))?;
         let slow = || HostBridgeError::Slow {
             host: host.to_string(),
             at_most: BRIDGE_MAX,
         };
-        told.recv_timeout(BRIDGE_MAX)
+        result
+            .recv_timeout(BRIDGE_MAX)
             .unwrap_or_else(|_| Err(slow()))
     }
 
@@ -167,7 +169,7 @@ impl Fleet {
         put: Option<HostFault>,
         at_most: Duration,
     ) -> Result<Proof, FaultEnd> {
-        let (answer, told) = sync_channel(1);
+        let (answer, result) = sync_channel(1);
         let asked = self.tell(
             host,
             Lane::default(),
@@ -183,7 +185,7 @@ impl Fleet {
             at_most,
             left: None,
         };
-        told.recv_timeout(at_most).unwrap_or_else(|_| Err(slow()))
+        result.recv_timeout(at_most).unwrap_or_else(|_| Err(slow()))
     }
 }
 

@@ -191,7 +191,7 @@ mod tests {
     fn journals_are_fetched_up_to_the_loss_of_their_host() {
         let folder = tempfile::tempdir().unwrap();
         let mut fetched = fetched(folder.path());
-        assert_eq!(fetched.wants(), 0, "nobody knows how long they are");
+        assert_eq!(fetched.wants(), 0, "their lengths are unknown");
         let journals = [4, 5, 6].map(journal);
         fetched.announce(
             journals

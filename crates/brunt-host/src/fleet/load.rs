@@ -24,9 +24,10 @@ use brunt_protocol::{Assignment, JoinedTarget, LoadStep};
 use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 
-use super::host_thread::{HostEnd, HostTask, HostThreadOrder};
+use super::host_thread::HostThreadOrder;
 use super::journals::WantedJournals;
 use super::members::RunMembers;
+use super::task::{HostEnd, HostTask};
 use super::{Fleet, FleetError, HostedUrl, LOOK, Lane};
 use crate::run_rules::HostPart;
 

@@ -4,14 +4,17 @@
 //! The rule: a host that dies, hangs or becomes unreachable is detected as lost within two seconds, also between runs.
 
 mod dates;
+mod error;
 mod faults;
 mod host_thread;
 mod journals;
+mod lane;
 mod load;
 mod members;
 mod record;
 mod roles;
 mod target;
+mod task;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -24,14 +27,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use brunt_lab::Host;
-use brunt_protocol::FailureKind;
 
 use crate::address::HostAddress;
+use crate::connect::ConnectOptions;
 use crate::identity::{Identity, IdentityError};
-use crate::remote::{ConnectOptions, HostError};
 use crate::tls::ControllerTls;
+pub use error::FleetError;
 pub use faults::{FaultEnd, HostBridgeError};
 use host_thread::HostThread;
+pub use lane::Lane;
 pub use load::{HostLoad, HostedTarget};
 pub use members::RunMembers;
 pub use roles::{FarRole, FarRoleError};
@@ -61,83 +65,6 @@ pub struct HostPlace {
     pub program: Option<String>,
 }
 
-/// Why a host cannot be used for an experiment, or no longer can.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// The experiment has no such host.
-    #[error("unknown host {0}")]
-    Unknown(String),
-    /// Its identity cannot be used.
-    #[error("host {host}: identity {source}")]
-    Identity {
-        /// The host's name in the experiment.
-        host: String,
-        /// Why.
-        source: IdentityError,
-    },
-    /// The host cannot be reached, or was lost.
-    #[error("host {host}: {source}")]
-    Host {
-        /// The host's name in the experiment.
-        host: String,
-        /// Why.
-        source: HostError,
-    },
-    /// Its clock was set, so the times of its requests are unknown.
-    #[error(
-        "host {0}: its clock was set during the measurement; stop the program that sets it, or \
-         have it slew the clock"
-    )]
-    ClockSet(String),
-    /// Its workers don't end.
-    #[error("host {0} did not end its run within {1:?}; check whether its device hangs")]
-    Stuck(String, Duration),
-    /// Its copy of the trace differs.
-    #[error(
-        "host {0}: the trace at this path differs from the one on this machine; copy it to the host"
-    )]
-    OtherTrace(String),
-    /// The hosts don't open the experiment's target in time.
-    #[error(
-        "no reply from {hosts} within {at_most:?} after the request to open the target; check \
-         whether a device there hangs"
-    )]
-    Slow {
-        /// Their names in the experiment.
-        hosts: String,
-        /// The limit.
-        at_most: Duration,
-    },
-    /// The host was lost in an earlier run or between runs, for this reason.
-    #[error("{0}")]
-    Lost(String),
-    /// Its thread could not be started.
-    #[error("host {host}: cannot start a thread for it: {source}")]
-    Thread {
-        /// The host's name in the experiment.
-        host: String,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-impl FleetError {
-    /// Whether the host merely refused a request.
-    fn is_refusal(&self) -> bool {
-        let FleetError::Host {
-            source: HostError::Failed { kind, .. },
-            ..
-        } = self
-        else {
-            return false;
-        };
-        matches!(
-            kind,
-            FailureKind::Refused | FailureKind::NotAllowed | FailureKind::Version
-        )
-    }
-}
-
 /// All other hosts of an experiment. Dropping this ends their agents.
 #[derive(Debug)]
 pub struct Fleet {
@@ -157,7 +84,7 @@ struct Reach {
     program: String,
     places: BTreeMap<String, HostPlace>,
     /// Whether a run continues without a lost host.
-    goes_on: bool,
+    survives_loss: bool,
     /// A host that doesn't reply for this long is lost.
     silence_max: Duration,
     /// The hosts of the lab, once the lab is running.
@@ -166,23 +93,19 @@ struct Reach {
     services: OnceLock<PathBuf>,
 }
 
-/// One of several connections to a host: each concurrent job has its own, and there is only one run at a time on each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lane(pub u32);
-
 impl Fleet {
-    /// Creates a fleet of these named hosts. A host is connected only when a load needs it. With `goes_on`, a run
+    /// Creates a fleet of these named hosts. A host is connected only when a load needs it. With `survives_loss`, a run
     /// continues without a lost host as long as another is left; otherwise a loss ends the run.
     pub fn new(
         program: String,
         places: BTreeMap<String, HostPlace>,
-        goes_on: bool,
+        survives_loss: bool,
         silence_max: Duration,
     ) -> Fleet {
         let reach = Arc::new(Reach {
             program,
             places,
-            goes_on,
+            survives_loss,
             silence_max,
             lab: OnceLock::new(),
             services: OnceLock::new(),
@@ -331,7 +254,7 @@ impl Reach {
             host: host(),
             source,
         })?;
-        HostThread::connect(name, &place.address, &options, self.goes_on)
+        HostThread::connect(name, &place.address, &options, self.survives_loss)
     }
 
     fn options(&self, place: &HostPlace) -> Result<ConnectOptions, IdentityError> {

@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(
             (record.wants(100), record.is_whole()),
             (0, false),
-            "nobody knows how many there are"
+            "their number is unknown"
         );
         record.announce(RecordEnd {
             kept: 530,

@@ -23,9 +23,10 @@ use brunt_protocol::{
 use super::host_thread::HostThreadOrder;
 use super::{Fleet, Lane};
 use crate::clock::ClockEstimate;
-use crate::remote::{HostError, RemoteHost};
+use crate::host_error::HostError;
+use crate::host_news::HostNews;
+use crate::remote::RemoteHost;
 use crate::role_process::{RoleManner, START_LOOK};
-use crate::session::HostNews;
 
 /// Longer than a host takes to respond to an order to a role, not counting the role's start time: the host gives up
 /// first.
@@ -141,7 +142,7 @@ impl KeptLog {
 struct HeardNews {
     /// Only for services.
     log: Option<KeptLog>,
-    said: VecDeque<String>,
+    output: VecDeque<String>,
     /// The answer to the last order.
     answer: Option<RoleNews>,
     died: Option<RoleEnd>,
@@ -168,11 +169,11 @@ impl HeardRole {
     fn take(&self, one: RoleNews) {
         let mut news = self.lock();
         match one {
-            RoleNews::Said(line) => {
-                if news.said.len() == LINES_MAX {
-                    news.said.pop_front();
+            RoleNews::Output(line) => {
+                if news.output.len() == LINES_MAX {
+                    news.output.pop_front();
                 }
-                news.said.push_back(line);
+                news.output.push_back(line);
             }
             RoleNews::Log(part) => news.log.iter_mut().for_each(|log| log.add(&part)),
             RoleNews::Died(end) => news.died = Some(end),
@@ -186,8 +187,8 @@ impl HeardRole {
     pub(super) fn lose(&self, why: &str) {
         let mut news = self.lock();
         news.lost = Some(why.to_string());
-        let said = format!("\nbrunt: {why}; the service's output after this point is missing\n");
-        news.log.iter_mut().for_each(|log| log.add(said.as_bytes()));
+        let note = format!("\nbrunt: {why}; the service's output after this point is missing\n");
+        news.log.iter_mut().for_each(|log| log.add(note.as_bytes()));
         self.changed.notify_all();
     }
 
@@ -293,9 +294,9 @@ impl Fleet {
             changed: Condvar::default(),
         });
         let number = self.next_fault();
-        let told = HostThreadOrder::BeginRole(number, order, Arc::clone(&heard));
-        let told = self.tell(host, Lane::default(), told);
-        told.map_err(|error| FarRoleError::Lost(error.to_string()))?;
+        let order = HostThreadOrder::BeginRole(number, order, Arc::clone(&heard));
+        let sent = self.tell(host, Lane::default(), order);
+        sent.map_err(|error| FarRoleError::Lost(error.to_string()))?;
         let (pid, asking, talking) = Default::default();
         Ok(FarRole {
             fleet: Arc::clone(self),
@@ -453,7 +454,7 @@ impl FarRole {
     /// # Errors
     /// The host is lost.
     pub fn say(&self, line: String) -> Result<(), FarRoleError> {
-        self.heard.lock().said.clear();
+        self.heard.lock().output.clear();
         self.tell(RoleOrder::Say(line))
     }
 
@@ -464,7 +465,7 @@ impl FarRole {
     pub fn hear(&self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         let found = self
             .heard
-            .wait(at_most, |news| match news.said.pop_front() {
+            .wait(at_most, |news| match news.output.pop_front() {
                 Some(line) => Some(Ok(line)),
                 None => {
                     let is_over =
@@ -477,8 +478,8 @@ impl FarRole {
 
     fn tell(&self, order: RoleOrder) -> Result<(), FarRoleError> {
         let order = HostThreadOrder::Role(self.number, order);
-        let told = self.fleet.tell(&self.host, Lane::default(), order);
-        told.map_err(|error| FarRoleError::Lost(error.to_string()))
+        let sent = self.fleet.tell(&self.host, Lane::default(), order);
+        sent.map_err(|error| FarRoleError::Lost(error.to_string()))
     }
 
     fn asking(&self) -> MutexGuard<'_, ()> {
@@ -669,16 +670,16 @@ mod tests {
         for _ in 0..2 {
             // An order discards the answer to an earlier one.
             role.heard.lock().answer = None;
-            let said = role
+            let message = role
                 .answer(answer_max)
                 .map(|answer| role.refused(answer).to_string());
-            assert_eq!(said.unwrap(), "host far: its thread panicked");
+            assert_eq!(message.unwrap(), "host far: its thread panicked");
             assert_eq!(role.hear(answer_max), Err(RecvTimeoutError::Disconnected));
         }
         // A stopped role is sent no orders, as its host would not answer.
         role.heard.take(RoleNews::Stopped);
         assert!(role.stop().is_ok() && role.check().is_ok());
-        let said = role.put_away(RoleOutage::Kill).unwrap_err().to_string();
-        assert_eq!(said, "host far: it was stopped");
+        let message = role.put_away(RoleOutage::Kill).unwrap_err().to_string();
+        assert_eq!(message, "host far: it was stopped");
     }
 }

@@ -109,13 +109,18 @@ impl Drop for Served {
 }
 
 /// A load with `workers` on each of these hosts.
-fn load(places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad {
-    load_of("memory:1MiB", places, workers, goes_on)
+fn load(places: &[(&str, &HostPlace)], workers: u32, survives_loss: bool) -> HostLoad {
+    load_of("memory:1MiB", places, workers, survives_loss)
 }
 
-fn load_of(url: &str, places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad {
+fn load_of(
+    url: &str,
+    places: &[(&str, &HostPlace)],
+    workers: u32,
+    survives_loss: bool,
+) -> HostLoad {
     let hosts = places.iter().map(|(name, _)| name.to_string()).collect();
-    let fleet = fleet(places, goes_on);
+    let fleet = fleet(places, survives_loss);
     let mut workload = Workload {
         workers,
         hosts,
@@ -125,12 +130,17 @@ fn load_of(url: &str, places: &[(&str, &HostPlace)], workers: u32, goes_on: bool
     HostLoad::new(Arc::new(BlockLoad::new(workload)), url.into(), false, fleet)
 }
 
-fn fleet(places: &[(&str, &HostPlace)], goes_on: bool) -> Arc<Fleet> {
+fn fleet(places: &[(&str, &HostPlace)], survives_loss: bool) -> Arc<Fleet> {
     let places = places
         .iter()
         .map(|(name, place)| (name.to_string(), (*place).clone()))
         .collect();
-    Arc::new(Fleet::new("brunt test".into(), places, goes_on, PATIENCE))
+    Arc::new(Fleet::new(
+        "brunt test".into(),
+        places,
+        survives_loss,
+        PATIENCE,
+    ))
 }
 
 fn open(load: &HostLoad) -> Result<Vec<String>, LoadError> {
@@ -393,7 +403,7 @@ fn a_run_without_a_thread_is_released() {
     let reach = Reach {
         program: "brunt test".into(),
         places: BTreeMap::new(),
-        goes_on: false,
+        survives_loss: false,
         silence_max: PATIENCE,
         lab: std::sync::OnceLock::new(),
         services: std::sync::OnceLock::new(),

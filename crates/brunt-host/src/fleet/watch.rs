@@ -14,8 +14,9 @@ use brunt_result::event::Sample;
 use super::host_thread::HostThreadOrder;
 use super::{Fleet, FleetError, Lane};
 use crate::clock::ClockEstimate;
-use crate::remote::{HostError, RemoteHost};
-use crate::session::HostNews;
+use crate::host_error::HostError;
+use crate::host_news::HostNews;
+use crate::remote::RemoteHost;
 
 /// Maximum number of notes kept about a host's samples.
 const NOTES_MAX: usize = 100;

@@ -12,7 +12,6 @@
 //!
 //! The rule: what counts is the CPU time that the threads got, as measured by the kernel. It is reported next to the
 //! requested share, both at injection and over the whole fault; falling short is an error.
-//! the requested share, at injection and over the whole fault; falling short is an error.
 
 use std::io;
 use std::sync::Arc;
@@ -188,6 +187,18 @@ impl CpuHog {
         self.measure(clock, time)
     }
 
+    /// Why a thread ended early, if one did; the others are stopped then.
+    fn early_end(&mut self) -> Option<io::Error> {
+        let running = self.running.as_mut()?;
+        let ended = running.threads.iter().position(JoinHandle::is_finished)?;
+        let thread = running.threads.swap_remove(ended);
+        self.running = None;
+        let end = thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
+        Some(end.err().unwrap_or_else(|| io::Error::other("early")))
+    }
+
     fn start(&self, team: Team) -> io::Result<Running> {
         let each = team.threads() as usize;
         let count = each * self.cores.len();
@@ -281,19 +292,8 @@ impl Fault for CpuHog {
                     Some(running.map_err(|error| refused("cannot start its threads", error))?);
             }
             taken = self.measure(clock, PROOF_TIME);
-            let ended = self.running.as_mut().and_then(|running| {
-                let ended = running.threads.iter().position(JoinHandle::is_finished)?;
-                Some(running.threads.swap_remove(ended))
-            });
-            if let Some(thread) = ended {
-                self.running = None;
-                let error = thread
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
-                return Err(refused(
-                    "a thread ended early",
-                    error.err().unwrap_or_else(|| io::Error::other("early")),
-                ));
+            if let Some(error) = self.early_end() {
+                return Err(refused("a thread ended early", error));
             }
             if taken >= self.share - SHARE_SLACK {
                 let seen = clock.now();
@@ -552,18 +552,18 @@ mod tests {
             raised: false,
             others: 99,
         };
-        let said = plain.fell_short(0.354, Duration::from_millis(390));
+        let message = plain.fell_short(0.354, Duration::from_millis(390));
         assert!(
-            said.contains("received only 35.4% over 0.39 s") && said.contains("ulimit -r 1"),
-            "{said}"
+            message.contains("received only 35.4% over 0.39 s") && message.contains("ulimit -r 1"),
+            "{message}"
         );
         assert!(
-            said.ends_with("leave the core to the experiment, or write cpu = 0.35"),
-            "{said}"
+            message.ends_with("leave the core to the experiment, or write cpu = 0.35"),
+            "{message}"
         );
         assert!(
-            brunt_result::void::VoidReason::FaultWeak.is_named_in(&said),
-            "{said}"
+            brunt_result::void::VoidReason::FaultWeak.is_named_in(&message),
+            "{message}"
         );
         let none = plain.fell_short(0.002, Duration::from_millis(390));
         assert!(
@@ -614,10 +614,10 @@ mod tests {
                 .inject(&Clock::default())
                 .unwrap_err();
             assert!(matches!(error, FaultError::Refused { .. }), "{error}");
-            let said = error.to_string();
+            let message = error.to_string();
             assert!(
-                brunt_result::void::VoidReason::FaultRefused.is_named_in(&said),
-                "{said}"
+                brunt_result::void::VoidReason::FaultRefused.is_named_in(&message),
+                "{message}"
             );
         }
     }

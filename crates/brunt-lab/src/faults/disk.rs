@@ -320,8 +320,8 @@ impl Probe {
         };
         match probe.hear()?.as_str() {
             HELLO => Ok(probe),
-            said => Err(io::Error::other(format!(
-                "the restarted program is not a probe: {said}"
+            answer => Err(io::Error::other(format!(
+                "the restarted program is not a probe: {answer}"
             ))),
         }
     }
@@ -350,8 +350,8 @@ impl Probe {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         writeln!(stdin, "{} {}", series.writes, series.bytes)?;
-        let said = self.hear()?;
-        match said.split_once(' ') {
+        let answer = self.hear()?;
+        match answer.split_once(' ') {
             Some(("took", nanos)) => nanos
                 .parse()
                 .map(Duration::from_nanos)

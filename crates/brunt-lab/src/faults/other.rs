@@ -121,7 +121,7 @@ impl OtherProcess {
         })
     }
 
-    fn said(&self) -> String {
+    fn describe(&self) -> String {
         format!("process {} ({})", self.pid, self.name)
     }
 }
@@ -179,7 +179,7 @@ impl FreezeOther {
 
 impl Fault for FreezeOther {
     fn describe(&self) -> String {
-        format!("freeze of {}", self.process.said())
+        format!("freeze of {}", self.process.describe())
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -239,7 +239,7 @@ impl KillOther {
 
 impl Fault for KillOther {
     fn describe(&self) -> String {
-        format!("kill of {}", self.process.said())
+        format!("kill of {}", self.process.describe())
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -254,7 +254,7 @@ impl Fault for KillOther {
         loop {
             let now = clock.now();
             if is_dead(pid) || started_ticks(pid) != Some(started) {
-                let what = format!("{} is dead", self.process.said());
+                let what = format!("{} is dead", self.process.describe());
                 return Ok(Proof {
                     at,
                     seen: now,
@@ -281,7 +281,7 @@ impl Fault for KillOther {
         }
         let (at, name) = (clock.now(), self.process.name());
         if !self.comes_back {
-            let what = format!("{} stays dead", self.process.said());
+            let what = format!("{} stays dead", self.process.describe());
             return Ok(Proof {
                 at,
                 seen: at,

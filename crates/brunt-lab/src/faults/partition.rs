@@ -163,18 +163,18 @@ impl Partition {
             };
             threads.into_iter().map(join).collect()
         });
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         for (course, look) in self.courses.iter().zip(looks) {
             let way = format!("from {} to {}", course.from.name(), course.to.name());
             match look {
-                Ok(seen) => told.push(format!("{way}: {seen}")),
+                Ok(seen) => shown.push(format!("{way}: {seen}")),
                 Err(Unseen::Probe(error)) => {
                     return Err(self.refused("cannot probe the path", error));
                 }
                 Err(seen) => return Err(unseen(format!("{way}: {seen}"))),
             }
         }
-        Ok(told.join("; "))
+        Ok(shown.join("; "))
     }
 }
 

@@ -15,8 +15,9 @@ use brunt_result::link::LinkReport;
 use rustix::net::sockopt::socket_recv_buffer_size;
 
 use super::control::Control;
-use super::driver::{Driver, PacketWatcher};
+use super::driver::Driver;
 use super::end::EndPort;
+use super::packet_watcher::PacketWatcher;
 use super::ring_end::RingEnd;
 use super::settings::Settings;
 use crate::netlink::Netlink;
@@ -129,6 +130,56 @@ impl Drop for Merging {
     }
 }
 
+/// An interface that is ready to be bridged.
+struct BridgePort {
+    socket: Arc<OwnedFd>,
+    ring: RingEnd,
+    /// Bytes of the socket's receive buffer.
+    room: usize,
+    /// Slots of the ring.
+    slots: usize,
+    merging: Option<Merging>,
+}
+
+impl BridgePort {
+    fn open(name: &str, index: u32) -> Result<BridgePort, BridgeError> {
+        // Drivers that don't know this query don't merge packets.
+        let merges = sys::merges_for_good(name).unwrap_or(false);
+        if merges {
+            sys::set_merging_for_good(name, false)
+                .map_err(fail(name, "disable large receive offload"))?;
+        }
+        let merging = merges.then(|| Merging(name.to_string()));
+        let socket =
+            sys::make_packet_socket(SOCKET_BYTES).map_err(fail(name, "open a packet socket"))?;
+        sys::watch_interface(socket.as_fd(), index).map_err(fail(name, "capture all frames"))?;
+        sys::set_receive_buffer(socket.as_fd(), SOCKET_BYTES);
+        let room = socket_recv_buffer_size(&socket).unwrap_or(0);
+        let ring = SlotRing::new(socket.as_fd(), RING_BYTES).map_err(fail(name, "share a ring"))?;
+        let slots = ring.slots();
+        // Bound only now: frames that arrived before the ring existed would not be in it.
+        sys::bind_packet_socket(socket.as_fd(), index)
+            .map_err(fail(name, "open a packet socket"))?;
+        let socket = Arc::new(socket);
+        Ok(BridgePort {
+            ring: RingEnd::new(Arc::clone(&socket), index, ring),
+            socket,
+            room,
+            slots,
+            merging,
+        })
+    }
+}
+
+/// Converts an error of `what` on this interface.
+fn fail(name: &str, what: &'static str) -> impl FnOnce(io::Error) -> BridgeError {
+    let name = name.to_string();
+    move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied => BridgeError::Denied(name),
+        _ => BridgeError::System(name, what, error),
+    }
+}
+
 impl WireBridge {
     /// Starts forwarding.
     ///
@@ -141,46 +192,24 @@ impl WireBridge {
             seed,
             watcher,
         } = config;
-        let fail = |name: &String, what| {
-            let name = name.clone();
-            move |error: io::Error| match error.kind() {
-                io::ErrorKind::PermissionDenied => BridgeError::Denied(name),
-                _ => BridgeError::System(name, what, error),
-            }
-        };
         let (indices, mtus) = check(&interfaces)?;
-        let (mut ports, mut sockets, mut merging) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut room, mut slots) = (usize::MAX, usize::MAX);
-        for (name, index) in interfaces.iter().zip(indices) {
-            // Drivers that don't know this query don't merge packets.
-            if sys::merges_for_good(name).unwrap_or(false) {
-                sys::set_merging_for_good(name, false)
-                    .map_err(fail(name, "disable large receive offload"))?;
-                merging.push(Merging(name.clone()));
-            }
-            let socket = sys::make_packet_socket(SOCKET_BYTES)
-                .map_err(fail(name, "open a packet socket"))?;
-            sys::watch_interface(socket.as_fd(), index)
-                .map_err(fail(name, "capture all frames"))?;
-            sys::set_receive_buffer(socket.as_fd(), SOCKET_BYTES);
-            room = room.min(socket_recv_buffer_size(&socket).unwrap_or(0));
-            let ring =
-                SlotRing::new(socket.as_fd(), RING_BYTES).map_err(fail(name, "share a ring"))?;
-            slots = slots.min(ring.slots());
-            // Bound only now: frames that arrived before the ring existed would not be in it.
-            sys::bind_packet_socket(socket.as_fd(), index)
-                .map_err(fail(name, "open a packet socket"))?;
-            let socket = Arc::new(socket);
-            sockets.push(socket.clone());
-            let ring = RingEnd::new(socket.clone(), index, ring);
-            ports.push(EndPort::Interface(socket, Some(ring)));
-        }
+        let first = BridgePort::open(&interfaces[0], indices[0])?;
+        let opened = [first, BridgePort::open(&interfaces[1], indices[1])?];
+        let room = opened[0].room.min(opened[1].room);
+        let slots = opened[0].slots.min(opened[1].slots);
+        let mut notes = room_notes(room, slots);
+        let sockets = opened.each_ref().map(|port| Arc::clone(&port.socket));
+        let mut merging = Vec::new();
+        let ports = opened.map(|port| {
+            merging.extend(port.merging);
+            EndPort::Interface(port.socket, Some(port.ring))
+        });
         let control = Arc::new(
             Control::new(settings.clone())
                 .map_err(fail(&interfaces[0], "create the thread's control channel"))?,
         );
         let driver = Driver {
-            ports: ports.try_into().expect("two interfaces have two ports"),
+            ports,
             watcher,
             control: control.clone(),
             settings,
@@ -192,7 +221,6 @@ impl WireBridge {
             .name("bridge".into())
             .spawn(|| driver.run());
         let thread = thread.map_err(fail(&interfaces[0], "start its thread"))?;
-        let mut notes = room_notes(room, slots);
         let off = |Merging(name): &Merging| {
             format!("{name}: large receive offload is disabled until the bridge ends")
         };
@@ -206,7 +234,7 @@ impl WireBridge {
         }
         Ok(WireBridge {
             control,
-            sockets: sockets.try_into().expect("two interfaces have two sockets"),
+            sockets,
             overrun: [0; 2],
             thread: Some(thread),
             _merging: merging,

@@ -19,11 +19,13 @@ mod direction;
 mod distribution;
 mod driver;
 mod end;
+mod lane;
 mod loss;
 mod merge;
 pub(crate) mod netem;
 mod off_core;
 mod packet;
+mod packet_watcher;
 mod partition;
 mod presets;
 mod prototype;
@@ -61,8 +63,8 @@ pub use settings::{JitterShape, Settings, SettingsError, SettingsErrorKind};
 
 use control::{Control, Wanted};
 use driver::Driver;
-pub use driver::PacketWatcher;
 use end::EndPort;
+pub use packet_watcher::PacketWatcher;
 pub(crate) use partition::HostPair;
 use prototype::Prototype;
 pub use tcp::reset::ResetPorts;
@@ -369,7 +371,7 @@ impl LinkHandle {
         settings: Settings,
         seed: u64,
     ) -> Result<Nanos, LinkError> {
-        let seed = driver::direction_seed(seed, direction as u64);
+        let seed = lane::direction_seed(seed, direction as u64);
         self.apply(direction, |wanted| {
             wanted.settings = settings;
             wanted.restart = Some(seed);

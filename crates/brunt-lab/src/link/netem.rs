@@ -24,53 +24,7 @@ const LIMIT_PACKETS: u32 = 1_000_000;
 /// # Errors
 /// A setting that netem doesn't support.
 pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
-    let refuse = |key, what: &str| {
-        let what = format!("netem {what}; omit netem");
-        Err(SettingsError {
-            key,
-            kind: SettingsErrorKind::Carrier,
-            what,
-        })
-    };
-    if !settings.jitter.0.is_zero() && settings.jitter_shape != JitterShape::Uniform {
-        return refuse("jitter_shape", "supports uniform jitter only");
-    }
-    if !settings.jitter.0.is_zero() && settings.keep_order {
-        return refuse(
-            "keep_order",
-            "reorders packets under jitter: write keep_order = false",
-        );
-    }
-    if settings.distribution.is_some() {
-        return refuse("distribution", "supports uniform jitter only");
-    }
-    if settings.loss_gap.is_some() {
-        return refuse("loss_gap", "supports a gap for reordering only");
-    }
-    if settings.loss_correlation > 0.0 {
-        return refuse(
-            "loss_correlation",
-            "loses far fewer packets than requested if losses are correlated",
-        );
-    }
-    if settings.ecn > 0.0 {
-        return refuse("ecn", "can only mark packets that it would otherwise drop");
-    }
-    if !settings.slow_close.0.is_zero() {
-        return refuse("slow_close", "cannot impair individual connections");
-    }
-    if settings.reorder > 0.0 {
-        return refuse(
-            "reorder",
-            "reorders by sending packets early instead of holding them back",
-        );
-    }
-    if settings.rate.is_some() && settings.queue_packets.is_none() {
-        return refuse(
-            "queue_packets",
-            "limits its queue only in packets: write queue_packets",
-        );
-    }
+    check(settings)?;
     // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The 64-bit attributes below set the times.
     let limit = settings.queue_packets.unwrap_or(LIMIT_PACKETS);
     let mut bytes = Vec::new();
@@ -124,6 +78,58 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
         attribute(&mut bytes, LOSS | NESTED, &nested);
     }
     Ok(bytes)
+}
+
+/// Refuses settings that netem cannot apply exactly.
+fn check(settings: &Settings) -> Result<(), SettingsError> {
+    let refuse = |key, what: &str| {
+        let what = format!("netem {what}; omit netem");
+        Err(SettingsError {
+            key,
+            kind: SettingsErrorKind::Carrier,
+            what,
+        })
+    };
+    if !settings.jitter.0.is_zero() && settings.jitter_shape != JitterShape::Uniform {
+        return refuse("jitter_shape", "supports uniform jitter only");
+    }
+    if !settings.jitter.0.is_zero() && settings.keep_order {
+        return refuse(
+            "keep_order",
+            "reorders packets under jitter: write keep_order = false",
+        );
+    }
+    if settings.distribution.is_some() {
+        return refuse("distribution", "supports uniform jitter only");
+    }
+    if settings.loss_gap.is_some() {
+        return refuse("loss_gap", "supports a gap for reordering only");
+    }
+    if settings.loss_correlation > 0.0 {
+        return refuse(
+            "loss_correlation",
+            "loses far fewer packets than requested if losses are correlated",
+        );
+    }
+    if settings.ecn > 0.0 {
+        return refuse("ecn", "can only mark packets that it would otherwise drop");
+    }
+    if !settings.slow_close.0.is_zero() {
+        return refuse("slow_close", "cannot impair individual connections");
+    }
+    if settings.reorder > 0.0 {
+        return refuse(
+            "reorder",
+            "reorders by sending packets early instead of holding them back",
+        );
+    }
+    if settings.rate.is_some() && settings.queue_packets.is_none() {
+        return refuse(
+            "queue_packets",
+            "limits its queue only in packets: write queue_packets",
+        );
+    }
+    Ok(())
 }
 
 /// A share in netem's unit, 1 / (2^32 - 1).

@@ -1,7 +1,7 @@
 //! The receive side of an interface in a bridge: takes frames out of the ring of slots that the kernel fills, and sends
 //! those without impairments directly from the ring, many per call.
 //!
-//! Driven by [`super::driver`]. The rule: frames leave in the order in which they arrived, and a slot returns to the
+//! Driven by [`super::lane`]. The rule: frames leave in the order in which they arrived, and a slot returns to the
 //! kernel once its frame has been sent or copied.
 
 use std::io;
@@ -57,7 +57,7 @@ pub(super) struct RingEnd {
 struct PassingFrame {
     frame: SlotFrame,
     packets: u32,
-    came: Nanos,
+    arrived_at: Nanos,
 }
 
 impl RingEnd {
@@ -156,11 +156,11 @@ impl RingEnd {
     }
 
     /// Queues a frame of `packets` packets to be sent unmodified.
-    pub(super) fn pass(&mut self, frame: SlotFrame, packets: u32, came: Nanos) {
+    pub(super) fn pass(&mut self, frame: SlotFrame, packets: u32, arrived_at: Nanos) {
         self.passing.push(PassingFrame {
             frame,
             packets,
-            came,
+            arrived_at,
         });
     }
 
@@ -181,8 +181,16 @@ impl RingEnd {
             .map(|passing| self.ring.bytes(passing.frame));
         let refused = sys::write_packets(to, frames);
         let now = clock.now();
-        for (place, PassingFrame { packets, came, .. }) in self.passing.drain(..).enumerate() {
-            let took = Nanos(now.0.saturating_sub(came.0));
+        for (
+            place,
+            PassingFrame {
+                packets,
+                arrived_at,
+                ..
+            },
+        ) in self.passing.drain(..).enumerate()
+        {
+            let took = Nanos(now.0.saturating_sub(arrived_at.0));
             written.note_added(packets, refused >> place & 1 == 1, took, added);
         }
     }

@@ -1,5 +1,5 @@
 //! Decides the fate of each packet in one direction of a link, as a state machine: a packet's time and length go in,
-//! its fate comes out. The driver ([`super::driver`]) carries it out.
+//! its fate comes out. The direction ([`super::lane`]) carries it out.
 //!
 //! A packet first waits for the line (rate and queue), then travels (delay, jitter, loss, corruption, duplication,
 //! reordering). The rule: randomness depends only on the seed and the packet's number in its direction, so a repeated
@@ -232,11 +232,11 @@ impl Rules {
         let nanos =
             (wire_bits(u64::from(frame_bytes)) * 1_000_000_000).div_ceil(u128::from(rate.0));
         let idle_since = self.line_free.0.max(looked.0.min(now.0));
-        let came = looked.0.clamp(now.0.saturating_sub(BACK_NANOS_MAX), now.0);
-        self.line_time.lost += came.saturating_sub(idle_since);
+        let arrived = looked.0.clamp(now.0.saturating_sub(BACK_NANOS_MAX), now.0);
+        self.line_time.lost += arrived.saturating_sub(idle_since);
         self.line_time.sent += nanos as u64;
         self.line_time.backlog_bytes = self.line_time.backlog_bytes.max(waiting as u64);
-        self.line_free = Nanos(self.line_free.0.max(came).saturating_add(nanos as u64));
+        self.line_free = Nanos(self.line_free.0.max(arrived).saturating_add(nanos as u64));
         let sent = self.line_free.max(now);
         if self.settings.queue_packets.is_some() {
             self.departures.push_back(sent);

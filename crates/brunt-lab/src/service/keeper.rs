@@ -245,7 +245,7 @@ impl Keeper {
                 let command = self.order.program.ready.command.clone().unwrap_or_default();
                 self.attempt = Some(self.start(&command, false)?);
             }
-            let lacking = self.lacking.said();
+            let lacking = self.lacking.describe();
             self.in_time(begin, &lacking)?;
         }
         let said = writeln!(io::stdout(), "{}", self.address).and_then(|()| io::stdout().flush());

@@ -98,16 +98,16 @@ impl Lacking {
     }
 
     /// Describes the unmet conditions.
-    pub fn said(&self) -> String {
-        let mut said = Vec::new();
-        said.extend(self.port.map(|at| format!("no process listens on {at}")));
-        said.extend(
+    pub fn describe(&self) -> String {
+        let mut parts = Vec::new();
+        parts.extend(self.port.map(|at| format!("no process listens on {at}")));
+        parts.extend(
             self.line
                 .as_ref()
                 .map(|words| format!("it did not print '{words}'")),
         );
         if self.command {
-            said.push(match &self.attempt {
+            parts.push(match &self.attempt {
                 Attempt::None => "its ready command was not started".to_string(),
                 Attempt::Runs(None) => "its ready command does not exit".to_string(),
                 Attempt::Runs(Some(failed)) => {
@@ -118,12 +118,12 @@ impl Lacking {
             });
         }
         if self.returned {
-            said.push(
+            parts.push(
                 "its command has not moved to the background; omit daemon if it does not"
                     .to_string(),
             );
         }
-        said.join(", ")
+        parts.join(", ")
     }
 }
 
@@ -146,18 +146,18 @@ mod tests {
             within,
         };
         let mut lacking = Lacking::new(&when, at, true);
-        assert!(lacking.said().starts_with(&format!(
+        assert!(lacking.describe().starts_with(&format!(
             "no process listens on {at}, it did not print 'up', its ready"
         )));
         assert!(
-            !lacking.is_nothing() && !lacking.said().contains("listens"),
+            !lacking.is_nothing() && !lacking.describe().contains("listens"),
             "{}",
-            lacking.said()
+            lacking.describe()
         );
         lacking.line_seen();
         lacking.returned();
         assert!(lacking.attempt_is_due() && !lacking.attempt_is_due() && !lacking.is_nothing());
-        assert_eq!(lacking.said(), "its ready command does not exit");
+        assert_eq!(lacking.describe(), "its ready command does not exit");
         // An attempt that was cut off does not hide how the one before failed.
         let mut child = std::process::Command::new("false").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
@@ -165,13 +165,16 @@ mod tests {
         let (_, status) = ended.unwrap().unwrap();
         let _ = child.wait();
         lacking.attempt_ended(status);
-        assert_eq!(lacking.said(), "its ready command ended with exit status 1");
+        assert_eq!(
+            lacking.describe(),
+            "its ready command ended with exit status 1"
+        );
         std::thread::sleep(ATTEMPT_PAUSE);
         assert!(lacking.attempt_is_due());
-        let said = lacking.said();
+        let parts = lacking.describe();
         assert!(
-            said.starts_with("its ready command ended with exit status 1, and"),
-            "{said}"
+            parts.starts_with("its ready command ended with exit status 1, and"),
+            "{parts}"
         );
         let none = ReadyWhen {
             port: None,

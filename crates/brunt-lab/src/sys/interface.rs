@@ -96,7 +96,7 @@ pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRe
             _ => Err(error),
         };
     }
-    let (stamp, tag) = told(&message);
+    let (stamp, tag) = ancillary_data(&message);
     let bytes = (count as usize).saturating_sub(SOCKET_HEADER_BYTES) + VNET_HEADER_BYTES;
     if message.msg_flags & libc::MSG_TRUNC != 0 || bytes <= TAG_AT {
         return Ok(PacketRead::Unreadable);
@@ -113,7 +113,7 @@ pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRe
 }
 
 /// The kernel's ancillary data for a frame: its timestamp, and the tag that was removed from it.
-fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
+fn ancillary_data(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
     let (mut stamp, mut tag) = (None, None);
     // SAFETY: recvmsg filled the message, and its control buffer lives as long as the message.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
@@ -130,8 +130,8 @@ fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
                     });
                 }
                 (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
-                    let told = data.cast::<libc::tpacket_auxdata>().read_unaligned();
-                    tag = missing_tag(told.tp_status, told.tp_vlan_tpid, told.tp_vlan_tci);
+                    let aux = data.cast::<libc::tpacket_auxdata>().read_unaligned();
+                    tag = missing_tag(aux.tp_status, aux.tp_vlan_tpid, aux.tp_vlan_tci);
                 }
                 _ => {}
             }

@@ -2,9 +2,11 @@
 //! threads, so it has a `main` in place of the usual harness. As usual, an argument selects the tests to run.
 
 mod lab;
+mod link_faults;
 mod memory;
 mod mounts;
 mod staged;
+mod two_hosts;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -26,7 +28,8 @@ fn main() -> ExitCode {
     match staged::enter() {
         Some(end) => return end,
         None => {
-            if lab::is_possible() {
+            if two_hosts::is_possible() {
+                run(&link_faults::TESTS);
                 run(&lab::TESTS);
             }
             run(&mounts::TESTS);

@@ -203,9 +203,9 @@ mod tests {
                                 ..
                             },
                         ],
-                        Some(Ok(said)),
+                        Some(Ok(words)),
                     ) => {
-                        assert!(how.contains(said), "{text}: {how}")
+                        assert!(how.contains(words), "{text}: {how}")
                     }
                     (
                         [
@@ -214,9 +214,9 @@ mod tests {
                                 ..
                             },
                         ],
-                        Some(Err(said)),
+                        Some(Err(words)),
                     ) => {
-                        assert!(why.contains(said), "{text}: {why}")
+                        assert!(why.contains(words), "{text}: {why}")
                     }
                     other => panic!("{text}: {other:?}"),
                 }

@@ -393,10 +393,10 @@ mod tests {
 
     #[test]
     fn impossible_recurrences_name_their_key() {
-        let check = |recurrence: Recurrence, lasts, run, key: &str, said: &str| {
+        let check = |recurrence: Recurrence, lasts, run, key: &str, words: &str| {
             let mistake = found(&recurrence, lasts, run, 1).unwrap_err();
             assert_eq!(mistake.key, key, "{mistake}");
-            assert!(mistake.to_string().contains(said), "{mistake}");
+            assert!(mistake.to_string().contains(words), "{mistake}");
         };
         let listed = |times: &[u64]| Recurrence::Listed(times.iter().map(|at| ms(*at)).collect());
         check(listed(&[]), Some(500), None, "at", "the list is empty");

@@ -107,8 +107,11 @@ fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
             return Ok(());
         }
         if let Some(status) = ended {
-            let said = std::fs::read_to_string(folder.join(PROGRESS_FILE)).unwrap_or_default();
-            let what = format!("the experiment did not start ({status}): {}", said.trim());
+            let progress = std::fs::read_to_string(folder.join(PROGRESS_FILE)).unwrap_or_default();
+            let what = format!(
+                "the experiment did not start ({status}): {}",
+                progress.trim()
+            );
             return Err(if status.code() == Some(2) {
                 Failure::usage(what)
             } else {

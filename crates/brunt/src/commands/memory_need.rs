@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    fn said(urls: &[&str], workload: &str) -> Option<String> {
+    fn note_of(urls: &[&str], workload: &str) -> Option<String> {
         let mut text = "name = \"n\"\n".to_string();
         for (url, name) in urls.iter().zip(["a", "b"]) {
             text += &format!("[targets.{name}]\nurl = \"{url}\"\n");
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn memory_beyond_the_limit_is_noted() {
         let check = |urls: &[&str], workload: &str, words: &[&str]| {
-            let note = said(urls, workload).expect("a note");
+            let note = note_of(urls, workload).expect("a note");
             for word in words {
                 assert!(note.contains(word), "{word}: {note}");
             }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn memory_that_fits_is_not_noted() {
-        let none = |url: &str, workload: &str| assert_eq!(said(&[url], workload), None);
+        let none = |url: &str, workload: &str| assert_eq!(note_of(&[url], workload), None);
         none("memory:2GiB", "read = 1");
         let region = "read = 0\nregion = { start = \"1GiB\", length = \"64MiB\" }";
         none("memory:2GiB", region);

@@ -84,34 +84,7 @@ impl super::Subcommand for Probe {
 
     fn run(self, output: &Output) -> Done {
         let (addresses, options) = (self.reach.addresses()?, self.reach.options()?);
-        let (only, processes) = (self.only.clone(), self.processes.clone());
-        let probes = Probes {
-            interval: self.interval,
-            only,
-            processes,
-            hosts: None,
-        };
-        probes
-            .check()
-            .map_err(|error| Failure::usage(format!("--{error}")))?;
-        if probes.only.iter().any(|name| name == DEVICE.name) {
-            let what = "--only device: hosts have no such probe; it is for the devices of an experiment ('brunt run')";
-            return Err(Failure::usage(what));
-        }
-        if !probes.is_on() {
-            return Err(Failure::usage("--interval 0s: write 10ms to 1h"));
-        }
-        if output.is_json() && self.time.is_none() {
-            return Err(Failure::usage(
-                "--json prints its object at the end: set the duration with --for",
-            ));
-        }
-        let plan = ProbePlan {
-            options,
-            probes,
-            time: self.time.map(|time| time.0),
-            begin: Clock::Monotonic.now(),
-        };
+        let plan = self.plan(options, output)?;
         let mut samples: Vec<Vec<Value>> = vec![Vec::new(); addresses.len()];
         let mut left_out = 0;
         let ends = std::thread::scope(|scope| {
@@ -154,6 +127,40 @@ impl super::Subcommand for Probe {
                 .collect::<Vec<_>>()
         });
         finish(&addresses, ends, samples, left_out, output)
+    }
+}
+
+impl Probe {
+    /// Checks the arguments.
+    fn plan(&self, options: ConnectOptions, output: &Output) -> Result<ProbePlan, Failure> {
+        let (only, processes) = (self.only.clone(), self.processes.clone());
+        let probes = Probes {
+            interval: self.interval,
+            only,
+            processes,
+            hosts: None,
+        };
+        probes
+            .check()
+            .map_err(|error| Failure::usage(format!("--{error}")))?;
+        if probes.only.iter().any(|name| name == DEVICE.name) {
+            let what = "--only device: hosts have no such probe; it is for the devices of an experiment ('brunt run')";
+            return Err(Failure::usage(what));
+        }
+        if !probes.is_on() {
+            return Err(Failure::usage("--interval 0s: write 10ms to 1h"));
+        }
+        if output.is_json() && self.time.is_none() {
+            return Err(Failure::usage(
+                "--json prints its object at the end: set the duration with --for",
+            ));
+        }
+        Ok(ProbePlan {
+            options,
+            probes,
+            time: self.time.map(|time| time.0),
+            begin: Clock::Monotonic.now(),
+        })
     }
 }
 

@@ -53,7 +53,7 @@ pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Bo
         Box::new(Lines {
             state,
             output: output.clone(),
-            said: Nanos(0),
+            printed_at: Nanos(0),
         })
     }
 }
@@ -63,7 +63,7 @@ struct Lines {
     state: State,
     output: Output,
     /// When the last line was printed.
-    said: Nanos,
+    printed_at: Nanos,
 }
 
 impl Observer for Lines {
@@ -71,9 +71,9 @@ impl Observer for Lines {
         let now = Clock::Monotonic.now();
         self.state.event(event, now);
         match event {
-            Event::RunStarts(start) => self.said = self.said.max(*start),
-            Event::Interval(_) if now.since(self.said) >= LINE_EVERY => {
-                self.said = now;
+            Event::RunStarts(start) => self.printed_at = self.printed_at.max(*start),
+            Event::Interval(_) if now.since(self.printed_at) >= LINE_EVERY => {
+                self.printed_at = now;
                 self.output.note(self.state.interval_line(now));
             }
             Event::RunEnds(info, run, _) | Event::Job(_, JobEvent::RunEnds(info, run, _)) => {

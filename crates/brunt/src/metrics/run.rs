@@ -312,6 +312,11 @@ impl RunState {
             labels,
             f64::from(u8::from(self.steady.is_steady)),
         );
+        self.write_faults(page);
+        self.write_ended(page);
+    }
+
+    fn write_faults(&self, page: &mut MetricsPage) {
         let (name, help) = (
             "brunt_fault_active",
             "1 while the fault is in effect, as proven.",
@@ -325,6 +330,9 @@ impl RunState {
             ];
             page.sample(name, &labels, u8::from(fault.active));
         }
+    }
+
+    fn write_ended(&self, page: &mut MetricsPage) {
         let (name, help) = (
             "brunt_runs_ended_total",
             "Finished runs, by the reason for their end.",

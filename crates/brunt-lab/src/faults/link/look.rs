@@ -358,37 +358,7 @@ impl Look<'_> {
         quick: &Quick,
         clock: &Clock,
     ) -> Result<String, Unseen> {
-        if packets(before, during, EXPECTED_LEAST) > PACKETS_MAX {
-            let (what, instead) = hardest(before, during);
-            return Err(Unseen::TooRare { what, instead });
-        }
-        let most = more_jitter(before, during);
-        if let Some(apart) = quick
-            .apart
-            .filter(|apart| most.is_some_and(|most| *apart >= most))
-        {
-            return Err(Unseen::JitterHidden {
-                jitter: during.jitter,
-                apart,
-            });
-        }
-        if let Some(least) = quick
-            .least
-            .filter(|least| *least as f64 >= between(before, during))
-        {
-            return Err(Unseen::DelayHidden {
-                delay: during.delay,
-                took_nanos: least,
-            });
-        }
-        let blur = DELAY_LEAST.max(before.jitter.0.max(during.jitter.0) / 4);
-        if later(before, during) && during.delay.0 - before.delay.0 < blur {
-            return Err(Unseen::DelayAlike {
-                is: during.delay,
-                was: before.delay,
-                blur,
-            });
-        }
+        check_visible(before, during, quick)?;
         let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);
         // If the link keeps counters, they tell which of two impairments caused a missing packet.
@@ -420,21 +390,32 @@ impl Look<'_> {
                 instead,
             });
         }
-        let (Some(rate), Some(quick)) = (slower(before, during), quick.line) else {
-            return Ok(seen.to_string());
-        };
+        match (slower(before, during), quick.line) {
+            (Some(rate), Some(line)) => {
+                let trains = self.look_for_line(way, during, rate, line, clock)?;
+                Ok(format!("{seen}; {trains}"))
+            }
+            _ => Ok(seen.to_string()),
+        }
+    }
+
+    /// Checks that packet trains arrive no faster than the new rate; `before` is the line's rate before the change.
+    fn look_for_line(
+        &self,
+        way: usize,
+        during: &Settings,
+        rate: u64,
+        before: f64,
+        clock: &Clock,
+    ) -> Result<String, Unseen> {
         let now = self.quickest(way, during, rate, clock)?;
-        match now > 0.0 && now <= rate as f64 * RATE_SLACK && quick > rate as f64 * RATE_GONE {
+        match now > 0.0 && now <= rate as f64 * RATE_SLACK && before > rate as f64 * RATE_GONE {
             true => Ok(format!(
-                "{seen}; packet trains at {:.3} Mb/s, before at {:.3} Mb/s",
+                "packet trains at {:.3} Mb/s, before at {:.3} Mb/s",
                 now / 1e6,
-                quick / 1e6
+                before / 1e6
             )),
-            false => Err(Unseen::NoLine {
-                rate,
-                now,
-                before: quick,
-            }),
+            false => Err(Unseen::NoLine { rate, now, before }),
         }
     }
 
@@ -478,25 +459,61 @@ impl Look<'_> {
             if whole && seen.missing * 20 > seen.known {
                 present.push(Trouble::Missing);
             }
-            let (mut told, mut line) = (seen.to_string(), None);
+            let (mut shown, mut line) = (seen.to_string(), None);
             if let (true, Some(rate)) = (present.is_empty(), slower(now, was)) {
                 let quickest = *line.insert(self.quickest(way, now, rate, clock)?);
-                told = format!("{told}; packet trains at {:.3} Mb/s", quickest / 1e6);
+                shown = format!("{shown}; packet trains at {:.3} Mb/s", quickest / 1e6);
                 if quickest <= rate as f64 * RATE_GONE {
                     present.push(Trouble::SlowLine);
                 }
             }
             if present.is_empty() && seen.known >= packets {
-                return Ok(told);
+                return Ok(shown);
             }
             if clock.now() >= deadline {
                 let instead = beyond(&present, &seen, line);
                 return Err(Unseen::Still {
                     present,
-                    seen: told.into(),
+                    seen: shown.into(),
                     instead,
                 });
             }
         }
     }
+}
+
+/// Checks that probes can show the change, given the measurements before it.
+fn check_visible(before: &Settings, during: &Settings, quick: &Quick) -> Result<(), Unseen> {
+    if packets(before, during, EXPECTED_LEAST) > PACKETS_MAX {
+        let (what, instead) = hardest(before, during);
+        return Err(Unseen::TooRare { what, instead });
+    }
+    let most = more_jitter(before, during);
+    if let Some(apart) = quick
+        .apart
+        .filter(|apart| most.is_some_and(|most| *apart >= most))
+    {
+        return Err(Unseen::JitterHidden {
+            jitter: during.jitter,
+            apart,
+        });
+    }
+    if let Some(least) = quick
+        .least
+        .filter(|least| *least as f64 >= between(before, during))
+    {
+        return Err(Unseen::DelayHidden {
+            delay: during.delay,
+            took_nanos: least,
+        });
+    }
+    let blur = DELAY_LEAST.max(before.jitter.0.max(during.jitter.0) / 4);
+    if later(before, during) && during.delay.0 - before.delay.0 < blur {
+        return Err(Unseen::DelayAlike {
+            is: during.delay,
+            was: before.delay,
+            blur,
+        });
+    }
+    Ok(())
 }

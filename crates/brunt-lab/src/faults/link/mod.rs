@@ -100,18 +100,18 @@ impl LinkChange {
         mut look: impl FnMut(usize) -> Result<String, Unseen>,
         unseen: impl Fn(String) -> FaultError,
     ) -> Result<String, FaultError> {
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         for (way, name) in ["there", "back"].iter().enumerate() {
             match look(way) {
                 Ok(seen) if seen.is_empty() => {}
-                Ok(seen) => told.push(format!("{name}: {seen}")),
+                Ok(seen) => shown.push(format!("{name}: {seen}")),
                 Err(Unseen::Probe(error)) => {
                     return Err(self.refused("cannot probe the link", error));
                 }
                 Err(seen) => return Err(unseen(format!("{name}: {seen}"))),
             }
         }
-        Ok(told.join("; "))
+        Ok(shown.join("; "))
     }
 
     /// Whether this direction must not change.

@@ -220,24 +220,24 @@ impl Probe {
                     Err(error) => return Err(error),
                 }
             }
-            let mut came = BTreeSet::new();
+            let mut arrived = BTreeSet::new();
             // After the first packet, the others arrive as fast as the line allows; lost packets are not waited for.
             let mut patience = wait;
-            while (came.len() as u64) < sent && clock.now().since(begin) < patience {
+            while (arrived.len() as u64) < sent && clock.now().since(begin) < patience {
                 let Some(bytes) = receive(&self.to, &mut packet)? else {
                     std::thread::sleep(NAP / 10);
                     continue;
                 };
                 let number = number(&packet[..bytes]) as u64;
                 // The packet is from an earlier train, or a duplicate.
-                if bytes != train.bytes || number < first || !came.insert(number) {
+                if bytes != train.bytes || number < first || !arrived.insert(number) {
                     continue;
                 }
                 // At least this many packets have got through by now, so the line is at least this fast.
                 let so_far = clock.now().since(begin);
                 patience = wait.min(so_far + follow);
                 let took = so_far.saturating_sub(delay).as_secs_f64().max(1e-9);
-                let bits = came.len() as f64 * (train.bytes + HEADER_BYTES) as f64 * 8.0;
+                let bits = arrived.len() as f64 * (train.bytes + HEADER_BYTES) as f64 * 8.0;
                 quickest = quickest.max(bits / took);
             }
             first += train.packets;

@@ -530,25 +530,25 @@ mod tests {
             Trouble::Loss,
             Trouble::Damage,
         ];
-        let said = plainer(&all, &during);
+        let advice = plainer(&all, &during);
         assert_eq!(
-            said,
+            advice,
             "; write delay = \"6ms\", jitter = \"500us\", loss = 0.024, corrupt = 1"
         );
-        assert!(VoidReason::FaultWeak.is_named_in(&said));
+        assert!(VoidReason::FaultWeak.is_named_in(&advice));
         assert_eq!(plainer(&[Trouble::LossOfAll], &during), "");
         let mut seen = Seen::default();
         (seen.known, seen.missing, seen.twice) = (1000, 12, 3);
-        let said = beyond(
+        let advice = beyond(
             &[Trouble::Loss, Trouble::Duplicate, Trouble::SlowLine],
             &seen,
             Some(3e6),
         );
         assert_eq!(
-            said,
+            advice,
             "; write loss = 0.024, duplicate = 0.006, rate = \"1500kb/s\""
         );
-        assert!(VoidReason::FaultNotGone.is_named_in(&said));
+        assert!(VoidReason::FaultNotGone.is_named_in(&advice));
         assert_eq!(
             beyond(&[Trouble::Missing, Trouble::Delay], &Seen::default(), None),
             ""

@@ -1,7 +1,7 @@
 //! Impairments of TCP connections rather than packets: FINs that are held back ([`slow_close`]) and resets that are
 //! sent ([`reset`]). This module parses and builds TCP segments in frames.
 //!
-//! Called by the link's thread ([`super::driver`]) for directions with such impairments; every call is passed the time.
+//! Called by directions ([`super::lane`]) with such impairments; every call is passed the time.
 //! The rule: only packets that passed count towards a connection's state. A connection that cannot be tracked is left
 //! alone and counted.
 

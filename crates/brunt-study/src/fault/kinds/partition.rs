@@ -58,7 +58,7 @@ impl PartitionSide {
         }
     }
 
-    fn said(&self) -> String {
+    fn listed(&self) -> String {
         HostName::listed(self.names())
     }
 }
@@ -130,7 +130,7 @@ impl Kind for Partition {
 
     fn place(&self, _common: &FaultCommon) -> String {
         let [first, second] = &self.partition;
-        format!("{} and {}", first.said(), second.said())
+        format!("{} and {}", first.listed(), second.listed())
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::freeze::Freeze;
 use super::kill::Kill;
-use crate::control::{Absence, Command, Controls, Reason, Reply};
+use crate::control::{Absence, Command, Controls, ProcessState, Reason, Reply};
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{
     About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
@@ -384,13 +384,7 @@ impl FaultDriver for StorageFault {
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {
         // A frozen target keeps the fault until it resumes.
-        let state = loop {
-            let state = self.controls.state();
-            if !matches!(state.away, Some((Absence::Frozen, _))) {
-                break state;
-            }
-            std::thread::sleep(THAW_LOOK);
-        };
+        let state = self.thawed();
         let at = Clock::Monotonic.now();
         let Some(armed) = self.armed.take() else {
             return Err(DriverError::NotThere);
@@ -401,38 +395,12 @@ impl FaultDriver for StorageFault {
             id: armed.id,
         };
         let Some(answer) = self.ask(&command, armed.life)? else {
-            let now = self.controls.state();
-            let ended = now
-                .away
-                .map(|(_, since)| since)
-                .or(now.last_end)
-                .or(state.last_end);
-            let what = "lost when the target's process was killed".to_string();
-            let (at, seen) = (ended.unwrap_or(at), Clock::Monotonic.now());
-            return Ok(Proof {
-                at,
-                seen,
-                what,
-                value: None,
-            });
+            return Ok(self.lost_with_process(state, at));
         };
         let Reply::Counts { seen, injected } = answer else {
             return Err(DriverError::mismatched(answer));
         };
-        // Proof from outside: the fault's number is no longer known.
-        let command = Command::Look {
-            lun: self.lun,
-            layer: self.layer.clone(),
-            id: armed.id,
-        };
-        match self.controls.ask(&command) {
-            Ok(Reply::Refused(refusal)) if refusal.reason == Reason::NotArmed => {}
-            Err(_) if self.controls.state() != state => {}
-            other => {
-                let seen = format!("the target's answer to the query was {other:?}");
-                return Err(DriverError::NotGone { seen });
-            }
-        }
+        self.check_disarmed(armed.id, state)?;
         if let Some(from) = armed.lost {
             if injected == 0 {
                 let seen = format!("it affected none of {seen} matching requests");
@@ -460,6 +428,53 @@ impl FaultDriver for StorageFault {
             what,
             value: Some(injected as f64),
         })
+    }
+}
+
+impl StorageFault {
+    /// Waits while the target is frozen, and returns its state.
+    fn thawed(&self) -> ProcessState {
+        loop {
+            let state = self.controls.state();
+            if !matches!(state.away, Some((Absence::Frozen, _))) {
+                return state;
+            }
+            std::thread::sleep(THAW_LOOK);
+        }
+    }
+
+    /// The proof for a fault that was lost when its target's process was killed, after `before` was observed at `at`.
+    fn lost_with_process(&self, before: ProcessState, at: Nanos) -> Proof {
+        let now = self.controls.state();
+        let ended = now
+            .away
+            .map(|(_, since)| since)
+            .or(now.last_end)
+            .or(before.last_end);
+        Proof {
+            at: ended.unwrap_or(at),
+            seen: Clock::Monotonic.now(),
+            what: "lost when the target's process was killed".to_string(),
+            value: None,
+        }
+    }
+
+    /// Checks that the target no longer knows the fault; `state` is that of its process before the fault was disarmed.
+    fn check_disarmed(&self, id: u64, state: ProcessState) -> Result<(), DriverError> {
+        // Proof from outside: the fault's number is no longer known.
+        let command = Command::Look {
+            lun: self.lun,
+            layer: self.layer.clone(),
+            id,
+        };
+        match self.controls.ask(&command) {
+            Ok(Reply::Refused(refusal)) if refusal.reason == Reason::NotArmed => Ok(()),
+            Err(_) if self.controls.state() != state => Ok(()),
+            other => {
+                let seen = format!("the target's answer to the query was {other:?}");
+                Err(DriverError::NotGone { seen })
+            }
+        }
     }
 }
 
@@ -556,13 +571,13 @@ mod tests {
     /// The requests that were made would have met the suggested fault.
     #[test]
     fn advice_names_a_setting_and_a_value() {
-        let check = |words: &str, seen: u64, said: &str| {
-            let told = advice(
+        let check = |words: &str, seen: u64, expected: &str| {
+            let advised = advice(
                 &DeviceFault::parse(words).unwrap(),
                 seen,
                 Duration::from_millis(200),
             );
-            assert!(told.contains(said), "{words}: {told}");
+            assert!(advised.contains(expected), "{words}: {advised}");
         };
         check("busy,p=0.000001", 1000, "write p=0.012");
         check("busy,p=0.1", 3, "write p=1");

@@ -78,7 +78,7 @@ fn random_times_depend_on_the_seed_alone() {
 
 #[test]
 fn wrong_keys_are_reported_where_they_are_written() {
-    let check = |keys: &str, line: usize, said: &str| {
+    let check = |keys: &str, line: usize, wanted: &str| {
         let error = Experiment::parse("x.toml", &text(1, keys)).expect_err(keys);
         let all = format!(
             "{} {}",
@@ -87,7 +87,7 @@ fn wrong_keys_are_reported_where_they_are_written() {
         );
         let start = format!("x.toml:{}: ", 10 + line);
         assert!(
-            all.starts_with(&start) && all.contains(said),
+            all.starts_with(&start) && all.contains(wanted),
             "{keys}: {all}"
         );
     };
@@ -128,7 +128,7 @@ fn wrong_keys_are_reported_where_they_are_written() {
 /// and together.
 #[test]
 fn each_occurrence_is_proven_and_judged() {
-    let (summary, told, slower) = again(|slower| {
+    let (summary, records, slower) = again(|slower| {
         let fault = format!(
             "[[fault]]\ntarget = \"disk\"\nname = \"slow\"\nstorage = \"slow:5ms\"\nat = \"{}ms\"\nperiod = \"{}ms\"\nfor = \"{}ms\"\n",
             400 * slower,
@@ -138,12 +138,12 @@ fn each_occurrence_is_proven_and_judged() {
         let url = "memory:16MiB?delay=const:100us";
         let mut ran = run("intermittent", url, &load(slower), &fault, false);
         ran.nothing_is_left();
-        let told = std::mem::take(&mut ran.told);
-        Ok((ran.summary()?, told, f64::from(slower)))
+        let records = std::mem::take(&mut ran.records);
+        Ok((ran.summary()?, records, f64::from(slower)))
     });
     assert!(summary.complete, "{:?}", summary.trouble);
     // Two runs, three occurrences each, each reported when in effect and when gone.
-    assert_eq!(told.len(), 12);
+    assert_eq!(records.len(), 12);
     let point = &summary.points[0];
     for run in &point.runs {
         let names: Vec<&str> = run.faults.iter().map(|fault| fault.name.as_str()).collect();
@@ -170,11 +170,11 @@ fn each_occurrence_is_proven_and_judged() {
     // 5.1 ms instead of 100 us.
     assert!(total.drop.unwrap().mean > 0.5, "{total:?}");
     let table = crate::study::table(&summary).join("\n");
-    for said in [
+    for wanted in [
         "fault slow, 3 times in a run",
         "of 6 occurrences",
         "occurrence 3: ",
     ] {
-        assert!(table.contains(said), "{said} in {table}");
+        assert!(table.contains(wanted), "{wanted} in {table}");
     }
 }

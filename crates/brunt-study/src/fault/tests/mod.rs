@@ -51,7 +51,7 @@ impl Observer for Watch {
 
 struct Ran {
     result: Result<Summary, StudyError>,
-    told: Vec<FaultRecord>,
+    records: Vec<FaultRecord>,
     /// The recorded requests, if the load records them.
     requests: Vec<RequestRecord>,
     backend: Arc<dyn Backend>,
@@ -76,21 +76,21 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     .unwrap();
     let backend = Arc::clone(&targets["disk"]);
     let folder = tempfile::tempdir().unwrap();
-    let (told, flag) = (
+    let (seen, flag) = (
         Arc::<Mutex<Told>>::default(),
         Arc::new(AtomicBool::new(false)),
     );
-    let watch = Watch(Arc::clone(&told), stop.then(|| Arc::clone(&flag)));
+    let watch = Watch(Arc::clone(&seen), stop.then(|| Arc::clone(&flag)));
     let hooks: Vec<Box<dyn RunHook>> = vec![Box::new(schedule)];
     let members = Company {
         observers: vec![Box::new(watch)],
         hooks,
     };
     let result = Study::new(experiment, targets, "test", folder.path(), members).run(&flag);
-    let Told { faults, requests } = std::mem::take(&mut *told.lock().unwrap());
+    let Told { faults, requests } = std::mem::take(&mut *seen.lock().unwrap());
     Ran {
         result,
-        told: faults,
+        records: faults,
         requests,
         backend,
     }
@@ -139,7 +139,7 @@ impl Ran {
                         .zip(fault.end)
                         .is_some_and(|(completed, end)| completed <= end)
             };
-            self.told.iter().any(within)
+            self.records.iter().any(within)
         };
         self.requests.iter().filter(is_during).cloned().collect()
     }
@@ -181,7 +181,7 @@ fn transient_fault(slower: u32) -> String {
 /// nothing behind.
 #[test]
 fn transient() {
-    let (summary, told, slower) = again(|slower| {
+    let (summary, records, slower) = again(|slower| {
         let fault = transient_fault(slower);
         let mut ran = run(
             "transient",
@@ -192,7 +192,7 @@ fn transient() {
         );
         ran.nothing_is_left();
         let during = ran.during_faults();
-        let told = std::mem::take(&mut ran.told);
+        let records = std::mem::take(&mut ran.records);
         // Enough requests to distinguish half from none and from all.
         let summary = meant(ran.summary()?, |_| during.len() >= 50)?;
         let failed = during
@@ -201,11 +201,11 @@ fn transient() {
             .count();
         let share = failed as f64 / during.len() as f64;
         assert!((0.2..0.8).contains(&share), "{failed} of {}", during.len());
-        Ok((summary, told, f64::from(slower)))
+        Ok((summary, records, f64::from(slower)))
     });
     assert!(summary.complete, "{:?}", summary.trouble);
-    assert_eq!(told.len(), 4);
-    assert!(told[0].end.is_none() && told[1].end.is_some());
+    assert_eq!(records.len(), 4);
+    assert!(records[0].end.is_none() && records[1].end.is_some());
     let point = &summary.points[0];
     for run in &point.runs {
         let [fault] = run.faults.as_slice() else {
@@ -350,11 +350,11 @@ fn the_controller_in_trouble() {
         // Other processes' real-time work fills the core.
         Err(error) => {
             let text = error.to_string();
-            let said = [
+            let wanted = [
                 "other processes compete",
                 "had no visible effect: received ",
             ];
-            assert!(said.iter().any(|said| text.contains(said)), "{text}");
+            assert!(wanted.iter().any(|wanted| text.contains(wanted)), "{text}");
             return;
         }
     };
@@ -369,14 +369,14 @@ fn the_controller_in_trouble() {
         );
         assert!(cpu.end_s.unwrap() >= 1.5 && cpu.cost.is_some());
     }
-    let check = |name: &str, faults: String, said: &str| {
+    let check = |name: &str, faults: String, wanted: &str| {
         let ran = run(name, "memory:16MiB?delay=const:1ms", load, &faults, false);
         let text = ran
             .result
             .err()
             .unwrap_or_else(|| panic!("{name} went through"))
             .to_string();
-        assert!(text.contains(said), "{name}: {text}");
+        assert!(text.contains(wanted), "{name}: {text}");
     };
     check(
         "no such core",
@@ -412,7 +412,7 @@ fn several() {
 /// The canary: a fault without effect makes the experiment fail, whatever the cause.
 #[test]
 fn what_does_not_show_fails() {
-    let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, said: &str| {
+    let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, wanted: &str| {
         again(|slower| {
             let workload = workload.replace(
                 "TIME",
@@ -433,10 +433,10 @@ fn what_does_not_show_fails() {
                 .to_string();
             // On a busy machine, the fault may also be too late for its run.
             assert!(
-                text.contains(said) || text.contains("ended before it started"),
+                text.contains(wanted) || text.contains("ended before it started"),
                 "{name}: {text}"
             );
-            meant(text, |text| text.contains(said))
+            meant(text, |text| text.contains(wanted))
         });
     };
     let timed =
@@ -480,7 +480,7 @@ fn what_does_not_show_fails() {
 /// An experiment that is interrupted during a fault says so, and removes it.
 #[test]
 fn an_interrupted_experiment_removes_its_fault_and_says_so() {
-    let (summary, told) = again(|slower| {
+    let (summary, records) = again(|slower| {
         let ran = run(
             "interrupted",
             "memory:16MiB",
@@ -489,17 +489,17 @@ fn an_interrupted_experiment_removes_its_fault_and_says_so() {
             true,
         );
         ran.nothing_is_left();
-        let told = ran.told.clone();
-        Ok((ran.summary()?, told))
+        let records = ran.records.clone();
+        Ok((ran.summary()?, records))
     });
     assert_eq!(summary.trouble.as_deref(), Some("interrupted"));
-    assert!(told[1].end.is_some());
+    assert!(records[1].end.is_some());
 }
 
 /// An unknown or ambiguous layer is a mistake, reported with a solution.
 #[test]
 fn layers_are_found() {
-    let check = |url: &str, layer: &str, said: Option<&str>| {
+    let check = |url: &str, layer: &str, wanted: Option<&str>| {
         let text = format!(
             "name = \"x\"\n[targets.disk]\nurl = \"{url}\"\n[workloads.load]\nstop = {{ requests = 1 }}\n[[fault]]\ntarget = \"disk\"\n{layer}\nstorage = \"busy\""
         );
@@ -514,10 +514,10 @@ fn layers_are_found() {
                 None,
                 None,
             ),
-            said,
+            wanted,
         ) {
-            (Err(error), Some(said)) => assert!(error.to_string().contains(said), "{error}"),
-            (result, said) => assert!(result.is_ok() && said.is_none(), "{url} {layer}"),
+            (Err(error), Some(wanted)) => assert!(error.to_string().contains(wanted), "{error}"),
+            (result, wanted) => assert!(result.is_ok() && wanted.is_none(), "{url} {layer}"),
         }
     };
     check("null:1MiB", "", None);

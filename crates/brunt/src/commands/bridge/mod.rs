@@ -117,7 +117,7 @@ impl WireArgs {
         let options = LinkOptions::parse(&self.set, &self.back).map_err(|error| {
             Failure::usage(error).advise("docs/experiments.md lists them under lab.links")
         })?;
-        let said = options.said();
+        let settings_text = options.said();
         let names = [self.first.clone(), self.second.clone()];
         let mut control = self.control(&names, &options.settings, output)?;
         let file = self
@@ -156,7 +156,7 @@ impl WireArgs {
         let changes = control.as_ref().map(|control| control.log().clone());
         let report = BridgeReport {
             names,
-            said,
+            settings_text,
             watched,
             changes: changes.unwrap_or_default(),
         };
@@ -320,7 +320,7 @@ impl Busiest {
 struct BridgeReport {
     names: [String; 2],
     /// The settings of each direction.
-    said: [String; 2],
+    settings_text: [String; 2],
     watched: Watched,
     /// Changes of these settings meanwhile.
     changes: LinkChangeLog,
@@ -329,7 +329,7 @@ struct BridgeReport {
 /// One direction.
 struct Way<'a> {
     name: String,
-    said: &'a str,
+    settings_text: &'a str,
     counts: &'a LinkCounts,
     added: &'a Histogram,
     left: u64,
@@ -348,7 +348,7 @@ impl BridgeReport {
         let counts = [&end.report.there, &end.report.back];
         std::array::from_fn(|way| Way {
             name: format!("{} to {}", self.names[way], self.names[1 - way]),
-            said: &self.said[way],
+            settings_text: &self.settings_text[way],
             counts: counts[way],
             added: &end.added[way],
             left: end.left[way],
@@ -414,13 +414,20 @@ impl BridgeReport {
     }
 }
 
+/// A line with the counts that are not 0; `None` if there are none.
+fn count_line(what: &str, parts: &[(u64, &str)]) -> Option<String> {
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts.map(|(count, why)| format!("{count} {why}")).collect();
+    (!parts.is_empty()).then(|| format!("  {what:<10}  {}", parts.join(", ")))
+}
+
 impl Way<'_> {
     fn lines(&self) -> Vec<String> {
         let counts = self.counts;
-        let set = if self.said.is_empty() {
+        let set = if self.settings_text.is_empty() {
             "nothing set"
         } else {
-            self.said
+            self.settings_text
         };
         let mut lines = vec![format!("{}: {set}", self.name)];
         lines.push(format!(
@@ -431,19 +438,30 @@ impl Way<'_> {
             rate(self.busiest)
         ));
         lines.push(format!("  sent        {} packets", counts.delivered));
-        let told = |what: &str, parts: &[(u64, &str)]| {
-            let parts = parts.iter().filter(|(count, _)| *count > 0);
-            let parts: Vec<String> = parts.map(|(count, why)| format!("{count} {why}")).collect();
-            (!parts.is_empty()).then(|| format!("  {what:<10}  {}", parts.join(", ")))
-        };
-        lines.extend(told(
+        lines.extend(self.dropped_and_changed());
+        let micros = |nanos: Option<Nanos>| nanos.map_or(0.0, |nanos| nanos.0 as f64 / 1e3);
+        if !self.added.is_empty() {
+            lines.push(format!(
+                "  added       p50 {:.1} us, p99 {:.1} us, max {:.1} us",
+                micros(self.added.percentile(50.0)),
+                micros(self.added.percentile(99.0)),
+                micros(self.added.max())
+            ));
+        }
+        lines
+    }
+
+    /// A line for each kind of packets that were not sent as they arrived.
+    fn dropped_and_changed(&self) -> impl Iterator<Item = String> {
+        let counts = self.counts;
+        let lost = count_line(
             "lost",
             &[
                 (counts.lost, "by the configured loss"),
                 (counts.queue_full, "because the line's queue was full"),
             ],
-        ));
-        lines.extend(told(
+        );
+        let changed = count_line(
             "changed",
             &[
                 (counts.corrupted, "corrupted"),
@@ -460,8 +478,8 @@ impl Way<'_> {
                     "passed untouched: too many connections",
                 ),
             ],
-        ));
-        lines.extend(told(
+        );
+        let unintended = count_line(
             "lost unset",
             &[
                 (
@@ -476,23 +494,14 @@ impl Way<'_> {
                 (self.left, "still in flight at the end"),
                 (self.ends_left, "connection ends still held at the end"),
             ],
-        ));
-        let micros = |nanos: Option<Nanos>| nanos.map_or(0.0, |nanos| nanos.0 as f64 / 1e3);
-        if !self.added.is_empty() {
-            lines.push(format!(
-                "  added       p50 {:.1} us, p99 {:.1} us, max {:.1} us",
-                micros(self.added.percentile(50.0)),
-                micros(self.added.percentile(99.0)),
-                micros(self.added.max())
-            ));
-        }
-        lines
+        );
+        [lost, changed, unintended].into_iter().flatten()
     }
 
     fn object(&self) -> Value {
         let micros = |nanos: Option<Nanos>| nanos.map(|nanos| nanos.0 as f64 / 1e3);
         json!({
-            "set": self.said,
+            "set": self.settings_text,
             "counts": self.counts,
             "left": self.left,
             "ends_left": self.ends_left,

@@ -61,24 +61,24 @@ fn clock(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         "tsc" | "arch_sys_counter" | "kvm-clock" | "hyperv_clocksource_tsc_page"
     );
     let slow = !fast || trials.clock_ns.is_some_and(|nanos| nanos > CLOCK_NS_MAX);
-    let said = Diagnosis::new("clock", if slow { Bad } else { Good }, source.clone());
-    let said = match trials.clock_ns {
-        Some(nanos) => said.costs(format!(
+    let diagnosis = Diagnosis::new("clock", if slow { Bad } else { Good }, source.clone());
+    let diagnosis = match trials.clock_ns {
+        Some(nanos) => diagnosis.costs(format!(
             "{nanos:.0} ns for each reading; a run reads it twice for each batch"
         )),
-        None => said,
+        None => diagnosis,
     };
     if !slow {
-        return Some(said);
+        return Some(diagnosis);
     }
     let better = ["tsc", "arch_sys_counter", "kvm-clock"]
         .into_iter()
         .find(|name| others.split(' ').any(|o| o == *name));
     Some(match better.filter(|better| *better != source) {
-        Some(better) => said.advise(format!(
+        Some(better) => diagnosis.advise(format!(
             "echo {better} | sudo tee {folder}/current_clocksource"
         )),
-        None => said.advise(
+        None => diagnosis.advise(
             "boot with tsc=reliable if the processor's counter is known to be sound".to_string(),
         ),
     })
@@ -111,14 +111,14 @@ fn stolen(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         Good
     };
     let now = now.map_or(String::new(), |now| format!("{:.1} % now, ", now * 100.0));
-    let said = Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         "stolen time",
         fitness,
         format!("{now}{:.1} % since the machine started", since_boot * 100.0),
     );
     Some(match fitness {
-        Good => said,
-        _ => said
+        Good => diagnosis,
+        _ => diagnosis
             .costs("the hypervisor gives this time to other guests: rates fall and response times grow, unevenly")
             .advise("use a machine with dedicated processors, or run each point more often (repetitions, precision)"),
     })
@@ -138,10 +138,10 @@ fn wakeups(_: &Machine, trials: &Trials) -> Option<Diagnosis> {
         noise.wakeup_max_us,
         uneven * 100.0
     );
-    let said = Diagnosis::new("evenness", fitness, found);
+    let diagnosis = Diagnosis::new("evenness", fitness, found);
     Some(match fitness {
-        Good => said,
-        _ => said
+        Good => diagnosis,
+        _ => diagnosis
             .costs("the machine itself may cause differences of that size between two measurements")
             .advise("end other programs, isolate processors (isolcpus=), or repeat until it averages out (precision = \"5%\")"),
     })
@@ -157,14 +157,14 @@ fn other_load(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     } else {
         Good
     };
-    let said = Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         "other load",
         fitness,
         format!("{load:.1} tasks compete for {processors} processors (last minute)"),
     );
     Some(match fitness {
-        Good => said,
-        _ => said
+        Good => diagnosis,
+        _ => diagnosis
             .costs("workers and target share processors with these")
             .advise("find them with top -o %CPU; wait until the load is below a fifth of the processors"),
     })
@@ -179,10 +179,10 @@ fn control_groups(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
         false => Note,
     };
     let found = groups::described(&limits, processors);
-    let said = Diagnosis::new("control groups", fitness, found);
+    let diagnosis = Diagnosis::new("control groups", fitness, found);
     Some(match fitness {
-        Good => said,
-        _ => said.costs(costs.join("; ")).advise(groups::ADVICE),
+        Good => diagnosis,
+        _ => diagnosis.costs(costs.join("; ")).advise(groups::ADVICE),
     })
 }
 
@@ -196,7 +196,7 @@ fn governor(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
         };
         return Some(Diagnosis::new("governor", Good, found));
     };
-    let said = Diagnosis::new(
+    let diagnosis = Diagnosis::new(
         "governor",
         Note,
         format!(
@@ -206,7 +206,7 @@ fn governor(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
         ),
     );
     Some(
-        said.costs(
+        diagnosis.costs(
             "the frequency follows the load: short and light runs are slower than long and heavy ones",
         )
         .advise("sudo cpupower frequency-set -g performance"),
@@ -249,14 +249,14 @@ fn mitigations(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         0 => "none active".to_string(),
         _ => format!("against {}", active.join(", ")),
     };
-    let said = Diagnosis::new("mitigations", fitness, found);
-    let said = match trials.call_ns {
-        Some(nanos) => said.costs(format!("{nanos:.0} ns for the shortest system call")),
-        None => said,
+    let diagnosis = Diagnosis::new("mitigations", fitness, found);
+    let diagnosis = match trials.call_ns {
+        Some(nanos) => diagnosis.costs(format!("{nanos:.0} ns for the shortest system call")),
+        None => diagnosis,
     };
     Some(match fitness {
-        Good => said,
-        _ => said.advise("compare only machines with the same mitigations; mitigations=off only on machines without \
+        Good => diagnosis,
+        _ => diagnosis.advise("compare only machines with the same mitigations; mitigations=off only on machines without \
                           other users"),
     })
 }
@@ -265,16 +265,18 @@ fn huge_pages(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     let text = machine.text("/sys/kernel/mm/transparent_hugepage/enabled")?;
     let chosen = text.split(['[', ']']).nth(1).unwrap_or(&text).to_string();
     let fitness = if chosen == "never" { Note } else { Good };
-    let said = Diagnosis::new("huge pages", fitness, format!("transparent: {chosen}"));
-    let said = match trials.page_ns {
-        Some(nanos) => said.costs(format!(
+    let diagnosis = Diagnosis::new("huge pages", fitness, format!("transparent: {chosen}"));
+    let diagnosis = match trials.page_ns {
+        Some(nanos) => diagnosis.costs(format!(
             "{nanos:.0} ns for the first touch of 4 KiB; memory: targets pay it once for each page"
         )),
-        None => said,
+        None => diagnosis,
     };
     Some(match fitness {
-        Good => said,
-        _ => said.advise("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
+        Good => diagnosis,
+        _ => {
+            diagnosis.advise("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled")
+        }
     })
 }
 
@@ -346,11 +348,11 @@ fn rings(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         return Some(Diagnosis::new("io_uring", Good, "allowed"));
     }
     let why = refused.unwrap_or_else(|| "sysctl kernel.io_uring_disabled is not 0".to_string());
-    let said = Diagnosis::new("io_uring", Note, why)
+    let diagnosis = Diagnosis::new("io_uring", Note, why)
         .costs("threads send the requests, with at least one system call each");
     Some(match disabled {
-        true => said.advise("sudo sysctl -w kernel.io_uring_disabled=0"),
-        false => said.advise("in a container, run it with --security-opt seccomp=unconfined"),
+        true => diagnosis.advise("sudo sysctl -w kernel.io_uring_disabled=0"),
+        false => diagnosis.advise("in a container, run it with --security-opt seccomp=unconfined"),
     })
 }
 
@@ -371,11 +373,11 @@ fn namespaces(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     let why = refused
         .or(forbidden.map(|(name, ..)| format!("sysctl {name} forbids them")))
         .unwrap_or_default();
-    let said = Diagnosis::new("namespaces", Bad, why)
+    let diagnosis = Diagnosis::new("namespaces", Bad, why)
         .costs("no lab: no links, no hosts, no network faults");
     Some(match forbidden {
-        Some((name, _, allows)) => said.advise(format!("sudo sysctl -w {name}={allows}, or run as root")),
-        None => said.advise(
+        Some((name, _, allows)) => diagnosis.advise(format!("sudo sysctl -w {name}={allows}, or run as root")),
+        None => diagnosis.advise(
             "run as root; in a container, with --cap-add SYS_ADMIN --cap-add NET_ADMIN --device /dev/net/tun",
         ),
     })
@@ -754,7 +756,7 @@ mod tests {
                 linking
                     .cost
                     .as_deref()
-                    .map(|said| said.contains(costs.unwrap_or("?"))),
+                    .map(|diagnosis| diagnosis.contains(costs.unwrap_or("?"))),
                 costs.map(|_| true),
                 "{linking:?}"
             );

@@ -170,8 +170,19 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         "  cost       {:.2} µs CPU ({:.2} user), {:.3} system calls, {:.3} context switches per request",
         figures.cpu_us, figures.user_us, figures.system_calls, figures.switches
     ));
+    extra_lines(run, moved, figures, checksum, &say);
+}
+
+/// The lines that only some runs have.
+fn extra_lines(
+    run: &Run<'_>,
+    moved: &Moved,
+    figures: &Figures,
+    checksum: Option<&str>,
+    say: &dyn Fn(Arguments<'_>),
+) {
     if figures.data_us > 0.0 {
-        let share = moved.spent.total().as_secs_f64() * 100.0 / seconds;
+        let share = moved.spent.total().as_secs_f64() * 100.0 / figures.seconds;
         say(format_args!(
             "  data       {:.2} µs per request, {share:.0} % of the time",
             figures.data_us
@@ -192,10 +203,10 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
     if matches!(run.job, Job::Verify { .. }) {
         say(format_args!("  wrong      {} blocks", moved.wrong_blocks));
     }
-    for note in info.remarks() {
+    for note in run.backend.info().remarks() {
         say(format_args!("  note       {note}"));
     }
-    if let Some(trouble) = &health.trouble {
+    if let Some(trouble) = &moved.health.trouble {
         say(format_args!("  trouble    {trouble}"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use brunt_core::Span;
 use brunt_core::units::counted;
 use brunt_lake::LakeSnapshot;
 use brunt_remote::mover::MoveCounts;
@@ -48,33 +49,14 @@ pub fn run(
         ));
     }
     let counts = send(args, &plan, &mut mover, output)?;
-    for hint in &plan.hints {
-        let bytes = std::fs::read(&hint.path).map_err(|error| {
-            failure(RemoteError::Io {
-                path: hint.path.clone(),
-                source: error,
-            })
-        })?;
-        let key = mover.address().key(&hint.relative);
-        retry
-            .until_answered(|| mover.store().replace_bytes(&key, &bytes))
-            .map_err(failure)?;
-    }
-    let mut deleted = 0;
-    if let Some(keep) = args.delete_old {
-        let stored = read(retry, &mover)?;
-        let now_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_millis() as u64);
-        let outdated =
-            retry.until_answered(|| stored.outdated(mover.store(), &plan, keep.0, now_ms));
-        for key in outdated.map_err(failure)? {
-            retry
-                .until_answered(|| mover.store().delete(&key))
-                .map_err(failure)?;
-            deleted += 1;
+    send_hints(&plan, &mover, retry)?;
+    let deleted = match args.delete_old {
+        Some(keep) => {
+            let stored = read(retry, &mover)?;
+            delete_old(&stored, &plan, keep, &mover, retry)?
         }
-    }
+        None => 0,
+    };
     let version = held.catalog().map_or(0, |catalog| catalog.version);
     let more = if deleted > 0 {
         format!("; {} there deleted", counted(deleted, "old object"))
@@ -97,6 +79,44 @@ pub fn run(
         "objects_deleted": deleted,
     }));
     Ok(())
+}
+
+/// Replaces the files that lead readers to the newest version.
+fn send_hints(plan: &LakePlan, mover: &Mover, retry: &mut StoreRetry) -> Done {
+    for hint in &plan.hints {
+        let bytes = std::fs::read(&hint.path).map_err(|error| {
+            failure(RemoteError::Io {
+                path: hint.path.clone(),
+                source: error,
+            })
+        })?;
+        let key = mover.address().key(&hint.relative);
+        retry
+            .until_answered(|| mover.store().replace_bytes(&key, &bytes))
+            .map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// Deletes objects that have been outdated for this long; returns their number.
+fn delete_old(
+    stored: &StoredLake,
+    plan: &LakePlan,
+    keep: Span,
+    mover: &Mover,
+    retry: &mut StoreRetry,
+) -> Result<usize, Failure> {
+    let now_ms = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64);
+    let outdated = retry.until_answered(|| stored.outdated(mover.store(), plan, keep.0, now_ms));
+    let outdated = outdated.map_err(failure)?;
+    for key in &outdated {
+        retry
+            .until_answered(|| mover.store().delete(key))
+            .map_err(failure)?;
+    }
+    Ok(outdated.len())
 }
 
 /// Sends a plan's files in order: a file that refers to others follows them. Only parts are counted.

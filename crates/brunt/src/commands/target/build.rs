@@ -331,16 +331,16 @@ pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
                 preferred: portal.preferred,
             },
         );
-        let said = *groups.entry(portal.group.get()).or_insert(words);
-        if said.state != words.state {
+        let first = *groups.entry(portal.group.get()).or_insert(words);
+        if first.state != words.state {
             let what = format!(
                 "{}: group {} is already {}",
-                portal.listen, portal.group, said.state
+                portal.listen, portal.group, first.state
             );
             let failure = Failure::usage(what).advise("give all portals of a group the same state");
             return Err(Misplaced::at(&["portal", &place, "state"], failure));
         }
-        if said.preferred != words.preferred {
+        if first.preferred != words.preferred {
             let what = format!(
                 "{}: only some portals of group {} are preferred",
                 portal.listen, portal.group

@@ -328,13 +328,13 @@ mod tests {
     /// A mistake is reported with its line.
     #[test]
     fn a_mistake_is_reported_with_its_line() {
-        let check = |text: &str, line: usize, said: &str| {
+        let check = |text: &str, line: usize, words: &str| {
             let Err(failure) = read(text) else {
                 panic!("{text} was read")
             };
             let shown = format!("{failure:?}");
             assert!(
-                shown.contains(&format!("targets.toml:{line}: ")) && shown.contains(said),
+                shown.contains(&format!("targets.toml:{line}: ")) && shown.contains(words),
                 "{shown}"
             );
         };

@@ -71,6 +71,16 @@ struct Changes {
     resize: Vec<(u16, u64)>,
 }
 
+/// The targets of a new file, ready to be served.
+#[derive(Default)]
+struct Successors {
+    served: Vec<ServedTarget>,
+    /// Changes to the LUNs of targets that stay.
+    changes: Vec<(String, Arc<LunMap>, Changes)>,
+    /// Each target's ports, by its name.
+    ports: BTreeMap<String, Ports>,
+}
+
 impl Live {
     /// A target started from this plan; `config` is the file to reload.
     pub fn new(
@@ -120,52 +130,29 @@ impl Live {
         })?;
         let plan = Plan::read(path)?;
         let mut state = self.lock();
-        let said = self
-            .become_as(&plan.file, &mut state)
+        let done = self
+            .adopt(&plan.file, &mut state)
             .map_err(|wrong| plan.failure(wrong))?;
-        let said = if said.is_empty() {
+        let done = if done.is_empty() {
             "nothing changed".to_string()
         } else {
-            said.join(", ")
+            done.join(", ")
         };
-        Ok(format!("{}: {said}", path.display()))
+        Ok(format!("{}: {done}", path.display()))
     }
 
     /// Replaces the current configuration with a file.
-    fn become_as(&self, file: &TargetFile, state: &mut State) -> Result<Vec<String>, Misplaced> {
+    fn adopt(&self, file: &TargetFile, state: &mut State) -> Result<Vec<String>, Misplaced> {
         // Nothing has changed yet, so everything here may fail.
         let described = build::describe(file)?;
         let discovery = build::discovery(file)?;
         let renewal = Renewal::prepare(&self.server, &state.file, file)?;
-        let (mut served, mut changes, mut ports_of) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for (index, (entry, luns)) in file.targets.iter().zip(described).enumerate() {
-            let users =
-                build::users_of(entry).map_err(|failure| build::wrong(index, "chap", failure))?;
-            let live = state.targets.get(&entry.name);
-            let ports = live.map_or_else(|| renewal.ports.clone(), |live| live.renewed(&renewal));
-            match live {
-                None => {
-                    let target = serve(build::target(index, entry, luns, &ports)?, &self.output);
-                    served.push(target);
-                }
-                Some(live) => {
-                    let before = state
-                        .file
-                        .targets
-                        .iter()
-                        .find(|target| target.name == entry.name);
-                    let change = differences(index, entry, luns, before, (live, &ports))?;
-                    let luns = Arc::clone(&live.luns);
-                    served.push(ServedTarget {
-                        users,
-                        ..ServedTarget::new(&entry.name, Arc::clone(&luns))
-                    });
-                    changes.push((entry.name.clone(), luns, change));
-                }
-            }
-            ports_of.insert(entry.name.clone(), ports);
-        }
-        let mut said = renewal.said.clone();
+        let Successors {
+            served,
+            changes,
+            mut ports,
+        } = self.successors(file, described, state, &renewal)?;
+        let mut done = renewal.changes.clone();
         let groups = renewal.ports.groups();
         for (_, luns, _) in &changes {
             luns.units()
@@ -173,11 +160,11 @@ impl Live {
                 .for_each(|(_, unit)| unit.renew_groups(&groups, &renewal.renewed));
         }
         for (name, luns, change) in changes {
-            self.change(&name, &luns, change, &mut said);
+            self.change(&name, &luns, change, &mut done);
         }
         let is_new = |name: &String| !state.targets.contains_key(name);
         let named = |target: &ServedTarget| target.name.clone();
-        said.extend(
+        done.extend(
             served
                 .iter()
                 .map(named)
@@ -186,9 +173,9 @@ impl Live {
         );
         let stays = |name: &&String| served.iter().any(|target| target.name == **name);
         let gone = state.targets.keys().filter(|name| !stays(name));
-        said.extend(gone.map(|name| format!("{name} removed")));
+        done.extend(gone.map(|name| format!("{name} removed")));
         let targets = served.iter().map(|target| {
-            let ports = ports_of
+            let ports = ports
                 .remove(&target.name)
                 .expect("each target that is served has its ports");
             let live = LiveTarget {
@@ -201,10 +188,49 @@ impl Live {
         state.file = file.clone();
         self.server.replace(served, discovery, GRACE);
         renewal.apply(&self.server, GRACE);
-        Ok(said)
+        Ok(done)
     }
 
-    fn change(&self, name: &str, luns: &LunMap, change: Changes, said: &mut Vec<String>) {
+    /// Checks and opens everything that the file adds; nothing that is served changes.
+    fn successors(
+        &self,
+        file: &TargetFile,
+        described: Vec<BTreeMap<u16, LunWords>>,
+        state: &State,
+        renewal: &Renewal,
+    ) -> Result<Successors, Misplaced> {
+        let mut next = Successors::default();
+        for (index, (entry, luns)) in file.targets.iter().zip(described).enumerate() {
+            let users =
+                build::users_of(entry).map_err(|failure| build::wrong(index, "chap", failure))?;
+            let live = state.targets.get(&entry.name);
+            let ports = live.map_or_else(|| renewal.ports.clone(), |live| live.renewed(renewal));
+            match live {
+                None => {
+                    let target = serve(build::target(index, entry, luns, &ports)?, &self.output);
+                    next.served.push(target);
+                }
+                Some(live) => {
+                    let before = state
+                        .file
+                        .targets
+                        .iter()
+                        .find(|target| target.name == entry.name);
+                    let change = differences(index, entry, luns, before, (live, &ports))?;
+                    let luns = Arc::clone(&live.luns);
+                    next.served.push(ServedTarget {
+                        users,
+                        ..ServedTarget::new(&entry.name, Arc::clone(&luns))
+                    });
+                    next.changes.push((entry.name.clone(), luns, change));
+                }
+            }
+            next.ports.insert(entry.name.clone(), ports);
+        }
+        Ok(next)
+    }
+
+    fn change(&self, name: &str, luns: &LunMap, change: Changes, done: &mut Vec<String>) {
         let Changes {
             remove,
             add,
@@ -213,7 +239,7 @@ impl Live {
         let of = |lun: u16| format!("LUN {lun} of {name}");
         for (lun, unit) in &add {
             remark(&self.output, *lun, unit);
-            said.push(format!(
+            done.push(format!(
                 "{} {}",
                 of(*lun),
                 if remove.contains(lun) {
@@ -224,7 +250,7 @@ impl Live {
             ));
         }
         let is_replaced = |lun: &u16| add.iter().any(|(new, _)| new == lun);
-        said.extend(
+        done.extend(
             remove
                 .iter()
                 .filter(|lun| !is_replaced(lun))
@@ -235,7 +261,7 @@ impl Live {
         }
         for (lun, size) in resize {
             let Some(unit) = luns.get(lun) else { continue };
-            said.push(match self.resize(lun, &unit, size) {
+            done.push(match self.resize(lun, &unit, size) {
                 Ok(()) => format!("{} resized to {}", of(lun), format_size(size)),
                 Err(error) => format!("{} not resized: {error}", of(lun)),
             });
@@ -517,13 +543,13 @@ impl ServedLuns for LiveDevices {
                 Ok(Reply::Done)
             }
             Command::Reload => match self.live.reload() {
-                Ok(said) => {
-                    self.live.output.note(said);
+                Ok(done) => {
+                    self.live.output.note(done);
                     Ok(Reply::Done)
                 }
                 Err(failure) => Err(Reason::BadLun.because(failure.in_a_line())),
             },
-            _ => unreachable!("what concerns a device is carried out in it"),
+            _ => unreachable!("commands to a device are carried out in it"),
         }
     }
 }

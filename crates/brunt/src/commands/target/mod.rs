@@ -14,12 +14,14 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::Size;
 use brunt_core::units::format_size;
-use brunt_iscsi::target_node::{Listener, StartError, TargetConfig, TargetServer, TargetStats};
+use brunt_iscsi::target_node::{
+    Listener, ServedTarget, StartError, TargetConfig, TargetServer, TargetStats,
+};
 use brunt_study::control;
 use serde_json::{Value, json};
 
@@ -40,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Flags that a file replaces.
-const SAID_BY_FILE: [&str; 14] = [
+const REPLACED_BY_FILE: [&str; 14] = [
     "alua",
     "luns",
     "portals",
@@ -78,7 +80,7 @@ pub struct Target {
 
     /// Serve the targets described in a TOML file, each with its LUNs and CHAP, and their portals. docs/target.md
     /// lists its keys. Replaces the corresponding flags. SIGHUP reloads the file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = SAID_BY_FILE)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = REPLACED_BY_FILE)]
     config: Option<PathBuf>,
 
     /// Address to listen on; port 0 picks a free port. Can be repeated. Portals of different groups (`,group=2`) lead
@@ -221,21 +223,7 @@ impl super::Subcommand for Target {
             .into_iter()
             .map(|target| live::serve(target, output))
             .collect();
-        let server = TargetServer::start(config, served).map_err(|error| match error {
-            StartError::Portal(_) => {
-                Failure::failed(error).advise("choose another portal; port 0 picks a free one")
-            }
-            other => Failure::failed(other),
-        })?;
-        for portal in server.portals() {
-            output.line(portal);
-        }
-        if output.is_json() {
-            // Standard output carries only the final object, so addresses go to standard error.
-            for portal in server.portals() {
-                output.note(format!("listening on {portal}"));
-            }
-        }
+        let server = start(config, served, output)?;
         let live = Live::new(server, &plan, ports, self.config.clone(), output);
         let nbd = nbd
             .map(|listener| nbd::serve(listener, &live, output))
@@ -246,17 +234,7 @@ impl super::Subcommand for Target {
         if self.control {
             take_orders(&live, output)?;
         }
-        while !output.is_interrupted() {
-            if hung_up.swap(false, Ordering::Relaxed) {
-                match live.reload() {
-                    Ok(said) => output.note(said),
-                    Err(failure) => {
-                        output.note(format!("{}; nothing changed", failure.in_a_line()))
-                    }
-                }
-            }
-            std::thread::sleep(LOOK);
-        }
+        until_interrupted(&live, &hung_up, output);
         let addresses: Vec<String> = live
             .server
             .portals()
@@ -367,6 +345,43 @@ fn config(plan: &Plan, output: &Output) -> Result<TargetConfig, Failure> {
     };
     build::listeners(file, &mut config).map_err(|wrong| plan.failure(wrong))?;
     Ok(config)
+}
+
+/// Starts the server and prints its portals.
+fn start(
+    config: TargetConfig,
+    served: Vec<ServedTarget>,
+    output: &Output,
+) -> Result<TargetServer, Failure> {
+    let server = TargetServer::start(config, served).map_err(|error| match error {
+        StartError::Portal(_) => {
+            Failure::failed(error).advise("choose another portal; port 0 picks a free one")
+        }
+        other => Failure::failed(other),
+    })?;
+    for portal in server.portals() {
+        output.line(portal);
+    }
+    if output.is_json() {
+        // Standard output carries only the final object, so addresses go to standard error.
+        for portal in server.portals() {
+            output.note(format!("listening on {portal}"));
+        }
+    }
+    Ok(server)
+}
+
+/// Reloads the file on SIGHUP until the command is interrupted.
+fn until_interrupted(live: &Live, hung_up: &AtomicBool, output: &Output) {
+    while !output.is_interrupted() {
+        if hung_up.swap(false, Ordering::Relaxed) {
+            match live.reload() {
+                Ok(changes) => output.note(changes),
+                Err(failure) => output.note(format!("{}; nothing changed", failure.in_a_line())),
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Starts a thread that executes commands from standard input until end of file or process exit.

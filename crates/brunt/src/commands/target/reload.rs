@@ -21,7 +21,7 @@ pub struct Renewal {
     /// Groups whose initial state differs from the old file's; it is applied now.
     pub renewed: Vec<u16>,
     /// Changes, described for the operator.
-    pub said: Vec<String>,
+    pub changes: Vec<String>,
 }
 
 impl Renewal {
@@ -45,25 +45,25 @@ impl Renewal {
         let was_open = server.open_portals();
         let open = OpenPortals::open(&config.portals, &was_open)
             .map_err(|error| cannot_open(&config, error))?;
-        let mut said = differences(&was_open.portals(), &open.portals());
+        let mut changes = differences(&was_open.portals(), &open.portals());
         let renewed: Vec<u16> = ports
             .groups
             .iter()
             .filter(|(id, words)| old.groups.get(id).is_some_and(|old| old != *words))
             .map(|(id, _)| *id)
             .collect();
-        said.extend(
+        changes.extend(
             renewed
                 .iter()
                 .map(|id| format!("group {id} is {}", ports.groups[id])),
         );
-        said.extend(settings(before, after));
+        changes.extend(settings(before, after));
         Ok(Renewal {
             open,
             config,
             ports,
             renewed,
-            said,
+            changes,
         })
     }
 
@@ -101,28 +101,30 @@ fn differences(before: &[Portal], after: &[Portal]) -> Vec<String> {
             .find(|portal| portal.listen == one.listen)
             .cloned()
     };
-    let mut said = Vec::new();
+    let mut changes = Vec::new();
     for portal in after {
         match at(before, portal) {
-            None => said.push(format!(
+            None => changes.push(format!(
                 "portal {} of group {} added",
                 portal.listen, portal.group
             )),
-            Some(old) if old != *portal => said.push(format!("portal {} changed", portal.listen)),
+            Some(old) if old != *portal => {
+                changes.push(format!("portal {} changed", portal.listen))
+            }
             Some(_) => {}
         }
     }
     let gone = before.iter().filter(|portal| at(after, portal).is_none());
-    said.extend(gone.map(|portal| format!("portal {} removed", portal.listen)));
+    changes.extend(gone.map(|portal| format!("portal {} removed", portal.listen)));
     let groups = |portals: &[Portal]| -> BTreeSet<u16> {
         portals.iter().map(|portal| portal.group).collect()
     };
-    said.extend(
+    changes.extend(
         groups(before)
             .difference(&groups(after))
             .map(|group| format!("group {group} removed")),
     );
-    said
+    changes
 }
 
 /// Names the changed settings, which apply to later connections.

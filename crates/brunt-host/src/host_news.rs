@@ -1,0 +1,87 @@
+//! The news that a controller gets from an agent: its messages after [`crate::HostSession`] has checked them.
+
+use std::sync::Arc;
+
+use brunt_protocol::{
+    FailureKind, HostFaultFailure, HostReady, Proof, RecordEnd, RoleNews, WatchReport,
+};
+use brunt_result::choice::PageCache;
+use brunt_result::event::Sample;
+use brunt_result::link::LinkReport;
+use brunt_result::{Interval, Outcome, RequestRecord};
+
+use crate::ClockRound;
+
+/// A checked message from an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostNews {
+    /// The agent's greeting, with its program. [`HostSession::clock`] returns its clock.
+    Greeted(String),
+    /// The reply to [`HostSession::ask`]: rounds with its monotonic clock and with its wall clock, whose times are
+    /// nanoseconds since 1970.
+    Clock {
+        /// Of `CLOCK_MONOTONIC`.
+        monotonic: ClockRound,
+        /// Of `CLOCK_REALTIME`.
+        wall: ClockRound,
+    },
+    /// A sample of the host, with times on its clock.
+    Sample(Arc<Sample>),
+    /// A remark for the user.
+    Note(String),
+    /// A remark for the user about the samples.
+    WatchNote(String),
+    /// No further samples follow.
+    Watched(WatchReport),
+    /// A fault is in effect, or gone, with times on its clock.
+    FaultProven(u32, Box<Proof>),
+    /// The report of the host's bridge.
+    Bridge(Option<Box<LinkReport>>),
+    /// A fault is not in effect, or has not been removed.
+    FaultFailed(u32, HostFaultFailure, String),
+    /// News of a role, with times on its clock.
+    Role(u32, RoleNews),
+    /// A counter of the agent.
+    Counter(String, u64),
+    /// An error of the agent.
+    Failed(FailureKind, String),
+    /// All workers of the host's part of the run are waiting for the start.
+    Ready(HostReady),
+    /// An interval of a worker, counted from 0, with times on the host's clock.
+    Interval(u32, Box<Interval>),
+    /// A worker has ended.
+    Ended(u32, Box<Outcome>),
+    /// The number of requests that the host has on record.
+    Recorded(RecordEnd),
+    /// Some of these requests, with times on the host's clock.
+    Requests(Vec<RequestRecord>),
+    /// The length in bytes of each worker's journal of acknowledged writes.
+    Journals(Vec<u64>),
+    /// Part of the journal of this worker, counted from 0.
+    Journal(u32, Vec<u8>),
+    /// All workers have ended. Contains the errors of their devices, the page cache's share if it was used, and the
+    /// host's part of a replay, for the load to parse.
+    Done(Vec<String>, Option<PageCache>, Option<String>),
+    /// Nothing of its run is left.
+    Released,
+    /// A message about a run that has already been released.
+    Late,
+}
+
+impl HostNews {
+    /// Whether it contains times on the host's clock.
+    pub(crate) fn is_dated(&self) -> bool {
+        matches!(
+            self,
+            HostNews::Interval(..)
+                | HostNews::Ended(..)
+                | HostNews::Requests(_)
+                | HostNews::Sample(_)
+                | HostNews::FaultProven(..)
+                | HostNews::Role(
+                    _,
+                    RoleNews::Away(_) | RoleNews::Back { .. } | RoleNews::Died(_)
+                )
+        )
+    }
+}
