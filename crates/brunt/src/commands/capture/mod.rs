@@ -14,6 +14,7 @@ use brunt_capture::{
 };
 use brunt_core::quantity::{Size, Span};
 
+use super::analyze;
 use super::record::{self, KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 use watch::Watch;
@@ -139,7 +140,7 @@ impl super::Subcommand for Capture {
 
     fn run(self, output: &Output) -> Done {
         match &self.read {
-            Some(file) => super::analyze::report(
+            Some(file) => analyze::report(
                 file,
                 usize::from(self.workers),
                 Some(&self.keep),
@@ -214,17 +215,7 @@ impl Capture {
                     error => Failure::usage(error),
                 },
             )?;
-        output.note(format_args!(
-            "capturing on {}: {} of ring, {workers} parser{}, {}",
-            self.interfaces.join(", "),
-            brunt_core::units::format_size(capture.ring_bytes(&options) as u64),
-            if workers == 1 { "" } else { "s" },
-            if self.ports.is_empty() {
-                "all ports".into()
-            } else {
-                format!("ports {:?}", self.ports)
-            }
-        ));
+        self.note_start(&capture, &options, output);
         let kind = Kind::Live {
             snap_bytes: options.snap_bytes,
             parcels: capture.parcels(),
@@ -237,14 +228,41 @@ impl Capture {
             let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
             (shares.sinks, recorders, shares.ledger, live, trouble)
         } else {
-            let sinks = recorders
-                .into_iter()
-                .map(|recorder| (recorder.analysis(), recorder))
-                .collect();
+            let sinks = analyze::with_analyses(recorders);
             let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
             let (analyses, recorders) = shares.sinks.into_iter().unzip();
             (analyses, recorders, shares.ledger, live, trouble)
         };
+        self.note_end(&live, output);
+        let (extra, failure) = keeper.finish(recorders, &mut ledger, output);
+        record::print(&analyze::merged(analyses).report(&ledger), extra, output)?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        match trouble {
+            Some(error) => {
+                Err(Failure::failed(error).advise("the report above covers everything before it"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn note_start(&self, capture: &LiveCapture, options: &LiveOptions, output: &Output) {
+        output.note(format_args!(
+            "capturing on {}: {} of ring, {} parser{}, {}",
+            self.interfaces.join(", "),
+            brunt_core::units::format_size(capture.ring_bytes(options) as u64),
+            self.workers,
+            if self.workers == 1 { "" } else { "s" },
+            if self.ports.is_empty() {
+                "all ports".into()
+            } else {
+                format!("ports {:?}", self.ports)
+            }
+        ));
+    }
+
+    fn note_end(&self, live: &LiveReport, output: &Output) {
         output.note(format_args!(
             "the kernel delivered {} packets, {} of which did not fit into the ring; times are {}",
             live.counters.offered,
@@ -260,21 +278,6 @@ impl Capture {
                 "the interfaces lost {} packets before the ring saw them (`ethtool -G` gives a card more buffers)",
                 live.card_losses
             ));
-        }
-        let (extra, failure) = keeper.finish(recorders, &mut ledger, output);
-        record::print(
-            &super::analyze::merged(analyses).report(&ledger),
-            extra,
-            output,
-        )?;
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        match trouble {
-            Some(error) => {
-                Err(Failure::failed(error).advise("the report above covers everything before it"))
-            }
-            None => Ok(()),
         }
     }
 }
