@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use brunt_capture::{
-    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares,
-    Sink, live,
+    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers,
+    Placement, Shares, Sink, live,
 };
 use brunt_core::quantity::{Size, Span};
 
@@ -39,6 +39,15 @@ pub struct Capture {
     /// Number of parser threads, which share the connections. On one core, 1 is the fastest for a file.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
+
+    /// CPUs of the parser threads.
+    #[arg(
+        long,
+        value_name = "WHERE",
+        default_value = "anywhere",
+        requires = "interfaces"
+    )]
+    placement: ParserPlacement,
 
     /// How to read packets from the interfaces.
     #[arg(
@@ -106,6 +115,27 @@ enum Origin {
     /// `AF_XDP`: takes received packets away from the host, bypassing its network stack; for mirror ports that
     /// nothing else uses. Needs root; timestamps are taken when packets are read.
     Xdp,
+}
+
+/// `--placement`.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum ParserPlacement {
+    /// Any CPU; parsers move away from busy ones. Best if the machine also does other work.
+    Anywhere,
+    /// Each on the CPUs of one NUMA node, filling one node before the next.
+    Node,
+    /// Each on a CPU of its own.
+    Core,
+}
+
+impl From<ParserPlacement> for Placement {
+    fn from(placement: ParserPlacement) -> Placement {
+        match placement {
+            ParserPlacement::Anywhere => Placement::Anywhere,
+            ParserPlacement::Node => Placement::Node,
+            ParserPlacement::Core => Placement::Core,
+        }
+    }
 }
 
 impl super::Subcommand for Capture {
@@ -292,8 +322,9 @@ impl Capture {
         mut watch: Watch,
         output: &Output,
     ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), Failure> {
-        let parsers =
-            Parsers::start(sinks, Limits::default(), capture.parcels()).with_tap(keeper.tap());
+        let (limits, placement) = (Limits::default(), self.placement.into());
+        let parsers = Parsers::start(sinks, limits, capture.parcels(), placement);
+        let parsers = parsers.with_tap(keeper.tap());
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
         let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {
