@@ -1,18 +1,15 @@
 //! An [`Actor`]: private state and a handler for one type of message. Through its [`Context`] it sends
-//! messages, sets timers, starts other actors and stops.
+//! messages, starts other actors and stops.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
-
-use brunt_core::Nanos;
 
 use crate::address::{Address, Refused, SharedInbox};
 use crate::outbox::Outbox;
 use crate::runnable::{Held, Stashed};
 use crate::spawn::spawn;
 use crate::stats::ActorId;
-use crate::timers::{TimerId, TimerQueue};
 
 /// An actor owns its state, runs on one thread at a time, and finishes handling each message before
 /// it starts the next.
@@ -101,8 +98,8 @@ pub struct Context<'a, M> {
     pub(crate) shared: &'a Arc<SharedInbox>,
     pub(crate) kind: u16,
     pub(crate) stash: &'a mut VecDeque<Box<dyn Stashed>>,
-    pub(crate) timers: &'a mut TimerQueue<M>,
     pub(crate) stopping: &'a mut bool,
+    pub(crate) message: PhantomData<fn(M)>,
 }
 
 impl<M: Send + 'static> Context<'_, M> {
@@ -149,25 +146,6 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Returns the actor's own address.
     pub fn this(&self) -> Address<M> {
         Address::new(self.shared.clone(), self.kind)
-    }
-
-    /// Returns the time at which the scheduler's current round began, by the system's clock.
-    pub fn now(&self) -> Nanos {
-        self.outbox.now
-    }
-
-    /// Delivers `message` to this actor after at least `delay`. Refused if the number of pending timers has reached the
-    /// inbox's capacity.
-    pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, Refused<M>> {
-        if self.timers.len() >= self.shared.capacity as usize {
-            return Err(Refused::Full(message));
-        }
-        Ok(self.timers.push(self.outbox.now.after(delay), message))
-    }
-
-    /// Cancels a timer and returns its message; `None` if it has fired.
-    pub fn cancel(&mut self, timer: TimerId) -> Option<M> {
-        self.timers.remove(timer)
     }
 
     /// Spawns another actor, on the same home unless the options name one.

@@ -1,9 +1,10 @@
-//! An actor with its inbox and timers: the content of a slot's box.
+//! An actor with its inbox: the content of a slot's box.
 //!
 //! Run by a scheduler through [`Runnable`]. The rule: while a send waits, no message is handled.
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::actor::{Actor, Context};
@@ -11,7 +12,6 @@ use crate::address::SharedInbox;
 use crate::inbox::FULL;
 use crate::outbox::Outbox;
 use crate::runnable::{ActorEnd, Attempt, Runnable, Stashed, TurnOutcome};
-use crate::timers::TimerQueue;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ActorPhase {
@@ -31,7 +31,6 @@ pub(crate) struct ActorCell<P: Actor> {
     kind: u16,
     shared: Arc<SharedInbox>,
     stash: VecDeque<Box<dyn Stashed>>,
-    timers: TimerQueue<P::Message>,
 }
 
 impl<P: Actor> ActorCell<P> {
@@ -44,13 +43,12 @@ impl<P: Actor> ActorCell<P> {
             kind,
             shared,
             stash: VecDeque::new(),
-            timers: TimerQueue::new(),
         }
     }
 
-    /// Returns true if the actor has started and has no waiting sends or timers.
+    /// Returns true if the actor has started and has no waiting sends.
     fn is_plain(&self) -> bool {
-        self.phase == ActorPhase::Running && self.stash.is_empty() && self.timers.is_empty()
+        self.phase == ActorPhase::Running && self.stash.is_empty()
     }
 
     /// Handles messages; returns their number and whether the actor wants to stop.
@@ -62,8 +60,8 @@ impl<P: Actor> ActorCell<P> {
             shared: &self.shared,
             kind: self.kind,
             stash: &mut self.stash,
-            timers: &mut self.timers,
             stopping: &mut stopping,
+            message: PhantomData,
         };
         let mut handled = 0;
         while handled < budget {
@@ -79,7 +77,7 @@ impl<P: Actor> ActorCell<P> {
         (handled, stopping)
     }
 
-    /// Like `run_messages`, for an actor that starts, ends, or has waiting sends or timers.
+    /// Like `run_messages`, for an actor that starts, ends, or has waiting sends.
     #[cold]
     fn run_special(&mut self, outbox: &mut Outbox, budget: u32) -> (u32, bool) {
         if !self.stash.is_empty() {
@@ -92,8 +90,8 @@ impl<P: Actor> ActorCell<P> {
             shared: &self.shared,
             kind: self.kind,
             stash: &mut self.stash,
-            timers: &mut self.timers,
             stopping: &mut stopping,
+            message: PhantomData,
         };
         if self.phase == ActorPhase::New {
             self.phase = ActorPhase::Running;
@@ -103,8 +101,7 @@ impl<P: Actor> ActorCell<P> {
             return (0, false);
         }
         while handled < budget && context.stash.is_empty() && !*context.stopping {
-            let due = context.timers.pop(context.outbox.now);
-            let Some(message) = due.or_else(|| self.inbox.pop_front()) else {
+            let Some(message) = self.inbox.pop_front() else {
                 break;
             };
             handled += 1;
@@ -148,7 +145,6 @@ impl<P: Actor> Runnable for ActorCell<P> {
         TurnOutcome {
             handled,
             left: self.inbox.len() as u32,
-            due: self.timers.due(),
             stashed,
             end: if self.phase == ActorPhase::Stopping && !stashed {
                 ActorEnd::Stopped

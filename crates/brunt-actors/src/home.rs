@@ -1,15 +1,12 @@
-//! The actors of one scheduler: their slots, the run queue and the timers, under one lock.
+//! The actors of one scheduler: their slots and the run queue, under one lock.
 //!
 //! The home's own scheduler takes the lock once per round, and another scheduler occasionally takes it to steal, but
 //! the lock is never held while an actor runs. An idle scheduler can therefore take over from one that the kernel has
 //! preempted. An actor keeps its home for life; a stolen actor is returned.
 
 use std::any::Any;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-
-use brunt_core::Nanos;
 
 use crate::address::SharedInbox;
 use crate::inbound::{Inbound, Signal};
@@ -109,24 +106,12 @@ struct Slot {
 const _: () = assert!(size_of::<Option<Slot>>() == 64);
 
 /// State that most slots don't need.
+#[derive(Default)]
 struct Rare {
-    /// The time of the slot's earliest entry in `timers`.
-    armed: Nanos,
     /// A `VecDeque` of messages that arrived while the actor was out; `late_count` is their number.
     late: Option<Box<dyn Any + Send>>,
     late_count: u32,
     parks: u64,
-}
-
-impl Default for Rare {
-    fn default() -> Self {
-        Rare {
-            armed: Nanos::MAX,
-            late: None,
-            late_count: 0,
-            parks: 0,
-        }
-    }
 }
 
 /// An actor taken out of its slot.
@@ -147,7 +132,6 @@ pub(crate) struct HomeState {
     run_queue: VecDeque<u32>,
     /// Actors just woken by a message. They run first, while the message is still cached.
     hot: Vec<u32>,
-    timers: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
     /// Buffers swapped with the inbound queue's.
     taken_lanes: Lanes<HomeState>,
     taken_signals: Vec<(u32, u32, Signal)>,
@@ -242,8 +226,8 @@ impl HomeState {
         self.run_queue.push_back(slot);
     }
 
-    /// Takes in messages and signals in transit to this home, and due timers.
-    pub fn take_in(&mut self, home: &Home, now: Nanos) {
+    /// Takes in messages and signals in transit to this home.
+    pub fn take_in(&mut self, home: &Home) {
         if home.waiting.load(Ordering::Acquire) > 0 {
             let mut inbound = lock(&home.inbound);
             std::mem::swap(&mut inbound.lanes, &mut self.taken_lanes);
@@ -261,23 +245,6 @@ impl HomeState {
             }
             self.taken_signals = signals;
             home.admitted.store(take, Ordering::Release);
-        }
-        while let Some(&Reverse((due, number, generation))) = self.timers.peek() {
-            if due > now {
-                break;
-            }
-            self.timers.pop();
-            let Some(slot) = self.slots[number as usize]
-                .as_mut()
-                .filter(|s| s.generation == generation)
-            else {
-                continue;
-            };
-            slot.rare.get_or_insert_default().armed = Nanos::MAX;
-            if slot.state == SlotState::Idle {
-                slot.state = SlotState::Queued;
-                self.run_queue.push_back(number);
-            }
         }
     }
 
@@ -312,11 +279,6 @@ impl HomeState {
     /// Ends the priority of recently woken actors by moving them to the run queue.
     pub fn cool(&mut self) {
         self.run_queue.extend(self.hot.drain(..));
-    }
-
-    /// Returns the time of this home's earliest timer.
-    pub fn due(&self) -> Nanos {
-        self.timers.peek().map_or(Nanos::MAX, |soonest| soonest.0.0)
     }
 
     /// Hands out up to `count` runnable actors.
@@ -378,34 +340,10 @@ impl HomeState {
                 slot.shut = false;
                 system.release(&slot.shared, OPEN);
             }
-            if outcome.due != Nanos::MAX
-                && let armed = &mut slot.rare.get_or_insert_default().armed
-                && outcome.due < *armed
-            {
-                *armed = outcome.due;
-                self.timers
-                    .push(Reverse((outcome.due, number, slot.generation)));
-            }
             if outcome.stashed
                 && let Some(target) = actor.waits_for()
             {
-                let parking = lock(&system.graph).park(&slot.shared, &target);
-                match parking {
-                    Parking::Go => {}
-                    Parking::Granted => actor.grant(),
-                    Parking::Parked => {
-                        slot.rare.get_or_insert_default().parks += 1;
-                        self.counters.parks += 1;
-                        slot.actor = Some(actor);
-                        slot.state = SlotState::Parked;
-                        return;
-                    }
-                    Parking::Circle(circle) => {
-                        slot.actor = Some(actor);
-                        self.end(number, system, Some((ActorFailureKind::Circle, circle)));
-                        return;
-                    }
-                }
+                return self.wait_for(&target, number, actor, system);
             }
             slot.actor = Some(actor);
             if left > 0 || outcome.stashed || slot.finish {
@@ -425,6 +363,39 @@ impl HomeState {
             _ => None,
         };
         self.end(number, system, failure);
+    }
+
+    /// Puts back an actor whose messages wait for room in the inbox of `target`.
+    fn wait_for(
+        &mut self,
+        target: &Arc<SharedInbox>,
+        number: u32,
+        mut actor: Box<dyn Runnable>,
+        system: &Inner,
+    ) {
+        let slot = self.slots[number as usize]
+            .as_mut()
+            .expect("an actor that is out keeps its slot");
+        let parking = lock(&system.graph).park(&slot.shared, target);
+        match parking {
+            Parking::Go => {}
+            Parking::Granted => actor.grant(),
+            Parking::Parked => {
+                slot.rare.get_or_insert_default().parks += 1;
+                self.counters.parks += 1;
+                slot.actor = Some(actor);
+                slot.state = SlotState::Parked;
+                return;
+            }
+            Parking::Circle(circle) => {
+                slot.actor = Some(actor);
+                self.end(number, system, Some((ActorFailureKind::Circle, circle)));
+                return;
+            }
+        }
+        slot.actor = Some(actor);
+        slot.state = SlotState::Queued;
+        self.run_queue.push_back(number);
     }
 
     /// Ends an actor that is in its slot.
@@ -456,7 +427,7 @@ impl HomeState {
         std::mem::take(&mut self.ended)
     }
 
-    /// Returns true if no actor is running or runnable and nothing is in transit. Timers do not count.
+    /// Returns true if no actor is running or runnable and nothing is in transit.
     pub fn is_quiet(&self, inbound: &Inbound<HomeState>) -> bool {
         self.out == 0 && self.runnable() == 0 && inbound.is_empty()
     }
@@ -472,7 +443,7 @@ impl HomeState {
 
     /// Ends all actors and empties all queues.
     pub fn clear(&mut self, home: &Home, system: &Inner) {
-        self.take_in(home, Nanos(0));
+        self.take_in(home);
         for number in 0..self.slots.len() as u32 {
             if self.slots[number as usize].is_some() {
                 self.end(number, system, None);
@@ -481,7 +452,6 @@ impl HomeState {
         assert_eq!(self.out, 0, "a home is cleared when nothing runs any more");
         self.run_queue.clear();
         self.hot.clear();
-        self.timers.clear();
     }
 
     pub fn actor_stats(&self) -> impl Iterator<Item = ActorStats> {

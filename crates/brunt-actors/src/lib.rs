@@ -17,7 +17,6 @@ mod spawn;
 mod stats;
 mod sync;
 mod system;
-mod timers;
 mod topology;
 mod wait;
 
@@ -28,5 +27,4 @@ pub use stats::{
     Snapshot, SystemReport,
 };
 pub use system::{Builder, Manual, Shutdown, System};
-pub use timers::TimerId;
 pub use topology::Placement;

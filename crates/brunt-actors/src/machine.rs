@@ -1,5 +1,4 @@
-//! State shared by all schedulers and addresses of a system: the homes, which actor waits for which, the clock, and
-//! failures.
+//! State shared by all schedulers and addresses of a system: the homes, which actor waits for which, and failures.
 //!
 //! Every address holds a reference to it. The rule: nothing here changes per message.
 
@@ -22,7 +21,6 @@ pub(crate) struct Inner {
     pub homes: Box<[Home]>,
     pub cpus_by_scheduler: Vec<SchedulerCpus>,
     pub graph: Mutex<WaitGraph>,
-    pub clock: Clock,
     /// Messages that an actor handles before it yields to the next.
     pub budget: u32,
     /// True if schedulers run on threads; false in a [`Manual`] system.
@@ -40,7 +38,6 @@ pub(crate) struct Inner {
 pub(crate) struct MachinePlan {
     pub schedulers: usize,
     pub cpus_by_scheduler: Vec<SchedulerCpus>,
-    pub clock: Clock,
     pub budget: u32,
     pub threaded: bool,
 }
@@ -56,7 +53,6 @@ impl Inner {
             homes: (0..plan.schedulers).map(|_| Home::new()).collect(),
             cpus_by_scheduler: plan.cpus_by_scheduler,
             graph: Mutex::new(WaitGraph::default()),
-            clock: plan.clock,
             budget: plan.budget,
             threaded: plan.threaded,
             stop: AtomicBool::new(false),
@@ -105,7 +101,7 @@ impl Inner {
 
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot {
-            at: self.clock.now(),
+            at: Clock::Monotonic.now(),
             schedulers: Vec::with_capacity(self.homes.len()),
             actors: Vec::new(),
             undelivered: 0,

@@ -6,8 +6,6 @@
 
 use std::sync::Arc;
 
-use brunt_core::Nanos;
-
 use crate::address::{Address, Refused};
 use crate::home::HomeState;
 use crate::inbox::{CLOSED, FULL, OPEN};
@@ -54,8 +52,6 @@ pub(crate) struct Outbox {
     pub homes: Vec<Staged>,
     /// Indexed by an address's `table_index`.
     windows: Vec<Window>,
-    /// The time of this round.
-    pub now: Nanos,
     /// Messages whose receiver had ended.
     pub undelivered: u64,
     /// Default home of actors spawned by the running actor.
@@ -73,12 +69,10 @@ impl Outbox {
                 ..Staged::default()
             })
             .collect();
-        let now = system.clock.now();
         Outbox {
             system,
             homes,
             windows: Vec::new(),
-            now,
             undelivered: 0,
             home,
         }

@@ -1,12 +1,10 @@
 //! A type-erased actor, as homes and schedulers see it: they run it and check the outcome.
 //!
-//! The holder of the box has exclusive access to the actor, its inbox and its timers. The rule:
-//! homes and schedulers pass the box on, and access its content only while they hold it.
+//! The holder of the box has exclusive access to the actor and its inbox. The rule: homes and schedulers pass the box
+//! on, and access its content only while they hold it.
 
 use std::any::Any;
 use std::sync::Arc;
-
-use brunt_core::Nanos;
 
 use crate::address::{Address, Refused, SharedInbox};
 use crate::outbox::Outbox;
@@ -17,8 +15,6 @@ pub(crate) struct TurnOutcome {
     pub handled: u32,
     /// Messages left in the inbox.
     pub left: u32,
-    /// The time of its next timer.
-    pub due: Nanos,
     /// A send waits for room.
     pub stashed: bool,
     pub end: ActorEnd,
@@ -39,7 +35,6 @@ impl Default for TurnOutcome {
         TurnOutcome {
             handled: 0,
             left: 0,
-            due: Nanos::MAX,
             stashed: false,
             end: ActorEnd::Failed,
         }

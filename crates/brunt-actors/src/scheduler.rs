@@ -62,14 +62,12 @@ pub(crate) struct Scheduler {
     steals: u64,
     sleeps: u64,
     yields: u64,
-    /// Real time, for decisions in this file; actors see only the system's clock.
+    /// When this round began.
     tick: Nanos,
     yielded_at: Nanos,
     hot_since: Nanos,
     /// The home last stolen from, and its beat at that time.
     robbed: Option<(usize, u64)>,
-    /// The time of the next timer on its own home.
-    due: Nanos,
 }
 
 /// The outcome of a round.
@@ -105,7 +103,6 @@ impl Scheduler {
             yielded_at: tick,
             hot_since: tick,
             robbed: None,
-            due: Nanos::MAX,
         }
     }
 
@@ -163,7 +160,6 @@ impl Scheduler {
         } else if took < ROUND_SHORTEST && self.batch.len() == self.batch_count_max {
             self.batch_count_max = (self.batch_count_max * 2).min(BATCH_MAX);
         }
-        self.outbox.now = self.outbox.system.clock.now();
         self.settle(self.batch_count_max);
         self.run_batch()
     }
@@ -227,7 +223,7 @@ impl Scheduler {
             self.tick = Clock::Monotonic.now();
             self.yielded_at = self.tick;
             state = lock(&home.state);
-            state.take_in(home, self.outbox.now);
+            state.take_in(home);
         }
         if self.tick.since(self.hot_since) >= HOT_LONGEST {
             self.hot_since = self.tick;
@@ -238,7 +234,6 @@ impl Scheduler {
             "a batch goes back before the next is taken"
         );
         state.take(count, &mut self.batch);
-        self.due = state.due();
         state.counters.rounds += 1;
         home.beat.store(state.counters.rounds, Ordering::Relaxed);
         state.counters.steals = self.steals;
@@ -261,7 +256,7 @@ impl Scheduler {
         for taken in self.batch.drain(..) {
             state.put_back(taken, system);
         }
-        state.take_in(&system.homes[self.batch_home], self.outbox.now);
+        state.take_in(&system.homes[self.batch_home]);
         let staged = &mut self.outbox.homes[self.batch_home];
         if staged.lanes.count() > 0 {
             staged.lanes.deliver(state);
@@ -321,7 +316,7 @@ impl Scheduler {
             let Some(mut state) = try_lock(&home.state) else {
                 continue;
             };
-            state.take_in(home, self.outbox.now);
+            state.take_in(home);
             // Take the actors that waited longest, not those in their scheduler's cache.
             state.cool();
             let count = state.runnable().div_ceil(2).min(self.batch_count_max);
@@ -352,7 +347,7 @@ impl Scheduler {
                 continue;
             }
             if let Some(mut state) = try_lock(&home.state) {
-                state.take_in(home, self.outbox.now);
+                state.take_in(home);
                 let ended = state.ended();
                 home.runnable.store(state.runnable(), Ordering::SeqCst);
                 drop(state);
@@ -386,13 +381,7 @@ impl Scheduler {
         if system.stop.load(Ordering::SeqCst) {
             return;
         }
-        let longest = match (work, &system.clock) {
-            (true, _) => Some(NAP),
-            (false, Clock::Monotonic) if self.due != Nanos::MAX => {
-                Some(self.due.since(self.outbox.now))
-            }
-            _ => None,
-        };
+        let longest = work.then_some(NAP);
         if !work {
             self.sleeps += 1;
         }

@@ -104,7 +104,7 @@ pub struct SchedulerStats {
 /// The state of the whole system at a point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The time of the snapshot, by the system's clock.
+    /// The time of the snapshot.
     pub at: Nanos,
     /// Each scheduler.
     pub schedulers: Vec<SchedulerStats>,

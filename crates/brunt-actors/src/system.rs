@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_core::{Clock, Nanos};
+use brunt_core::Clock;
 
 use crate::actor::{Actor, ActorOptions};
 use crate::address::Address;
@@ -13,7 +13,7 @@ use crate::machine::{Inner, MachinePlan};
 use crate::scheduler::{Round, Scheduler};
 use crate::spawn::spawn;
 use crate::stats::{ActorFailure, Snapshot, SystemReport};
-use crate::sync::{lock, on_scheduler, thread};
+use crate::sync::{on_scheduler, thread};
 use crate::topology::{self, Placement};
 
 /// How to end a system.
@@ -21,8 +21,8 @@ use crate::topology::{self, Placement};
 pub enum Shutdown {
     /// Accept no more messages from outside, handle those already queued, then let actors finish
     /// one at a time, most recently spawned first. The messages that an actor sends while finishing
-    /// are handled before the next one finishes, so spawn sinks before sources. Pending timers are
-    /// dropped. After the given time, it becomes an abort.
+    /// are handled before the next one finishes, so spawn sinks before sources. After the given
+    /// time, it becomes an abort.
     Drain(Duration),
     /// Stop after the messages currently being handled. Queued messages count as undelivered.
     Abort,
@@ -33,19 +33,17 @@ pub enum Shutdown {
 pub struct Builder {
     schedulers: usize,
     placement: Placement,
-    clock: Clock,
     budget: u32,
 }
 
 impl Default for Builder {
-    /// One scheduler per CPU available to this thread, placed anywhere, on the real clock, 32
-    /// messages per turn.
+    /// One scheduler per CPU available to this thread, placed anywhere, 32 messages per
+    /// turn.
     fn default() -> Self {
         let schedulers = topology::nodes().iter().map(Vec::len).sum::<usize>().max(1);
         Builder {
             schedulers,
             placement: Placement::default(),
-            clock: Clock::default(),
             budget: 32,
         }
     }
@@ -65,11 +63,6 @@ impl Builder {
         Builder { placement, ..self }
     }
 
-    /// Sets the source of time.
-    pub fn clock(self, clock: Clock) -> Self {
-        Builder { clock, ..self }
-    }
-
     /// Sets how many messages an actor handles before it yields; at least one.
     pub fn budget(self, messages: u32) -> Self {
         Builder {
@@ -87,7 +80,6 @@ impl Builder {
         Inner::new(MachinePlan {
             schedulers: self.schedulers,
             cpus_by_scheduler: topology::cpus_by_scheduler(self.placement, self.schedulers, &nodes),
-            clock: self.clock,
             budget: self.budget,
             threaded,
         })
@@ -116,12 +108,8 @@ impl Builder {
         System { inner, threads }
     }
 
-    /// Creates a deterministic system without threads, for tests. It runs only when called. Its
-    /// clock is manual and starts at zero unless a manual clock was given.
-    pub fn manual(mut self) -> Manual {
-        if matches!(self.clock, Clock::Monotonic) {
-            self.clock = Clock::manual();
-        }
+    /// Creates a deterministic system without threads, for tests. It runs only when called.
+    pub fn manual(self) -> Manual {
         let inner = self.inner(false);
         let schedulers = (0..inner.homes.len())
             .map(|index| Scheduler::new(inner.clone(), index))
@@ -156,17 +144,6 @@ impl System {
     /// Returns the first failures, at most [`FAILURES_MAX`](crate::FAILURES_MAX).
     pub fn failures(&self) -> Vec<ActorFailure> {
         self.inner.failures()
-    }
-
-    /// Advances a manual clock and fires due timers.
-    ///
-    /// # Panics
-    /// On the real clock.
-    pub fn advance(&self, by: Duration) {
-        self.inner.clock.advance(by);
-        for home in &self.inner.homes {
-            home.poke();
-        }
     }
 
     /// Ends the system.
@@ -234,7 +211,7 @@ impl Drop for System {
     }
 }
 
-/// A system without threads that a test drives step by step, on a manual clock.
+/// A system without threads that a test drives step by step.
 pub struct Manual {
     inner: Arc<Inner>,
     schedulers: Vec<Scheduler>,
@@ -271,32 +248,10 @@ impl Manual {
         busy
     }
 
-    /// Runs until nothing is left to do at the current time. Never returns if actors send each
+    /// Runs until nothing is left to do. Never returns if actors send each
     /// other messages forever.
     pub fn run(&mut self) {
         while self.step() || !self.inner.is_quiet() {}
-    }
-
-    /// Advances the clock, stopping at each timer to run what it triggers.
-    pub fn advance(&mut self, by: Duration) {
-        let clock = self.inner.clock.clone();
-        let end = clock.now().after(by);
-        loop {
-            self.run();
-            let due = self
-                .inner
-                .homes
-                .iter()
-                .map(|home| lock(&home.state).due())
-                .min()
-                .unwrap_or(Nanos::MAX);
-            let next = due.min(end);
-            clock.advance(next.since(clock.now()));
-            if due > end {
-                break;
-            }
-        }
-        self.run();
     }
 
     /// Ends the system, ignoring the time limit of [`Shutdown::Drain`].

@@ -34,6 +34,8 @@ pub mod source;
 pub mod survey;
 pub mod trace;
 
+pub use brunt_actors::Placement;
+
 pub use analysis::{Analysed, Analysis, CaptureGlance, Report};
 pub use dissect::rpc::Body;
 pub use driver::{FileOutcome, run_file};

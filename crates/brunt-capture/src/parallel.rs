@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use brunt_actors::{Actor, ActorOptions, Address, Builder, Context, Shutdown, Snapshot, System};
+use brunt_actors::{
+    Actor, ActorOptions, Address, Builder, Context, Placement, Shutdown, Snapshot, System,
+};
 
 use crate::ledger::Ledger;
 use crate::limits::Limits;
@@ -99,9 +101,17 @@ pub struct Parsers<S> {
 impl<S: Sink + Send + 'static> Parsers<S> {
     /// Starts one parser per sink, each on its own scheduler and with its share of `limits`. At most `parcels`
     /// are in flight.
-    pub fn start(sinks: Vec<S>, limits: Limits, parcels: usize) -> Parsers<S> {
+    pub fn start(
+        sinks: Vec<S>,
+        limits: Limits,
+        parcels: usize,
+        placement: Placement,
+    ) -> Parsers<S> {
         let count = sinks.len();
-        let system = Builder::default().schedulers(count).start();
+        let system = Builder::default()
+            .schedulers(count)
+            .placement(placement)
+            .start();
         let (sender, results) = sync_channel(count);
         let addresses = (0..)
             .zip(sinks)
@@ -233,7 +243,7 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
     let mut source = FileSource::open(path)?;
     let parcels = PARCELS_EACH * (sinks.len() + 1 + usize::from(tap.is_some()));
     let pool = Pool::new(parcels, sinks.len(), CHUNK_BYTES);
-    let mut parsers = Parsers::start(sinks, limits, parcels).with_tap(tap);
+    let mut parsers = Parsers::start(sinks, limits, parcels, Placement::Anywhere).with_tap(tap);
     let (mut packets, mut damage, mut seen) = (Vec::new(), None, false);
     let mut parcel = pool.take();
     while !stop() {

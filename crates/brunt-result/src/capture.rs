@@ -3,6 +3,10 @@
 //!
 //! The rule: it contains only numbers and names, no packets, protocols or analyses, so it can be sent and stored.
 
+mod section;
+
+pub use section::{AnalysisSection, SectionColumn, SectionLayout, SectionUnit};
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -10,6 +14,7 @@ use brunt_core::LeftOutTransfers;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 /// The whole report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,8 +37,6 @@ pub struct Report {
     pub by_operation: Vec<OperationRow>,
     /// The workload profile, as needed for sizing.
     pub profile: ProfileRow,
-    /// Duplicate data.
-    pub duplicates: DuplicateRow,
     /// The hottest files.
     pub files: Ranking,
     /// The hottest directories, counting only the files directly in them.
@@ -42,24 +45,38 @@ pub struct Report {
     pub clients: Ranking,
     /// The hottest pairs of client and file.
     pub pairs: Ranking,
-    /// Alignment of each client's offsets.
-    pub misaligned: Vec<MisalignedRow>,
     /// Figures over time.
     pub intervals: Vec<IntervalRow>,
-    /// Payloads that were not understood, most frequent first.
-    #[serde(default)]
-    pub not_understood: Vec<NotUnderstoodRow>,
     /// Packets seen and packets lost.
     pub ledger: Counters,
-    /// Results of further analyses, by name.
+    /// How to show the rows of the other analyses, in their order.
+    #[serde(default)]
+    pub sections: Vec<SectionLayout>,
+    /// The rows of these analyses, by the names of their sections.
     #[serde(flatten)]
-    pub further: BTreeMap<String, serde_json::Value>,
+    pub rows: BTreeMap<String, Value>,
 }
 
 impl Report {
     /// Whether any call has its reply. Without replies, latencies, errors and outstanding calls are unknown.
     pub fn is_answered(&self) -> bool {
         self.by_operation.iter().any(|row| row.replies > 0)
+    }
+
+    /// The rows of a section; a single one if the section has figures instead of a table.
+    pub fn rows_of(&self, section: &SectionLayout) -> &[Value] {
+        match self.rows.get(&*section.name) {
+            Some(Value::Array(rows)) => rows,
+            Some(figures) => std::slice::from_ref(figures),
+            None => &[],
+        }
+    }
+
+    /// Whether a section has a few figures instead of a table.
+    pub fn is_figures(&self, section: &SectionLayout) -> bool {
+        self.rows
+            .get(&*section.name)
+            .is_some_and(|rows| !rows.is_array())
     }
 }
 
@@ -124,21 +141,6 @@ pub struct ProfileRow {
     pub outstanding_max: u32,
 }
 
-/// Duplicate data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct DuplicateRow {
-    pub blocks_read: u64,
-    pub blocks_written: u64,
-    /// `None` without blocks.
-    pub duplicate_share: Option<f64>,
-    /// Standard error of `duplicate_share`, from two estimates over different blocks; `None` without blocks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duplicate_share_error: Option<f64>,
-    /// `None` without blocks.
-    pub zero_share: Option<f64>,
-}
-
 /// How accurately a count is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -191,26 +193,6 @@ pub struct HotRow {
     pub bytes: u64,
     pub time_ns: u64,
     pub latency: Option<LatencyRow>,
-}
-
-/// Alignment of a client's offsets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct MisalignedRow {
-    pub client: String,
-    pub transfers: u64,
-    pub misaligned: u64,
-}
-
-/// A protocol below TCP and UDP that isn't parsed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NotUnderstoodRow {
-    /// Name, such as `EtherType 0x88b5`.
-    pub name: String,
-    /// Packets that carried it.
-    pub packets: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
 }
 
 /// Figures of one interval. All intervals have the same length, except the first and the last, which begin and end

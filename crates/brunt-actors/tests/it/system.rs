@@ -97,17 +97,13 @@ fn nothing_is_lost_or_overtaken() {
     }
 }
 
-/// Sets a timer for each message.
-struct Slow {
-    delay: Duration,
-}
+/// Handles numbers without effect.
+struct Ignore;
 
-impl Actor for Slow {
+impl Actor for Ignore {
     type Message = u64;
 
-    fn handle(&mut self, _: u64, context: &mut Context<'_, u64>) {
-        context.after(self.delay, 0).unwrap();
-    }
+    fn handle(&mut self, _: u64, _: &mut Context<'_, u64>) {}
 }
 
 /// Sends a burst for each message.
@@ -181,10 +177,7 @@ fn capacity_is_never_exceeded() {
 #[test]
 fn a_full_inbox_returns_the_refused_message() {
     let mut system = Builder::default().schedulers(1).manual();
-    let slow = system.spawn(
-        Slow { delay: SOON },
-        ActorOptions::named("slow").capacity(8),
-    );
+    let slow = system.spawn(Ignore, ActorOptions::named("slow").capacity(8));
     system.run();
     let mut taken = 0;
     let refused = loop {
@@ -327,77 +320,6 @@ fn a_panic_is_contained_and_reported() {
     assert_eq!(snapshot.actors.len(), 1);
     assert_eq!(snapshot.actors[0].handled, 4);
     assert_eq!(snapshot.actors[0].state, ActorState::Idle);
-}
-
-/// Sets timers and records when they fire.
-struct Alarm {
-    fired: Vec<(u64, u64)>,
-    result: Sender<Vec<(u64, u64)>>,
-}
-
-impl Actor for Alarm {
-    type Message = u64;
-
-    fn start(&mut self, context: &mut Context<'_, u64>) {
-        for seconds in [3, 1, 2] {
-            context
-                .after(Duration::from_secs(seconds), seconds)
-                .unwrap();
-        }
-        let never = context.after(Duration::from_secs(2), 99).unwrap();
-        assert_eq!(context.cancel(never), Some(99));
-        assert_eq!(context.cancel(never), None);
-    }
-
-    fn handle(&mut self, message: u64, context: &mut Context<'_, u64>) {
-        self.fired.push((message, context.now().0 / 1_000_000_000));
-        if message == 3 {
-            context.after(Duration::from_secs(3597), 3600).unwrap();
-        }
-    }
-
-    fn finish(&mut self, _: &mut Context<'_, u64>) {
-        self.result.send(std::mem::take(&mut self.fired)).unwrap();
-    }
-}
-
-/// Timers fire in order and on time in virtual time; an hour takes no real time.
-#[test]
-fn timers_fire_in_order_and_on_time() {
-    let (result, results) = channel();
-    let mut system = Builder::default().schedulers(2).manual();
-    system.spawn(
-        Alarm {
-            fired: Vec::new(),
-            result,
-        },
-        ActorOptions::named("alarm"),
-    );
-    system.advance(Duration::from_secs(3600));
-    system.shutdown(Shutdown::Drain(SOON));
-    assert_eq!(
-        results.recv().unwrap(),
-        [(1, 1), (2, 2), (3, 3), (3600, 3600)]
-    );
-}
-
-/// Real timers wake a sleeping scheduler.
-#[test]
-fn timers_wake_a_sleeping_scheduler() {
-    struct Later(Sender<()>);
-    impl Actor for Later {
-        type Message = ();
-        fn start(&mut self, context: &mut Context<'_, ()>) {
-            context.after(Duration::from_millis(20), ()).unwrap();
-        }
-        fn handle(&mut self, (): (), _: &mut Context<'_, ()>) {
-            self.0.send(()).unwrap();
-        }
-    }
-    let (done, fired) = channel();
-    let system = Builder::default().schedulers(2).start();
-    system.spawn(Later(done), ActorOptions::default());
-    fired.recv_timeout(SOON).unwrap();
 }
 
 /// Holds back the last message until it is asked to finish.

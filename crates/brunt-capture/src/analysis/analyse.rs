@@ -1,9 +1,10 @@
-//! The interface of an analysis: it consumes events and reports its findings. Each analysis is one file and is called
-//! through the table of analyses. The one rule: states of several pipelines, files or hosts can be merged, and the
+//! The interface of an analysis: it consumes events and describes what it found: rows, their columns and a query that
+//! gives the same rows. Each analysis is one file and is called through the table of analyses. The one rule: states of several pipelines, files or hosts can be merged, and the
 //! merged state equals that of a single pipeline; so a state can be sent and stored.
 
 use std::fmt::Debug;
 
+use brunt_result::capture::AnalysisSection;
 use brunt_wire::net::{IpAddress, NextHeader};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +17,9 @@ use crate::operation::ChecksumRun;
 pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     /// One line of help: what it finds out.
     const HELP: &'static str;
+
+    /// The same question in SQL, on the tables of a trace: `brunt sql DIR` runs it under the analysis's name.
+    const SQL: Option<&'static str> = None;
 
     /// Announces the next events, so that analyses with tables can look up their entries in one go.
     #[inline]
@@ -54,8 +58,8 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     /// Merges another state of the same traffic; both have settled.
     fn merge(&mut self, other: Self);
 
-    /// Rows that a report includes under the analysis's name, if the report has no dedicated field for them.
-    fn rows(&self) -> Option<serde_json::Value> {
-        None
+    /// The analysis's part of a report, which programs read as JSON, and the terminal and the page show.
+    fn sections(&self) -> Vec<AnalysisSection> {
+        Vec::new()
     }
 }

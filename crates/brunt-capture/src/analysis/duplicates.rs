@@ -2,11 +2,26 @@
 
 use brunt_core::HyperLogLog;
 use brunt_core::sketch::spread;
+use brunt_result::capture::{AnalysisSection, SectionColumn, SectionUnit};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::analyse::Analyse;
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::operation::ChecksumRun;
+
+/// Its section's figures.
+const FIGURES: &[SectionColumn] = &[
+    SectionColumn::new("blocks_read", "blocks read", SectionUnit::Count),
+    SectionColumn::new("blocks_written", "blocks written", SectionUnit::Count),
+    SectionColumn::new("duplicate_share", "duplicates", SectionUnit::Share),
+    SectionColumn::new(
+        "duplicate_share_error",
+        "standard error",
+        SectionUnit::Share,
+    ),
+    SectionColumn::new("zero_share", "zeros", SectionUnit::Share),
+];
 
 /// Blocks seen, and sketches of the distinct ones.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,6 +49,7 @@ impl Default for Duplicates {
 
 impl Analyse for Duplicates {
     const HELP: &'static str = "how much of the data is duplicated";
+    const SQL: Option<&'static str> = Some(include_str!("../../sql/duplicates.sql"));
 
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
         let write = usize::from(run.write);
@@ -58,6 +74,23 @@ impl Analyse for Duplicates {
         }
         self.contents.merge(&other.contents);
         self.placed.merge(&other.placed);
+    }
+
+    fn sections(&self) -> Vec<AnalysisSection> {
+        let [read, written] = self.blocks;
+        let columns = match read + written {
+            0 => &[],
+            _ => FIGURES,
+        };
+        let figures = json!({
+            "blocks_read": read,
+            "blocks_written": written,
+            "duplicate_share": self.duplicate_share(),
+            "duplicate_share_error": self.duplicate_share_error(),
+            "zero_share": self.zero_share(),
+        });
+        let section = AnalysisSection::figures("duplicates", "Duplicate data", columns, figures);
+        vec![section.note("Blocks of 512 bytes; a duplicate's content also exists elsewhere.")]
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use brunt_core::units::counted;
+use brunt_result::capture::{AnalysisSection, SectionColumn, SectionUnit};
 use brunt_wire::net::IpAddress;
-
 use serde::{Deserialize, Serialize};
 
 use super::analyse::Analyse;
@@ -13,6 +14,18 @@ use crate::operation::{OperationKind, Protocol};
 
 /// Combinations counted separately; further ones are counted together.
 const COMBINATIONS_MAX: usize = 8192;
+
+/// Its section's columns; the query has those that it can.
+const COLUMNS: &[SectionColumn] = &[
+    SectionColumn::new("operation", "operation", SectionUnit::Text),
+    SectionColumn::new("protocol", "protocol", SectionUnit::Text).page_only(),
+    SectionColumn::new("status", "number", SectionUnit::Count).page_only(),
+    SectionColumn::new("status_name", "status", SectionUnit::Text),
+    SectionColumn::new("errors", "errors", SectionUnit::Count),
+    SectionColumn::new("clients", "clients", SectionUnit::Count),
+    SectionColumn::new("first_client", "top client", SectionUnit::Text),
+    SectionColumn::new("first_client_errors", "its errors", SectionUnit::Count),
+];
 
 /// A status with its protocol: most numbers occur in several protocols, with different names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,6 +100,35 @@ impl From<Stored> for Errors {
     }
 }
 
+/// A row of its section.
+#[derive(Serialize)]
+struct ErrorRow {
+    operation: &'static str,
+    protocol: &'static str,
+    status: u32,
+    status_name: String,
+    errors: u64,
+    clients: usize,
+    first_client: String,
+    first_client_errors: u64,
+}
+
+impl From<Storm> for ErrorRow {
+    fn from(storm: Storm) -> ErrorRow {
+        let (first_client, first_client_errors) = storm.first;
+        ErrorRow {
+            operation: storm.operation.name(),
+            protocol: storm.status.protocol.name(),
+            status: storm.status.status,
+            status_name: storm.status.name(),
+            errors: storm.count,
+            clients: storm.clients,
+            first_client: first_client.to_string(),
+            first_client_errors,
+        }
+    }
+}
+
 /// One error and the clients that get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storm {
@@ -104,6 +146,7 @@ pub struct Storm {
 
 impl Analyse for Errors {
     const HELP: &'static str = "which clients get which errors";
+    const SQL: Option<&'static str> = Some(include_str!("../../sql/errors.sql"));
 
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {
@@ -118,6 +161,18 @@ impl Analyse for Errors {
             .by_client
             .into_iter()
             .for_each(|(key, count)| self.add(key, count));
+    }
+
+    fn sections(&self) -> Vec<AnalysisSection> {
+        let rows = self.storms().into_iter().map(ErrorRow::from);
+        let section = AnalysisSection::table("errors", "Errors", COLUMNS, rows);
+        vec![match self.not_told_apart {
+            0 => section,
+            count => section.note(format!(
+                "Another {} had further combinations of operation, status and client.",
+                counted(count as usize, "error")
+            )),
+        }]
     }
 }
 

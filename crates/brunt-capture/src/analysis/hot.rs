@@ -1,11 +1,14 @@
 //! The hottest files, directories, clients, and pairs of client and file, by operations, bytes and time. Costs
 //! one lookup per table and operation.
 
+use std::cmp::Reverse;
+
 use brunt_core::HyperLogLog;
 use brunt_core::sketch::spread;
-use brunt_result::capture::CountKind;
+use brunt_result::capture::{AnalysisSection, CountKind, SectionColumn, SectionUnit};
 use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
 
 use super::Latency;
 use super::analyse::Analyse;
@@ -27,6 +30,15 @@ const LATENCIES_MAX: usize = 16 << 10;
 const DEFERRED_MAX: usize = 64;
 /// Storage expects offsets to be multiples of this.
 const ALIGNMENT: u64 = 4096;
+/// Clients in the section on alignment.
+const MISALIGNED_MAX: usize = 25;
+/// Columns of that section.
+const MISALIGNED: &[SectionColumn] = &[
+    SectionColumn::new("client", "client", SectionUnit::Text),
+    SectionColumn::new("transfers", "transfers", SectionUnit::Count),
+    SectionColumn::new("misaligned", "misaligned", SectionUnit::Count),
+    SectionColumn::new("share", "share", SectionUnit::Share),
+];
 /// Indexes into `seen`.
 const FILES: usize = 0;
 const CLIENTS: usize = 1;
@@ -422,6 +434,26 @@ impl Analyse for Hot {
             mine.load.merge(&theirs.load);
             mine.getattrs = mine.getattrs.saturating_add(theirs.getattrs);
         });
+    }
+
+    /// The rankings have columns and charts of their own in the report; this is alignment.
+    fn sections(&self) -> Vec<AnalysisSection> {
+        let clients = self.clients.iter().map(|(_, client)| client);
+        let mut clients: Vec<_> = clients.filter(|client| client.misaligned > 0).collect();
+        clients.sort_by_key(|client| (Reverse(client.misaligned), client.address));
+        let rows = clients.into_iter().take(MISALIGNED_MAX).map(|client| {
+            json!({
+                "client": client.address.to_string(),
+                "transfers": client.transfers,
+                "misaligned": client.misaligned,
+                "share": client.misaligned as f64 / client.transfers.max(1) as f64,
+            })
+        });
+        let title = "Misaligned transfers";
+        vec![
+            AnalysisSection::table("misaligned", title, MISALIGNED, rows)
+                .note("READs and WRITEs at offsets that are not multiples of 4,096 bytes."),
+        ]
     }
 }
 

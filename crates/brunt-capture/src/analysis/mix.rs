@@ -81,6 +81,7 @@ impl From<Vec<(OperationKind, OperationFigures)>> for Mix {
 
 impl Analyse for Mix {
     const HELP: &'static str = "number, latency and failures of each operation";
+    const SQL: Option<&'static str> = Some(include_str!("../../sql/mix.sql"));
 
     /// Prefetches the counters that these events will update.
     fn look(&mut self, events: &[OperationEvent]) {

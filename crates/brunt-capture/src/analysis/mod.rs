@@ -33,7 +33,7 @@ pub(crate) use latency::bucket as latency_bucket;
 pub use latency::{Latency, Quantiles};
 pub(crate) use profile::{Profile, working_set_blocks};
 pub use report::{Finding, Report};
-pub use table::ANALYSES;
+pub use table::{ANALYSES, AnalysisInfo};
 
 use brunt_wire::net::{IpAddress, NextHeader};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

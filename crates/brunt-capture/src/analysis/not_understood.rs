@@ -3,13 +3,22 @@
 
 use std::collections::BTreeMap;
 
+use brunt_result::capture::{AnalysisSection, SectionColumn, SectionUnit};
 use brunt_wire::net::NextHeader;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::analyse::Analyse;
 
 /// Protocols counted separately; further ones are counted together.
 const KINDS_MAX: usize = 256;
+
+/// Its section's columns.
+const COLUMNS: &[SectionColumn] = &[
+    SectionColumn::new("name", "protocol", SectionUnit::Text),
+    SectionColumn::new("packets", "packets", SectionUnit::Count),
+    SectionColumn::new("bytes", "bytes", SectionUnit::Bytes),
+];
 
 /// Number of packets and bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -59,6 +68,7 @@ impl NotUnderstood {
 
 impl Analyse for NotUnderstood {
     const HELP: &'static str = "packets of unsupported protocols";
+    const SQL: Option<&'static str> = Some(include_str!("../../sql/not_understood.sql"));
 
     fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
         let name = match next.known_as() {
@@ -76,6 +86,19 @@ impl Analyse for NotUnderstood {
             self.of(name).add(&amount);
         }
         self.others.add(&other.others);
+    }
+
+    fn sections(&self) -> Vec<AnalysisSection> {
+        let rows = self.amounts().into_iter().map(|(name, amount)| {
+            json!({ "name": name, "packets": amount.packets, "bytes": amount.bytes })
+        });
+        let title = "Unsupported protocols";
+        vec![AnalysisSection::table(
+            "not_understood",
+            title,
+            COLUMNS,
+            rows,
+        )]
     }
 }
 

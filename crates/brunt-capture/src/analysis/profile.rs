@@ -154,6 +154,7 @@ impl ProfileFigures {
 impl Analyse for Profile {
     const HELP: &'static str =
         "workload profile for sizing: amounts, sizes, order, working set, depth";
+    const SQL: Option<&'static str> = Some(include_str!("../../sql/profile.sql"));
 
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {

@@ -251,6 +251,7 @@ impl Rates {
 
 impl Analyse for Rates {
     const HELP: &'static str = "rates over time";
+    const SQL: Option<&'static str> = Some(include_str!("../../sql/rates.sql"));
 
     #[inline]
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {

@@ -1,7 +1,6 @@
 //! The table of analyses. An analysis is one file with a type that implements [`Analyse`], and one line here.
 
-use std::collections::BTreeMap;
-
+use brunt_result::capture::AnalysisSection;
 use brunt_wire::net::{IpAddress, NextHeader};
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +8,17 @@ use super::analyse::Analyse;
 use super::event::OperationEvent;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
+
+/// An analysis as its users know it.
+#[derive(Clone, Copy, Debug)]
+pub struct AnalysisInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// The same question in SQL.
+    pub sql: Option<&'static str>,
+}
 
 macro_rules! analyses {
     ($($(#[$attribute:meta])* $name:ident: $analysis:ty,)*) => {
@@ -18,9 +28,12 @@ macro_rules! analyses {
             $($(#[$attribute])* pub $name: $analysis,)*
         }
 
-        /// Names and help of all analyses.
-        pub const ANALYSES: [(&str, &str); [$($(#[$attribute])* stringify!($name)),*].len()] =
-            [$($(#[$attribute])* (stringify!($name), <$analysis>::HELP)),*];
+        /// All analyses.
+        pub const ANALYSES: &[AnalysisInfo] = &[$($(#[$attribute])* AnalysisInfo {
+            name: stringify!($name),
+            help: <$analysis>::HELP,
+            sql: <$analysis>::SQL,
+        },)*];
 
         impl Analyses {
             #[inline]
@@ -62,12 +75,10 @@ macro_rules! analyses {
                 $($(#[$attribute])* self.$name.merge(other.$name);)*
             }
 
-            pub fn rows(&self) -> BTreeMap<String, serde_json::Value> {
-                let mut rows = BTreeMap::new();
-                $($(#[$attribute])* if let Some(of) = self.$name.rows() {
-                    rows.insert(stringify!($name).to_string(), of);
-                })*
-                rows
+            pub fn sections(&self) -> Vec<AnalysisSection> {
+                let mut sections = Vec::new();
+                $($(#[$attribute])* sections.extend(self.$name.sections());)*
+                sections
             }
         }
     };

@@ -80,10 +80,11 @@ fn states(analysis: &mut Analysis) -> Value {
 
 #[test]
 fn every_analysis_has_its_own_name_and_help() {
-    for (index, (name, help)) in ANALYSES.iter().enumerate() {
-        assert!(!help.is_empty() && ANALYSES[..index].iter().all(|(before, _)| before != name));
+    for (index, analysis) in ANALYSES.iter().enumerate() {
+        let mut before = ANALYSES[..index].iter();
+        assert!(!analysis.help.is_empty() && before.all(|before| before.name != analysis.name));
     }
-    assert!(ANALYSES.iter().any(|(name, _)| *name == "largest"));
+    assert!(ANALYSES.iter().any(|analysis| analysis.name == "largest"));
 }
 
 /// Holds for any distribution of clients over pipelines and any order of merging.
@@ -118,7 +119,7 @@ fn merged_states_equal_that_of_one_pipeline() {
             });
         }
         let found = states(&mut merged);
-        for (name, _) in ANALYSES {
+        for name in ANALYSES.iter().map(|analysis| analysis.name) {
             assert!(found[name] == expected[name], "{name} of seed {seed}");
         }
         let ledger = Ledger::default();
@@ -142,9 +143,51 @@ fn states_and_reports_survive_serialization() {
     assert!(states(&mut back) == sent);
     let report = analysis.report(&Ledger::default());
     assert_eq!(back.report(&Ledger::default()), report);
-    assert!(report.further.contains_key("largest"));
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+/// Section names become keys of the report, next to its fields; columns have keys and headings of their own.
+#[test]
+fn sections_do_not_clash() {
+    let (mut analysis, mut random) = (Analysis::new(), Random::new(3));
+    (0..500).for_each(|number| feed(&mut analysis, 1, START_NS + number, &mut random));
+    analysis.settle();
+    let mut report = analysis.report(&Ledger::default());
+    let sections = std::mem::take(&mut report.sections);
+    assert_eq!(report.rows.len(), sections.len(), "names are unique");
+    report.rows.clear();
+    let fields = serde_json::to_value(&report).unwrap();
+    for section in &sections {
+        assert!(fields.get(&*section.name).is_none(), "{}", section.name);
+        assert!(!section.title.is_empty());
+        let keys: std::collections::HashSet<_> = section.columns.iter().map(|c| &c.key).collect();
+        assert_eq!(keys.len(), section.columns.len(), "{}", section.name);
+    }
+}
+
+/// One file and one table line: rows for programs, a table for people, and a question in SQL.
+#[test]
+fn an_analysis_brings_its_section_and_its_question() {
+    let mut analysis = Analysis::new();
+    let mut random = Random::new(5);
+    (0..500).for_each(|number| feed(&mut analysis, 1, START_NS + number, &mut random));
+    analysis.settle();
+    let report = analysis.report(&Ledger::default());
+    let layout = report.sections.iter().find(|s| s.name == "largest");
+    let row = &report.rows_of(layout.expect("the section"))[0];
+    let size = brunt_core::units::format_size(row["bytes"].as_u64().expect("bytes"));
+    let operation = row["operation"].as_str().expect("a name");
+    let text = report::text(&report);
+    let section = text.split("\nLargest transfers\n").nth(1).expect(&text);
+    let line = section.lines().nth(2).expect("a row");
+    assert!(line.contains(operation) && line.ends_with(&size), "{line}");
+    let mut questions = crate::trace::questions::QUESTIONS.iter();
+    let question = questions.find(|question| question.name == "largest");
+    assert_eq!(
+        question.expect("the question").help(),
+        "The largest transfer of each operation."
+    );
 }
 
 /// An inconsistent state is rejected, and its claimed sizes are not trusted.

@@ -99,6 +99,53 @@ fn card_losses(names: &[String]) -> u64 {
     text.lines().filter_map(of).sum()
 }
 
+fn io_error(interface: &str, what: &'static str, source: std::io::Error) -> LiveError {
+    LiveError::Io {
+        interface: interface.to_string(),
+        what,
+        source,
+    }
+}
+
+/// The `AF_XDP` queues of all interfaces, which don't receive packets yet.
+fn open_queues(
+    interfaces: &[String],
+    options: &LiveOptions,
+) -> Result<(Vec<Tap>, Vec<XdpQueue>), LiveError> {
+    let (mut taps, mut all) = (Vec::new(), Vec::new());
+    for (number, name) in (0u32..).zip(interfaces) {
+        let (tap, queues) = xdp::open(name, number, options)?;
+        taps.push(tap);
+        all.extend(queues);
+    }
+    Ok((taps, all))
+}
+
+/// The packet rings of all interfaces, with their filters attached: they capture from now on.
+fn open_rings(interfaces: &[String], options: &LiveOptions) -> Result<Vec<PacketRing>, LiveError> {
+    let mut rings: Vec<PacketRing> = Vec::new();
+    for (number, name) in (0u32..).zip(interfaces) {
+        let fanout = match options.rings {
+            0 | 1 => Fanout::Alone,
+            _ => Fanout::Begin,
+        };
+        let first = PacketRing::open(name, number, options, fanout)?;
+        rings.push(first);
+        for _ in 1..options.rings {
+            let group = rings[rings.len() - 1]
+                .group()
+                .map_err(|source| io_error(name, "share the interface among rings", source))?;
+            let ring = PacketRing::open(name, number, options, Fanout::Join(group))?;
+            rings.push(ring);
+        }
+    }
+    for ring in &rings {
+        ring.start(options)
+            .map_err(|source| io_error(&interfaces.join(", "), "attach the filter", source))?;
+    }
+    Ok(rings)
+}
+
 impl LiveCapture {
     /// Opens all interfaces for `parsers` parsers. Packets are captured from now on.
     ///
@@ -109,76 +156,32 @@ impl LiveCapture {
         options: &LiveOptions,
         parsers: usize,
     ) -> Result<LiveCapture, LiveError> {
-        let (names, card_losses) = (interfaces.to_vec(), card_losses(interfaces));
-        let mut taps = Vec::new();
-        if options.origin == Origin::Xdp {
-            let mut rings = Vec::new();
-            for (number, name) in (0u32..).zip(interfaces) {
-                let (tap, queues) = xdp::open(name, number, options)?;
-                taps.push(tap);
-                rings.extend(queues.into_iter().map(Source::Xdp));
+        let card_losses = card_losses(interfaces);
+        let (mut taps, rings, parcels) = match options.origin {
+            Origin::Xdp => {
+                let (taps, queues) = open_queues(interfaces, options)?;
+                let parcels = XDP_PARCELS * queues.len();
+                (taps, queues.into_iter().map(Source::Xdp).collect(), parcels)
             }
-            for (tap, name) in taps.iter_mut().zip(interfaces) {
-                let what =
-                    "attach an XDP program (another one may already be attached; see `ip link`)";
-                tap.start().map_err(|source| LiveError::Io {
-                    interface: name.clone(),
-                    what,
-                    source,
-                })?;
+            Origin::Packet => {
+                let rings = open_rings(interfaces, options)?;
+                // Each parcel holds at least one block, so there are never more parcels in flight than blocks.
+                let blocks = RingShape::of(options.ring_bytes).block_count * rings.len();
+                let rings: Vec<_> = rings.into_iter().map(Source::Packet).collect();
+                (Vec::new(), rings, blocks + 1)
             }
-            let pool = Pool::new(XDP_PARCELS * rings.len(), parsers, 0);
-            return Ok(LiveCapture {
-                rings,
-                taps,
-                pool,
-                pool_waits: 0,
-                names,
-                card_losses,
-            });
+        };
+        // Last, because it takes packets away from the host.
+        for (tap, name) in taps.iter_mut().zip(interfaces) {
+            let what = "attach an XDP program (another one may already be attached; see `ip link`)";
+            tap.start().map_err(|source| io_error(name, what, source))?;
         }
-        let mut rings: Vec<PacketRing> = Vec::new();
-        for (number, name) in (0u32..).zip(interfaces) {
-            let alone = options.rings <= 1;
-            rings.push(PacketRing::open(
-                name,
-                number,
-                options,
-                if alone { Fanout::Alone } else { Fanout::Begin },
-            )?);
-            for _ in 1..options.rings {
-                let group = rings[rings.len() - 1]
-                    .group()
-                    .map_err(|source| LiveError::Io {
-                        interface: name.clone(),
-                        what: "share the interface among rings",
-                        source,
-                    })?;
-                rings.push(PacketRing::open(
-                    name,
-                    number,
-                    options,
-                    Fanout::Join(group),
-                )?);
-            }
-        }
-        for ring in &rings {
-            ring.start(options).map_err(|source| LiveError::Io {
-                interface: interfaces.join(", "),
-                what: "attach the filter",
-                source,
-            })?;
-        }
-        // Each parcel holds at least one block, so there are never more parcels in flight than blocks.
-        let blocks = RingShape::of(options.ring_bytes).block_count * rings.len();
-        let pool = Pool::new(blocks + 1, parsers, 0);
-        let rings = rings.into_iter().map(Source::Packet).collect();
         Ok(LiveCapture {
             rings,
             taps,
-            pool,
+            pool: Pool::new(parcels, parsers, 0),
             pool_waits: 0,
-            names,
+            names: interfaces.to_vec(),
             card_losses,
         })
     }
@@ -271,11 +274,7 @@ impl LiveCapture {
     }
 
     fn error(&self, source: std::io::Error) -> LiveError {
-        LiveError::Io {
-            interface: self.names.join(", "),
-            what: "capture",
-            source,
-        }
+        io_error(&self.names.join(", "), "capture", source)
     }
 
     fn count_drops(&mut self) {

@@ -93,6 +93,27 @@ pub struct Named<'a> {
     pub target: Option<&'a [u8]>,
 }
 
+impl<'a> Named<'a> {
+    /// The same row for a name.
+    #[inline]
+    pub fn as_called(self, name: &'a [u8]) -> Named<'a> {
+        Named {
+            name: Some(name),
+            ..self
+        }
+    }
+
+    /// The same row for a name that leads to nothing any more.
+    #[inline]
+    pub fn as_gone(self, name: &'a [u8]) -> Named<'a> {
+        Named {
+            name: Some(name),
+            leads_to: None,
+            ..self
+        }
+    }
+}
+
 /// The files that a pipeline has seen.
 pub struct Files {
     handles: Handle<Handles>,

@@ -1,9 +1,12 @@
-//! Analyses as queries on the tables of a trace, in SQL that DuckDB and Spark share: run by `brunt sql`. Each
-//! is one file in `sql/` and one line here; the file's first line is a comment that says what it answers.
+//! Analyses as queries on the tables of a trace, in SQL that DuckDB and Spark share: run by `brunt sql`. An analysis of
+//! packets brings its query; each of the others is one file in `sql/` and one line here. A query's first line is a
+//! comment that says what it answers.
 //!
 //! The one rule: where [`crate::analysis`] answers the same question, both give the same answer. If the report
 //! estimates, the query is exact and the estimate is within its stated error. Tests check this. A query relies on no
 //! order but the one it asks for and adds no floating-point numbers, so that every engine gives the same answer.
+
+use crate::analysis::{ANALYSES, AnalysisInfo};
 
 /// A query with a name.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +30,8 @@ impl TraceQuestion {
 
 macro_rules! questions {
     ($($name:ident)*) => {
-        /// All queries.
-        pub const QUESTIONS: &[TraceQuestion] = &[$(TraceQuestion {
+        /// The queries that belong to no analysis.
+        const OTHERS: &[TraceQuestion] = &[$(TraceQuestion {
             name: stringify!($name),
             sql: include_str!(concat!("../../sql/", stringify!($name), ".sql")),
         },)*];
@@ -37,14 +40,10 @@ macro_rules! questions {
 
 questions! {
     summary
-    mix
-    rates
-    profile
     sizes
     alignment
     working_set
     sizer
-    duplicates
     latency_over_time
     arrivals
     gaps
@@ -55,10 +54,44 @@ questions! {
     concentration
     compound_operations
     scsi
-    errors
     findings
-    not_understood
     ledger
+}
+
+/// All queries: those of analyses, under their names, and the others.
+pub const QUESTIONS: &[TraceQuestion] = &ALL;
+
+const ALL: [TraceQuestion; of_analyses() + OTHERS.len()] = {
+    let mut all = [TraceQuestion { name: "", sql: "" }; of_analyses() + OTHERS.len()];
+    let (mut count, mut index) = (0, 0);
+    while index < ANALYSES.len() {
+        if let AnalysisInfo {
+            name,
+            sql: Some(sql),
+            ..
+        } = ANALYSES[index]
+        {
+            all[count] = TraceQuestion { name, sql };
+            count += 1;
+        }
+        index += 1;
+    }
+    index = 0;
+    while index < OTHERS.len() {
+        all[count + index] = OTHERS[index];
+        index += 1;
+    }
+    all
+};
+
+/// Number of analyses with a query.
+const fn of_analyses() -> usize {
+    let (mut count, mut index) = (0, 0);
+    while index < ANALYSES.len() {
+        count += ANALYSES[index].sql.is_some() as usize;
+        index += 1;
+    }
+    count
 }
 
 #[cfg(test)]
@@ -69,17 +102,17 @@ mod tests {
     #[test]
     fn every_query_is_listed_and_portable() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sql");
-        let mut files: Vec<String> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        files.sort();
-        let mut named: Vec<String> = QUESTIONS
-            .iter()
-            .map(|question| format!("{}.sql", question.name))
-            .collect();
-        named.sort();
-        assert_eq!(files, named);
+        for file in std::fs::read_dir(folder).unwrap() {
+            let file = file.unwrap().path();
+            let sql = std::fs::read_to_string(&file).unwrap();
+            let stem = file.file_stem().unwrap().to_str().unwrap();
+            let listed = QUESTIONS
+                .iter()
+                .any(|question| question.sql == sql && question.name == stem);
+            assert!(listed, "{}", file.display());
+        }
+        let names: std::collections::HashSet<_> = QUESTIONS.iter().map(|q| q.name).collect();
+        assert_eq!(names.len(), QUESTIONS.len(), "names are unique");
         for question in QUESTIONS {
             assert!(
                 question.sql.starts_with("-- ") && question.help().ends_with(['.', '?']),

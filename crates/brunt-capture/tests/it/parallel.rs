@@ -3,7 +3,7 @@
 use crate::common;
 use std::path::Path;
 
-use brunt_capture::{Analysis, Limits, run_file, run_file_parallel};
+use brunt_capture::{Analysis, Limits, Parsers, Placement, run_file, run_file_parallel};
 use serde_json::Value;
 
 /// The merged report of all parsers, as programs see it.
@@ -80,4 +80,17 @@ fn a_stopped_run_processes_everything_that_was_read() {
         "{}",
         ledger.packets
     );
+}
+
+/// Parsers placed on cores have one CPU each; otherwise the kernel may move them.
+#[test]
+fn parsers_run_where_they_are_placed() {
+    for (placement, cpus) in [(Placement::Core, 1), (Placement::Anywhere, 0)] {
+        let sinks = vec![Analysis::new(), Analysis::new()];
+        let parsers = Parsers::start(sinks, Limits::default(), 4, placement);
+        let counts = parsers.snapshot().schedulers;
+        let counts: Vec<_> = counts.iter().map(|one| one.cpus.len()).collect();
+        assert_eq!(counts, [cpus; 2], "{placement:?}");
+        assert_eq!(parsers.finish().unwrap().sinks.len(), 2);
+    }
 }

@@ -515,10 +515,16 @@ fn content_that_is_not_understood_is_named_in_the_report() {
     let (analysis, recorder) = outcome.sink;
     recorder.finish(&mut outcome.ledger);
     let report = analysis.report(&outcome.ledger);
-    let rows: Vec<_> = report
-        .not_understood
+    let rows: Vec<_> = report.rows["not_understood"]
+        .as_array()
+        .unwrap()
         .iter()
-        .map(|row| (&*row.name, row.packets))
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap(),
+                row["packets"].as_u64().unwrap(),
+            )
+        })
         .collect();
     assert_eq!(
         rows,
@@ -531,14 +537,15 @@ fn content_that_is_not_understood_is_named_in_the_report() {
     let text = brunt_capture::analysis::report::text(&report);
     for line in [
         "tunnels 30 VXLAN",
-        "unsupported: 30 packets of EtherType 0x88b5",
+        "\nUnsupported protocols\n  protocol                packets   bytes\n",
+        "\n  EtherType 0x88b5             30  1.6KiB\n",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }
     assert_eq!(report.findings[0].kind, "not-understood");
     let replayed = brunt_capture::trace::replay(trace.path()).unwrap();
     assert_eq!(
-        replayed.analysis.report(&replayed.ledger).not_understood,
-        report.not_understood
+        replayed.analysis.report(&replayed.ledger).rows["not_understood"],
+        report.rows["not_understood"]
     );
 }

@@ -235,6 +235,8 @@ fn captures_in_a_browser() {
     for text in [
         "1 client, 308 files",
         "GETATTR",
+        "NFS3ERR_NOENT",
+        "Misaligned transfers",
         "Loss ledger",
         "replies without call",
     ] {

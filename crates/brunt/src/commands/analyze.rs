@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use brunt_capture::analysis::report::is_understood;
 use brunt_capture::survey::{Survey, survey};
+use brunt_capture::trace::TraceRecorder;
 use brunt_capture::trace::pcap::PacketTap;
 use brunt_capture::{
-    Analysis, FileShares, Limits, ParallelError, Report, Shares, Sink, SourceError, run_file,
-    run_file_parallel,
+    Analysis, FileShares, Ledger, Limits, ParallelError, Report, Shares, Sink, SourceError,
+    run_file, run_file_parallel,
 };
 use brunt_report::capture::{self, Source};
 use brunt_trace::{TraceError, TraceOpenError, TraceReading};
@@ -60,6 +61,18 @@ impl super::Subcommand for Analyze {
     }
 }
 
+/// What reading a capture file yields.
+struct FileOutcome {
+    analyses: Vec<Analysis>,
+    recorders: Vec<TraceRecorder>,
+    ledger: Ledger,
+    /// Set if the file is damaged: the rest of it was not read.
+    damage: Option<SourceError>,
+    /// Bytes after the last complete packet.
+    cut_bytes: usize,
+    interrupted: bool,
+}
+
 /// Runs a file through one pipeline per worker, writes the requested recordings, and prints the analysis.
 pub(super) fn report(
     file: &Path,
@@ -71,63 +84,20 @@ pub(super) fn report(
     let mut keeper = keep
         .map(|keep| keep.start(workers, Kind::File, output))
         .transpose()?;
-    let tap = keeper.as_ref().and_then(Keeper::tap);
-    let failed = keeper.as_ref().map(Keeper::watch);
-    let stop = || output.is_interrupted() || failed.as_ref().is_some_and(|failed| failed());
-    // Without recordings, only the analyses run: they need less of each packet.
-    let recorders = keeper.as_mut().map(Keeper::recorders).unwrap_or_default();
-    let (analyses, recorders, mut ledger, damage, cut_bytes) = if recorders.is_empty() {
-        let sinks = (0..workers).map(|_| Analysis::new()).collect();
-        let FileShares {
-            shares,
-            damage,
-            cut_bytes,
-        } = run(file, sinks, tap, stop)?;
-        (shares.sinks, recorders, shares.ledger, damage, cut_bytes)
-    } else {
-        let sinks = recorders
-            .into_iter()
-            .map(|recorder| (recorder.analysis(), recorder))
-            .collect();
-        let FileShares {
-            shares,
-            damage,
-            cut_bytes,
-        } = run(file, sinks, tap, stop)?;
-        let (analyses, recorders) = shares.sinks.into_iter().unzip();
-        (analyses, recorders, shares.ledger, damage, cut_bytes)
-    };
+    let mut outcome = read(file, workers, keeper.as_mut(), output)?;
     let (mut extra, failure) = match keeper {
-        Some(keeper) => keeper.finish(recorders, &mut ledger, output),
+        Some(keeper) => {
+            let recorders = std::mem::take(&mut outcome.recorders);
+            keeper.finish(recorders, &mut outcome.ledger, output)
+        }
         None => (Vec::new(), None),
     };
-    if cut_bytes > 0 {
-        output.note(format_args!(
-            "the file ends {cut_bytes} bytes into a packet: it is truncated"
-        ));
-    }
-    if output.is_interrupted() {
-        output.note("interrupted: the report covers everything read until then");
-    }
-    let report = merged(analyses).report(&ledger);
+    outcome.note(output);
+    let report = merged(std::mem::take(&mut outcome.analyses)).report(&outcome.ledger);
     if let Some(html) = html {
-        let mut trouble = Vec::new();
-        if output.is_interrupted() {
-            trouble.push("Interrupted: this covers everything read until then.".to_string());
-        }
-        if cut_bytes > 0 {
-            trouble.push(format!(
-                "The file ends {cut_bytes} bytes into a packet: it is truncated."
-            ));
-        }
-        trouble.extend(
-            damage
-                .iter()
-                .map(|damage| format!("{damage}; this covers everything before the damage.")),
-        );
-        write_page(&report, file, trouble, html, output)?;
+        write_page(&report, file, outcome.trouble(), html, output)?;
     }
-    let is_empty = !is_understood(&report) && !output.is_interrupted() && damage.is_none();
+    let is_empty = !is_understood(&report) && !outcome.interrupted && outcome.damage.is_none();
     // Pipes can't be read twice.
     let found = match is_empty && file.is_file() {
         true => survey(file, || output.is_interrupted()).ok(),
@@ -141,7 +111,7 @@ pub(super) fn report(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    match damage {
+    match outcome.damage {
         Some(damage) => {
             Err(Failure::usage(damage)
                 .advise("the report above covers everything before the damage"))
@@ -151,6 +121,82 @@ pub(super) fn report(
             Err(nothing_understood(&name, found.as_ref(), output))
         }
         None => Ok(()),
+    }
+}
+
+/// Reads a file into the analyses and the requested recordings.
+fn read(
+    file: &Path,
+    workers: usize,
+    mut keeper: Option<&mut Keeper>,
+    output: &Output,
+) -> Result<FileOutcome, Failure> {
+    let tap = keeper.as_ref().and_then(|keeper| keeper.tap());
+    let failed = keeper.as_ref().map(|keeper| keeper.watch());
+    let stop = || output.is_interrupted() || failed.as_ref().is_some_and(|failed| failed());
+    let recorders = keeper.as_mut().map(|keeper| keeper.recorders());
+    let recorders = recorders.unwrap_or_default();
+    // Without recordings, only the analyses run: they need less of each packet.
+    let (analyses, recorders, ledger, damage, cut_bytes) = if recorders.is_empty() {
+        let sinks = (0..workers).map(|_| Analysis::new()).collect();
+        let read = run(file, sinks, tap, stop)?;
+        let Shares { sinks, ledger } = read.shares;
+        (sinks, recorders, ledger, read.damage, read.cut_bytes)
+    } else {
+        let read = run(file, with_analyses(recorders), tap, stop)?;
+        let Shares { sinks, ledger } = read.shares;
+        let (analyses, recorders) = sinks.into_iter().unzip();
+        (analyses, recorders, ledger, read.damage, read.cut_bytes)
+    };
+    Ok(FileOutcome {
+        analyses,
+        recorders,
+        ledger,
+        damage,
+        cut_bytes,
+        interrupted: output.is_interrupted(),
+    })
+}
+
+/// Each recorder with the analyses of the same packets.
+pub(super) fn with_analyses(recorders: Vec<TraceRecorder>) -> Vec<(Analysis, TraceRecorder)> {
+    recorders
+        .into_iter()
+        .map(|recorder| (recorder.analysis(), recorder))
+        .collect()
+}
+
+impl FileOutcome {
+    /// Prints what limits the report.
+    fn note(&self, output: &Output) {
+        if self.cut_bytes > 0 {
+            output.note(format_args!(
+                "the file ends {} bytes into a packet: it is truncated",
+                self.cut_bytes
+            ));
+        }
+        if self.interrupted {
+            output.note("interrupted: the report covers everything read until then");
+        }
+    }
+
+    /// What limits the report, as sentences for the page.
+    fn trouble(&self) -> Vec<String> {
+        let mut trouble = Vec::new();
+        if self.interrupted {
+            trouble.push("Interrupted: this covers everything read until then.".to_string());
+        }
+        if self.cut_bytes > 0 {
+            trouble.push(format!(
+                "The file ends {} bytes into a packet: it is truncated.",
+                self.cut_bytes
+            ));
+        }
+        let damage = self.damage.iter();
+        trouble.extend(
+            damage.map(|damage| format!("{damage}; this covers everything before the damage.")),
+        );
+        trouble
     }
 }
 

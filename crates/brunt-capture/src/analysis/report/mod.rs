@@ -2,20 +2,20 @@
 //! of the analyses. The one rule: all figures are computed here; the rows (`brunt_result::capture`) only carry
 //! them.
 
+mod line;
+mod sections;
 mod text;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-pub(super) use text::time;
+pub(super) use line::time;
 
 pub use brunt_result::capture::*;
 pub use text::text;
 
-use super::duplicates::Duplicates;
-use super::hot::{ClientEntry, Hot, HotLoad};
+use super::hot::{Hot, HotLoad};
 use super::mix::{Mix, OperationFigures};
-use super::not_understood::{Amount, NotUnderstood};
 use super::profile::{ProfileFigures, Transfers};
 use super::rates::{RateInterval, Rates};
 use super::{Analysis, Latency, Quantiles, findings};
@@ -127,6 +127,13 @@ impl Analysis {
             .collect();
         let duration_s = all.rates.duration_s();
         let operations = all.mix.calls();
+        let sections = all.sections().into_iter();
+        let (sections, rows) = sections
+            .map(|section| {
+                let name = section.layout.name.to_string();
+                (section.layout, (name, section.rows))
+            })
+            .unzip();
         let per_second = |amount| per_second(amount, duration_s);
         Report {
             start_ns: all.rates.start_ns(),
@@ -138,7 +145,6 @@ impl Analysis {
             wire_gbit_per_s: per_second(ledger.wire_bytes as f64 * 8e-9),
             by_operation: operation_rows(&all.mix, &all.rates),
             profile: profile_row(&all.profile.figures(), duration_s),
-            duplicates: duplicate_row(&all.duplicates),
             files: rank(
                 files,
                 hot.file_count(),
@@ -167,11 +173,10 @@ impl Analysis {
                 hot.pairs.evicted().0,
                 |(client, file)| format!("{client} {}", hot.path(file)),
             ),
-            misaligned: misaligned_rows(hot),
             intervals: interval_rows(&all.rates),
-            not_understood: not_understood_rows(&all.not_understood),
             ledger: ledger.named().collect(),
-            further: all.rows(),
+            sections,
+            rows,
         }
     }
 }
@@ -245,43 +250,6 @@ fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
         outstanding_mean,
         outstanding_max,
     }
-}
-
-fn duplicate_row(duplicates: &Duplicates) -> DuplicateRow {
-    let [blocks_read, blocks_written] = duplicates.blocks();
-    let (duplicate_share, zero_share) = (duplicates.duplicate_share(), duplicates.zero_share());
-    DuplicateRow {
-        blocks_read,
-        blocks_written,
-        duplicate_share,
-        duplicate_share_error: duplicates.duplicate_share_error(),
-        zero_share,
-    }
-}
-
-fn misaligned_rows(hot: &Hot) -> Vec<MisalignedRow> {
-    let mut misaligned: Vec<_> = hot
-        .clients
-        .iter()
-        .map(|(_, c)| c)
-        .filter(|c| c.misaligned > 0)
-        .collect();
-    misaligned.sort_by_key(|c| (Reverse(c.misaligned), c.address));
-    let row = |c: &&ClientEntry| MisalignedRow {
-        client: c.address.to_string(),
-        transfers: c.transfers,
-        misaligned: c.misaligned,
-    };
-    misaligned.iter().take(RANKED).map(row).collect()
-}
-
-fn not_understood_rows(not_understood: &NotUnderstood) -> Vec<NotUnderstoodRow> {
-    let row = |(name, Amount { packets, bytes }): (String, Amount)| NotUnderstoodRow {
-        name,
-        packets,
-        bytes,
-    };
-    not_understood.amounts().into_iter().map(row).collect()
 }
 
 fn interval_rows(rates: &Rates) -> Vec<IntervalRow> {

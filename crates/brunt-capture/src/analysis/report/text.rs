@@ -5,9 +5,11 @@ use std::fmt::Write;
 
 use brunt_core::units::format_size;
 
-use brunt_result::capture::{LatencyRow, Ranking, Report};
+use brunt_result::capture::{Counters, LatencyRow, Ranking, Report};
 use brunt_wire::net::TUNNELS_MAX;
 
+use super::line::{shorten, time, wrap};
+use super::sections;
 use crate::dissect::OWN_COUNTERS;
 
 /// Tunnel counters and their display names.
@@ -24,49 +26,6 @@ const TUNNELS: [(&str, &str); 9] = [
 ];
 /// Lines per ranking.
 const PRINTED: usize = 5;
-
-/// Formats a time with three digits and a unit.
-pub(in crate::analysis) fn time(ns: u64) -> String {
-    let (value, unit) = match ns {
-        0..1_000 => return format!("{ns} ns"),
-        1_000..1_000_000 => (ns as f64 / 1e3, "us"),
-        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
-        _ => (ns as f64 / 1e9, "s"),
-    };
-    let decimals = if value < 10.0 {
-        2
-    } else {
-        usize::from(value < 100.0)
-    };
-    format!("{value:.decimals$} {unit}")
-}
-
-/// Shortens a name in the middle to at most `width` characters.
-fn shorten(name: &str, width: usize) -> String {
-    let count = name.chars().count();
-    if count <= width {
-        return name.to_string();
-    }
-    let tail = (width - 1) * 2 / 3;
-    let head = width - 1 - tail;
-    let start: String = name.chars().take(head).collect();
-    let end: String = name.chars().skip(count - tail).collect();
-    format!("{start}…{end}")
-}
-
-/// Wraps text into lines of at most 78 characters, indented by two.
-fn wrap(out: &mut String, bullet: &str, text: &str) {
-    let mut line = bullet.to_string();
-    for word in text.split_whitespace() {
-        if line.chars().count() + 1 + word.chars().count() > 78 && line.len() > 4 {
-            let _ = writeln!(out, "{line}");
-            line = "   ".into();
-        }
-        line.push(' ');
-        line.push_str(&shorten(word, 74));
-    }
-    let _ = writeln!(out, "{line}");
-}
 
 /// Formats a report, at most 80 columns wide.
 pub fn text(report: &Report) -> String {
@@ -108,6 +67,7 @@ pub fn text(report: &Report) -> String {
     ] {
         write_ranking(o, title, ranking, report.is_answered());
     }
+    sections::write(report, o);
     write_ledger(report, o);
     out
 }
@@ -204,34 +164,28 @@ fn write_profile(report: &Report, o: &mut String) {
         ),
         false => writeln!(o),
     };
-    let d = &report.duplicates;
-    if d.blocks_read + d.blocks_written > 0 {
-        let error = d.duplicate_share_error.map_or(String::new(), |error| {
-            format!(" (standard error {:.1})", 100.0 * error)
-        });
-        let blocks = format!(
-            "512-byte blocks: {} read, {} written; {} % duplicates{error}, {} % zeros",
-            d.blocks_read,
-            d.blocks_written,
-            known(d.duplicate_share, |share| format!("{:.1}", 100.0 * share)),
-            known(d.zero_share, |share| format!("{:.1}", 100.0 * share))
-        );
-        wrap(o, " ", &blocks);
-    }
-    for row in report.misaligned.iter().take(PRINTED) {
-        let _ = writeln!(
-            o,
-            "  {:<39} {:>3.0} % of {} transfers misaligned",
-            row.client,
-            100.0 * row.misaligned as f64 / row.transfers.max(1) as f64,
-            row.transfers
-        );
-    }
 }
 
 fn write_ledger(report: &Report, o: &mut String) {
-    let l = &report.ledger;
     let _ = writeln!(o, "\nLoss ledger");
+    write_packets(&report.ledger, o);
+    write_calls(&report.ledger, o);
+    for (dissector, counter) in OWN_COUNTERS {
+        if report.ledger.of(counter.name) > 0 {
+            let _ = writeln!(
+                o,
+                "  {dissector:<7} {} {}",
+                report.ledger.of(counter.name),
+                counter.label
+            );
+        }
+    }
+    write_tunnels(report, o);
+    write_unclaimed(&report.ledger, o);
+}
+
+/// From packets to records.
+fn write_packets(l: &Counters, o: &mut String) {
     let _ = writeln!(
         o,
         "  packets {} ({} dropped, {} cut, {} unreadable)",
@@ -264,6 +218,10 @@ fn write_ledger(report: &Report, o: &mut String) {
         l.of("slow_mode_entries"),
         format_size(l.of("slow_mode_bytes"))
     );
+}
+
+/// Calls and their replies.
+fn write_calls(l: &Counters, o: &mut String) {
     let _ = writeln!(
         o,
         "  calls   {} seen: {} answered, {} open, {} timed out, {} evicted, {} resent",
@@ -287,31 +245,9 @@ fn write_ledger(report: &Report, o: &mut String) {
         l.of("replies"),
         l.of("replies_unmatched")
     );
-    for (dissector, counter) in OWN_COUNTERS {
-        if l.of(counter.name) > 0 {
-            let _ = writeln!(
-                o,
-                "  {dissector:<7} {} {}",
-                l.of(counter.name),
-                counter.label
-            );
-        }
-    }
-    write_tunnels(report, o);
-    write_not_understood(report, o);
 }
 
-fn write_not_understood(report: &Report, o: &mut String) {
-    let l = &report.ledger;
-    for row in report.not_understood.iter().take(PRINTED) {
-        let _ = writeln!(
-            o,
-            "  unsupported: {} packet{} of {}",
-            row.packets,
-            if row.packets == 1 { "" } else { "s" },
-            row.name
-        );
-    }
+fn write_unclaimed(l: &Counters, o: &mut String) {
     if l.of("bodies_malformed") + l.of("bytes_unclaimed") > 0 {
         let _ = writeln!(
             o,
@@ -372,19 +308,5 @@ fn write_ranking(o: &mut String, title: &str, ranking: &Ranking, is_answered: bo
                 "-".to_string()
             }
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_names_keep_their_end_and_fit() {
-        assert_eq!(shorten("short", 10), "short");
-        assert_eq!(shorten("/export/a/very/long/path.c", 10), "/ex…path.c");
-        assert_eq!(time(999), "999 ns");
-        assert_eq!(time(1_234_567), "1.23 ms");
-        assert_eq!(time(68_000_000_000), "68.0 s");
     }
 }

@@ -345,30 +345,11 @@ impl Half {
         waits: &impl Fn(u32) -> bool,
     ) -> bool {
         let bhs = *Bhs::peek(&self.window).expect("48 bytes");
-        let is_due = self.phase == Phase::Header && !self.doubtful && digests.are_known();
-        // If the digests were only inferred, a due header has to look like one too.
-        let is_due = is_due
-            && if digests.agreed {
-                is_possible(&bhs)
-            } else {
-                is_credible_but_for_cdb(&bhs)
-            };
-        let is_likely =
-            is_credible(&bhs) && (self.phase == Phase::Header || is_search_worthy(&bhs));
-        // If digests follow headers, a header found by a search needs a matching digest.
-        let is_judged =
-            digests.header.is_none() || digests.header == Some(true) && !self.is_framed();
-        let has_digest = if is_likely && is_judged {
-            header_digest(&self.window, &bhs, rest)
-        } else {
-            None
-        };
-        let is_refuted = has_digest == Some(false) && digests.header == Some(true);
-        if is_refuted || !(is_likely || is_due) {
+        let Some(has_digest) = self.accept(&bhs, rest, digests) else {
             self.refuse(digests);
             self.pass_window(all, rest);
             return false;
-        }
+        };
         // A header here shows what lay between it and the preceding data.
         let is_next = self.phase == Phase::Search && self.searched == DIGEST_BYTES as u64;
         let is_behind_digest = is_next && self.open.is_some_and(|open| !open.is_refuted());
@@ -377,32 +358,16 @@ impl Half {
         {
             open.settle(is_behind_digest, digests);
         }
-        let header = digests.header.or(has_digest) == Some(true);
-        let data = bhs.data_len();
-        let with_digest = digests.data == Some(true) && data > 0;
-        self.before_data = bhs.ahs_len() + if header { DIGEST_BYTES } else { 0 };
-        self.data = data;
-        self.after_data = padded(data) - data + if with_digest { DIGEST_BYTES } else { 0 };
-        let left = self.before_data + self.data + self.after_data;
-        let may_have_digest = data > 0 && digests.data.is_none();
-        // The PDU, or its header if the initiator sent it separately, extends exactly to the end of the segment.
-        let ends_here = left == rest.len()
-            || may_have_digest && left + DIGEST_BYTES == rest.len()
-            || self.pdu.at == 0 && self.before_data == rest.len();
-        let known = matches!(
-            bhs.kind(),
-            Opcode::DataIn | Opcode::DataOut | Opcode::R2t | Opcode::ScsiResponse
-        ) && waits(bhs.initiator_task_tag.get());
-        // A command at the start of its segment whose length matches its block count.
-        let begins_here =
-            self.pdu.at == 0 && bhs.kind() == Opcode::ScsiCommand && is_consistent(&bhs);
+        let left = self.lay_out(&bhs, has_digest, digests);
+        let may_have_digest = self.data > 0 && digests.data.is_none();
         let fits_digest = has_digest == Some(true) || is_behind_digest;
-        let counts =
-            self.phase == Phase::Header || fits_digest || known || ends_here || begins_here;
+        let counts = self.phase == Phase::Header
+            || fits_digest
+            || self.is_confirmed(&bhs, left, rest.len(), may_have_digest, waits);
         if has_digest.is_some_and(|has| has || counts) {
             digests.header = digests.header.or(has_digest);
         }
-        if digests.header.is_none() && bhs.ahs_len() == 0 && (rest.is_empty() || data == 0) {
+        if digests.header.is_none() && bhs.ahs_len() == 0 && (rest.is_empty() || self.data == 0) {
             self.open = Some(OpenDigest::new(Part::Header, Some(digest(&self.window))));
         }
         // A digest can't be computed for data whose start is uncertain.
@@ -422,6 +387,67 @@ impl Half {
             self.searched = 0;
         }
         true
+    }
+
+    /// Whether the window may be a header: `None` if not, otherwise whether its digest follows, as far as known.
+    #[inline]
+    fn accept(&self, bhs: &Bhs, rest: &[u8], digests: &Digests) -> Option<Option<bool>> {
+        let is_due = self.phase == Phase::Header && !self.doubtful && digests.are_known();
+        // If the digests were only inferred, a due header has to look like one too.
+        let is_due = is_due
+            && if digests.agreed {
+                is_possible(bhs)
+            } else {
+                is_credible_but_for_cdb(bhs)
+            };
+        let is_likely = is_credible(bhs) && (self.phase == Phase::Header || is_search_worthy(bhs));
+        // If digests follow headers, a header found by a search needs a matching digest.
+        let is_judged =
+            digests.header.is_none() || digests.header == Some(true) && !self.is_framed();
+        let has_digest = if is_likely && is_judged {
+            header_digest(&self.window, bhs, rest)
+        } else {
+            None
+        };
+        let is_refuted = has_digest == Some(false) && digests.header == Some(true);
+        (!is_refuted && (is_likely || is_due)).then_some(has_digest)
+    }
+
+    /// Sets the lengths of the body's parts, and returns their sum.
+    #[inline]
+    fn lay_out(&mut self, bhs: &Bhs, has_digest: Option<bool>, digests: &Digests) -> usize {
+        let header = digests.header.or(has_digest) == Some(true);
+        let data = bhs.data_len();
+        let with_digest = digests.data == Some(true) && data > 0;
+        self.before_data = bhs.ahs_len() + if header { DIGEST_BYTES } else { 0 };
+        self.data = data;
+        self.after_data = padded(data) - data + if with_digest { DIGEST_BYTES } else { 0 };
+        self.before_data + self.data + self.after_data
+    }
+
+    /// Whether anything beyond its own bytes confirms a header; `left` bytes of its PDU follow, and `rest` of the
+    /// segment.
+    #[inline]
+    fn is_confirmed(
+        &self,
+        bhs: &Bhs,
+        left: usize,
+        rest: usize,
+        may_have_digest: bool,
+        waits: &impl Fn(u32) -> bool,
+    ) -> bool {
+        let known = matches!(
+            bhs.kind(),
+            Opcode::DataIn | Opcode::DataOut | Opcode::R2t | Opcode::ScsiResponse
+        ) && waits(bhs.initiator_task_tag.get());
+        // The PDU, or its header if the initiator sent it separately, extends exactly to the end of the segment.
+        let ends_here = left == rest
+            || may_have_digest && left + DIGEST_BYTES == rest
+            || self.pdu.at == 0 && self.before_data == rest;
+        // A command at the start of its segment whose length matches its block count.
+        let begins_here =
+            self.pdu.at == 0 && bhs.kind() == Opcode::ScsiCommand && is_consistent(bhs);
+        known || ends_here || begins_here
     }
 
     /// The window is not a header. Starts a search if one was due.

@@ -20,7 +20,7 @@ pub mod tables;
 mod task;
 mod tasks;
 
-use brunt_wire::iscsi::pdu::{self, Opcode, code};
+use brunt_wire::iscsi::pdu::{self, Bhs, Opcode, code};
 use brunt_wire::scsi::sense::Sense;
 use brunt_wire::scsi::unmap;
 
@@ -319,51 +319,19 @@ impl Iscsi {
                     (task.request.last_ns, task.request.whole) = (end_ns, whole);
                 }
             }
-            Opcode::DataIn if bhs.flags & code::response::STATUS != 0 => {
-                let data = pdu::DataIn::view(bhs);
-                let residual = residual(data.flags, data.residual_count.get());
-                let answer = TaskAnswer {
-                    message,
-                    status: Some(data.status),
-                    residual,
-                    ..TaskAnswer::default()
-                };
-                self.tasks
-                    .answer(flow.connection, tag, &answer, &connection.session(), out);
-            }
-            Opcode::ScsiResponse => {
-                let response = pdu::ScsiResponse::view(bhs);
-                // Two bytes of length, then sense data (11.4.7.2).
-                let sense = connection.kept[side].get(2..).and_then(Sense::parse);
-                let answer = TaskAnswer {
-                    message,
-                    status: (response.response == 0).then_some(response.status),
-                    response: response.response,
-                    sense,
-                    residual: residual(response.flags, response.residual_count.get()),
-                };
-                self.tasks
-                    .answer(flow.connection, tag, &answer, &connection.session(), out);
-            }
-            Opcode::TaskManagementResponse => {
-                let response = pdu::TaskManagementResponse::view(bhs).response;
-                let status = (response == 0).then_some(0);
-                let answer = TaskAnswer {
-                    message,
-                    status,
-                    response,
-                    ..TaskAnswer::default()
-                };
-                self.tasks
-                    .answer(flow.connection, tag, &answer, &connection.session(), out);
-            }
             Opcode::LoginRequest => connection.login.on_request(pdu::LoginRequest::view(bhs)),
             Opcode::LoginResponse => {
                 if let Some(digests) = connection.login.on_response(pdu::LoginResponse::view(bhs)) {
                     connection.digests = digests;
                 }
             }
-            _ => {}
+            _ => {
+                if let Some(answer) = answer_of(bhs, message, &connection.kept[side]) {
+                    let session = connection.session();
+                    self.tasks
+                        .answer(flow.connection, tag, &answer, &session, out);
+                }
+            }
         }
     }
 
@@ -454,6 +422,43 @@ impl Iscsi {
             self.on_pdu_end(connection, flow, None, out);
         }
     }
+}
+
+/// What a PDU of the target says about the end of a task; `None` if nothing. `sense` is the data of a SCSI response.
+#[inline]
+fn answer_of(bhs: &Bhs, message: Message, sense: &[u8]) -> Option<TaskAnswer> {
+    Some(match bhs.kind() {
+        Opcode::DataIn if bhs.flags & code::response::STATUS != 0 => {
+            let data = pdu::DataIn::view(bhs);
+            TaskAnswer {
+                message,
+                status: Some(data.status),
+                residual: residual(data.flags, data.residual_count.get()),
+                ..TaskAnswer::default()
+            }
+        }
+        Opcode::ScsiResponse => {
+            let response = pdu::ScsiResponse::view(bhs);
+            TaskAnswer {
+                message,
+                status: (response.response == 0).then_some(response.status),
+                response: response.response,
+                // Two bytes of length, then sense data (11.4.7.2).
+                sense: sense.get(2..).and_then(Sense::parse),
+                residual: residual(response.flags, response.residual_count.get()),
+            }
+        }
+        Opcode::TaskManagementResponse => {
+            let response = pdu::TaskManagementResponse::view(bhs).response;
+            TaskAnswer {
+                message,
+                status: (response == 0).then_some(0),
+                response,
+                ..TaskAnswer::default()
+            }
+        }
+        _ => return None,
+    })
 }
 
 /// The residual: bytes not moved, or needed beyond the expected length (RFC 7143, 11.4.5).

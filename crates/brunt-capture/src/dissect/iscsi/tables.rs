@@ -8,7 +8,7 @@ use brunt_wire::nfs::FileHandle;
 
 use super::commands;
 use super::id::IscsiId;
-use super::task::{Scsi, handle_of, name_of};
+use super::task::{Scsi, ScsiTask, handle_of, name_of};
 use crate::dissect::OwnTables;
 use crate::operation::Operation;
 use crate::trace::common::{Common, FILE, RECORD};
@@ -180,26 +180,16 @@ impl OwnTables<IscsiId> for IscsiTables {
             let name = name_of(task.lun, session.target);
             let named = Named {
                 id,
-                name: Some(name.as_bytes()),
                 leads_to: Some(file),
                 ..Named::default()
             };
-            files.name(&named, common);
+            files.name(&named.as_called(name.as_bytes()), common);
         }
         let command = task.command.as_ref();
-        let cdb = command.map(|command| {
-            let len = brunt_wire::scsi::cdb::length(command.cdb[0]).unwrap_or(16);
-            let mut hex = String::with_capacity(32);
-            byte_text::hexadecimal(&command.cdb[..usize::from(len)], &mut hex);
-            common.rows.words(self.commands).text(&hex)
-        });
+        let cdb = command.map(|command| self.cdb(&command.cdb, common));
         let blocks = command.and_then(|command| commands::blocks(&command.cdb));
         let since = |ns: Option<u64>| ns.map(|ns| ns.saturating_sub(task.request.first_ns) as i64);
-        let (first, last) = match (task.out.first_ns, task.into.first_ns) {
-            (None, _) => (task.into.first_ns, task.into.last_ns),
-            (_, None) => (task.out.first_ns, task.out.last_ns),
-            (one, other) => (one.min(other), task.out.last_ns.max(task.into.last_ns)),
-        };
+        let (first, last) = moved(task);
         let sense = answer.and_then(|answer| answer.sense);
         let attribute = |flags: u8| i64::from(flags & code::command::ATTR_MASK);
         let expected = command.map(|command| command.expected_data_transfer_length.get());
@@ -232,6 +222,20 @@ impl OwnTables<IscsiId> for IscsiTables {
             .int_or_null(sense.map(|sense| sense.ascq.into()))
             .int_or_null(answer.and_then(|answer| answer.residual))
             .end();
+        self.record_extents(id, task, common);
+    }
+}
+
+impl IscsiTables {
+    /// A CDB as the number of its word.
+    fn cdb(&self, cdb: &[u8; 16], common: &mut Common) -> i64 {
+        let len = brunt_wire::scsi::cdb::length(cdb[0]).unwrap_or(16);
+        let mut hex = String::with_capacity(32);
+        byte_text::hexadecimal(&cdb[..usize::from(len)], &mut hex);
+        common.rows.words(self.commands).text(&hex)
+    }
+
+    fn record_extents(&self, id: i64, task: &ScsiTask, common: &mut Common) {
         for extent in task.extents.iter().flatten() {
             common
                 .rows
@@ -241,5 +245,15 @@ impl OwnTables<IscsiId> for IscsiTables {
                 .int(extent.blocks.into())
                 .end();
         }
+    }
+}
+
+/// When the first and the last of a task's data moved, in either direction.
+#[inline]
+fn moved(task: &ScsiTask) -> (Option<u64>, Option<u64>) {
+    match (task.out.first_ns, task.into.first_ns) {
+        (None, _) => (task.into.first_ns, task.into.last_ns),
+        (_, None) => (task.out.first_ns, task.out.last_ns),
+        (one, other) => (one.min(other), task.out.last_ns.max(task.into.last_ns)),
     }
 }

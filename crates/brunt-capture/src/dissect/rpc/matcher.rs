@@ -191,61 +191,77 @@ impl Matcher {
         };
         match header {
             rpc::RpcMessage::Call(call) => {
-                // Registered early: its last packets may be lost although its reply arrives.
-                let mut register = |elided_at, end: usize| {
-                    let bytes = &prefix[..end];
-                    match token {
-                        Some(token) => {
-                            self.update(token, bytes, elided_at, true);
-                            Some(token)
-                        }
-                        None => {
-                            let seen = Seen {
-                                first_ns,
-                                last_ns: None,
-                                place: MessagePlace::default(),
-                            };
-                            self.register(flow, &call, bytes, elided_at, true, &seen, out)
-                        }
-                    }
-                };
-                match written(&call, prefix) {
-                    Ok(Some(moved)) => {
-                        let data_at = moved.data.at;
-                        let token = register(Some(data_at), data_at);
-                        let record_id = token.map_or(u64::MAX, |token| token.record_id);
-                        let target = DataTarget::new(record_id, &flow.forward, &moved, true);
-                        Begun::Data {
-                            token,
-                            at: data_at,
-                            len: moved.data.len,
-                            target,
-                        }
-                    }
-                    Err(ParseError::Incomplete(need)) => Begun::Need(need),
-                    _ => Begun::Whole(register(None, prefix.len())),
+                self.begin_call(flow, &call, prefix, first_ns, token, out)
+            }
+            rpc::RpcMessage::Reply(reply) => self.begin_reply(flow, &reply, prefix),
+        }
+    }
+
+    #[inline]
+    fn begin_call<S: Sink>(
+        &mut self,
+        flow: &Flow,
+        call: &rpc::RpcCall<'_>,
+        prefix: &[u8],
+        first_ns: u64,
+        token: Option<Token>,
+        out: &mut Out<'_, S>,
+    ) -> Begun {
+        // Registered early: its last packets may be lost although its reply arrives.
+        let mut register = |elided_at, end: usize| {
+            let bytes = &prefix[..end];
+            match token {
+                Some(token) => {
+                    self.update(token, bytes, elided_at, true);
+                    Some(token)
+                }
+                None => {
+                    let seen = Seen {
+                        first_ns,
+                        last_ns: None,
+                        place: MessagePlace::default(),
+                    };
+                    self.register(flow, call, bytes, elided_at, true, &seen, out)
                 }
             }
-            rpc::RpcMessage::Reply(reply) => {
-                let key = key(flow, flow.direction ^ 1, reply.xid);
-                let Some(&slot) = self.by_key.get(&key) else {
-                    return Begun::Skip;
-                };
-                let slot = &self.slots[slot as usize];
-                let Some(call) = slot.header.of(&slot.message) else {
-                    return Begun::Whole(None);
-                };
-                match read(slot, &call, &reply, prefix) {
-                    Ok(Some((target, at, len))) => Begun::Data {
-                        token: None,
-                        at,
-                        len,
-                        target,
-                    },
-                    Err(ParseError::Incomplete(need)) => Begun::Need(need),
-                    _ => Begun::Whole(None),
+        };
+        match written(call, prefix) {
+            Ok(Some(moved)) => {
+                let data_at = moved.data.at;
+                let token = register(Some(data_at), data_at);
+                let record_id = token.map_or(u64::MAX, |token| token.record_id);
+                let target = DataTarget::new(record_id, &flow.forward, &moved, true);
+                Begun::Data {
+                    token,
+                    at: data_at,
+                    len: moved.data.len,
+                    target,
                 }
             }
+            Err(ParseError::Incomplete(need)) => Begun::Need(need),
+            _ => Begun::Whole(register(None, prefix.len())),
+        }
+    }
+
+    #[inline]
+    fn begin_reply(&self, flow: &Flow, reply: &rpc::RpcReply<'_>, prefix: &[u8]) -> Begun {
+        let key = key(flow, flow.direction ^ 1, reply.xid);
+        let Some(&slot) = self.by_key.get(&key) else {
+            return Begun::Skip;
+        };
+        let slot = &self.slots[slot as usize];
+        let Some(call) = slot.header.of(&slot.message) else {
+            return Begun::Whole(None);
+        };
+        match read(slot, &call, reply, prefix) {
+            Ok(Some((target, at, len))) => Begun::Data {
+                token: None,
+                at,
+                len,
+                target,
+            },
+            Err(ParseError::Incomplete(need)) => Begun::Need(need),
+            _ => Begun::Whole(None),
         }
     }
 

@@ -3,6 +3,8 @@
 //! lost, *slow mode* searches for the next plausible one. Fed by [`super::Rpc`], feeds [`super::matcher`]. The
 //! one rule: a mark is accepted only if an RPC header follows it.
 
+use std::ops::ControlFlow;
+
 use brunt_wire::cursor::padding;
 use brunt_wire::rpc::{self, MARK_BYTES, RecordMark};
 use memchr::memmem;
@@ -285,36 +287,21 @@ impl Records {
         bytes: &'a [u8],
         step: &mut RecordContext<'_, '_, S>,
     ) -> &'a [u8] {
-        let open = &mut self.open;
-        let had = open.head.len();
+        let had = self.open.head.len();
         // Parsed in place unless earlier bytes were buffered.
-        let begun = if had == 0 {
-            step.matcher
-                .begin(step.flow, bytes, open.first_ns, open.token, step.out)
-        } else {
-            let taken = open.want.saturating_sub(had).min(bytes.len());
-            if !step.out.memory.append(&mut open.head, &bytes[..taken]) {
-                return self.skip_rest(step);
-            }
-            if open.head.len() < open.want {
-                return &[];
-            }
-            match step
+        let (begun, available) = if had == 0 {
+            let (first_ns, token) = (self.open.first_ns, self.open.token);
+            let begun = step
                 .matcher
-                .begin(step.flow, &open.head, open.first_ns, open.token, step.out)
-            {
-                Begun::Need(need) => {
-                    open.want = need;
-                    return &bytes[taken..];
-                }
-                other => other,
+                .begin(step.flow, bytes, first_ns, token, step.out);
+            (begun, bytes)
+        } else {
+            match self.begin_buffered(bytes, step) {
+                ControlFlow::Continue(begun) => (begun, &bytes[(self.open.head.len() - had)..]),
+                ControlFlow::Break(rest) => return rest,
             }
         };
-        let available = if had == 0 {
-            bytes
-        } else {
-            &bytes[(open.head.len() - had)..]
-        };
+        let open = &mut self.open;
         match begun {
             Begun::Need(need) => {
                 open.want = need;
@@ -346,7 +333,8 @@ impl Records {
                 target,
             } => {
                 self.found = true;
-                let from_available = at - if had == 0 { 0 } else { open.head.len() };
+                let buffered = if had == 0 { 0 } else { open.head.len() };
+                let from_available = at - buffered;
                 let (head, data) = available.split_at(from_available);
                 if !step.out.memory.append(&mut open.head, head) {
                     return self.skip_rest(step);
@@ -359,6 +347,34 @@ impl Records {
                 open.phase = Phase::Data;
                 data
             }
+        }
+    }
+
+    /// Parses the opening from the buffered bytes and those up to the wanted length; breaks with the rest if more are
+    /// needed.
+    #[inline]
+    fn begin_buffered<'a, S: Sink>(
+        &mut self,
+        bytes: &'a [u8],
+        step: &mut RecordContext<'_, '_, S>,
+    ) -> ControlFlow<&'a [u8], Begun> {
+        let open = &mut self.open;
+        let taken = open.want.saturating_sub(open.head.len()).min(bytes.len());
+        if !step.out.memory.append(&mut open.head, &bytes[..taken]) {
+            return ControlFlow::Break(self.skip_rest(step));
+        }
+        if open.head.len() < open.want {
+            return ControlFlow::Break(&[]);
+        }
+        match step
+            .matcher
+            .begin(step.flow, &open.head, open.first_ns, open.token, step.out)
+        {
+            Begun::Need(need) => {
+                open.want = need;
+                ControlFlow::Break(&bytes[taken..])
+            }
+            begun => ControlFlow::Continue(begun),
         }
     }
 

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use brunt_capture::{
-    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares,
-    Sink, live,
+    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers,
+    Placement, Shares, Sink, live,
 };
 use brunt_core::quantity::{Size, Span};
 
+use super::analyze;
 use super::record::{self, KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 use watch::Watch;
@@ -38,6 +39,15 @@ pub struct Capture {
     /// Number of parser threads, which share the connections. On one core, 1 is the fastest for a file.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
+
+    /// CPUs of the parser threads.
+    #[arg(
+        long,
+        value_name = "WHERE",
+        default_value = "anywhere",
+        requires = "interfaces"
+    )]
+    placement: ParserPlacement,
 
     /// How to read packets from the interfaces.
     #[arg(
@@ -107,6 +117,27 @@ enum Origin {
     Xdp,
 }
 
+/// `--placement`.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum ParserPlacement {
+    /// Any CPU; parsers move away from busy ones. Best if the machine also does other work.
+    Anywhere,
+    /// Each on the CPUs of one NUMA node, filling one node before the next.
+    Node,
+    /// Each on a CPU of its own.
+    Core,
+}
+
+impl From<ParserPlacement> for Placement {
+    fn from(placement: ParserPlacement) -> Placement {
+        match placement {
+            ParserPlacement::Anywhere => Placement::Anywhere,
+            ParserPlacement::Node => Placement::Node,
+            ParserPlacement::Core => Placement::Core,
+        }
+    }
+}
+
 impl super::Subcommand for Capture {
     const NAME: &'static str = "capture";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
@@ -139,7 +170,7 @@ impl super::Subcommand for Capture {
 
     fn run(self, output: &Output) -> Done {
         match &self.read {
-            Some(file) => super::analyze::report(
+            Some(file) => analyze::report(
                 file,
                 usize::from(self.workers),
                 Some(&self.keep),
@@ -214,17 +245,7 @@ impl Capture {
                     error => Failure::usage(error),
                 },
             )?;
-        output.note(format_args!(
-            "capturing on {}: {} of ring, {workers} parser{}, {}",
-            self.interfaces.join(", "),
-            brunt_core::units::format_size(capture.ring_bytes(&options) as u64),
-            if workers == 1 { "" } else { "s" },
-            if self.ports.is_empty() {
-                "all ports".into()
-            } else {
-                format!("ports {:?}", self.ports)
-            }
-        ));
+        self.note_start(&capture, &options, output);
         let kind = Kind::Live {
             snap_bytes: options.snap_bytes,
             parcels: capture.parcels(),
@@ -237,14 +258,41 @@ impl Capture {
             let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
             (shares.sinks, recorders, shares.ledger, live, trouble)
         } else {
-            let sinks = recorders
-                .into_iter()
-                .map(|recorder| (recorder.analysis(), recorder))
-                .collect();
+            let sinks = analyze::with_analyses(recorders);
             let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
             let (analyses, recorders) = shares.sinks.into_iter().unzip();
             (analyses, recorders, shares.ledger, live, trouble)
         };
+        self.note_end(&live, output);
+        let (extra, failure) = keeper.finish(recorders, &mut ledger, output);
+        record::print(&analyze::merged(analyses).report(&ledger), extra, output)?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        match trouble {
+            Some(error) => {
+                Err(Failure::failed(error).advise("the report above covers everything before it"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn note_start(&self, capture: &LiveCapture, options: &LiveOptions, output: &Output) {
+        output.note(format_args!(
+            "capturing on {}: {} of ring, {} parser{}, {}",
+            self.interfaces.join(", "),
+            brunt_core::units::format_size(capture.ring_bytes(options) as u64),
+            self.workers,
+            if self.workers == 1 { "" } else { "s" },
+            if self.ports.is_empty() {
+                "all ports".into()
+            } else {
+                format!("ports {:?}", self.ports)
+            }
+        ));
+    }
+
+    fn note_end(&self, live: &LiveReport, output: &Output) {
         output.note(format_args!(
             "the kernel delivered {} packets, {} of which did not fit into the ring; times are {}",
             live.counters.offered,
@@ -261,21 +309,6 @@ impl Capture {
                 live.card_losses
             ));
         }
-        let (extra, failure) = keeper.finish(recorders, &mut ledger, output);
-        record::print(
-            &super::analyze::merged(analyses).report(&ledger),
-            extra,
-            output,
-        )?;
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        match trouble {
-            Some(error) => {
-                Err(Failure::failed(error).advise("the report above covers everything before it"))
-            }
-            None => Ok(()),
-        }
     }
 }
 
@@ -289,8 +322,9 @@ impl Capture {
         mut watch: Watch,
         output: &Output,
     ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), Failure> {
-        let parsers =
-            Parsers::start(sinks, Limits::default(), capture.parcels()).with_tap(keeper.tap());
+        let (limits, placement) = (Limits::default(), self.placement.into());
+        let parsers = Parsers::start(sinks, limits, capture.parcels(), placement);
+        let parsers = parsers.with_tap(keeper.tap());
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
         let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {

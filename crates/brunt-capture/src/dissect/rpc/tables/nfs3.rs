@@ -269,32 +269,8 @@ impl Nfs3Tables {
                 self.record_failed(of, wcc, subjects, common);
             }
             ResultBody::Getattr { attributes } => {
-                to.record(
-                    id,
-                    AttributesOf::Object,
-                    None,
-                    file,
-                    Some(attributes),
-                    common,
-                );
-            }
-            ResultBody::Changed { wcc } => {
-                let object = matches!(of.args, None | Some(v3::Args::Setattr { .. }));
-                let role = if object {
-                    AttributesOf::Object
-                } else {
-                    AttributesOf::Directory
-                };
-                to.record_wcc(id, role, file, wcc, common);
-            }
-            ResultBody::Write { wcc, .. } | ResultBody::Commit { wcc, .. } => {
-                to.record_wcc(id, AttributesOf::Object, file, wcc, common);
-            }
-            ResultBody::Lookup {
-                attributes, dir, ..
-            } => {
-                to.record(id, AttributesOf::Object, None, found, *attributes, common);
-                to.record(id, AttributesOf::Directory, None, file, *dir, common);
+                let after = Some(*attributes);
+                to.record(id, AttributesOf::Object, None, file, after, common);
             }
             ResultBody::Access { attributes, .. }
             | ResultBody::Readlink { attributes, .. }
@@ -303,6 +279,12 @@ impl Nfs3Tables {
             | ResultBody::Fsinfo { attributes, .. }
             | ResultBody::Pathconf { attributes, .. } => {
                 to.record(id, AttributesOf::Object, None, file, *attributes, common);
+            }
+            ResultBody::Lookup {
+                attributes, dir, ..
+            } => {
+                to.record(id, AttributesOf::Object, None, found, *attributes, common);
+                to.record(id, AttributesOf::Directory, None, file, *dir, common);
             }
             ResultBody::Created {
                 attributes, dir, ..
@@ -314,27 +296,48 @@ impl Nfs3Tables {
                 to.record(id, AttributesOf::Object, None, file, *attributes, common);
                 to.record_wcc(id, AttributesOf::Directory, second, dir, common);
             }
+            ResultBody::Write { wcc, .. } | ResultBody::Commit { wcc, .. } => {
+                to.record_wcc(id, AttributesOf::Object, file, wcc, common);
+            }
+            ResultBody::Changed { wcc } => {
+                let role = match of.args {
+                    None | Some(v3::Args::Setattr { .. }) => AttributesOf::Object,
+                    Some(_) => AttributesOf::Directory,
+                };
+                to.record_wcc(id, role, file, wcc, common);
+            }
             ResultBody::Rename { from, to: other } => {
                 to.record_wcc(id, AttributesOf::Directory, file, from, common);
                 to.record_wcc(id, AttributesOf::SecondDirectory, second, other, common);
             }
             ResultBody::Readdir { dir, entries, .. } => {
                 to.record(id, AttributesOf::Object, None, file, *dir, common);
-                for (index, entry) in (0..).zip(entries.iter()) {
-                    let file = entry
-                        .handle
-                        .map(|handle| files.handle(of.server, handle, common));
-                    self.entry(id, index, &entry, file, common);
-                    self.attributes.record(
-                        id,
-                        AttributesOf::Entry,
-                        Some(index),
-                        file,
-                        entry.attributes,
-                        common,
-                    );
-                }
+                self.record_entries(of, entries, files, common);
             }
+        }
+    }
+
+    /// Records the entries of a listing, with their attributes.
+    fn record_entries(
+        &mut self,
+        of: &Nfs3Exchange<'_>,
+        entries: &v3::Entries<'_>,
+        files: &mut Files,
+        common: &mut Common,
+    ) {
+        for (index, entry) in (0..).zip(entries.iter()) {
+            let file = entry
+                .handle
+                .map(|handle| files.handle(of.server, handle, common));
+            self.entry(of.id, index, &entry, file, common);
+            self.attributes.record(
+                of.id,
+                AttributesOf::Entry,
+                Some(index),
+                file,
+                entry.attributes,
+                common,
+            );
         }
     }
 
@@ -411,29 +414,13 @@ impl Nfs3Tables {
                 guard,
                 ..
             } => {
-                self.setattr(
-                    id,
-                    attributes,
-                    &Setting {
-                        guard,
-                        ..Setting::default()
-                    },
-                    common,
-                );
-            }
-            v3::Args::Access { access, .. } => {
-                let granted = match results {
-                    Some(ResultBody::Access { access, .. }) => Some(i64::from(*access)),
-                    _ => None,
+                let setting = Setting {
+                    guard,
+                    ..Setting::default()
                 };
-                common
-                    .rows
-                    .line(self.accesses)
-                    .int(id)
-                    .int(access.into())
-                    .int_or_null(granted)
-                    .end();
+                self.setattr(id, attributes, &setting, common);
             }
+            v3::Args::Access { access, .. } => self.access(id, access, results, common),
             v3::Args::Read { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. } => {
                 self.transfer(id, transferred(args, results), common);
             }
@@ -452,15 +439,8 @@ impl Nfs3Tables {
                 max_count,
                 ..
             } => {
-                self.listing(
-                    id,
-                    cookie,
-                    cookie_verifier,
-                    Some(dir_count),
-                    max_count,
-                    results,
-                    common,
-                );
+                let (verifier, dirs) = (cookie_verifier, Some(dir_count));
+                self.listing(id, cookie, verifier, dirs, max_count, results, common);
             }
             v3::Args::Null
             | v3::Args::Getattr { .. }
@@ -491,89 +471,81 @@ impl Nfs3Tables {
     ) {
         let id = of.id;
         match *args {
-            v3::Args::Lookup { what } => files.name(
-                &Named {
-                    name: Some(what.name),
-                    ..named
-                },
-                common,
-            ),
+            v3::Args::Lookup { what } => files.name(&named.as_called(what.name), common),
             v3::Args::Readlink { .. } => {
                 let target = match of.results {
                     Some(ResultBody::Readlink { target, .. }) => Some(*target),
                     _ => None,
                 };
-                files.name(
-                    &Named {
-                        id,
-                        target,
-                        ..Named::default()
-                    },
-                    common,
-                );
+                let read = Named {
+                    id,
+                    target,
+                    ..Named::default()
+                };
+                files.name(&read, common);
             }
-            v3::Args::Create { place, ref how } => {
-                files.name(
-                    &Named {
-                        name: Some(place.name),
-                        ..named
-                    },
-                    common,
-                );
-                let none = SetAttributes::default();
+            v3::Args::Create { place, .. }
+            | v3::Args::Mkdir { place, .. }
+            | v3::Args::Mknod { place, .. } => {
+                files.name(&named.as_called(place.name), common);
+                self.record_created(id, args, common);
+            }
+            v3::Args::Symlink { place, target, .. } => {
+                let link = Named {
+                    target: Some(target),
+                    ..named.as_called(place.name)
+                };
+                files.name(&link, common);
+                self.record_created(id, args, common);
+            }
+            v3::Args::Remove { object } | v3::Args::Rmdir { object } => {
+                files.name(&named.as_gone(object.name), common);
+            }
+            v3::Args::Rename { from, to } => {
+                files.name(&named.as_gone(from.name), common);
+                let renamed = Named {
+                    id,
+                    position: 1,
+                    directory: second,
+                    name: Some(to.name),
+                    ..Named::default()
+                };
+                files.name(&renamed, common);
+            }
+            v3::Args::Link { link, .. } => {
+                let linked = Named {
+                    id,
+                    directory: second,
+                    name: Some(link.name),
+                    ..Named::default()
+                };
+                files.name(&linked, common);
+            }
+            _ => unreachable!("only calls with names reach this point"),
+        }
+    }
+
+    /// Records the attributes that a call sets on what it creates.
+    fn record_created(&mut self, id: i64, args: &v3::Args<'_>, common: &mut Common) {
+        let none = SetAttributes::default();
+        match args {
+            v3::Args::Create { how, .. } => {
                 let (how, set, verifier) = match how {
                     CreateHow::Unchecked(set) => (0, set, None),
                     CreateHow::Guarded(set) => (1, set, None),
                     CreateHow::Exclusive(verifier) => (2, &none, Some(*verifier)),
                 };
-                self.setattr(
-                    id,
-                    set,
-                    &Setting {
-                        how: Some(how),
-                        verifier,
-                        ..Setting::default()
-                    },
-                    common,
-                );
+                let setting = Setting {
+                    how: Some(how),
+                    verifier,
+                    ..Setting::default()
+                };
+                self.setattr(id, set, &setting, common);
             }
-            v3::Args::Mkdir {
-                place,
-                ref attributes,
-            } => {
-                files.name(
-                    &Named {
-                        name: Some(place.name),
-                        ..named
-                    },
-                    common,
-                );
+            v3::Args::Mkdir { attributes, .. } | v3::Args::Symlink { attributes, .. } => {
                 self.setattr(id, attributes, &Setting::default(), common);
             }
-            v3::Args::Symlink {
-                place,
-                ref attributes,
-                target,
-            } => {
-                files.name(
-                    &Named {
-                        name: Some(place.name),
-                        target: Some(target),
-                        ..named
-                    },
-                    common,
-                );
-                self.setattr(id, attributes, &Setting::default(), common);
-            }
-            v3::Args::Mknod { place, ref what } => {
-                files.name(
-                    &Named {
-                        name: Some(place.name),
-                        ..named
-                    },
-                    common,
-                );
-                let none = SetAttributes::default();
+            v3::Args::Mknod { what, .. } => {
                 let (kind, set, device) = match what {
                     NodeKind::Device(kind, set, device) => (kind, set, Some(*device)),
                     NodeKind::Pipe(kind, set) => (kind, set, None),
@@ -586,51 +558,23 @@ impl Nfs3Tables {
                 };
                 self.setattr(id, set, &setting, common);
             }
-            v3::Args::Remove { object } | v3::Args::Rmdir { object } => {
-                files.name(
-                    &Named {
-                        name: Some(object.name),
-                        leads_to: None,
-                        ..named
-                    },
-                    common,
-                );
-            }
-            v3::Args::Rename { from, to } => {
-                files.name(
-                    &Named {
-                        name: Some(from.name),
-                        leads_to: None,
-                        ..named
-                    },
-                    common,
-                );
-                let name = Some(to.name);
-                files.name(
-                    &Named {
-                        id,
-                        position: 1,
-                        directory: second,
-                        name,
-                        ..Named::default()
-                    },
-                    common,
-                );
-            }
-            v3::Args::Link { link, .. } => {
-                let name = Some(link.name);
-                files.name(
-                    &Named {
-                        id,
-                        directory: second,
-                        name,
-                        ..Named::default()
-                    },
-                    common,
-                );
-            }
-            _ => unreachable!("only calls with names reach this point"),
+            _ => unreachable!("only calls that create something reach this point"),
         }
+    }
+
+    fn access(
+        &mut self,
+        id: i64,
+        access: u32,
+        results: Option<&ResultBody<'_>>,
+        common: &mut Common,
+    ) {
+        let granted = match results {
+            Some(ResultBody::Access { access, .. }) => Some(i64::from(*access)),
+            _ => None,
+        };
+        let line = common.rows.line(self.accesses).int(id);
+        line.int(access.into()).int_or_null(granted).end();
     }
 
     fn transfer(&mut self, id: i64, transferred: Transferred, common: &mut Common) {

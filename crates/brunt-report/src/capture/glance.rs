@@ -1,0 +1,189 @@
+//! The summary box: how much was captured, the headline figures, and what limits them.
+
+use brunt_core::units::counted;
+use brunt_result::capture::{Counters, Finding, IntervalRow, Report};
+
+use super::Source;
+use crate::format::{Unit, count};
+use crate::page::{Card, Glance, Notice, Tone};
+
+pub(super) fn glance(report: &Report, source: &Source) -> Glance {
+    Glance {
+        facts: facts(report),
+        cards: vec![
+            operations_card(report),
+            wire_card(report),
+            missing_card(&report.ledger),
+        ],
+        notices: notices(report, source),
+    }
+}
+
+fn notices(report: &Report, source: &Source) -> Vec<Notice> {
+    let mut notices: Vec<Notice> = source
+        .trouble
+        .iter()
+        .map(|what| Notice::new(Tone::Bad, what.clone()))
+        .collect();
+    if !report.valid {
+        let text = "The ledger does not add up. This is a bug in Brunt; do not trust this report.";
+        notices.push(Notice::new(Tone::Bad, text));
+    }
+    let finding = |finding: &Finding| {
+        Notice::new(
+            Tone::Warning,
+            format!("{} {}", finding.text, finding.advice),
+        )
+    };
+    notices.extend(report.findings.iter().map(finding));
+    if notices.is_empty() {
+        notices.push(Notice::new(Tone::Good, "No problems found."));
+    }
+    notices
+}
+
+fn wire_card(report: &Report) -> Card {
+    let per_second = |amount: u64| amount as f64 / report.duration_s.max(1e-9);
+    let data = |get: fn(&IntervalRow) -> u64, what: &str| {
+        let bytes = report.intervals.iter().map(get).sum::<u64>();
+        let rate = Unit::BytesPerSecond.show(per_second(bytes));
+        (what.to_string(), rate)
+    };
+    Card {
+        name: "On the wire".into(),
+        value: report.wire_gbit_per_s.map_or_else(
+            || "–".into(),
+            |rate| format!("{} Gb/s", crate::format::three(rate)),
+        ),
+        details: vec![
+            data(|i| i.read_bytes, "data read"),
+            data(|i| i.write_bytes, "data written"),
+            ("packets".into(), count(report.ledger.of("packets") as f64)),
+        ],
+        ..Card::default()
+    }
+}
+
+fn missing_card(l: &Counters) -> Card {
+    let counted = |name: &str| count(l.of(name) as f64);
+    let calls = l.of("calls") + l.of("replies_unmatched");
+    let share = l.of("replies_unmatched") as f64 / calls.max(1) as f64;
+    let holes = format!(
+        "{} ({})",
+        counted("holes"),
+        Unit::Bytes.show(l.of("hole_bytes") as f64)
+    );
+    Card {
+        name: "Missing from this report".into(),
+        value: format!("{} of calls", Unit::Share.show(share)),
+        details: vec![
+            ("packets dropped".into(), counted("packets_dropped")),
+            ("holes in streams".into(), holes),
+            ("replies without call".into(), counted("replies_unmatched")),
+        ],
+        ..Card::default()
+    }
+}
+
+fn operations_card(report: &Report) -> Card {
+    let errors: u64 = report.by_operation.iter().map(|row| row.errors).sum();
+    let share = Unit::Share.show(errors as f64 / report.operations.max(1) as f64);
+    let known = |text: String| {
+        if report.is_answered() {
+            text
+        } else {
+            "unknown".to_string()
+        }
+    };
+    Card {
+        name: "Operations".into(),
+        value: report.operations_per_s.map_or_else(
+            || "–".into(),
+            |rate| format!("{} per second", count(rate.round())),
+        ),
+        uncertainty: String::new(),
+        details: vec![
+            ("all".into(), count(report.operations as f64)),
+            (
+                "answered with an error".into(),
+                known(format!("{} ({})", count(errors as f64), share)),
+            ),
+            (
+                "outstanding, mean · most".into(),
+                known(format!(
+                    "{} · {}",
+                    (report.profile.outstanding_mean)
+                        .map_or_else(|| "–".into(), |mean| format!("{mean:.1}")),
+                    report.profile.outstanding_max
+                )),
+            ),
+        ],
+        parts: Vec::new(),
+    }
+}
+
+/// Facts about the capture and its contents.
+fn facts(report: &Report) -> Vec<(String, String)> {
+    let connections = report.ledger.of("connections") as usize;
+    vec![
+        (
+            "Captured".into(),
+            format!(
+                "{}, from {}",
+                Unit::Seconds.show(report.duration_s),
+                moment(report.start_ns)
+            ),
+        ),
+        (
+            "Seen".into(),
+            format!(
+                "{}, {}, {}",
+                report
+                    .clients
+                    .count_kind
+                    .show(counted(report.clients.count as usize, "client")),
+                report
+                    .files
+                    .count_kind
+                    .show(counted(report.files.count as usize, "file")),
+                counted(connections, "connection")
+            ),
+        ),
+    ]
+}
+
+/// Formats nanoseconds since 1970 as date and time (UTC) in the civil calendar.
+fn moment(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days from 0000-03-01, so that a leap day is the last of its year; 146,097 days are 400 years.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let (date, month) = (
+        of_year - (153 * month + 2) / 5 + 1,
+        if month < 10 { month + 3 } else { month - 9 },
+    );
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times around leap days and centuries are dated correctly.
+    #[test]
+    fn moments() {
+        let check = |seconds: u64, shown: &str| assert_eq!(moment(seconds * 1_000_000_000), shown);
+        check(0, "1970-01-01 00:00:00 UTC");
+        check(951_782_399, "2000-02-28 23:59:59 UTC");
+        check(951_782_400, "2000-02-29 00:00:00 UTC");
+        check(1_709_164_800, "2024-02-29 00:00:00 UTC");
+        check(1_767_225_599, "2025-12-31 23:59:59 UTC");
+        check(4_107_542_400, "2100-03-01 00:00:00 UTC");
+    }
+}
