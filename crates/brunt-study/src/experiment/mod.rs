@@ -24,6 +24,8 @@ mod performability;
 mod phase;
 mod plan;
 mod precision;
+mod probed_hosts;
+mod remote_check;
 mod remote_workloads;
 mod replays;
 mod require;

@@ -66,6 +66,40 @@ impl Experiment {
     }
 
     fn check(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        self.check_basics(source)?;
+        self.check_names(source)?;
+        self.check_precision(source)?;
+        self.check_congestion(source)?;
+        self.check_targets(source)?;
+        for (name, workload) in &self.workloads {
+            if let Err(error) = workload.check() {
+                let mut path = vec!["workloads", name.as_str()];
+                path.extend(error.key.split('.'));
+                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
+            }
+        }
+        self.check_replays(source)?;
+        self.check_own_targets(source)?;
+        self.check_together(source)?;
+        self.check_requirements(source)?;
+        self.check_file_systems(source)?;
+        if let Err(ProbesError { key, what }) = self.probes.check() {
+            return Err(source.mistake(&["probes", key], what, None));
+        }
+        let hosts = self.check_hosts(source)?;
+        self.check_services(source, &hosts)?;
+        self.check_remote(source, &hosts)?;
+        self.check_service_hosts(source, &hosts)?;
+        self.check_faults(source)?;
+        self.check_performability(source)?;
+        self.check_clients(source)?;
+        self.check_sweep(source)?;
+        self.check_phases(source)?;
+        self.check_lab(source, &hosts)
+    }
+
+    /// Checks that there is something to measure, and how often.
+    fn check_basics(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let nothing = |key: &str, example: &str| {
             let help = format!("add one, such as\n{example}");
             Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
@@ -88,9 +122,11 @@ impl Experiment {
             );
             return Err(source.mistake(&["repetitions"], what, None));
         }
-        self.check_names(source)?;
-        self.check_precision(source)?;
-        self.check_congestion(source)?;
+        Ok(())
+    }
+
+    /// Checks the targets, and the URLs that may be overwritten.
+    fn check_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, target) in &self.targets {
             if let Err((key, what, help)) = target.check() {
                 return Err(source.mistake(
@@ -111,17 +147,11 @@ impl Experiment {
                 return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
             }
         }
-        for (name, workload) in &self.workloads {
-            if let Err(error) = workload.check() {
-                let mut path = vec!["workloads", name.as_str()];
-                path.extend(error.key.split('.'));
-                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
-            }
-        }
-        self.check_replays(source)?;
-        self.check_own_targets(source)?;
-        self.check_together(source)?;
-        self.check_requirements(source)?;
+        Ok(())
+    }
+
+    /// Checks the file systems, whose names appear as those of targets.
+    fn check_file_systems(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, load) in &self.filesystems {
             if let Err(error) = load.check() {
                 let path = ["filesystems", name.as_str(), error.key];
@@ -138,19 +168,7 @@ impl Experiment {
                 ));
             }
         }
-        if let Err(ProbesError { key, what }) = self.probes.check() {
-            return Err(source.mistake(&["probes", key], what, None));
-        }
-        let hosts = self.check_hosts(source)?;
-        self.check_services(source, &hosts)?;
-        self.check_remote(source, &hosts)?;
-        self.check_service_hosts(source, &hosts)?;
-        self.check_faults(source)?;
-        self.check_performability(source)?;
-        self.check_clients(source)?;
-        self.check_sweep(source)?;
-        self.check_phases(source)?;
-        self.check_lab(source, &hosts)
+        Ok(())
     }
 
     /// Checks that the workloads that targets list exist.
