@@ -82,7 +82,7 @@ impl Experiment {
         self.check_own_targets(source)?;
         self.check_together(source)?;
         self.check_requirements(source)?;
-        self.check_file_systems(source)?;
+        self.check_entries(source)?;
         if let Err(ProbesError { key, what }) = self.probes.check() {
             return Err(source.mistake(&["probes", key], what, None));
         }
@@ -104,8 +104,9 @@ impl Experiment {
             let help = format!("add one, such as\n{example}");
             Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
         };
-        let blocks =
-            !self.targets.is_empty() || !self.workloads.is_empty() || self.filesystems.is_empty();
+        let blocks = !self.targets.is_empty()
+            || !self.workloads.is_empty()
+            || self.entries().next().is_none();
         if blocks && self.targets.is_empty() {
             return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
         }
@@ -145,27 +146,6 @@ impl Experiment {
                 );
                 let help = format!("the targets' URLs are {}", urls.join(", "));
                 return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks the file systems, whose names appear as those of targets.
-    fn check_file_systems(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        for (name, load) in &self.filesystems {
-            if let Err(error) = load.check() {
-                let path = ["filesystems", name.as_str(), error.key];
-                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
-            }
-            if self.targets.contains_key(name) {
-                let what = format!(
-                    "{name} is both a target and a file system: results could not tell them apart"
-                );
-                return Err(source.mistake(
-                    &["filesystems", name],
-                    what,
-                    Some("rename one of them".into()),
-                ));
             }
         }
         Ok(())

@@ -215,18 +215,17 @@ impl Experiment {
         }
     }
 
-    /// Workloads and file systems that name hosts: their table, name and hosts.
+    /// Workloads and other loads that name hosts: their table, name and hosts.
     pub(super) fn remote_loads(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
         let workloads = self
             .workloads
             .iter()
             .map(|(name, load)| ("workloads", name.as_str(), &load.hosts[..]));
-        let files = self
-            .filesystems
-            .iter()
-            .map(|(name, load)| ("filesystems", name.as_str(), &load.hosts[..]));
+        let entries = self
+            .entries()
+            .map(|(table, name, entry)| (table, name.as_str(), entry.hosts()));
         workloads
-            .chain(files)
+            .chain(entries)
             .filter(|(_, _, hosts)| !hosts.is_empty())
     }
 }

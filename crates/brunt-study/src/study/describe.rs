@@ -33,7 +33,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         ));
     }
     lines.extend(experiment.roles().iter().filter_map(role));
-    lines.extend(file_systems(experiment));
+    lines.extend(entries(experiment));
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
             true => "will be overwritten, whatever it holds (allow_overwrite)",
@@ -173,22 +173,22 @@ fn duration(least: Duration, open_ended: bool) -> String {
     }
 }
 
-/// File systems, and the guests that some of them may be on.
-fn file_systems(experiment: &Experiment) -> Vec<String> {
+/// Loads with a place of their own, such as file systems, and the guests that some of them may be on.
+fn entries(experiment: &Experiment) -> Vec<String> {
     let hosts = experiment.hosts().unwrap_or_default();
     let guest = |(host, service): (&HostName, &str)| {
         format!("host {host} is a guest: service {service} runs it")
     };
     let mut lines: Vec<String> = hosts.guests().map(guest).collect();
-    for (name, load) in &experiment.filesystems {
-        let hosts = if load.hosts.is_empty() {
-            String::new()
-        } else {
-            format!(" on {}", load.hosts.join(" + "))
+    for (_, name, entry) in experiment.entries() {
+        let hosts = match entry.hosts() {
+            [] => String::new(),
+            hosts => format!(" on {}", hosts.join(" + ")),
         };
         lines.push(format!(
-            "file system {name}: files in {}{hosts}",
-            load.directory.display()
+            "{} {name}: {}{hosts}",
+            entry.noun(),
+            entry.describe()
         ));
     }
     lines
