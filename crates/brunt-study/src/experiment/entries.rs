@@ -16,7 +16,7 @@ use super::plan::{Draft, What};
 use super::sweep::FILE_SIZE_AXIS;
 
 /// An entry with its table and its name there.
-pub type TableEntry<'a> = (&'static str, &'a String, &'a dyn LoadEntry);
+pub type NamedEntry<'a> = (&'static str, &'a String, &'a dyn LoadEntry);
 
 /// One of an entry's loads, in a draft of a point.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl EntryLoad {
 
 impl Experiment {
     /// All entries, table by table. A kind of load with a table of its own has a line here.
-    pub fn entries(&self) -> impl Iterator<Item = TableEntry<'_>> {
+    pub fn entries(&self) -> impl Iterator<Item = NamedEntry<'_>> {
         let mut all = Vec::new();
         add(&mut all, "filesystems", &self.filesystems);
         #[cfg(test)]
@@ -115,7 +115,7 @@ impl Experiment {
                 let path = [table, name.as_str(), error.key];
                 return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
             }
-            let is_other = |other: &TableEntry<'_>| other.1 == name && other.0 != table;
+            let is_other = |other: &NamedEntry<'_>| other.1 == name && other.0 != table;
             let clash = match self.targets.contains_key(name) {
                 true => Some("target"),
                 false => self
@@ -145,7 +145,7 @@ impl Experiment {
 }
 
 fn add<'a, T: LoadEntry>(
-    all: &mut Vec<TableEntry<'a>>,
+    all: &mut Vec<NamedEntry<'a>>,
     table: &'static str,
     entries: &'a BTreeMap<String, T>,
 ) {
