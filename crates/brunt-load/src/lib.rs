@@ -16,6 +16,7 @@ pub mod commands;
 pub mod content;
 pub mod cost;
 pub mod decisions;
+mod entry;
 pub mod file;
 pub mod hosted;
 mod kind;
@@ -27,13 +28,14 @@ pub mod record;
 pub mod replay;
 pub mod sequence;
 #[cfg(any(test, feature = "test-load"))]
-mod sleep;
+pub mod sleep;
 pub mod together;
 pub mod transfer;
 
 pub use block::Session;
 pub use block::workload::Workload;
 pub use commands::{Commands, LoadCommand, LoadCommandError};
+pub use entry::LoadEntry;
 pub use hosted::HostedLoad;
 pub use kind::{LoadContext, LoadKind, NamedLoad, ReadError, SharedInputs};
 pub use load::{Load, LoadError, WorkloadError};

@@ -11,15 +11,17 @@ use brunt_block::OpenError;
 use brunt_block::table::Permit;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_result::{Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
+use crate::entry::LoadEntry;
 use crate::hosted::{HostedLoad, OrderedLoad};
-use crate::kind::LoadKind;
+use crate::kind::{LoadKind, NamedLoad};
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
-    RunningLoad,
+    RunningLoad, WorkloadError, wrong,
 };
 use crate::record::Recorder;
 
@@ -34,14 +36,48 @@ pub(crate) const LINE: LoadKind = LoadKind {
     },
 };
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Naps of several workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SleepLoad {
-    pub(crate) naps: u64,
+pub struct SleepLoad {
+    /// Naps of each worker.
+    pub naps: u64,
+    /// Number of workers.
     #[serde(default = "two")]
-    pub(crate) workers: u32,
+    pub workers: u32,
+    /// Hosts to sleep on.
     #[serde(default)]
-    pub(crate) hosts: Vec<String>,
+    pub hosts: Vec<String>,
+}
+
+impl LoadEntry for SleepLoad {
+    fn noun(&self) -> &'static str {
+        "bed"
+    }
+    fn check(&self) -> Result<(), WorkloadError> {
+        match self.naps {
+            0 => wrong("naps", "there are none; write 1 or more".to_string()),
+            _ => Ok(()),
+        }
+    }
+    fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+    fn on_hosts(&self, hosts: Vec<String>) -> Box<dyn LoadEntry> {
+        Box::new(SleepLoad {
+            hosts,
+            ..self.clone()
+        })
+    }
+    fn place(&self) -> String {
+        "bed".to_string()
+    }
+    fn describe(&self) -> String {
+        format!("{} naps per worker", self.naps)
+    }
+    fn loads(&self) -> Vec<NamedLoad> {
+        vec![("nap".to_string(), Arc::new(self.clone()))]
+    }
 }
 
 fn two() -> u32 {

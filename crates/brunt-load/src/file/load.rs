@@ -1,6 +1,7 @@
 //! Turns each phase on a file system into a load. The phases of a file system share its folder and data file, so that
 //! one phase can read what another wrote.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,18 +10,19 @@ use std::time::Duration;
 
 use brunt_block::OpenError;
 use brunt_block::table::Permit;
-use brunt_core::Nanos;
+use brunt_core::{Nanos, Size};
 use brunt_result::Outcome;
 use brunt_result::choice::PageCache;
 
 use super::{FilePhase, FileSystem, FileSystemError, FileSystemLoad, Fsync};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
+use crate::entry::LoadEntry;
 use crate::hosted::{FILE, HostedLoad, OrderedLoad};
-use crate::kind::LoadKind;
+use crate::kind::{LoadKind, NamedLoad};
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
-    RunningLoad,
+    RunningLoad, WorkloadError,
 };
 
 /// Its name in [`crate::LOADS`].
@@ -35,13 +37,57 @@ pub(crate) const LINE: LoadKind = LoadKind {
     read: |text, _| {
         let settings: FileSystemLoad = toml::from_str(text).map_err(Box::new)?;
         settings.check()?;
+        Ok(settings.loads())
+    },
+};
+
+impl LoadEntry for FileSystemLoad {
+    fn noun(&self) -> &'static str {
+        "file system"
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        FileSystemLoad::check(self)
+    }
+
+    fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    fn on_hosts(&self, hosts: Vec<String>) -> Box<dyn LoadEntry> {
+        Box::new(FileSystemLoad {
+            hosts,
+            ..self.clone()
+        })
+    }
+
+    fn place(&self) -> String {
+        self.directory.display().to_string()
+    }
+
+    fn describe(&self) -> String {
+        format!("files in {}", self.directory.display())
+    }
+
+    fn loads(&self) -> Vec<NamedLoad> {
         let named = |load: FileLoad| {
             let name = load.phase.name().to_string();
             (name, Arc::new(load) as Arc<dyn Load>)
         };
-        Ok(FileLoad::phases(&settings).into_iter().map(named).collect())
-    },
-};
+        FileLoad::phases(self).into_iter().map(named).collect()
+    }
+
+    fn with_file_size(&self, size: Size) -> Option<Box<dyn LoadEntry>> {
+        Some(Box::new(FileSystemLoad {
+            file_size: Some(size),
+            ..self.clone()
+        }))
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.directory)
+    }
+}
 
 /// How often a load checks, during preparation, whether it should continue.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -72,22 +118,6 @@ impl FileLoad {
             shared: Arc::clone(&shared),
         };
         settings.phases.iter().map(load).collect()
-    }
-
-    /// Returns the same phase on these hosts, each with a folder of its own.
-    #[must_use]
-    pub fn on_hosts(&self, hosts: Vec<String>) -> FileLoad {
-        let settings = FileSystemLoad {
-            hosts,
-            ..self.shared.settings.clone()
-        };
-        FileLoad {
-            phase: self.phase,
-            shared: Arc::new(Shared {
-                settings,
-                system: Mutex::new(None),
-            }),
-        }
     }
 
     /// Returns the phase.

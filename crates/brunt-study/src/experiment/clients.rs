@@ -97,10 +97,10 @@ impl Experiment {
         let workloads = self.workloads.iter();
         let workloads =
             workloads.map(|(name, load)| ("workloads", "workload", name.as_str(), &load.hosts[..]));
-        let files = self.filesystems.iter();
-        let files = files
-            .map(|(name, load)| ("filesystems", "file system", name.as_str(), &load.hosts[..]));
-        workloads.chain(files)
+        let entries = self
+            .entries()
+            .map(|(table, name, entry)| (table, entry.noun(), name.as_str(), entry.hosts()));
+        workloads.chain(entries)
     }
 
     /// Number of points that `clients` makes of one; 1 without it.

@@ -6,6 +6,7 @@
 
 mod clients;
 mod defaults;
+mod entries;
 mod fault;
 mod hosts;
 mod include;
@@ -24,6 +25,8 @@ mod performability;
 mod phase;
 mod plan;
 mod precision;
+mod probed_hosts;
+mod remote_check;
 mod remote_workloads;
 mod replays;
 mod require;
@@ -49,6 +52,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::role::{Serve, TARGET_NAME};
+pub use entries::NamedEntry;
 pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use interleave::{
@@ -146,6 +150,10 @@ pub struct Experiment {
     /// `clients` and links apply.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub filesystems: BTreeMap<String, FileSystemLoad>,
+    /// Loads that only sleep, for tests.
+    #[cfg(test)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) beds: BTreeMap<String, brunt_load::sleep::SleepLoad>,
     /// Settings of hosts, by name. Shares its names with `lab.hosts`; `local` is the machine that runs the
     /// experiment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

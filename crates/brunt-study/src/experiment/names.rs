@@ -13,9 +13,11 @@ impl Experiment {
         let keys = [
             ("targets", self.targets.keys().collect::<Vec<&String>>()),
             ("workloads", self.workloads.keys().collect()),
-            ("filesystems", self.filesystems.keys().collect()),
             ("together", self.together.keys().collect()),
         ];
+        let entries = self
+            .entries()
+            .map(|(table, name, _)| (vec![table, name.as_str()], name));
         let named = keys.iter().flat_map(|(table, names)| {
             names
                 .iter()
@@ -30,7 +32,7 @@ impl Experiment {
         let faults = faults
             .map(|(index, fault)| (vec!["fault", index.as_str(), "name"], &fault.common.name));
         let names = [(vec!["name"], &self.name)].into_iter();
-        let mut names = names.chain(named).chain(faults);
+        let mut names = names.chain(named).chain(entries).chain(faults);
         match names.find(|(_, name)| name.chars().any(moves_text)) {
             None => Ok(()),
             Some((path, name)) => {

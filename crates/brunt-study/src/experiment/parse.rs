@@ -66,12 +66,47 @@ impl Experiment {
     }
 
     fn check(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        self.check_basics(source)?;
+        self.check_names(source)?;
+        self.check_precision(source)?;
+        self.check_congestion(source)?;
+        self.check_targets(source)?;
+        for (name, workload) in &self.workloads {
+            if let Err(error) = workload.check() {
+                let mut path = vec!["workloads", name.as_str()];
+                path.extend(error.key.split('.'));
+                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
+            }
+        }
+        self.check_replays(source)?;
+        self.check_own_targets(source)?;
+        self.check_together(source)?;
+        self.check_requirements(source)?;
+        self.check_entries(source)?;
+        if let Err(ProbesError { key, what }) = self.probes.check() {
+            return Err(source.mistake(&["probes", key], what, None));
+        }
+        let hosts = self.check_hosts(source)?;
+        self.check_services(source, &hosts)?;
+        self.check_remote(source, &hosts)?;
+        self.check_service_hosts(source, &hosts)?;
+        self.check_faults(source)?;
+        self.check_performability(source)?;
+        self.check_clients(source)?;
+        self.check_sweep(source)?;
+        self.check_phases(source)?;
+        self.check_lab(source, &hosts)
+    }
+
+    /// Checks that there is something to measure, and how often.
+    fn check_basics(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let nothing = |key: &str, example: &str| {
             let help = format!("add one, such as\n{example}");
             Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
         };
-        let blocks =
-            !self.targets.is_empty() || !self.workloads.is_empty() || self.filesystems.is_empty();
+        let blocks = !self.targets.is_empty()
+            || !self.workloads.is_empty()
+            || self.entries().next().is_none();
         if blocks && self.targets.is_empty() {
             return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
         }
@@ -88,9 +123,11 @@ impl Experiment {
             );
             return Err(source.mistake(&["repetitions"], what, None));
         }
-        self.check_names(source)?;
-        self.check_precision(source)?;
-        self.check_congestion(source)?;
+        Ok(())
+    }
+
+    /// Checks the targets, and the URLs that may be overwritten.
+    fn check_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, target) in &self.targets {
             if let Err((key, what, help)) = target.check() {
                 return Err(source.mistake(
@@ -111,46 +148,7 @@ impl Experiment {
                 return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
             }
         }
-        for (name, workload) in &self.workloads {
-            if let Err(error) = workload.check() {
-                let mut path = vec!["workloads", name.as_str()];
-                path.extend(error.key.split('.'));
-                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
-            }
-        }
-        self.check_replays(source)?;
-        self.check_own_targets(source)?;
-        self.check_together(source)?;
-        self.check_requirements(source)?;
-        for (name, load) in &self.filesystems {
-            if let Err(error) = load.check() {
-                let path = ["filesystems", name.as_str(), error.key];
-                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
-            }
-            if self.targets.contains_key(name) {
-                let what = format!(
-                    "{name} is both a target and a file system: results could not tell them apart"
-                );
-                return Err(source.mistake(
-                    &["filesystems", name],
-                    what,
-                    Some("rename one of them".into()),
-                ));
-            }
-        }
-        if let Err(ProbesError { key, what }) = self.probes.check() {
-            return Err(source.mistake(&["probes", key], what, None));
-        }
-        let hosts = self.check_hosts(source)?;
-        self.check_services(source, &hosts)?;
-        self.check_remote(source, &hosts)?;
-        self.check_service_hosts(source, &hosts)?;
-        self.check_faults(source)?;
-        self.check_performability(source)?;
-        self.check_clients(source)?;
-        self.check_sweep(source)?;
-        self.check_phases(source)?;
-        self.check_lab(source, &hosts)
+        Ok(())
     }
 
     /// Checks that the workloads that targets list exist.

@@ -78,8 +78,8 @@ impl PhaseEntry {
 impl Experiment {
     /// The phase of a point; `None` without phases.
     pub(super) fn phase_of(&self, point: &Point) -> Option<usize> {
-        // The points of a file system are named after its own phases.
-        let name = match self.filesystems.contains_key(&point.target) {
+        // The points of an entry, such as a file system, are named after its own loads.
+        let name = match self.has_entry(&point.target) {
             true => &point.target,
             false => &point.workload_name,
         };
@@ -139,7 +139,9 @@ impl Experiment {
             return at(PHASES_MAX, "workloads", what, None);
         }
         let known = self.workloads.keys().chain(self.together.keys());
-        let known: Vec<&String> = known.chain(self.filesystems.keys()).collect();
+        let known: Vec<&String> = known
+            .chain(self.entries().map(|(_, name, _)| name))
+            .collect();
         for (index, phase) in self.phase.iter().enumerate() {
             if phase.workloads.is_empty() {
                 let what = "it has no workload".to_string();

@@ -6,19 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_core::device_url::UrlOptionChanges;
-use brunt_host::{Fleet, HostLoad};
+use brunt_host::Fleet;
 use brunt_lab::link::Settings as LinkSettings;
 use brunt_load::block::workload::Workload;
 use brunt_load::decisions;
-use brunt_load::file::FileLoad;
 use brunt_load::load::{LoadInfo, Pace};
 use brunt_load::together::{TogetherLoad, load_of};
 use brunt_load::{Load, LoadContext, SharedInputs, WorkloadError};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::entries::EntryLoad;
 use super::remote_workloads::RemoteSetup;
-use super::sweep::FILE_SIZE_AXIS;
 use super::together::TogetherDraft;
 use super::{Experiment, PhaseEntry};
 
@@ -76,8 +75,8 @@ pub(super) enum What {
     Block(Box<Workload>),
     /// Simultaneous workloads, all of which axes change alike.
     Together(Box<TogetherDraft>),
-    /// A phase on a file system. Only the axes of clients and links affect it.
-    Files(FileLoad, Arc<Fleet>),
+    /// A load with a place of its own. Only the axes of clients and links affect it.
+    Entry(EntryLoad),
 }
 
 /// Several jobs and their combined load.
@@ -107,11 +106,7 @@ impl What {
                 let load = Arc::new(group.load(inputs).expect("checked when the file was read"));
                 (Arc::clone(&load) as Arc<dyn Load>, Some((group, load)))
             }
-            What::Files(load, _) if load.settings().hosts.is_empty() => (Arc::new(load), None),
-            What::Files(load, fleet) => {
-                let load = HostLoad::new(Arc::new(load), "".into(), false, fleet);
-                (Arc::new(load), None)
-            }
+            What::Entry(load) => (load.into_load(), None),
         }
     }
 }
@@ -123,7 +118,7 @@ impl Draft {
         changes.set(option, value);
         let jobs = match &mut self.what {
             What::Together(group) => &mut group.jobs[..],
-            What::Block(_) | What::Files(..) => &mut [],
+            What::Block(_) | What::Entry(_) => &mut [],
         };
         let remotes = jobs.iter_mut().map(|job| &mut job.remote);
         for remote in remotes.chain([&mut self.remote]).flatten() {
@@ -150,7 +145,7 @@ impl Draft {
                 group.jobs.iter().try_for_each(|job| job.workload.check())?;
                 group.load(&SharedInputs::new()).map(|_| ())
             }
-            What::Files(..) => Ok(()),
+            What::Entry(_) => Ok(()),
         }
     }
 
@@ -159,7 +154,7 @@ impl Draft {
         let (label, target) = (self.label(), self.target());
         let described = match &self.what {
             What::Block(workload) => Some(workload.clone()),
-            What::Together(_) | What::Files(..) => None,
+            What::Together(_) | What::Entry(_) => None,
         };
         let (load, group) = self.what.into_load(&self.targets, self.remote, inputs);
         let all = points.len();
@@ -400,14 +395,20 @@ impl Experiment {
         let is_fixed = |draft: &Draft| self.is_preparation(&draft.workload_name);
         let (mut fixed, mut drafts): (Vec<Draft>, Vec<Draft>) = drafts.partition(is_fixed);
         self.sweep.vary(&mut drafts);
-        drafts.extend(self.drafts_of_files(fleet));
+        drafts.extend(self.drafts_of_entries(fleet));
         self.sweep.vary_surroundings(&mut drafts, self.lab.as_ref());
         fixed.extend(drafts);
         fixed
     }
 
     /// A draft in the lab as the file defines it, without a value on any axis.
-    fn draft(&self, targets: Vec<String>, url: String, workload_name: &str, what: What) -> Draft {
+    pub(super) fn draft(
+        &self,
+        targets: Vec<String>,
+        url: String,
+        workload_name: &str,
+        what: What,
+    ) -> Draft {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
         let of_link = links.map(|(name, link)| {
             let settings = (name.clone(), link.settings());
@@ -463,22 +464,6 @@ impl Experiment {
             let urls = urls.collect::<Vec<&str>>().join(", ");
             let targets = group.targets.clone();
             self.draft(targets, urls, name, What::Together(Box::new(group)))
-        })
-    }
-
-    /// The phases on file systems, for each size of their files.
-    fn drafts_of_files(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
-        self.filesystems.iter().flat_map(move |(name, settings)| {
-            let phases = self.sweep.phases(settings).into_iter();
-            phases.map(move |(size, load)| {
-                let (phase, place) = (load.phase(), settings.directory.display().to_string());
-                let what = What::Files(load, Arc::clone(fleet));
-                let axis = size.map(|size| (FILE_SIZE_AXIS.to_string(), size.to_string()));
-                Draft {
-                    axes: axis.into_iter().collect(),
-                    ..self.draft(vec![name.clone()], place, phase.name(), what)
-                }
-            })
         })
     }
 

@@ -256,6 +256,12 @@ impl ServiceEntry {
                 return Some((key, what.to_string(), help()));
             }
         }
+        self.ready_or_limits_mistake()
+            .or_else(|| self.environment_mistake())
+    }
+
+    /// A mistake in when it is ready, how long it may take, or what it may use.
+    fn ready_or_limits_mistake(&self) -> Option<Wrong> {
         if self.ready.line.as_ref().is_some_and(String::is_empty) {
             return Some((
                 vec!["ready", "line"],
@@ -300,6 +306,11 @@ impl ServiceEntry {
         if let Some((what, help)) = self.private.iter().find_map(|path| odd_path(path)) {
             return Some((vec!["private"], what, Some(help.into())));
         }
+        None
+    }
+
+    /// A mistake in a variable's name or value.
+    fn environment_mistake(&self) -> Option<Wrong> {
         let odd = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
         if let Some(name) = self.environment.keys().find(odd) {
             return Some((
@@ -347,33 +358,9 @@ impl Experiment {
             ));
         }
         for (name, service) in &self.services {
-            let wrong = |key: &[&str], what: String, help: Option<String>| {
-                let path = [&["services", name.as_str()], key].concat();
-                Err(source.mistake(&path, format!("service {name}: {what}"), help))
-            };
-            if !is_name(name) {
-                let help = "use letters, digits, '-', '_' and '.'; begin with a letter or digit";
-                return wrong(
-                    &[],
-                    "its name cannot be used as a file name".into(),
-                    Some(help.into()),
-                );
-            }
-            if let Some((key, what, help)) = service.mistake() {
-                return wrong(&key, what, help);
-            }
-            if let Some((what, help)) = self.misplaced(service, hosts) {
-                return wrong(&["host"], what, Some(help));
-            }
-            if let Some((what, help)) = self.not_private(name, service) {
-                return wrong(&["private"], what, Some(help));
-            }
-            if let Some(unknown) = service
-                .after
-                .iter()
-                .find(|after| !self.services.contains_key(*after))
-            {
-                return wrong(&["after"], self.no_service(unknown), None);
+            if let Some((key, what, help)) = self.service_mistake(name, service, hosts) {
+                let path = [&["services", name.as_str()], &key[..]].concat();
+                return Err(source.mistake(&path, format!("service {name}: {what}"), help));
             }
         }
         if let Err(circle) = self.services_in_order() {
@@ -384,6 +371,11 @@ impl Experiment {
                 Some("remove one of the services from after".into()),
             ));
         }
+        self.check_service_places(source)
+    }
+
+    /// Checks that the services that targets' URLs name exist and have what the URLs ask for.
+    fn check_service_places(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let all = self
             .targets
             .keys()
@@ -404,6 +396,27 @@ impl Experiment {
             }
         }
         Ok(())
+    }
+
+    /// The first mistake in a service.
+    fn service_mistake(&self, name: &str, service: &ServiceEntry, hosts: &Hosts) -> Option<Wrong> {
+        if !is_name(name) {
+            let help = "use letters, digits, '-', '_' and '.'; begin with a letter or digit";
+            let what = "its name cannot be used as a file name".to_string();
+            return Some((Vec::new(), what, Some(help.into())));
+        }
+        if let Some(mistake) = service.mistake() {
+            return Some(mistake);
+        }
+        if let Some((what, help)) = self.misplaced(service, hosts) {
+            return Some((vec!["host"], what, Some(help)));
+        }
+        if let Some((what, help)) = self.not_private(name, service) {
+            return Some((vec!["private"], what, Some(help)));
+        }
+        let unknown = |after: &&String| !self.services.contains_key(*after);
+        let unknown = service.after.iter().find(unknown)?;
+        Some((vec!["after"], self.no_service(unknown), None))
     }
 
     /// Why a service cannot run on its host.

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use brunt_block::Congestion;
 use brunt_core::device_url::without_secrets;
-use brunt_load::file::{FileLoad, FileSystemLoad};
 use brunt_load::load::Pace;
 use brunt_load::together::{self, load_of};
-use brunt_load::{Load, LoadContext, Workload};
+use brunt_load::{LoadContext, LoadEntry, Workload};
 use brunt_result::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
@@ -27,25 +26,22 @@ impl Experiment {
             .iter()
             .map(|(name, target)| (name.clone(), device(target)));
         let directories = self
-            .filesystems
-            .iter()
-            .map(|(name, load)| (name.clone(), directory(load)));
+            .entries()
+            .map(|(_, name, entry)| (name.clone(), own_target(entry)));
         let blocks = self
             .workloads
             .iter()
             .map(|(name, workload)| (name.clone(), workload_summary(workload, &self.sweep)));
         let mut workloads: BTreeMap<String, WorkloadSummary> = blocks.collect();
         self.add_together(&mut workloads);
-        for load in self.filesystems.values() {
-            for load in FileLoad::phases(load) {
-                workloads
-                    .entry(load.phase().name().to_string())
-                    .or_insert_with(|| WorkloadSummary {
-                        kind: load.kind().into(),
-                        description: load.describe(),
-                        queue_depth: None,
-                        arrival: ArrivalKind::Closed,
-                    });
+        for (.., entry) in self.entries() {
+            for (name, load) in entry.loads() {
+                workloads.entry(name).or_insert_with(|| WorkloadSummary {
+                    kind: load.kind().into(),
+                    description: load.describe(),
+                    queue_depth: None,
+                    arrival: ArrivalKind::Closed,
+                });
             }
         }
         ExperimentSummary {
@@ -166,10 +162,14 @@ fn device(target: &Target) -> TargetSummary {
     }
 }
 
-fn directory(load: &FileSystemLoad) -> TargetSummary {
+/// What a load with a place of its own runs on.
+fn own_target(entry: &dyn LoadEntry) -> TargetSummary {
     TargetSummary {
-        kind: TargetKind::Directory,
-        place: load.directory.display().to_string(),
+        kind: match entry.directory() {
+            Some(_) => TargetKind::Directory,
+            None => TargetKind::Device,
+        },
+        place: entry.place(),
         ..TargetSummary::default()
     }
 }

@@ -10,7 +10,6 @@ use brunt_core::share::{self, Share};
 use brunt_core::{Size, Span};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
 use brunt_load::block::workload::{Arrival, BlockSize, Workload};
-use brunt_load::file::{FileLoad, FileSystemLoad};
 use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -173,24 +172,6 @@ impl Sweep {
             .fold(1, usize::saturating_mul)
     }
 
-    /// The phases of a file system at each of its sizes, with the value on that axis.
-    pub(super) fn phases(&self, settings: &FileSystemLoad) -> Vec<(Option<Size>, FileLoad)> {
-        if self.file_size.is_empty() {
-            let phases = FileLoad::phases(settings).into_iter();
-            return phases.map(|load| (None, load)).collect();
-        }
-        let of_size = |size: &Size| {
-            // The phases of one size share a file.
-            let settings = FileSystemLoad {
-                file_size: Some(*size),
-                ..settings.clone()
-            };
-            let (size, phases) = (*size, FileLoad::phases(&settings));
-            phases.into_iter().map(move |load| (Some(size), load))
-        };
-        self.file_size.iter().flat_map(of_size).collect()
-    }
-
     /// Replaces each draft by one for each combination of values of a workload's keys.
     pub(super) fn vary(&self, drafts: &mut Vec<Draft>) {
         vary(drafts, "block_size", &self.block_size, |workload, size| {
@@ -335,7 +316,7 @@ fn vary<T: fmt::Display>(
             .jobs
             .iter_mut()
             .for_each(|job| set(&mut job.workload, value)),
-        What::Files(..) => {}
+        What::Entry(_) => {}
     });
 }
 
@@ -348,7 +329,7 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
         let mut draft = draft.clone();
         match &mut draft.what {
             What::Block(workload) => workload.hosts = clients.to_vec(),
-            What::Files(load, _) => *load = load.on_hosts(clients.to_vec()),
+            What::Entry(load) => *load = load.on_hosts(clients.to_vec()),
             What::Together(_) => {}
         }
         draft
@@ -363,7 +344,7 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
     let groups = |draft: &Draft| {
         let hosts = match &draft.what {
             What::Block(workload) => &workload.hosts[..],
-            What::Files(load, _) => &load.settings().hosts[..],
+            What::Entry(load) => load.hosts(),
             What::Together(_) => &[],
         };
         let groups = counts

@@ -4,7 +4,6 @@
 
 use brunt_core::device_url::is_secret_key;
 use brunt_load::block::workload::Arrival;
-use brunt_load::file::FileSystemLoad;
 use brunt_load::replay::settings::ReplayTiming;
 
 use super::lab_check::MTU;
@@ -63,9 +62,8 @@ impl Experiment {
         };
         let points = product(&lengths);
         let phases: usize = self
-            .filesystems
-            .values()
-            .map(|load| load.phases.len() * axes.file_size.len().max(1))
+            .entries()
+            .map(|(.., entry)| entry.loads().len() * self.sized(entry).len())
             .sum();
         let on_target = |target: &String| {
             let options = axes.options_of(target);
@@ -130,18 +128,21 @@ impl Experiment {
 
     /// Checks that there are file systems whose files can have these sizes.
     fn check_file_sizes(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        if !self.sweep.file_size.is_empty() && self.filesystems.is_empty() {
+        let Some(first) = self.sweep.file_size.first() else {
+            return Ok(());
+        };
+        if self
+            .entries()
+            .all(|(.., entry)| entry.with_file_size(*first).is_none())
+        {
             let what = "file_size is swept, but there is no file system".to_string();
             let help = "add [filesystems.NAME] with a directory".to_string();
             return Err(source.mistake(&["sweep", FILE_SIZE_AXIS], what, Some(help)));
         }
         for (index, size) in self.sweep.file_size.iter().enumerate() {
-            for (name, load) in &self.filesystems {
-                let load = FileSystemLoad {
-                    file_size: Some(*size),
-                    ..load.clone()
-                };
-                if let Err(error) = load.check() {
+            for (_, name, entry) in self.entries() {
+                let sized = entry.with_file_size(*size);
+                if let Some(Err(error)) = sized.map(|entry| entry.check()) {
                     let index = index.to_string();
                     let path = ["sweep", FILE_SIZE_AXIS, index.as_str()];
                     let what = format!("{name} with {size}: {}: {}", error.key, error.what);

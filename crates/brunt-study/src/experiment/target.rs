@@ -53,6 +53,13 @@ pub struct Target {
     pub workloads: Option<Vec<String>>,
 }
 
+/// The wrong key, the mistake, and what would be right.
+type TargetMistake = (&'static str, String, Option<String>);
+
+fn help(text: &str) -> Option<String> {
+    Some(text.to_string())
+}
+
 impl Target {
     /// What is measured, as written: a URL, or what is served.
     pub fn place(&self) -> &str {
@@ -97,32 +104,40 @@ impl Target {
         }
     }
 
-    /// The wrong key, the mistake, and what would be right.
-    pub(super) fn check(&self) -> Result<(), (&'static str, String, Option<String>)> {
-        let help = |text: &str| Some(text.to_string());
-        let Some(role) = self.role() else {
-            if self.url.is_empty() {
-                let what = "it has neither url nor serve".to_string();
-                return Err((
-                    "url",
-                    what,
-                    help("add url = \"memory:1GiB\", or serve = \"memory:1GiB\""),
-                ));
+    /// Checks its keys against each other.
+    pub(super) fn check(&self) -> Result<(), TargetMistake> {
+        match self.role() {
+            Some(role) => self.check_served(&*role),
+            None => self.check_opened(),
+        }
+    }
+
+    /// Checks a target that exists already.
+    fn check_opened(&self) -> Result<(), TargetMistake> {
+        if self.url.is_empty() {
+            let what = "it has neither url nor serve".to_string();
+            return Err((
+                "url",
+                what,
+                help("add url = \"memory:1GiB\", or serve = \"memory:1GiB\""),
+            ));
+        }
+        let there = [
+            ("lun", self.lun.is_some()),
+            ("options", self.options.is_some()),
+            ("host", self.host.is_some()),
+        ];
+        for (key, there) in there {
+            if there {
+                let what = format!("{key} applies to served targets only; this target has a url");
+                return Err((key, what, help("write it in the url")));
             }
-            let there = [
-                ("lun", self.lun.is_some()),
-                ("options", self.options.is_some()),
-                ("host", self.host.is_some()),
-            ];
-            for (key, there) in there {
-                if there {
-                    let what =
-                        format!("{key} applies to served targets only; this target has a url");
-                    return Err((key, what, help("write it in the url")));
-                }
-            }
-            return Ok(());
-        };
+        }
+        Ok(())
+    }
+
+    /// Checks a target that the experiment serves in this role.
+    fn check_served(&self, role: &dyn RoleKind) -> Result<(), TargetMistake> {
         if self
             .serve
             .iter()

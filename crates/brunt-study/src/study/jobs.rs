@@ -114,6 +114,7 @@ mod tests {
     use super::super::*;
     use super::*;
     use brunt_block::backends::memory::MemoryBackend;
+    use std::io;
     use std::sync::Mutex;
 
     use crate::hooks::Company;

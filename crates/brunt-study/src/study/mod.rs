@@ -3,10 +3,14 @@
 //!
 //! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
 
+mod describe;
 mod engine;
+mod error;
 mod hosts;
 mod indexes;
 mod jobs;
+mod made;
+mod notes;
 mod recording;
 mod table;
 mod transfer;
@@ -14,7 +18,6 @@ mod turns;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +36,6 @@ use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hooks::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
-use crate::rounded::rounded;
 use brunt_result::degradation::{PhaseFigures, phases_over_runs};
 use brunt_result::estimates::estimate;
 use brunt_result::indexes::robustness;
@@ -48,57 +50,18 @@ use brunt_result::summary::{
 };
 use brunt_result::transfer::efficiency;
 use brunt_result::void::VoidWeight;
+use made::{Made, heavier};
 use recording::slow_record;
 
+pub use describe::describe;
+pub use error::StudyError;
+#[cfg(test)]
+pub(crate) use notes::target_gone;
 #[cfg(test)]
 pub(crate) use table::few_runs;
-pub use table::{describe, table};
+pub use table::table;
 pub use turns::{ASK, GO, StudyTurns};
 pub use wait::WaitError;
-
-/// Why an experiment ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum StudyError {
-    /// A run failed.
-    #[error("{label}, repetition {repetition}: {source}")]
-    Run {
-        /// The point.
-        label: String,
-        /// From 0.
-        repetition: u32,
-        /// The error.
-        source: LoadError,
-    },
-    /// A hook failed before or after a run; the run is invalid.
-    #[error("{label}, repetition {repetition}: {source}")]
-    Hook {
-        /// The point.
-        label: String,
-        /// From 0.
-        repetition: u32,
-        /// What failed, and what to do.
-        source: HookError,
-    },
-    /// A load cannot be used; no run was started.
-    #[error("{label}: {source}")]
-    Load {
-        /// The point.
-        label: String,
-        /// The error.
-        source: LoadError,
-    },
-    /// The condition of a phase was not met.
-    #[error("phase {phase}: {source}; what was measured before is kept")]
-    Phase {
-        /// Its name.
-        phase: String,
-        /// Why the wait ended.
-        source: WaitError,
-    },
-    /// The results could not be written.
-    #[error("cannot write the results: {0}; what was measured before is kept")]
-    Write(#[from] io::Error),
-}
 
 /// A study in progress.
 pub struct Study<'a> {
@@ -137,52 +100,6 @@ struct Relay<'a> {
     run: u32,
     ramp_up: Duration,
     started: bool,
-}
-
-/// An executed run: its outcome and summary, and those of each of several jobs.
-struct Made {
-    outcome: Outcome,
-    run: RunSummary,
-    jobs: Vec<(Outcome, RunSummary)>,
-    /// A loss without which the experiment cannot continue.
-    trouble: Option<String>,
-}
-
-impl Made {
-    /// Copies to the jobs what hooks know of the run; `lost` is why it lacks a host that it needed.
-    fn settle(&mut self, label: &str, lost: Option<HookError>) {
-        let Made {
-            outcome, run, jobs, ..
-        } = self;
-        jobs.iter_mut()
-            .for_each(|(_, job)| job.noise.clone_from(&run.noise));
-        let lacks = lost.is_some() || (run.stopped == Stopped::HostLost && outcome.is_complete());
-        if let Some(lost) = lost {
-            self.trouble = Some(format!("{label}: {lost}"));
-            for run in jobs.iter_mut().map(|(_, job)| job).chain([&mut *run]) {
-                run.doubts.push(lost.to_string());
-            }
-            if run.stopped != Stopped::Interrupted {
-                run.stopped = Stopped::HostLost;
-            }
-        }
-        if lacks {
-            // The load doesn't know of the loss: make its outcome incomplete, so that none of its figures count.
-            outcome.stopped = run.stopped;
-            for (outcome, job) in jobs {
-                (outcome.stopped, job.stopped) = (run.stopped, run.stopped);
-            }
-        }
-    }
-}
-
-/// The more informative of two errors: a lost host explains other failures.
-fn heavier(first: Option<HookError>, second: HookError) -> HookError {
-    let explains = |error: &HookError| error.reason.weight() == VoidWeight::Incomplete;
-    match first {
-        Some(first) if explains(&first) || !explains(&second) => first,
-        _ => second,
-    }
 }
 
 /// The numbers of runs: the next one, and how many there will be.
@@ -564,17 +481,7 @@ impl<'a> Study<'a> {
             self.summary.trouble = Some("interrupted".into());
             return Ok(false);
         }
-        let info = Arc::new(RunInfo {
-            order: numbers.next as u32,
-            runs: numbers.all as u32,
-            point: index as u32,
-            label: self.plan.points[index].label.clone(),
-            repetition: repetition as u32,
-            // Every point of a repetition gets the same requests: only the compared settings differ.
-            seed: self.seed.wrapping_add(repetition as u64),
-            wall: SystemTime::now(),
-            ready: Clock::Monotonic.now(),
-        });
+        let info = Arc::new(self.run_info(numbers, (index, repetition)));
         numbers.next += 1 + self.plan.jobs_of(index).len();
         self.hub.tell(&Event::RunBegins(Arc::clone(&info)));
         let Made {
@@ -591,21 +498,7 @@ impl<'a> Study<'a> {
         ));
         self.add_up(index, &outcome);
         if !outcome.is_complete() {
-            // If the run was stopped, errors (perhaps due to a fault) are not why it ended.
-            let gone = run.stopped == Stopped::DeviceGone;
-            let lost = hosts::lost(&run).map(|lost| format!("{}: {lost}", info.label));
-            let trouble = self.hub.failure().or_else(|| lost.clone());
-            let trouble = trouble.unwrap_or_else(|| match &run.first_error {
-                Some(error) if gone => {
-                    target_gone(&info.label, error, outcome.end.since(outcome.start))
-                }
-                _ => "interrupted".into(),
-            });
-            // Runs that lost a host are reported at the end as the summary's trouble, but don't end the experiment.
-            match self.goes_on && run.stopped == Stopped::HostLost && self.hub.failure().is_none() {
-                true => self.lacking = self.lacking.take().or(lost),
-                false => self.summary.trouble = Some(trouble),
-            }
+            self.note_early_end(&info.label, &run, &outcome);
         }
         if needed.is_some() {
             self.summary.trouble = self.hub.failure().or(needed);
@@ -619,9 +512,36 @@ impl<'a> Study<'a> {
             .push(Arc::unwrap_or_clone(run));
         self.conclude(index);
         let ended = index..index + 1 + jobs.len();
+        self.record_jobs(index, &info, jobs);
+        log.add(ended, &mut self.summary.points)?;
+        Ok(self.summary.trouble.is_none())
+    }
+
+    /// Records why a run ended before it was complete, which ends the experiment unless it continues without lost
+    /// hosts.
+    fn note_early_end(&mut self, label: &str, run: &RunSummary, outcome: &Outcome) {
+        // If the run was stopped, errors (perhaps due to a fault) are not why it ended.
+        let gone = run.stopped == Stopped::DeviceGone;
+        let lost = hosts::lost(run).map(|lost| format!("{label}: {lost}"));
+        let trouble = self.hub.failure().or_else(|| lost.clone());
+        let trouble = trouble.unwrap_or_else(|| match &run.first_error {
+            Some(error) if gone => {
+                notes::target_gone(label, error, outcome.end.since(outcome.start))
+            }
+            _ => "interrupted".into(),
+        });
+        // Runs that lost a host are reported at the end as the summary's trouble, but don't end the experiment.
+        match self.goes_on && run.stopped == Stopped::HostLost && self.hub.failure().is_none() {
+            true => self.lacking = self.lacking.take().or(lost),
+            false => self.summary.trouble = Some(trouble),
+        }
+    }
+
+    /// Records the runs of simultaneous jobs as those of their points, which follow the point of all of them.
+    fn record_jobs(&mut self, index: usize, all: &RunInfo, jobs: Vec<(Outcome, RunSummary)>) {
         for (job, (outcome, run)) in jobs.into_iter().enumerate() {
             let point = index + 1 + job;
-            let info = jobs::job_info(&info, job, &self.plan.points[point].label);
+            let info = jobs::job_info(all, job, &self.plan.points[point].label);
             let (order, figures) = (info.order, Arc::new(outcome.figures.clone()));
             let ends = JobEvent::RunEnds(Arc::new(info), Arc::new(run.clone()), figures);
             self.hub.tell(&Event::Job(order, ends));
@@ -629,8 +549,21 @@ impl<'a> Study<'a> {
             self.summary.points[point].runs.push(run);
             self.conclude(point);
         }
-        log.add(ended, &mut self.summary.points)?;
-        Ok(self.summary.trouble.is_none())
+    }
+
+    /// What observers learn of a run when it begins.
+    fn run_info(&self, numbers: &Numbers, (index, repetition): (usize, usize)) -> RunInfo {
+        RunInfo {
+            order: numbers.next as u32,
+            runs: numbers.all as u32,
+            point: index as u32,
+            label: self.plan.points[index].label.clone(),
+            repetition: repetition as u32,
+            // Every point of a repetition gets the same requests: only the compared settings differ.
+            seed: self.seed.wrapping_add(repetition as u64),
+            wall: SystemTime::now(),
+            ready: Clock::Monotonic.now(),
+        }
     }
 
     /// Adds a complete run to the histograms of its point.
@@ -780,7 +713,7 @@ impl<'a> Study<'a> {
             run.keep_percentiles(&self.percentiles, &outcome.figures);
             let slow = slow_record(outcome, &self.plan.points[point]);
             run.doubts.extend(slow.map(|doubt| doubt.what));
-            run.doubts.extend(untrue(run));
+            run.doubts.extend(notes::untrue(run));
         }
         Ok(Made {
             outcome,
@@ -796,8 +729,8 @@ impl<'a> Study<'a> {
         let complete: Vec<&RunSummary> =
             point.runs.iter().filter(|run| run.is_complete()).collect();
         point.notes.clone_from(&self.notes[index]);
-        point.notes.extend(page_cache_note(&complete));
-        point.notes.extend(trouble_note(&complete));
+        point.notes.extend(notes::page_cache_note(&complete));
+        point.notes.extend(notes::trouble_note(&complete));
         point.notes.extend(hosts::failures(&complete));
         point.notes.extend(
             hosts::note(&complete)
@@ -826,67 +759,6 @@ impl<'a> Study<'a> {
         let precision = self.precision.map(|goal| goal.half_width);
         estimate(points, experiment, precision);
     }
-}
-
-/// The message for a run that ended because its target was gone, after measuring for `lasted`.
-pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String {
-    format!(
-        "{label}: {error}; the target was available for {} of the run: a run with stop = {{ time = \"{}\" }} would \
-         have ended before that",
-        rounded(lasted),
-        rounded(lasted / 2)
-    )
-}
-
-/// A note for a replay that doesn't reproduce its trace.
-fn untrue(run: &RunSummary) -> Option<String> {
-    let replay = run
-        .replay
-        .as_ref()
-        .filter(|replay| replay.verdict != brunt_result::replay::ReplayVerdict::True)?;
-    Some(format!(
-        "replay: {}; {}",
-        replay.verdict.name(),
-        replay.reasons.join("; ")
-    ))
-}
-
-/// Problems of the devices in these runs: in how many runs, and the first.
-pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
-    let mut met = runs.iter().filter(|run| !run.troubles.is_empty());
-    let first = met.next()?;
-    let (some, all, repetition) = (1 + met.count(), runs.len(), first.repetition);
-    let what = first.troubles.join("; ");
-    Some(format!(
-        "devices recovered from errors in {some} of {all} runs; repetition {repetition}, {what}"
-    ))
-}
-
-/// The page cache's share in these runs, if it affects the figures.
-fn page_cache_note(runs: &[&RunSummary]) -> Option<String> {
-    let shares: Vec<f64> = runs
-        .iter()
-        .filter_map(|run| run.page_cache?.read_share)
-        .collect();
-    let flushes: Vec<f64> = runs
-        .iter()
-        .filter_map(|run| Some(run.page_cache?.flush_s / run.measured_s))
-        .collect();
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 100.0;
-    let mut said = Vec::new();
-    if !shares.is_empty() {
-        said.push(format!(
-            "{:.1} % of the data read came from it",
-            mean(&shares)
-        ));
-    }
-    if flushes.iter().any(|share| *share > 0.0) {
-        said.push(format!(
-            "fsync at the end took {:.1} % of the time",
-            mean(&flushes)
-        ));
-    }
-    (!said.is_empty()).then(|| format!("page cache: {}", said.join("; ")))
 }
 
 /// A point without runs.
@@ -919,370 +791,4 @@ fn lines(point: &Point) -> BTreeMap<String, f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::observe::Observer;
-    use brunt_block::backends::memory::MemoryBackend;
-    use brunt_result::void::VoidReason;
-    use std::sync::Mutex;
-    use std::sync::atomic::AtomicUsize;
-
-    const TEXT: &str = r#"
-        name = "small"
-        repetitions = 4
-        [targets.memory]
-        url = "memory:16MiB"
-        [workloads.mixed]
-        read = 0.5
-        stop = { requests = 2000 }
-        [sweep]
-        queue_depth = [1, 16]
-    "#;
-
-    /// The study runs a load of an unknown kind like any other.
-    #[test]
-    fn any_load_runs() {
-        let folder = tempfile::tempdir().unwrap();
-        let experiment = Experiment::parse("small.toml", TEXT).unwrap();
-        let mut plan = experiment.plan();
-        let kind = brunt_load::load_kind("nap").unwrap();
-        plan.points[0].load = (kind.read)("naps = 5", &brunt_load::LoadContext::default())
-            .unwrap()
-            .remove(0)
-            .1;
-        let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        let targets = BTreeMap::from([("memory".into(), memory)]);
-        let study = Study::of_plan(
-            plan,
-            experiment,
-            targets,
-            "test",
-            folder.path(),
-            Company::default(),
-        );
-        let summary = study.run(&AtomicBool::new(false)).unwrap();
-        assert!(summary.complete, "{:?}", summary.trouble);
-        assert_eq!(summary.points[0].notes, ["it only sleeps"]);
-        assert_eq!(summary.points[0].response.unwrap().max_us, 10.0);
-        assert!(summary.points.iter().all(|point| point.runs.len() == 4));
-    }
-
-    /// Counts runs, and stops the experiment after some.
-    struct Count(Arc<AtomicUsize>, Arc<AtomicBool>, usize);
-    impl Observer for Count {
-        fn event(&mut self, event: &Event) -> io::Result<()> {
-            if let Event::RunEnds(..) = event {
-                let seen = self.0.fetch_add(1, Ordering::Relaxed) + 1;
-                self.1.store(seen >= self.2, Ordering::Relaxed);
-            }
-            Ok(())
-        }
-    }
-
-    fn study(folder: &Path, company: Company) -> Study<'_> {
-        let experiment = Experiment::parse("small.toml", TEXT).unwrap();
-        let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        Study::new(
-            experiment,
-            BTreeMap::from([("memory".into(), memory)]),
-            "test",
-            folder,
-            company,
-        )
-    }
-
-    /// Every run is executed once, and the file on disk is complete.
-    #[test]
-    fn an_experiment_from_end_to_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let told = Arc::new(AtomicUsize::new(0));
-        let count = Count(told.clone(), Arc::default(), usize::MAX);
-        let company = Company {
-            observers: vec![Box::new(count)],
-            hooks: Vec::new(),
-        };
-        let summary = study(folder.path(), company)
-            .run(&AtomicBool::new(false))
-            .unwrap();
-        assert!(summary.complete && summary.trouble.is_none());
-        assert_eq!(told.load(Ordering::Relaxed), 8);
-        let read = Summary::read(folder.path()).unwrap();
-        assert_eq!(read.experiment, summary.experiment);
-        assert_eq!((read.complete, read.points.len()), (true, 2));
-        for point in &read.points {
-            assert_eq!(point.runs.len(), 4);
-            assert_eq!(point.requests_per_second.unwrap().runs, 4);
-            let all: u64 = point.runs.iter().map(RunSummary::completed).sum();
-            assert_eq!(all, 8000);
-            let longest = point
-                .runs
-                .iter()
-                .filter_map(|run| run.response)
-                .map(|r| r.max_us)
-                .fold(0.0, f64::max);
-            assert_eq!(point.response.unwrap().max_us, longest);
-        }
-        assert!(table(&summary).len() > 2);
-    }
-
-    /// A point that is precise enough is not repeated; one that isn't is repeated up to the limit, and reports that.
-    #[test]
-    fn points_are_repeated_until_they_are_precise() {
-        let made = |precision: &str, most: u32| {
-            let folder = tempfile::tempdir().unwrap();
-            let goal =
-                format!("repetitions = 4\nprecision = \"{precision}\"\nrepetitions_max = {most}");
-            let text = TEXT.replace("repetitions = 4", &goal);
-            let experiment = Experiment::parse("small.toml", &text).unwrap();
-            let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-            let targets = BTreeMap::from([("memory".into(), memory)]);
-            let study = Study::new(
-                experiment,
-                targets,
-                "test",
-                folder.path(),
-                Company::default(),
-            );
-            let summary = study.run(&AtomicBool::new(false)).unwrap();
-            assert!(summary.complete, "{:?}", summary.trouble);
-            summary
-        };
-        for point in &made("0.000001%", 9).points {
-            let precision = point.precision.unwrap();
-            assert!(point.runs.len() == 9 && !precision.reached, "{precision:?}");
-            assert!(precision.runs_wanted > Some(9), "{precision:?}");
-            let repetitions: Vec<u32> = point.runs.iter().map(|run| run.repetition).collect();
-            assert_eq!(repetitions, (0..9).collect::<Vec<u32>>());
-        }
-        let summary = made("100%", 200);
-        for point in &summary.points {
-            let precision = point.precision.unwrap();
-            assert!(
-                precision.reached || point.runs.len() == 200,
-                "{precision:?}"
-            );
-        }
-        let mut orders: Vec<u32> = summary
-            .points
-            .iter()
-            .flat_map(|point| &point.runs)
-            .map(|run| run.order)
-            .collect();
-        orders.sort_unstable();
-        assert_eq!(orders, (0..orders.len() as u32).collect::<Vec<u32>>());
-    }
-
-    /// Reads the result on disk when a run ends, before that run is recorded.
-    struct Reads(std::path::PathBuf, Arc<Mutex<Vec<Summary>>>);
-    impl Observer for Reads {
-        fn event(&mut self, event: &Event) -> io::Result<()> {
-            if let Event::RunEnds(..) = event {
-                let read = Summary::read(&self.0).map_err(io::Error::other)?;
-                self.1.lock().unwrap().push(read);
-            }
-            Ok(())
-        }
-    }
-
-    /// What is on disk during an experiment has every finished run, with the same figures as at the end.
-    #[test]
-    fn finished_runs_are_readable_during_the_experiment() {
-        let folder = tempfile::tempdir().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let company = Company {
-            observers: vec![Box::new(Reads(folder.path().into(), seen.clone()))],
-            hooks: Vec::new(),
-        };
-        let summary = study(folder.path(), company)
-            .run(&AtomicBool::new(false))
-            .unwrap();
-        let runs = |summary: &Summary| {
-            let runs = summary.points.iter().flat_map(|point| point.runs.clone());
-            let mut runs: Vec<RunSummary> = runs.collect();
-            runs.sort_by_key(|run| run.order);
-            runs
-        };
-        let all = runs(&summary);
-        let seen = seen.lock().unwrap();
-        assert_eq!(seen.len(), all.len());
-        for (count, read) in seen.iter().enumerate() {
-            assert!(!read.complete);
-            assert_eq!(runs(read), all[..count]);
-            for (point, last) in read.points.iter().zip(&summary.points) {
-                let is_whole = point.runs.len() == last.runs.len();
-                assert!(!is_whole || point.response == last.response);
-                assert_eq!(point.requests_per_second.is_some(), !point.runs.is_empty());
-            }
-        }
-        assert!(
-            !folder
-                .path()
-                .join(brunt_result::run_log::FILE_NAME)
-                .exists()
-        );
-    }
-
-    /// An interrupted experiment is recorded and marked incomplete.
-    #[test]
-    fn an_interrupted_experiment() {
-        let folder = tempfile::tempdir().unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let count = Count(Arc::default(), stop.clone(), 3);
-        let company = Company {
-            observers: vec![Box::new(count)],
-            hooks: Vec::new(),
-        };
-        let summary = study(folder.path(), company).run(&stop).unwrap();
-        assert!(!summary.complete && summary.trouble.is_some());
-        let read = Summary::read(folder.path()).unwrap();
-        assert_eq!(
-            read.points
-                .iter()
-                .map(|point| point.runs.len())
-                .sum::<usize>(),
-            3
-        );
-        assert!(!read.complete);
-    }
-
-    /// Records its calls, and fails where it should.
-    struct Along(&'static str, Arc<Mutex<Vec<String>>>, &'static str);
-
-    /// A hook whose host is lost in the first run.
-    struct Lost;
-    impl RunHook for Lost {
-        fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
-            Ok(())
-        }
-        fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-            Err(HookError::new(VoidReason::FaultHostLost, "host b is gone"))
-        }
-        fn sum_up(&mut self, _run: &mut RunSummary, _outcome: &Outcome) {
-            panic!("it did not see the end of the run");
-        }
-    }
-
-    #[test]
-    fn a_run_that_lost_the_host_of_its_target_is_kept_incomplete() {
-        let folder = tempfile::tempdir().unwrap();
-        let said = Arc::new(Mutex::new(Vec::new()));
-        // The target that the lost host served fails, too.
-        let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
-        let company = Company {
-            observers: Vec::new(),
-            hooks: vec![along("a", "end"), Box::new(Lost), along("c", "end")],
-        };
-        let summary = study(folder.path(), company)
-            .run(&AtomicBool::new(false))
-            .unwrap();
-        let trouble = summary.trouble.as_deref().unwrap();
-        assert!(trouble.contains("host b is gone"), "{trouble}");
-        let read = Summary::read(folder.path()).unwrap();
-        assert!(!read.complete && read.trouble == summary.trouble);
-        let runs: Vec<&RunSummary> = summary
-            .points
-            .iter()
-            .flat_map(|point| &point.runs)
-            .collect();
-        let [run] = runs.as_slice() else {
-            panic!("the experiment ends with it: {runs:?}");
-        };
-        assert_eq!((run.stopped, run.completed()), (Stopped::HostLost, 2000));
-        assert!(
-            run.doubts[0].starts_with("host b is gone"),
-            "{:?}",
-            run.doubts
-        );
-        assert!(
-            summary
-                .points
-                .iter()
-                .all(|point| point.requests_per_second.is_none())
-        );
-    }
-
-    impl Along {
-        fn say(&self, what: &str) -> Result<(), HookError> {
-            self.1.lock().unwrap().push(format!("{} {what}", self.0));
-            let failed =
-                || HookError::new(VoidReason::RoleDied, format!("{} cannot {what}", self.0));
-            if self.2 == what {
-                Err(failed())
-            } else {
-                Ok(())
-            }
-        }
-    }
-    impl RunHook for Along {
-        fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
-            self.say("begin")
-        }
-        fn starts(&mut self, _start: Nanos, _ramp_up: Duration) {
-            let _ = self.say("start");
-        }
-        fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-            self.say("end")
-        }
-    }
-
-    /// Hooks begin and end around each run in opposite orders. One that fails voids the run and ends the experiment,
-    /// and those that had begun are still ended.
-    #[test]
-    fn hooks_are_always_ended() {
-        let check = |fails: &'static str, expected: &[&str], trouble: &str| {
-            let folder = tempfile::tempdir().unwrap();
-            let said = Arc::new(Mutex::new(Vec::new()));
-            let along =
-                |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
-            let company = Company {
-                observers: Vec::new(),
-                hooks: vec![along("a", ""), along("b", fails), along("c", "")],
-            };
-            let error = study(folder.path(), company)
-                .run(&AtomicBool::new(false))
-                .unwrap_err();
-            assert!(error.to_string().ends_with(trouble), "{error}");
-            assert_eq!(*said.lock().unwrap(), expected);
-            let read = Summary::read(folder.path()).unwrap();
-            assert!(!read.complete && read.trouble.unwrap().ends_with(trouble));
-            assert!(read.points.iter().all(|point| point.runs.is_empty()));
-        };
-        check(
-            "begin",
-            &["a begin", "b begin", "b end", "a end"],
-            "b cannot begin",
-        );
-        let all = [
-            "a begin", "b begin", "c begin", "a start", "b start", "c start", "c end", "b end",
-            "a end",
-        ];
-        check("end", &all, "b cannot end");
-    }
-
-    /// An observer that can store nothing more ends the experiment at once, and the summary says why.
-    #[test]
-    fn a_full_disk_ends_the_experiment() {
-        struct Full;
-        impl Observer for Full {
-            fn event(&mut self, event: &Event) -> io::Result<()> {
-                match event {
-                    Event::RunStarts(_) => Err(io::Error::other("intervals: no space left")),
-                    _ => Ok(()),
-                }
-            }
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let text = TEXT.replace("stop = { requests = 2000 }", "stop = { time = \"1h\" }");
-        let experiment = Experiment::parse("small.toml", &text).unwrap();
-        let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        let targets = BTreeMap::from([("memory".into(), memory)]);
-        let company = Company {
-            observers: vec![Box::new(Full)],
-            hooks: Vec::new(),
-        };
-        let study = Study::new(experiment, targets, "test", folder.path(), company);
-        let summary = study.run(&AtomicBool::new(false)).unwrap();
-        assert_eq!(summary.trouble.as_deref(), Some("intervals: no space left"));
-        assert!(!Summary::read(folder.path()).unwrap().complete);
-    }
-}
+mod tests;

@@ -239,15 +239,12 @@ fn targets(experiment: &Experiment) -> Vec<SketchedTarget> {
                     .to_string()
             }),
         });
-    let directories = experiment
-        .filesystems
-        .iter()
-        .map(|(name, load)| SketchedTarget {
-            name: name.clone(),
-            url: load.directory.display().to_string(),
-            host: None,
-        });
-    devices.chain(directories).collect()
+    let own_places = experiment.entries().map(|(_, name, entry)| SketchedTarget {
+        name: name.clone(),
+        url: entry.place(),
+        host: None,
+    });
+    devices.chain(own_places).collect()
 }
 
 fn workloads(experiment: &Experiment, plan: &Plan) -> Vec<SketchedWorkload> {

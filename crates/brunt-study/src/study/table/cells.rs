@@ -85,6 +85,11 @@ impl Columns<'_> {
     }
 }
 
+/// Half the width of an interval; a single run has none, rather than one of zero width.
+pub(super) fn half_width(estimate: &Estimate) -> Option<f64> {
+    estimate.high.map(|high| high - estimate.mean)
+}
+
 /// Half-width of an interval in percent of its mean, in at most five characters.
 pub(super) fn width(estimate: Option<Estimate>) -> String {
     let share = estimate.and_then(|estimate| estimate.relative_half_width());

@@ -13,7 +13,7 @@ use crate::fault::FaultEntry;
 const SHOWN: usize = 8;
 
 /// When a fault occurs; `faults` begins with its occurrences.
-pub(super) fn planned(faults: &[FaultEntry]) -> String {
+pub(in crate::study) fn planned(faults: &[FaultEntry]) -> String {
     let count = faults.first().and_then(|first| first.common.occurrence);
     let count = count.map_or(0, |one| one.count as usize);
     let all = &faults[..count.min(faults.len())];
@@ -65,8 +65,8 @@ pub(super) fn lines(point: &PointSummary, total: &RecurringOverRuns) -> Vec<Stri
 
 /// What all occurrences of a run cost together.
 fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
-    let half =
-        super::half_width(drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+    let half = super::cells::half_width(drop)
+        .map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
     let mut text = format!("together: {:.1}%{half} of the rate lost", drop.mean * 100.0);
     if let Some(lost) = total.lost_requests {
         text += &format!(", {:.0} requests in a run", lost.mean);

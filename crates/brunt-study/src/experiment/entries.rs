@@ -1,0 +1,230 @@
+//! The loads that have a table of their own and need no target, such as file systems. Everything that the rest of an
+//! experiment needs to know of them is asked of [`LoadEntry`].
+//!
+//! The rule: [`Experiment::entries`] is the only place that lists their tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brunt_core::Size;
+use brunt_host::{Fleet, HostLoad};
+use brunt_load::{Load, LoadEntry};
+
+use super::Experiment;
+use super::mistake::{FileError, Source};
+use super::plan::{Draft, What};
+use super::sweep::FILE_SIZE_AXIS;
+
+/// An entry with its table and its name there.
+pub type NamedEntry<'a> = (&'static str, &'a String, &'a dyn LoadEntry);
+
+/// One of an entry's loads, in a draft of a point.
+#[derive(Clone)]
+pub(super) struct EntryLoad {
+    entry: Arc<dyn LoadEntry>,
+    name: String,
+    load: Arc<dyn Load>,
+    fleet: Arc<Fleet>,
+}
+
+impl EntryLoad {
+    /// The hosts that it runs on.
+    pub(super) fn hosts(&self) -> &[String] {
+        self.entry.hosts()
+    }
+
+    /// The same load on these hosts.
+    pub(super) fn on_hosts(&self, hosts: Vec<String>) -> EntryLoad {
+        let entry = self.entry.on_hosts(hosts);
+        let same = entry
+            .loads()
+            .into_iter()
+            .find(|(name, _)| *name == self.name);
+        let (_, load) = same.expect("an entry has the same loads on any hosts");
+        EntryLoad {
+            entry: entry.into(),
+            load,
+            ..self.clone()
+        }
+    }
+
+    /// The load to run: by other hosts if the entry names some.
+    pub(super) fn into_load(self) -> Arc<dyn Load> {
+        if self.hosts().is_empty() {
+            return self.load;
+        }
+        let load = self.load.hosted().expect("checked when the file was read");
+        Arc::new(HostLoad::new(load, "".into(), false, self.fleet))
+    }
+}
+
+impl Experiment {
+    /// All entries, table by table. A kind of load with a table of its own has a line here.
+    pub fn entries(&self) -> impl Iterator<Item = NamedEntry<'_>> {
+        let mut all = Vec::new();
+        add(&mut all, "filesystems", &self.filesystems);
+        #[cfg(test)]
+        add(&mut all, "beds", &self.beds);
+        all.into_iter()
+    }
+
+    /// Whether there is an entry with this name.
+    pub(super) fn has_entry(&self, name: &str) -> bool {
+        self.entries().any(|(_, entry, _)| entry == name)
+    }
+
+    /// The drafts of all entries' loads, for each size of their files.
+    pub(super) fn drafts_of_entries(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
+        let mut drafts = Vec::new();
+        for (_, target, entry) in self.entries() {
+            for (size, entry) in self.sized(entry) {
+                let entry: Arc<dyn LoadEntry> = entry.into();
+                for (name, load) in entry.loads() {
+                    let what = What::Entry(EntryLoad {
+                        entry: Arc::clone(&entry),
+                        name: name.clone(),
+                        load,
+                        fleet: Arc::clone(fleet),
+                    });
+                    let axis = size.map(|size| (FILE_SIZE_AXIS.to_string(), size.to_string()));
+                    let targets = vec![target.clone()];
+                    let mut draft = self.draft(targets, entry.place(), &name, what);
+                    draft.axes.extend(axis);
+                    drafts.push(draft);
+                }
+            }
+        }
+        drafts
+    }
+
+    /// An entry at each size on the axis of file sizes; without that axis, or without files, as written.
+    pub(super) fn sized(&self, entry: &dyn LoadEntry) -> Vec<(Option<Size>, Box<dyn LoadEntry>)> {
+        let sizes = self.sweep.file_size.iter();
+        let sized = sizes.filter_map(|size| Some((Some(*size), entry.with_file_size(*size)?)));
+        let sized: Vec<_> = sized.collect();
+        match sized.is_empty() {
+            true => vec![(None, entry.on_hosts(entry.hosts().to_vec()))],
+            false => sized,
+        }
+    }
+
+    /// Checks the entries by themselves. Their names appear as those of targets.
+    pub(super) fn check_entries(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
+        for (table, name, entry) in self.entries() {
+            if let Err(error) = entry.check() {
+                let path = [table, name.as_str(), error.key];
+                return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
+            }
+            let is_other = |other: &NamedEntry<'_>| other.1 == name && other.0 != table;
+            let clash = match self.targets.contains_key(name) {
+                true => Some("target"),
+                false => self
+                    .entries()
+                    .find(is_other)
+                    .map(|(.., other)| other.noun()),
+            };
+            if let Some(clash) = clash {
+                let what = format!(
+                    "{name} is both a {clash} and a {}: results could not tell them apart",
+                    entry.noun()
+                );
+                let help = Some("rename one of them".into());
+                return Err(source.mistake(&[table, name], what, help));
+            }
+            let is_stuck = |load: Arc<dyn Load>| load.hosted().is_none();
+            if !entry.hosts().is_empty()
+                && entry.loads().into_iter().any(|(_, load)| is_stuck(load))
+            {
+                let what = format!("{} {name} cannot run on other hosts", entry.noun());
+                let help = Some("omit hosts".into());
+                return Err(source.mistake(&[table, name, "hosts"], what, help));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add<'a, T: LoadEntry>(
+    all: &mut Vec<NamedEntry<'a>>,
+    table: &'static str,
+    entries: &'a BTreeMap<String, T>,
+) {
+    let entries = entries.iter();
+    all.extend(entries.map(|(name, entry)| (table, name, entry as &dyn LoadEntry)));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::{Experiment, assert_mistake_at, changed};
+    use crate::study::describe;
+
+    const TEXT: &str = r#"
+name = "naps"
+repetitions = 4
+[hosts.a]
+ssh = "root@a"
+[hosts.b]
+ssh = "root@b"
+[beds.near]
+naps = 3
+[beds.far]
+naps = 5
+hosts = ["a", "b"]
+"#;
+
+    /// A load of a new kind is planned, described and run on other hosts like the others.
+    #[test]
+    fn an_entry_of_any_kind_is_planned_with_its_hosts() {
+        let experiment = Experiment::parse("x.toml", TEXT)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let plan = experiment.plan();
+        let labels: Vec<&str> = plan.points.iter().map(|point| &point.label[..]).collect();
+        assert_eq!(labels, ["far nap", "near nap"]);
+        assert_eq!(plan.points[0].hosts(), ["a", "b"]);
+        assert!(plan.points[1].hosts().is_empty() && plan.fleet.is_some());
+        let lines = describe(&experiment, &plan);
+        for line in [
+            "bed far: 5 naps per worker on a + b",
+            "bed near: 3 naps per worker",
+            "  near nap: 3 naps",
+        ] {
+            assert!(lines.iter().any(|one| one == line), "{line}: {lines:#?}");
+        }
+        let summary = experiment.summary();
+        assert_eq!(summary.targets["near"].place, "bed");
+        assert_eq!(summary.workloads["nap"].kind, "nap");
+        let again = Experiment::parse("x.toml", &experiment.written_out()).unwrap();
+        assert_eq!(again, experiment);
+    }
+
+    /// Clients divide its hosts, and it can be in a phase.
+    #[test]
+    fn an_entry_of_any_kind_is_swept() {
+        let text = changed(TEXT, "[beds.near]\nnaps = 3\n", "");
+        let text = format!("{text}[sweep]\nclients = [1, 2]\n[[phase]]\nworkloads = [\"far\"]\n");
+        let experiment = Experiment::parse("x.toml", &text)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let points = experiment.plan().points;
+        let hosts: Vec<String> = points.iter().map(|point| point.hosts().join("+")).collect();
+        assert_eq!(hosts, ["a", "b", "a+b"]);
+        assert!(points.iter().all(|point| point.phase == Some(0)));
+    }
+
+    #[test]
+    fn mistakes_in_an_entry_of_any_kind_have_their_line() {
+        let check = |from: &str, to: &str, at: &str, said: &str| {
+            assert_mistake_at(&changed(TEXT, from, to), at, said);
+        };
+        check("naps = 3", "naps = 0", "naps = 0", "naps: there are none");
+        check("naps = 3", "nap = 3", "nap = 3", "did you mean naps?");
+        let (from, to) = ("\"a\", \"b\"]", "\"a\", \"c\"]");
+        check(from, to, "hosts =", "unknown host 'c'");
+        let target = "[filesystems.near]\ndirectory = \"/tmp\"\n[beds.near]";
+        let said = "near is both a";
+        check("[beds.near]", target, "[filesystems.near]", said);
+        let sizes = format!("{TEXT}[sweep]\nfile_size = [\"1MiB\"]\n");
+        assert_mistake_at(&sizes, "file_size", "file_size is swept");
+        let clients = format!("{TEXT}[sweep]\nclients = [1]\n");
+        assert_mistake_at(&clients, "clients", "bed near names no hosts");
+    }
+}

@@ -1,0 +1,53 @@
+//! An executed run, and what its hooks add to it.
+
+use brunt_result::summary::RunSummary;
+use brunt_result::void::VoidWeight;
+use brunt_result::{Outcome, Stopped};
+
+use crate::hooks::HookError;
+
+/// An executed run: its outcome and summary, and those of each of several jobs.
+pub(super) struct Made {
+    pub(super) outcome: Outcome,
+    pub(super) run: RunSummary,
+    pub(super) jobs: Vec<(Outcome, RunSummary)>,
+    /// A loss without which the experiment cannot continue.
+    pub(super) trouble: Option<String>,
+}
+
+impl Made {
+    /// Copies to the jobs what hooks know of the run; `lost` is why it lacks a host that it needed.
+    pub(super) fn settle(&mut self, label: &str, lost: Option<HookError>) {
+        let Made {
+            outcome, run, jobs, ..
+        } = self;
+        jobs.iter_mut()
+            .for_each(|(_, job)| job.noise.clone_from(&run.noise));
+        let lacks = lost.is_some() || (run.stopped == Stopped::HostLost && outcome.is_complete());
+        if let Some(lost) = lost {
+            self.trouble = Some(format!("{label}: {lost}"));
+            for run in jobs.iter_mut().map(|(_, job)| job).chain([&mut *run]) {
+                run.doubts.push(lost.to_string());
+            }
+            if run.stopped != Stopped::Interrupted {
+                run.stopped = Stopped::HostLost;
+            }
+        }
+        if lacks {
+            // The load doesn't know of the loss: make its outcome incomplete, so that none of its figures count.
+            outcome.stopped = run.stopped;
+            for (outcome, job) in jobs {
+                (outcome.stopped, job.stopped) = (run.stopped, run.stopped);
+            }
+        }
+    }
+}
+
+/// The more informative of two errors: a lost host explains other failures.
+pub(super) fn heavier(first: Option<HookError>, second: HookError) -> HookError {
+    let explains = |error: &HookError| error.reason.weight() == VoidWeight::Incomplete;
+    match first {
+        Some(first) if explains(&first) || !explains(&second) => first,
+        _ => second,
+    }
+}

@@ -1,0 +1,68 @@
+//! Notes on runs and points, for the results and the table.
+
+use std::time::Duration;
+
+use brunt_result::summary::RunSummary;
+
+use crate::rounded::rounded;
+
+/// The message for a run that ended because its target was gone, after measuring for `lasted`.
+pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String {
+    format!(
+        "{label}: {error}; the target was available for {} of the run: a run with stop = {{ time = \"{}\" }} would \
+         have ended before that",
+        rounded(lasted),
+        rounded(lasted / 2)
+    )
+}
+
+/// A note for a replay that doesn't reproduce its trace.
+pub(super) fn untrue(run: &RunSummary) -> Option<String> {
+    let replay = run
+        .replay
+        .as_ref()
+        .filter(|replay| replay.verdict != brunt_result::replay::ReplayVerdict::True)?;
+    Some(format!(
+        "replay: {}; {}",
+        replay.verdict.name(),
+        replay.reasons.join("; ")
+    ))
+}
+
+/// Problems of the devices in these runs: in how many runs, and the first.
+pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
+    let mut met = runs.iter().filter(|run| !run.troubles.is_empty());
+    let first = met.next()?;
+    let (some, all, repetition) = (1 + met.count(), runs.len(), first.repetition);
+    let what = first.troubles.join("; ");
+    Some(format!(
+        "devices recovered from errors in {some} of {all} runs; repetition {repetition}, {what}"
+    ))
+}
+
+/// The page cache's share in these runs, if it affects the figures.
+pub(super) fn page_cache_note(runs: &[&RunSummary]) -> Option<String> {
+    let shares: Vec<f64> = runs
+        .iter()
+        .filter_map(|run| run.page_cache?.read_share)
+        .collect();
+    let flushes: Vec<f64> = runs
+        .iter()
+        .filter_map(|run| Some(run.page_cache?.flush_s / run.measured_s))
+        .collect();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 100.0;
+    let mut said = Vec::new();
+    if !shares.is_empty() {
+        said.push(format!(
+            "{:.1} % of the data read came from it",
+            mean(&shares)
+        ));
+    }
+    if flushes.iter().any(|share| *share > 0.0) {
+        said.push(format!(
+            "fsync at the end took {:.1} % of the time",
+            mean(&flushes)
+        ));
+    }
+    (!said.is_empty()).then(|| format!("page cache: {}", said.join("; ")))
+}
