@@ -213,7 +213,7 @@ impl<'a> Draft<'a> {
         if differs {
             self.lose(
                 "random_distribution",
-                "requests of all kinds go to the same places here",
+                "all kinds of requests share one access pattern here",
             );
         }
         Ok(())

@@ -88,7 +88,7 @@ struct ServedRun {
 #[derive(Debug, thiserror::Error)]
 pub enum ServedStartError {
     /// A run is already in progress.
-    #[error("run '{0}' is under way")]
+    #[error("run '{0}' is in progress")]
     Busy(String),
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
@@ -374,7 +374,7 @@ fn ended_how(status: Option<&ExitStatus>) -> String {
                 "its process ended before its results were complete ({status}); see {PROGRESS_FILE} in its folder"
             )
         }
-        None => "its process is gone".into(),
+        None => "its process ended unexpectedly".into(),
     }
 }
 

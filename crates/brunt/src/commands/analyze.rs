@@ -160,7 +160,7 @@ fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Fa
     let Some(found) = found else {
         return failure.advise("pass a file instead of a pipe to see what it contains");
     };
-    output.line("\nWhat is in it instead");
+    output.line("\nWhat it contains instead");
     for row in found.protocols.iter().take(SURVEY_ROWS) {
         output.line(format_args!("  {row}"));
     }

@@ -131,7 +131,7 @@ fn operations(page: &mut MetricsPage, picture: &Picture) {
         }),
         (
             "brunt_nfs_data_bytes_total",
-            "Bytes of file data that moved.",
+            "Bytes of file data transferred.",
             |o| o.bytes,
         ),
     ];
