@@ -246,7 +246,10 @@ impl<'a> Draft<'a> {
 }
 
 /// Parses an empty text, or a percentage.
-#[expect(clippy::option_option, reason = "no number is not a wrong number")]
+#[expect(
+    clippy::option_option,
+    reason = "a missing number is not an invalid one"
+)]
 fn percent_of(text: &str) -> Option<Option<f64>> {
     match text {
         "" => Some(None),

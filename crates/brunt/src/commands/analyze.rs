@@ -226,7 +226,7 @@ fn trace_format(file: &Path) -> Option<&'static str> {
 /// The combined results of all parsers.
 pub(super) fn merged(sinks: Vec<Analysis>) -> Analysis {
     let mut sinks = sinks.into_iter();
-    let mut all = sinks.next().expect("there is one parser at least");
+    let mut all = sinks.next().expect("at least one parser");
     sinks.for_each(|sink| all.merge(sink));
     all
 }

@@ -79,7 +79,7 @@ pub(super) fn place(entrants: &mut [Entrant], folder: Option<&Path>) {
         let is_free =
             |name: &PathBuf| !name.exists() && chosen.iter().all(|other| other.folder != *name);
         let found = folder_names(&near).find(is_free);
-        rest[0].folder = found.expect("numbers do not end");
+        rest[0].folder = found.expect("an unused number");
     }
 }
 

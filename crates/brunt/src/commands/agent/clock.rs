@@ -66,7 +66,7 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
         let threads: Vec<_> = addresses.iter().map(ask).collect();
         threads
             .into_iter()
-            .map(|thread| thread.join().expect("asking does not panic"))
+            .map(|thread| thread.join().expect("a query does not panic"))
             .collect()
     });
     let mut lost = 0;

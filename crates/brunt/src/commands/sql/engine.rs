@@ -261,8 +261,8 @@ pub fn run(
         if !matches!(waited, Ok(true)) {
             end(&child);
         }
-        let read = read.join().expect("reading does not panic");
-        let errors = errors.join().expect("reading does not panic");
+        let read = read.join().expect("the reader does not panic");
+        let errors = errors.join().expect("the reader does not panic");
         read.and(errors).and(waited)
     });
     let bytes_read = bytes_read(&child);
