@@ -210,7 +210,7 @@ mod tests {
         check(&two, "read = 0", &[each]);
         // 8 bytes for each block of 4,096 bytes.
         let verify = "verify = {}\nread = 0.5\nworkers = 16";
-        check(&["null:1TiB"], verify, &["verify keeps 2.0GiB"]);
+        check(&["null:1TiB"], verify, &["verification data 2.0GiB"]);
     }
 
     #[test]
