@@ -302,7 +302,7 @@ fn the_error_names_the_right_option_and_reason() {
     check(
         "latency_target=5000\nlatency_window=1000000",
         "latency_target",
-        "slowest of all",
+        "slowest request alone",
     );
     check("offset=30%", "offset", "percentage");
     check("filesize=1k-1m", "filesize", "one size");
