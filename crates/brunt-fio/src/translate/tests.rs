@@ -269,7 +269,7 @@ fn the_error_names_the_right_option_and_reason() {
     );
     check("rw=trimwrite", "rw", "trims each block, then writes it");
     check("zonemode=zbd\nzonesize=1m", "zonemode", "write pointers");
-    check("offset=8z", "offset", "zonesize, which is not set");
+    check("offset=8z", "offset", "zonesize is not set");
     check(
         "rw=randread\nzonemode=strided\nzonesize=64k",
         "zonemode",
