@@ -156,7 +156,7 @@ impl FioError {
     pub fn advice(&self) -> Option<&str> {
         match &self.cause {
             Cause::Include(inner) => inner.advice(),
-            Cause::NotText => Some("name a job file of fio"),
+            Cause::NotText => Some("give the path of a fio job file"),
             Cause::TooManyIncludes { .. } => {
                 Some("remove the 'include' that includes its own file")
             }

@@ -239,7 +239,7 @@ fn together(
     {
         let (parts, name) = (&made[*index], plain(&jobs[*index].name));
         if parts.len() > 1 && *ends_group {
-            let why = "the end of one copy of this job ends the others, while other jobs run on"
+            let why = "the end of one copy of this job ends the others, while other jobs continue"
                 .to_string();
             remarks.push(Remark {
                 key: "exitall".into(),

@@ -73,7 +73,7 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
             continue;
         }
         for named in indexes.clone().filter_map(waits) {
-            let why = "it starts when that job ends, while others run on: jobs that run at once must start at known \
+            let why = "it starts when that job ends, while others continue: jobs that run at once must start at known \
                        times";
             lose(remarks, named, why);
         }
@@ -193,7 +193,7 @@ fn ends_all(
             let members = at_once.iter().filter(|group| **group == own).count();
             if members > 1 && members < at_once.len() {
                 let why =
-                    "it ends the jobs of one reporting group (new_group), while others run on";
+                    "it ends the jobs of one reporting group (new_group), while others continue";
                 lose(remarks, switch, why);
             }
             Ok(members == at_once.len())

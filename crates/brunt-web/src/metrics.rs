@@ -48,10 +48,13 @@ async fn metrics(State(page): State<Page>, Extension(place): Extension<Arc<Place
             "text/plain; version=0.0.4; charset=utf-8",
             text,
         ),
-        Ok(None) => plain(StatusCode::SERVICE_UNAVAILABLE, "too many ask at once\n"),
+        Ok(None) => plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many concurrent requests\n",
+        ),
         Err(_) => plain(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the page could not be made\n",
+            "cannot create the page\n",
         ),
     }
 }

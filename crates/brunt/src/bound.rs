@@ -34,7 +34,7 @@ pub enum BoundError {
     #[error("process {0}, which started this one, has ended")]
     ParentEnded(i32),
     /// The system refused the request.
-    #[error("cannot make this process end with its parent: {0}")]
+    #[error("cannot tie this process to its parent: {0}")]
     Refused(#[from] io::Error),
 }
 

@@ -134,7 +134,7 @@ impl Draft<'_> {
         match self.size("zonesize")?.filter(|bytes| *bytes > 0) {
             Some(bytes) => Ok(Some(zones.saturating_mul(bytes))),
             None => {
-                let why = "it counts zones of zonesize, which is not set: fio ignores it then; write a size such as 256m";
+                let why = "it counts zones, but zonesize is not set, so fio ignores it; write a size such as 256m";
                 self.lose(key, why);
                 Ok(None)
             }

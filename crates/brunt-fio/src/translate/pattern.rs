@@ -213,7 +213,7 @@ impl<'a> Draft<'a> {
         if differs {
             self.lose(
                 "random_distribution",
-                "requests of all kinds go to the same places here",
+                "all kinds of requests share one access pattern here",
             );
         }
         Ok(())
@@ -246,7 +246,10 @@ impl<'a> Draft<'a> {
 }
 
 /// Parses an empty text, or a percentage.
-#[expect(clippy::option_option, reason = "no number is not a wrong number")]
+#[expect(
+    clippy::option_option,
+    reason = "a missing number is not an invalid one"
+)]
 fn percent_of(text: &str) -> Option<Option<f64>> {
     match text {
         "" => Some(None),

@@ -140,7 +140,7 @@ impl Draft<'_> {
         if percentile >= 100.0 {
             self.lose(
                 "latency_target",
-                "the slowest of all requests decides: write latency_percentile=99.99",
+                "it would depend on the slowest request alone: write latency_percentile=99.99",
             );
             return Ok(());
         }

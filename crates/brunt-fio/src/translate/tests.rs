@@ -271,7 +271,7 @@ fn the_error_names_the_right_option_and_reason() {
     );
     check("rw=trimwrite", "rw", "trims each block, then writes it");
     check("zonemode=zbd\nzonesize=1m", "zonemode", "write pointers");
-    check("offset=8z", "offset", "zonesize, which is not set");
+    check("offset=8z", "offset", "zonesize is not set");
     check(
         "rw=randread\nzonemode=strided\nzonesize=64k",
         "zonemode",
@@ -304,7 +304,7 @@ fn the_error_names_the_right_option_and_reason() {
     check(
         "latency_target=5000\nlatency_window=1000000",
         "latency_target",
-        "slowest of all",
+        "slowest request alone",
     );
     check("offset=30%", "offset", "percentage");
     check("filesize=1k-1m", "filesize", "one size");

@@ -283,8 +283,8 @@ fn documentation_is_complete() {
         }
     }
     expected += &format!(
-        "\n### {}\n\nWhat parts of devices say of themselves. Instance: the target and the part, `disk/stics`; of a LUN that the \
-         experiment serves, `disk:0/array`.\n\n| metric | part and what | mean in summary.json |\n|---|---|---|\n",
+        "\n### {}\n\nFigures that parts of a device report themselves. Instance: the target and the part, `disk/stics`; \
+         of a LUN that the experiment serves, `disk:0/array`.\n\n| metric | part and what | mean in summary.json |\n|---|---|---|\n",
         DEVICE.name
     );
     for metric in DEVICE.metrics {

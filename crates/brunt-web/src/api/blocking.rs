@@ -37,7 +37,7 @@ impl<T: Send + Sync + 'static> Blocking<T> {
         tokio::task::spawn_blocking(move || work(&kept))
             .await
             .map_err(|_| {
-                let what = "this could not be done: the program has a mistake";
+                let what = "internal error: the request failed because of a bug in brunt";
                 trouble(StatusCode::INTERNAL_SERVER_ERROR, what, None)
             })
     }

@@ -52,7 +52,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let late = |_| {
             trouble(
                 StatusCode::REQUEST_TIMEOUT,
-                "the body did not come in time",
+                "timed out reading the body",
                 None,
             )
         };
@@ -65,7 +65,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             .map_err(|error| {
                 trouble(
                     StatusCode::BAD_REQUEST,
-                    &format!("the body is not what is expected: {error}"),
+                    &format!("the body does not have the expected fields: {error}"),
                     None,
                 )
             })

@@ -142,13 +142,13 @@ fn accepted() -> Response {
 }
 
 fn no_run() -> Response {
-    trouble(StatusCode::NOT_FOUND, "no such run is under way", None)
+    trouble(StatusCode::NOT_FOUND, "no such run is in progress", None)
 }
 
 fn no_result() -> Response {
     trouble(
         StatusCode::NOT_FOUND,
-        "there is no such result",
+        "no such result",
         Some("search again: it may have been moved"),
     )
 }
@@ -214,7 +214,7 @@ async fn start(
         let advice = Some("start it without --no-start");
         return Err(trouble(
             StatusCode::FORBIDDEN,
-            "this server starts no experiments",
+            "this server does not start experiments",
             advice,
         ));
     }
@@ -264,7 +264,7 @@ async fn list(
     found
         .map(|found| answer(StatusCode::OK, &found))
         .map_err(|error| {
-            let what = format!("the folder of results cannot be read: {error}");
+            let what = format!("cannot read the results folder: {error}");
             trouble(StatusCode::INTERNAL_SERVER_ERROR, &what, None)
         })
 }
@@ -370,10 +370,10 @@ async fn linked(
     Path(key): Path<String>,
 ) -> Result<Response, Response> {
     let Some(page) = state.links.find(&key) else {
-        let advice = Some("open it from the list of results again: links work for ten minutes");
+        let advice = Some("open it from the list of results again: links expire after ten minutes");
         return Err(trouble(
             StatusCode::NOT_FOUND,
-            "this link does not work any more",
+            "this link has expired",
             advice,
         ));
     };

@@ -88,7 +88,7 @@ struct ServedRun {
 #[derive(Debug, thiserror::Error)]
 pub enum ServedStartError {
     /// A run is already in progress.
-    #[error("run '{0}' is under way")]
+    #[error("run '{0}' is in progress")]
     Busy(String),
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
@@ -147,7 +147,7 @@ impl ServedRuns {
         let turn = self.take_turn(name)?;
         let (id, folder) = results
             .begin(name)
-            .map_err(system("make a folder for the results"))?;
+            .map_err(system("create a folder for the results"))?;
         let started = self.spawn(results.path(), &id, &folder, experiment);
         let (file, socket, child) = started.inspect_err(|_| {
             // It contains only files created here.
@@ -224,7 +224,7 @@ impl ServedRuns {
         let written = options
             .open(&file.0)
             .and_then(|mut to| to.write_all(experiment.text.as_bytes()));
-        written.map_err(system("hand the experiment over"))?;
+        written.map_err(system("pass on the experiment"))?;
         let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         let open = |name: &str| File::create(folder.join(name)).map_err(system("make a file"));
         let mut command = self
@@ -374,7 +374,7 @@ fn ended_how(status: Option<&ExitStatus>) -> String {
                 "its process ended before its results were complete ({status}); see {PROGRESS_FILE} in its folder"
             )
         }
-        None => "its process is gone".into(),
+        None => "its process ended unexpectedly".into(),
     }
 }
 

@@ -83,7 +83,7 @@ pub async fn bearer_only(
     let advice = "open the page at the address that the terminal printed, with its token";
     trouble(
         StatusCode::UNAUTHORIZED,
-        "this needs the token of this server",
+        "this needs the server's token",
         Some(advice),
     )
 }

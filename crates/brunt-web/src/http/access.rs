@@ -48,9 +48,9 @@ impl AccessRefusal {
 impl fmt::Display for AccessRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AccessRefusal::NoHost => f.write_str("the request names no Host"),
+            AccessRefusal::NoHost => f.write_str("the request has no Host header"),
             AccessRefusal::Ambiguous => {
-                f.write_str("the request names more than one Host or Origin")
+                f.write_str("the request has more than one Host or Origin header")
             }
             AccessRefusal::ForeignHost(host) => write!(
                 f,

@@ -66,7 +66,7 @@ impl Places {
         let mut held = lock(&self.held);
         held.retain(|place| place.upgrade().is_some_and(|place| place.is_held()));
         held.push_back(Arc::downgrade(&place));
-        assert!(held.len() <= CLIENTS_MAX, "more places than there are");
+        assert!(held.len() <= CLIENTS_MAX, "more clients than places");
         place
     }
 

@@ -38,7 +38,7 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
         .merge(more)
         .method_not_allowed_fallback(async || wrong_method())
         .fallback(async || {
-            let what = "nothing is at this path: the live page is at /, its events at /events";
+            let what = "not found: the live page is at /, its events at /events";
             trouble(StatusCode::NOT_FOUND, what, None)
         })
         .layer(from_fn_with_state(own_name, own_pages_only))

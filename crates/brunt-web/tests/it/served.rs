@@ -156,7 +156,7 @@ fn a_hanging_start_delays_no_other_request() {
     assert_eq!(served.ask("POST /api/runs/x/stop", &Value::Null).0, 404);
     let (status, busy) = served.ask("POST /api/runs", &start);
     assert!(
-        status == 409 && busy["error"] == "run 'x' is under way",
+        status == 409 && busy["error"] == "run 'x' is in progress",
         "{status} {busy}"
     );
     go_on.send(()).expect("it waits");

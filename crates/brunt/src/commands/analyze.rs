@@ -206,7 +206,7 @@ fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Fa
     let Some(found) = found else {
         return failure.advise("pass a file instead of a pipe to see what it contains");
     };
-    output.line("\nWhat is in it instead");
+    output.line("\nWhat it contains instead");
     for row in found.protocols.iter().take(SURVEY_ROWS) {
         output.line(format_args!("  {row}"));
     }
@@ -272,7 +272,7 @@ fn trace_format(file: &Path) -> Option<&'static str> {
 /// The combined results of all parsers.
 pub(super) fn merged(sinks: Vec<Analysis>) -> Analysis {
     let mut sinks = sinks.into_iter();
-    let mut all = sinks.next().expect("there is one parser at least");
+    let mut all = sinks.next().expect("at least one parser");
     sinks.for_each(|sink| all.merge(sink));
     all
 }

@@ -60,7 +60,7 @@ pub struct History {
     newest: usize,
 }
 
-/// What puts results in order.
+/// How results are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum ResultOrder {
     /// When they were measured
@@ -160,7 +160,7 @@ impl Subcommand for History {
 }
 
 impl History {
-    /// Sorts results as asked for. Removes those that a list of labels doesn't have.
+    /// Sorts results as requested. Removes those that a list of labels doesn't have.
     fn sort(&self, results: &mut Vec<ReadResult>, output: &Output) -> Done {
         if self.labels.is_none() && self.order == ResultOrder::Given {
             return Ok(());

@@ -79,7 +79,7 @@ pub(super) fn place(entrants: &mut [Entrant], folder: Option<&Path>) {
         let is_free =
             |name: &PathBuf| !name.exists() && chosen.iter().all(|other| other.folder != *name);
         let found = folder_names(&near).find(is_free);
-        rest[0].folder = found.expect("numbers do not end");
+        rest[0].folder = found.expect("an unused number");
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn describe(entrants: Vec<Entrant>, how: Check, output: &Output) -> D
 /// Runs the experiments and prints their tables and how they compare with the first.
 ///
 /// # Errors
-/// One of them could not begin, ended early, or failed in another way; its own message was printed before.
+/// One of them could not begin, ended early, or failed in another way; it has already printed its own message.
 pub(super) fn run(entrants: &[Entrant], output: &Output) -> Done {
     let seed = entrants[0].experiment.seed;
     let mut runners = start(entrants, output)?;
@@ -162,7 +162,7 @@ pub(super) fn run(entrants: &[Entrant], output: &Output) -> Done {
         .map(Runner::finish)
         .collect::<io::Result<_>>()
         .map_err(Failure::failed)?;
-    // Those that could not begin have none; their own messages say why.
+    // Experiments that could not begin have no results; their own messages say why.
     let begun = |runner: &&Runner| runner.folder.join(FILE_NAME).exists();
     let begun: Vec<&Runner> = runners.iter().filter(begun).collect();
     let folders: Vec<&Path> = begun.iter().map(|runner| runner.folder.as_path()).collect();
@@ -234,16 +234,16 @@ struct Runner {
     socket: UnixStream,
     /// Prints its messages.
     relay: JoinHandle<()>,
-    /// Turns that it was given.
+    /// Number of turns given to it.
     turns: usize,
-    /// It asks for a turn; otherwise it has ended.
+    /// Whether it is waiting for a turn; otherwise it has ended.
     is_asking: bool,
     /// It was asked to end.
     is_stopped: bool,
 }
 
-/// Starts a process for each experiment. They open their targets one after another. Experiments that already run end
-/// if a later one can't begin.
+/// Starts a process for each experiment. They open their targets one after another. If a later one can't begin,
+/// those already running are ended.
 fn start(entrants: &[Entrant], output: &Output) -> Result<Vec<Runner>, Failure> {
     let id = new_id();
     let results: Vec<String> = entrants.iter().map(Entrant::name).collect();
@@ -289,8 +289,8 @@ fn take_turns(runners: &mut [Runner], seed: u64, planned: usize, output: &Output
     }
 }
 
-/// Whether an experiment has ended with runs left to make, or without results. One that made all `planned` runs has
-/// none left, even if they lack something.
+/// Whether an experiment has ended before all its runs, or without results. One that made all `planned` runs is
+/// finished, even if some are incomplete.
 fn ended_early(runners: &[Runner], planned: usize) -> bool {
     let complete = |runner: &Runner| {
         runner.turns >= planned || Summary::read(&runner.folder).is_ok_and(|found| found.complete)

@@ -46,7 +46,7 @@ pub struct LinkChanged {
 /// Why settings cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnchangedSettings {
-    /// They would be as before.
+    /// The link already has them.
     #[error("link {0} already has these settings")]
     Same(String),
     /// An option is wrong.
@@ -58,7 +58,7 @@ impl LinkChangeRequest {
     /// A request with these words of a command line: settings, and names that precede them, which are returned.
     ///
     /// # Errors
-    /// Nothing is to be changed.
+    /// There is nothing to change.
     pub fn parse(
         words: Vec<String>,
         from: Option<String>,
@@ -81,7 +81,7 @@ impl LinkChangeRequest {
     /// The settings that it asks for, in these directions.
     ///
     /// # Errors
-    /// They are wrong, or those that the link has.
+    /// They are invalid, or the link already has them.
     pub fn wanted(
         &self,
         current: &[Settings; 2],

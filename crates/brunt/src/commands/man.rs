@@ -41,6 +41,6 @@ fn render(command: clap::Command) -> Vec<u8> {
     let mut page = Vec::new();
     Page::new(command)
         .render(&mut page)
-        .expect("a vector takes everything");
+        .expect("writing to a vector cannot fail");
     page
 }

@@ -129,7 +129,7 @@ enum Pattern {
 
 impl Pattern {
     fn name(self) -> String {
-        let value = self.to_possible_value().expect("no pattern is hidden");
+        let value = self.to_possible_value().expect("all patterns are visible");
         value.get_name().to_string()
     }
 

@@ -104,7 +104,7 @@ fn needs(experiment: &Experiment, plan: &Plan) -> Vec<Need> {
             .fold(0, u64::saturating_add)
     });
     needs.push(Need {
-        what: "requests and what verify keeps".into(),
+        what: "requests and verification data".into(),
         bytes: own.max().unwrap_or(0),
     });
     needs
@@ -197,7 +197,7 @@ mod tests {
         };
         let words = [
             "target 'a' 2GiB",
-            "requests and what verify keeps 4KiB",
+            "requests and verification data 4KiB",
             "allows 300MiB, of which 290MiB are left",
             "region.length",
             "memory.max",
@@ -210,7 +210,7 @@ mod tests {
         check(&two, "read = 0", &[each]);
         // 8 bytes for each block of 4,096 bytes.
         let verify = "verify = {}\nread = 0.5\nworkers = 16";
-        check(&["null:1TiB"], verify, &["verify keeps 2.0GiB"]);
+        check(&["null:1TiB"], verify, &["verification data 2.0GiB"]);
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn put(table: &mut Table, path: &[String], value: Value) {
         if !inner.is_table() {
             *inner = Value::Table(Table::new());
         }
-        level = inner.as_table_mut().expect("it is one now");
+        level = inner.as_table_mut().expect("just made a table");
     }
     level.insert(last.clone(), value);
 }

@@ -123,7 +123,7 @@ impl super::Subcommand for Probe {
             }
             threads
                 .into_iter()
-                .map(|thread| thread.join().expect("watching does not panic"))
+                .map(|thread| thread.join().expect("the watcher does not panic"))
                 .collect::<Vec<_>>()
         });
         finish(&addresses, ends, samples, left_out, output)

@@ -99,7 +99,7 @@ enum Full {
     Wait,
 }
 
-/// `--without`: tables whose rows add up or merge, and could be made of the others.
+/// `--without`: tables that are derived from the others by adding up or merging rows.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq)]
 #[value(rename_all = "snake_case")]
 enum MergeableTable {

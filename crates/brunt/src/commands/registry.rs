@@ -1,8 +1,8 @@
 //! Finds running labs and bridges: a per-user folder for each kind holds a socket (`NAME.sock`), a state file
 //! (`NAME.json`) and, of a lab, a log (`NAME.log`). Called by `brunt lab` and `brunt bridge`.
 //!
-//! The rule: one is running as long as a process listens on its socket. If it was killed, the next command that looks
-//! removes its files; the kernel has removed everything else.
+//! The rule: a lab or bridge is running as long as a process listens on its socket. If it was killed, the next
+//! command that looks removes its files; the kernel has removed everything else.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -133,7 +133,7 @@ impl Registry {
         let numbered = (2..).map(|number| format!("{name}-{number}"));
         let mut names = std::iter::once(name.to_string()).chain(numbered);
         let free = names.find(|name| !taken.contains(name));
-        let free = free.expect("numbers do not end");
+        let free = free.expect("an unused number");
         let listener = self.bind(&free)?;
         Ok((free, listener))
     }
@@ -149,7 +149,7 @@ impl Registry {
         })
     }
 
-    /// Writes the state of one.
+    /// Writes the state file of a lab or bridge.
     pub fn write(&self, state: &State) -> Result<(), Failure> {
         let path = self.path(&state.name, "json");
         let text = serde_json::to_string_pretty(state).map_err(Failure::failed)?;
@@ -157,7 +157,7 @@ impl Registry {
             .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
     }
 
-    /// Removes the files of one that has ended.
+    /// Removes the files of a lab or bridge that has ended.
     pub fn remove(&self, name: &str) {
         // The socket last: without it, the name is free for others.
         for kind in ["json", "log", "sock"] {
@@ -176,7 +176,7 @@ impl Registry {
         Ok(self.names()?.iter().filter_map(read).collect())
     }
 
-    /// Finds the one of this name, or the only one if there is no name.
+    /// Finds the lab or bridge of this name, or the only one without a name.
     pub fn find(&self, name: Option<&str>) -> Result<State, Failure> {
         let all = self.all()?;
         let names = || {
@@ -210,7 +210,7 @@ impl Registry {
         }
     }
 
-    /// Sends a request to one. `patience` is how long the answer may take.
+    /// Sends a request to a lab or bridge. `patience` is how long the answer may take.
     pub fn ask<A: DeserializeOwned>(
         &self,
         name: &str,

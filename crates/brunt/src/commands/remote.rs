@@ -53,7 +53,7 @@ pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
     };
     let style =
         ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {bytes_per_sec} {msg}");
-    bar.set_style(style.expect("the template is right"));
+    bar.set_style(style.expect("a valid template"));
     output.set_above(Some(bar.clone()));
     bar
 }

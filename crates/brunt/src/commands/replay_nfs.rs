@@ -16,27 +16,27 @@ use serde_json::json;
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
 
-/// Statuses that differ, of which each gets a line.
+/// Maximum number of differing statuses that get their own line.
 const DIFFERENCES_SHOWN: usize = 10;
 
 /// Options of replays on a folder of an NFS server.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "On a folder of an NFS server")]
 pub struct NfsArgs {
-    /// Whose credentials calls have. With trace, files belong to the trace's owners, which takes a user who may change
-    /// owners (uid=0 in the URL)
+    /// Whose credentials calls carry. With trace, files belong to the trace's owners, which needs a user who may
+    /// change owners (uid=0 in the URL)
     #[arg(long, value_enum, default_value = "target")]
     callers: Callers,
-    /// Make files with their length but without data
+    /// Create files with their length but without data
     #[arg(long)]
     sparse: bool,
     /// Name of the directory for the files that the trace needs. By default, it follows from the trace
     #[arg(long, value_name = "NAME", value_parser = file_name)]
     into: Option<String>,
-    /// Only make these files; the next replay of the trace uses them
+    /// Only create these files; the next replay of the trace uses them
     #[arg(long)]
     prepare_only: bool,
-    /// Don't remove the files after the replay
+    /// Keep the files after the replay
     #[arg(long)]
     keep: bool,
 }
@@ -49,7 +49,7 @@ enum Callers {
     Trace,
 }
 
-/// The text isn't a name.
+/// The text isn't a valid name.
 #[derive(Debug, thiserror::Error)]
 #[error("write a single name without '/'")]
 struct NotAName;
@@ -62,7 +62,7 @@ fn file_name(text: &str) -> Result<String, NotAName> {
     }
 }
 
-/// What a replay of NFS traffic shares with one of block requests.
+/// Options shared by replays of NFS calls and of block requests.
 pub(super) struct SharedArgs<'a> {
     pub(super) trace: &'a Path,
     pub(super) url: &'a str,
@@ -108,7 +108,7 @@ impl NfsArgs {
         let target = backend.info().name.clone();
         if backend.info().read_only {
             return Err(Failure::usage(format!(
-                "{target} is opened read-only; a replay makes files there"
+                "{target} is opened read-only, but a replay creates files there"
             )));
         }
         let folder = folder_of(backend.as_ref()).map_err(|error| failure(&error))?;
@@ -136,7 +136,7 @@ impl NfsArgs {
         if self.keep {
             output.note(format!("the files stay on the server: {target}{name}"));
         } else if let Err(error) = replay.remove(folder, &options) {
-            // The replay's result matters more.
+            // Not an error: the replay's result matters more.
             output.note(error);
         }
         let fidelity = ran.map_err(|error| failure(&error))?;
@@ -217,7 +217,7 @@ fn failure(error: &NfsReplayError) -> Failure {
             Failure::usage(error).advise("remove it, or choose another directory with --into")
         }
         NfsReplayError::Differs { .. } => {
-            Failure::failed(error).advise("remove the directory, and the replay makes it again")
+            Failure::failed(error).advise("remove the directory; the replay will create it again")
         }
         _ => Failure::failed(error),
     }
@@ -372,15 +372,15 @@ fn print_times(fidelity: &NfsReplayFidelity, output: &Output) {
     }
 }
 
-/// Prints what the trace did not say.
+/// Prints what was missing from the trace.
 fn print_guesses(fidelity: &NfsReplayFidelity, output: &Output) {
     let tree = &fidelity.tree;
     let guesses = [
         (
             tree.invented_names,
-            "names were not captured, and were invented",
+            "names were not captured and had to be invented",
         ),
-        (tree.only_named, "files are known by their names only"),
+        (tree.only_named, "files are identified only by their names"),
         (
             tree.unknown_sizes,
             "files whose length is unknown end where the last read of the trace ends",

@@ -26,7 +26,7 @@ impl RequireFlags {
             return String::new();
         }
         let table = BTreeMap::from([("require", &self.require)]);
-        let text = toml::to_string(&table).expect("requirements are written as they are read");
+        let text = toml::to_string(&table).expect("requirements can be serialized");
         format!("\n{text}")
     }
 

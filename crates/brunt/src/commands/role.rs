@@ -13,7 +13,8 @@ pub struct Role {
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
 
-    /// What may be opened here, as an agent's '--allow' has it, if the process that started this one is an agent with limits.
+    /// What may be opened here, in the form of an agent's '--allow', if the process that started this one is an agent
+    /// with limits.
     #[arg(long, hide = true, value_name = "WHAT", requires = "parent")]
     permit: Vec<String>,
 }

@@ -51,7 +51,10 @@ impl Subcommand for Serve {
             "brunt serve 8080 --results /srv/results",
             "at port 8080, with another folder of results",
         ),
-        ("brunt serve --no-start", "only look through results"),
+        (
+            "brunt serve --no-start",
+            "browse results only, without starting experiments",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -72,7 +75,7 @@ impl Subcommand for Serve {
         }
         if let Some(id) = site.running() {
             output.note(format_args!(
-                "run '{id}' is ending with its report; press Ctrl-C again not to wait for it"
+                "run '{id}' is stopping and writing its report; press Ctrl-C again to exit without waiting"
             ));
         }
         site.close();

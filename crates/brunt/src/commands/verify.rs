@@ -86,10 +86,10 @@ impl Subcommand for Verify {
         match (verdict.lost, missing.len()) {
             (0, 0) => Ok(()),
             (0, missing) => {
-                let what = format!("what {} wrote was not checked", counted(missing, "worker"));
+                let what = format!("the writes of {} were not checked", counted(missing, "worker"));
                 Err(Failure::failed(what).advise("measure again with hosts that stay up until the end"))
             }
-            (lost, _) => Err(Failure::failed(format!("{lost} blocks are lost that had to be on stable storage"))
+            (lost, _) => Err(Failure::failed(format!("{lost} blocks that should be on stable storage are lost"))
                 .advise(
                     "check whether the storage ignores flushes or FUA, or claims that it has no write cache",
                 )),

@@ -104,7 +104,7 @@ struct Shared {
 impl Dashboard {
     fn new(state: State, output: Output, page: Option<&LivePage>) -> Dashboard {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(20));
-        bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
+        bar.set_style(ProgressStyle::with_template("{msg}").expect("a valid template"));
         let (state, screen) = (Mutex::new(state), page.map(|_| Mutex::default()));
         let shared = Arc::new(Shared {
             state,

@@ -290,7 +290,7 @@ impl RunState {
             .unwrap_or_default();
         gauge(
             "brunt_run_ready_time_seconds",
-            "When the run was made ready, in seconds since 1970.",
+            "When setup of the run began, in seconds since 1970.",
             labels,
             ready.as_secs_f64(),
         );
@@ -319,7 +319,7 @@ impl RunState {
     fn write_faults(&self, page: &mut MetricsPage) {
         let (name, help) = (
             "brunt_fault_active",
-            "1 while the fault is in effect, as proven.",
+            "1 while the fault is confirmed to be in effect.",
         );
         page.metric(name, MetricKind::Gauge, help);
         for fault in self.faults.values() {
@@ -364,12 +364,12 @@ fn write_counts(page: &mut MetricsPage, runs: ShownRuns<'_>) {
         }),
         (
             "brunt_run_bytes_total",
-            "Bytes that completed requests name.",
+            "Bytes of completed requests.",
             |op| op.bytes,
         ),
         (
             "brunt_run_late_requests_total",
-            "Requests completed after the end of measuring.",
+            "Requests that completed after the measurement ended.",
             |op| op.late,
         ),
         (
@@ -418,7 +418,7 @@ fn write_errors(page: &mut MetricsPage, runs: ShownRuns<'_>) {
     for (name, help, status) in [
         (
             "brunt_run_hanging_requests_total",
-            "Requests without an answer.",
+            "Requests that never completed.",
             RequestStatus::Hanging,
         ),
         (

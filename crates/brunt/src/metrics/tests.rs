@@ -177,7 +177,7 @@ fn the_last_figures_wait_for_a_regular_reader() {
     });
 }
 
-/// Names of a page's metrics as in samples: a histogram has three.
+/// Names of a page's metrics as in samples; a histogram has three.
 fn exported(page: &str) -> BTreeSet<String> {
     let kinds = page
         .lines()

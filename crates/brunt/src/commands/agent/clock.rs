@@ -15,7 +15,7 @@ use crate::cli::{Done, Failure, Output};
 
 /// Rounds at the start and at the end, without pauses.
 const BURST: u32 = 16;
-/// Longest pause between the other rounds.
+/// Maximum pause between the other rounds.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Pause between attempts to connect to an agent that isn't listening yet.
 const WAIT_PAUSE: Duration = Duration::from_millis(250);
@@ -37,7 +37,7 @@ pub struct ClockArgs {
     #[arg(long = "for", value_name = "TIME", default_value = "3s")]
     time: Span,
 
-    /// Wait this long for agents that do not listen yet and for host names that do not resolve yet
+    /// Keep trying this long to reach agents that do not listen yet and host names that do not resolve yet
     #[arg(long, value_name = "TIME", default_value = "0s")]
     wait: Span,
 }
@@ -66,7 +66,7 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
         let threads: Vec<_> = addresses.iter().map(ask).collect();
         threads
             .into_iter()
-            .map(|thread| thread.join().expect("asking does not panic"))
+            .map(|thread| thread.join().expect("a query does not panic"))
             .collect()
     });
     let mut lost = 0;

@@ -15,7 +15,7 @@ pub fn run(args: &ServeArgs, output: &Output) -> Done {
     let config = args.config()?;
     let (Some(listen), Some(identity)) = (&args.listen, &args.identity) else {
         return Err(Failure::usage("--listen needs --identity")
-            .advise("'brunt agent init' makes identities"));
+            .advise("create one with 'brunt agent init'"));
     };
     let at = address(listen, PORT).map_err(|failure| failure.prefixed("--listen "))?;
     let identity =

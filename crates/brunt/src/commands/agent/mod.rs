@@ -73,7 +73,7 @@ struct ServeArgs {
     /// inject a fault (fault:cpu, fault:memory, fault:freeze[=PROCESS], fault:kill[=PROCESS], fault:netem[=INTERFACE],
     /// fault:bridge[=INTERFACE]); serve targets and sinks at any address (serve:) or at one (serve:10.0.0.9), of
     /// devices that are also allowed; start services, which may be any command (service:). Can be repeated [default:
-    /// nothing with --listen, whatever this user may do with --stdio]
+    /// nothing with --listen, everything that this user may do with --stdio]
     #[arg(long, value_name = "WHAT")]
     allow: Vec<String>,
 
@@ -81,7 +81,7 @@ struct ServeArgs {
     #[arg(long, value_name = "TIME", default_value = "8s")]
     lease: Span,
 
-    /// Remove the program's own file and its folder: it is a copy that is not needed any more.
+    /// Remove the program's own file and its folder: it is a copy that is no longer needed.
     #[arg(long, hide = true)]
     remove_program: bool,
 

@@ -33,7 +33,7 @@ const REQUEST_TIME: Duration = Duration::from_millis(500);
 #[command(
     after_help = "Examples:\n  # 50 ms each way, and 1 % of packets lost\n  brunt bridge set delay=50ms loss=1%\n\n  # only \
                   packets that arrive at eth1, in one of several bridges\n  brunt bridge set eth0-eth1 rate=10Mb/s --from eth1\n\n  \
-                  # as at the start again\n  brunt bridge set --restore"
+                  # the initial settings again\n  brunt bridge set --restore"
 )]
 pub struct BridgeSetArgs {
     /// Name of the bridge if several are running (IN-OUT, or that of --name), then settings
@@ -162,8 +162,8 @@ impl BridgeControl {
         &self.log
     }
 
-    /// Answers those who have asked since; `note` is called with each change and the time since 1970 at which it took
-    /// effect.
+    /// Answers the requests that arrived since the last call; `note` is called with each change and the time since 1970
+    /// at which it took effect.
     pub fn answer(&mut self, bridge: &WireBridge, mut note: impl FnMut(&LinkChanged, Duration)) {
         while let Ok((socket, _)) = self.listener.accept() {
             // Ignore a client that disconnected or sends nothing.

@@ -6,7 +6,7 @@ use super::watch::Picture;
 use crate::metrics::histogram::bounds;
 use crate::metrics::{MetricKind, MetricsPage};
 
-/// The metrics page for a picture.
+/// The metrics page for a snapshot.
 pub fn page(picture: &Picture) -> String {
     let mut page = MetricsPage::default();
     ledger(&mut page, picture);
@@ -131,7 +131,7 @@ fn operations(page: &mut MetricsPage, picture: &Picture) {
         }),
         (
             "brunt_nfs_data_bytes_total",
-            "Bytes of file data that moved.",
+            "Bytes of file data transferred.",
             |o| o.bytes,
         ),
     ];

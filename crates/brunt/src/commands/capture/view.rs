@@ -17,14 +17,14 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 use super::watch::Picture;
 use crate::cli::Output;
 
-/// Without a terminal, print a line for every tenth picture: every ten seconds.
+/// Without a terminal, print every tenth snapshot: a line every ten seconds.
 const LINE_EVERY: u32 = 10;
 
-/// Displays pictures.
+/// Displays snapshots.
 pub struct View {
     terminal: Option<DefaultTerminal>,
     output: Output,
-    /// The previous picture, from which rates are computed.
+    /// The previous snapshot, from which rates are computed.
     before: Picture,
     shown: u32,
 }
@@ -42,7 +42,7 @@ impl View {
         }
     }
 
-    /// Displays a picture.
+    /// Displays a snapshot.
     pub fn show(&mut self, picture: &Picture) {
         self.shown += 1;
         if let Some(terminal) = &mut self.terminal {
@@ -85,7 +85,7 @@ impl Drop for View {
     }
 }
 
-/// Rates per second between two pictures.
+/// Rates per second between two snapshots.
 struct Rates {
     operations: f64,
     errors: f64,
@@ -118,7 +118,7 @@ fn bytes(rate: f64) -> String {
     format_size(rate as u64)
 }
 
-/// Formats a picture as a line.
+/// Formats a snapshot as a line.
 fn line(now: &Picture, before: &Picture) -> String {
     let rates = Rates::between(now, before);
     format!(

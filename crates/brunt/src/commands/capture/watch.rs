@@ -129,10 +129,10 @@ impl Drop for Watch {
     }
 }
 
-/// The watching thread: assembles pictures and shows them.
+/// The watching thread: assembles snapshots and shows them.
 fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool, output: &Output) {
     // Take over the screen only once the capture runs: earlier messages stay readable and don't appear below the first
-    // picture.
+    // snapshot.
     let mut view = None;
     let mut glances: Vec<Option<Box<CaptureGlance>>> = vec![None; parsers];
     let mut picture = Picture::default();

@@ -133,7 +133,7 @@ fn wakeups(_: &Machine, trials: &Trials) -> Option<Diagnosis> {
         _ => Good,
     };
     let found = format!(
-        "a sleeping thread is woken {:.0} us late, {:.0} us at worst; a fixed piece of work takes {:.0} % longer than at its best",
+        "a sleeping thread wakes up {:.0} us late, {:.0} us at worst; a fixed piece of work takes {:.0} % longer than at best",
         noise.wakeup_mean_us,
         noise.wakeup_max_us,
         uneven * 100.0
@@ -308,7 +308,7 @@ fn locked_memory(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
             Note,
             format!("{:.0} KiB may be locked", limit / 1024.0),
         )
-        .costs("what needs more locked memory is not available: registered buffers for many workers, memory faults")
+        .costs("features that need more locked memory are not available: registered buffers for many workers, memory faults")
         .advise("ulimit -l 65536 or more, or memlock in /etc/security/limits.conf"),
         false => Diagnosis::new(
             "locked memory",
@@ -322,9 +322,7 @@ fn open_files(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let limit = machine.limit("Max open files")?;
     Some(match limit < OPEN_FILES {
         true => Diagnosis::new("open files", Note, format!("{limit:.0}"))
-            .costs(
-                "a target refuses connections beyond that; a load on files cannot open more files",
-            )
+            .costs("a target refuses further connections; a workload cannot open more files")
             .advise("ulimit -n 65536"),
         false => Diagnosis::new("open files", Good, amount(limit, 1.0, "")),
     })

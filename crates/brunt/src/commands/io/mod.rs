@@ -168,15 +168,15 @@ impl Poll {
     }
 }
 
-/// What data is made or expected.
+/// The data to generate or expect.
 #[derive(Args)]
 struct Content {
-    /// What is written, and expected by verify.
+    /// The data to write, and for verify to expect.
     #[arg(long, value_enum, default_value_t = Pattern::Seeded)]
     pattern: Pattern,
 }
 
-/// What is made of the data that goes by.
+/// What to compute from the transferred data.
 #[derive(Args)]
 struct Sum {
     /// Checksum of the data in address order; not for random order. It costs processor time.

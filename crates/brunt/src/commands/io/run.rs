@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
             ProgressStyle::with_template(
                 "{bar:40} {percent}% {human_pos}/{human_len} {per_sec} eta {eta}",
             )
-            .expect("the template is right"),
+            .expect("a valid template"),
         )
     }
 }

@@ -91,7 +91,7 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
         let mut polled = [PollFd::new(process, PollFlags::IN)];
         if poll(&mut polled, Some(&END_TIME)).map_err(failed)? == 0 {
             return Err(
-                Failure::failed(format!("lab {name} does not end")).advise(format!(
+                Failure::failed(format!("lab {name} did not stop")).advise(format!(
                     "kill its process: kill -9 {}",
                     pid.as_raw_nonzero()
                 )),
@@ -100,7 +100,7 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
     }
     registry.remove(name);
     let how = if is_killed {
-        "was killed, because it did not answer"
+        "was killed because it did not respond"
     } else {
         "is removed"
     };

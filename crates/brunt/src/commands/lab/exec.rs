@@ -42,7 +42,7 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
     let (lab, host) = match args.place.as_slice() {
         [lab, host] => (Some(lab.as_str()), host),
         [host] => (None, host),
-        _ => unreachable!("clap takes one or two"),
+        _ => unreachable!("clap accepts one or two"),
     };
     let registry = Registry::labs()?;
     let state = registry.find(lab)?;

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[command(
     after_help = "Examples:\n  # 50 ms each way, and 1 % of packets lost\n  brunt lab set wan delay=50ms loss=1%\n\n  # only \
                   packets that the server sends, in one of several labs\n  brunt lab set far wan rate=10Mb/s --from server\n\n  \
-                  # as in the file again\n  brunt lab set wan --restore"
+                  # the file's settings again\n  brunt lab set wan --restore"
 )]
 pub struct SetArgs {
     /// Name of the link, preceded by the lab's if several are running, then settings

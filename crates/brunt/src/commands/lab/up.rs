@@ -41,7 +41,7 @@ pub struct UpArgs {
     /// One-way delay of every link, instead of the file's
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
-    /// This is the process that holds the lab; the socket at which it is asked is its standard input.
+    /// This is the process that holds the lab; requests arrive on the socket that is its standard input.
     #[arg(long, hide = true)]
     held: bool,
 }

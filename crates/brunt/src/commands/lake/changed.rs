@@ -8,7 +8,7 @@ use brunt_capture::trace::lake::changed_parts;
 
 use crate::cli::Output;
 
-/// Names the parts that changed since they were written. Commands don't read the parts that they leave alone.
+/// Reports the parts that changed since they were written. Commands don't read parts that they don't change.
 pub(super) fn note_changed_parts(folder: &Path, output: &Output) {
     for damaged in changed_parts(folder).unwrap_or_default() {
         output.note(damaged);

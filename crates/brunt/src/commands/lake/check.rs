@@ -85,7 +85,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
     })
 }
 
-/// What a repair did with a Delta Lake log, for scripts.
+/// How a Delta Lake log was repaired, for scripts.
 fn of_log(repaired: &LogRepair) -> serde_json::Value {
     match repaired {
         LogRepair::Mended { table } => json!({ "table": table, "rewritten": false }),

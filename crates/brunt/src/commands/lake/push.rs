@@ -43,7 +43,7 @@ pub struct PushArgs {
     #[arg(long)]
     keep_local: bool,
 
-    /// For lakes: delete from the store what no reader needs any more: versions that were replaced there at least this
+    /// For lakes: delete from the store what readers no longer need: versions that were replaced there at least this
     /// long ago, and their parts [default: nothing is deleted].
     #[arg(long, value_name = "TIME")]
     pub delete_old: Option<Span>,

@@ -58,10 +58,10 @@ pub enum EngineError {
         tried: String,
     },
     /// No answer at the address.
-    #[error("no Spark Connect server answers: {0}")]
+    #[error("no Spark Connect server responds: {0}")]
     Unreachable(String),
     /// The engine rejected the statement, or could not read a part.
-    #[error("{engine} refuses the statement: {message}")]
+    #[error("{engine} rejected the statement: {message}")]
     Refused {
         /// The engine.
         engine: SqlEngine,
@@ -87,7 +87,7 @@ pub enum EngineError {
         source: serde_json::Error,
     },
     /// The file written by the engine cannot be read.
-    #[error("the answer of {engine} cannot be read: {source}")]
+    #[error("cannot read the answer of {engine}: {source}")]
     Unreadable {
         /// The engine.
         engine: SqlEngine,
@@ -95,7 +95,7 @@ pub enum EngineError {
         source: LakeError,
     },
     /// The system could not start the engine.
-    #[error("{program} cannot be run: {message}")]
+    #[error("cannot run {program}: {message}")]
     NotStarted {
         /// The program.
         program: String,
@@ -261,8 +261,8 @@ pub fn run(
         if !matches!(waited, Ok(true)) {
             end(&child);
         }
-        let read = read.join().expect("reading does not panic");
-        let errors = errors.join().expect("reading does not panic");
+        let read = read.join().expect("the reader does not panic");
+        let errors = errors.join().expect("the reader does not panic");
         read.and(errors).and(waited)
     });
     let bytes_read = bytes_read(&child);

@@ -303,8 +303,8 @@ fn named(question: &str) -> Result<Option<&'static TraceQuestion>, Failure> {
         None => {
             let names: Vec<_> = QUESTIONS.iter().map(|known| known.name).collect();
             Err(
-                Failure::usage(format!("there is no analysis {question:?}")).advise(format!(
-                    "give a SELECT statement, or one of {}",
+                Failure::usage(format!("unknown analysis {question:?}")).advise(format!(
+                    "write a SELECT statement, or one of {}",
                     names.join(", ")
                 )),
             )

@@ -183,7 +183,7 @@ pub fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
     Ok(vec![chap_pair(chap, target.mutual_chap.as_deref())?])
 }
 
-/// The users that may discover target names; `None`: those that may log in to a target.
+/// The users that may discover target names; `None` means those that may log in to a target.
 ///
 /// # Errors
 /// The credentials are invalid.

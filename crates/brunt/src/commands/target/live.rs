@@ -393,7 +393,7 @@ impl LiveDevices {
             .targets
             .iter()
             .position(|target| target.name == self.target);
-        let index = index.expect("what is served is described");
+        let index = index.expect("every served target has an entry");
         file.targets[index]
             .luns
             .insert(lun.to_string(), device.to_string());
@@ -459,7 +459,7 @@ impl LiveDevices {
                 let live = state
                     .targets
                     .get_mut(&self.target)
-                    .expect("it was just there");
+                    .expect("present a moment ago");
                 let words = live.ports.groups.entry(group).or_default();
                 words.state = wanted.0.unwrap_or(words.state);
                 words.preferred = wanted.1.unwrap_or(words.preferred);
@@ -493,7 +493,7 @@ impl LiveDevices {
             .targets
             .iter_mut()
             .find(|target| target.name == self.target);
-        own.expect("what is served is described")
+        own.expect("every served target has an entry")
             .luns
             .remove(&lun.to_string());
         drop(state);
@@ -549,7 +549,7 @@ impl ServedLuns for LiveDevices {
                 }
                 Err(failure) => Err(Reason::BadLun.because(failure.in_a_line())),
             },
-            _ => unreachable!("commands to a device are carried out in it"),
+            _ => unreachable!("commands for devices are handled there"),
         }
     }
 }

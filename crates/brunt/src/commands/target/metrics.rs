@@ -40,7 +40,7 @@ fn whole(page: &mut MetricsPage, server: &TargetServer) {
         ),
         (
             "connections_broken",
-            "Connections that ended because of a protocol error or a problem of the target.",
+            "Connections closed because of a protocol error or a failure of the target.",
             stats.connections_broken,
         ),
         (
@@ -87,12 +87,14 @@ fn by_target(page: &mut MetricsPage, server: &TargetServer) {
         ("rejected_pdus", "PDUs answered with a Reject.", |c| {
             c.rejects
         }),
-        ("digest_errors", "Digests that were wrong.", |c| {
+        ("digest_errors", "Digests that did not match.", |c| {
             c.digest_errors
         }),
-        ("ignored_commands", "Commands outside the window.", |c| {
-            c.ignored
-        }),
+        (
+            "ignored_commands",
+            "Commands outside the command window.",
+            |c| c.ignored,
+        ),
     ];
     for (name, help, value) in counters {
         let name = format!("brunt_target_{name}_total");

@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long initiators have to log out at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Flags that a file replaces.
+/// Flags that --config replaces.
 const REPLACED_BY_FILE: [&str; 14] = [
     "alua",
     "luns",
@@ -107,7 +107,7 @@ pub struct Target {
     #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE", requires = "chap")]
     mutual_chap: Option<String>,
 
-    /// Who may ask for the target's name and addresses (discovery); none: everyone [default: who may log in].
+    /// Who may discover the target's name and addresses; none: everyone [default: users that may log in].
     #[arg(long, value_name = "USER:SECRET|@FILE|env:VARIABLE|none")]
     discovery_chap: Option<String>,
 

@@ -173,7 +173,7 @@ fn sink(args: &ConvertArgs) -> Result<TraceSink, TraceError> {
     if args.to == PARQUET {
         return TraceSink::table(&args.out);
     }
-    let writer = writer_named(&args.to).expect("the parser knows the names");
+    let writer = writer_named(&args.to).expect("clap accepts only known formats");
     let path = args.out.display().to_string();
     let file = std::fs::File::create_new(&args.out);
     let file = file.map_err(|source| TraceError::Write {

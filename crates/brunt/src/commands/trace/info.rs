@@ -11,7 +11,7 @@ use crate::cli::{Done, Failure, Output};
 /// Summarize a trace: requests, duration, read/write mix, sizes, rates, footprint
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  # requests, duration, mix, sizes, rates, footprint\n  brunt trace info Financial1.spc.gz\n\n  # what blktrace saw on all CPUs\n  brunt trace info sda.blktrace.0\n\n  # a page with charts\n  brunt trace info Financial1.spc.gz --html financial1.html"
+    after_help = "Examples:\n  # requests, duration, mix, sizes, rates, footprint\n  brunt trace info Financial1.spc.gz\n\n  # the events that blktrace recorded on all CPUs\n  brunt trace info sda.blktrace.0\n\n  # a page with charts\n  brunt trace info Financial1.spc.gz --html financial1.html"
 )]
 pub struct InfoArgs {
     /// Trace file; `-` reads standard input

@@ -133,7 +133,7 @@ fn a_lost_host_has_no_journal() {
     );
     let (code, found, words) = verify(&run_0, &disk);
     assert!(
-        code == Some(1) && words.contains("what 2 workers wrote was not checked"),
+        code == Some(1) && words.contains("the writes of 2 workers were not checked"),
         "{words}"
     );
     assert!(

@@ -409,7 +409,7 @@ fn mistakes_are_answered_with_advice() {
     );
     let said = refused(&mut plain(&[path, "mixx"]));
     assert!(
-        said.contains("no analysis \"mixx\"") && said.contains("latency_over_time"),
+        said.contains("unknown analysis \"mixx\"") && said.contains("latency_over_time"),
         "{said}"
     );
     let said = refused(&mut plain(&[empty, "mix"]));
@@ -449,7 +449,7 @@ fn mistakes_are_answered_with_advice() {
         &["select nonsense from operations"],
     ));
     assert!(
-        said.contains("duckdb refuses the statement") && said.contains("nonsense"),
+        said.contains("duckdb rejected the statement") && said.contains("nonsense"),
         "{said}"
     );
 }
@@ -529,12 +529,12 @@ fn other_engines_see_the_same_tables() {
             &["select nonsense from operations"],
         ));
         assert!(
-            said.contains("spark refuses the statement") && said.contains("nonsense"),
+            said.contains("spark rejected the statement") && said.contains("nonsense"),
             "{said}"
         );
         let nobody = ("127.0.0.1:1".to_string(), server.1.clone());
         let said = refused(&mut sql_at(&nobody, &trace, &["mix"]));
-        assert!(said.contains("no Spark Connect server answers"), "{said}");
+        assert!(said.contains("no Spark Connect server responds"), "{said}");
     }
 }
 
