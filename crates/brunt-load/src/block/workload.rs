@@ -14,6 +14,7 @@ use brunt_trace::TraceReading;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::block::patterns::OffsetDistribution;
 use crate::block::stride::Stride;
 use crate::nfs::settings::NfsSettings;
 use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
@@ -33,7 +34,7 @@ pub use sync::SyncWrites;
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
 /// Maximum number of workers per run.
 pub const WORKERS_MAX: u32 = 256;
-/// Maximum number of block sizes, and of hot zones.
+/// Maximum number of block sizes.
 pub const CHOICES_MAX: usize = 64;
 /// Idle time, in milliseconds, after which the kernel's polling thread sleeps.
 const SQPOLL_IDLE_MS: u32 = 100;
@@ -194,7 +195,7 @@ impl Default for Workload {
             sequential: 0.0,
             sequential_per_kind: false,
             stride: None,
-            distribution: OffsetDistribution::Uniform {},
+            distribution: OffsetDistribution::default(),
             align: None,
             region: Region::default(),
             queue_depth: 1,
@@ -243,52 +244,6 @@ pub struct BlockSize {
     /// Relative frequency: the share of requests is this divided by the sum of all weights.
     #[serde(default = "one")]
     pub weight: f64,
-}
-
-/// Distribution of random offsets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, tag = "kind", rename_all = "kebab-case")]
-pub enum OffsetDistribution {
-    /// Uniform over the region.
-    Uniform {}, // with braces, so that keys of another kind are refused
-    /// Every offset once in a random order, then all of them again in another; each worker goes through all of them
-    /// (through its own, where workers have parts of the region).
-    Shuffled {},
-    /// Zipf: the block of rank k is accessed with probability proportional to 1/k^theta. Ranks are scattered over the
-    /// region.
-    Zipf {
-        /// Exponent, above 0; 1.1 is common.
-        theta: f64,
-    },
-    /// Self-similar: a share `1 - skew` of the requests goes to a share `skew` of the blocks (0.2 is the 80/20 rule),
-    /// recursively. Ranks are scattered over the region.
-    Pareto {
-        /// Share of blocks, above 0 and below 0.5.
-        skew: f64,
-    },
-    /// Normal distribution around one offset.
-    Normal {
-        /// Mean offset as a share of the region, 0 to 1.
-        #[serde(default = "half")]
-        mean: f64,
-        /// Standard deviation as a share of the region, above 0.
-        deviation: f64,
-    },
-    /// Consecutive zones, each with its share of the requests; uniform within a zone.
-    HotZones {
-        /// Zones in order, from the region's start.
-        zones: Vec<Zone>,
-    },
-}
-
-/// A zone: a part of the region and its share of the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Zone {
-    /// Share of the requests; must sum to 1 over all zones.
-    pub access: f64,
-    /// Share of the region; must sum to 1 over all zones.
-    pub size: f64,
 }
 
 /// A part of a device.
@@ -549,9 +504,6 @@ pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
 
 fn one() -> f64 {
     1.0
-}
-fn half() -> f64 {
-    0.5
 }
 fn thousand() -> f64 {
     1000.0

@@ -5,9 +5,7 @@
 use brunt_block::DeviceInfo;
 use brunt_core::Size;
 
-use super::{
-    Arrival, CHOICES_MAX, OffsetDistribution, QUEUE_DEPTH_MAX, StopCondition, WORKERS_MAX, Workload,
-};
+use super::{Arrival, CHOICES_MAX, QUEUE_DEPTH_MAX, StopCondition, WORKERS_MAX, Workload};
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
 
 /// Tolerance for the sum of shares: decimal fractions are inexact in binary.
@@ -36,7 +34,7 @@ impl Workload {
         share("data.compressible", self.data.compressible)?;
         share("data.dedupable", self.data.dedupable)?;
         self.check_blocks()?;
-        self.check_distribution()?;
+        self.distribution.check()?;
         self.stride.map_or(Ok(()), |stride| stride.check(self))?;
         if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
             wrong(
@@ -140,59 +138,6 @@ impl Workload {
                 wrong("align", format!("{align} is not a multiple of 512 bytes"))
             }
             _ => Ok(()),
-        }
-    }
-
-    fn check_distribution(&self) -> Result<(), WorkloadError> {
-        match &self.distribution {
-            OffsetDistribution::Uniform {} | OffsetDistribution::Shuffled {} => Ok(()),
-            OffsetDistribution::Zipf { theta } if *theta > 0.0 && *theta <= 20.0 => Ok(()),
-            OffsetDistribution::Zipf { theta } => wrong(
-                "distribution.theta",
-                format!("{theta} is not above 0 and at most 20"),
-            ),
-            OffsetDistribution::Pareto { skew } if *skew > 0.0 && *skew < 0.5 => Ok(()),
-            OffsetDistribution::Pareto { skew } => wrong(
-                "distribution.skew",
-                format!("{skew} is not above 0 and below 0.5"),
-            ),
-            OffsetDistribution::Normal { mean, deviation } => {
-                if !(0.0..=1.0).contains(mean) {
-                    wrong(
-                        "distribution.mean",
-                        format!("{mean} is not a share of the region; write 0 to 1"),
-                    )?;
-                }
-                if !(*deviation > 0.0 && *deviation <= 10.0) {
-                    wrong(
-                        "distribution.deviation",
-                        format!("{deviation} is not above 0 and at most 10 regions"),
-                    )?;
-                }
-                Ok(())
-            }
-            OffsetDistribution::HotZones { zones } => {
-                let sums = zones.iter().fold((0.0, 0.0), |sum, zone| {
-                    (sum.0 + zone.access, sum.1 + zone.size)
-                });
-                let positive = zones
-                    .iter()
-                    .all(|zone| zone.access >= 0.0 && zone.size > 0.0);
-                if zones.is_empty() || zones.len() > CHOICES_MAX || !positive {
-                    wrong(
-                        "distribution.zones",
-                        format!("give 1 to {CHOICES_MAX} zones with sizes above 0"),
-                    )?;
-                }
-                if (sums.0 - 1.0_f64).abs() > 1e-6 || (sums.1 - 1.0_f64).abs() > 1e-6 {
-                    let (access, size) = sums;
-                    wrong(
-                        "distribution.zones",
-                        format!("access sums to {access} and size to {size}; both must sum to 1"),
-                    )?;
-                }
-                Ok(())
-            }
         }
     }
 
