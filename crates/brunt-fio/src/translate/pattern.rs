@@ -2,7 +2,10 @@
 
 use brunt_core::Size;
 use brunt_load::Workload;
-use brunt_load::block::workload::{BlockSize, OffsetDistribution, Zone};
+use brunt_load::block::patterns::{
+    HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Uniform, Zipf, Zone,
+};
+use brunt_load::block::workload::BlockSize;
 
 use super::Draft;
 use crate::error::{Cause, FioError};
@@ -177,36 +180,36 @@ impl<'a> Draft<'a> {
         };
         workload.distribution = match kind {
             "random" => self.plain_random(workload),
-            "zipf" => OffsetDistribution::Zipf {
+            "zipf" => OffsetDistribution::Zipf(Zipf {
                 theta: number().ok_or_else(|| wrong(self))?,
-            },
-            "pareto" => OffsetDistribution::Pareto {
+            }),
+            "pareto" => OffsetDistribution::Pareto(Pareto {
                 skew: number().ok_or_else(|| wrong(self))?,
-            },
+            }),
             // The deviation is a percentage of the region, around its middle.
             "normal" | "gauss" => {
                 let deviation = number().ok_or_else(|| wrong(self))? / 100.0;
-                OffsetDistribution::Normal {
+                OffsetDistribution::Normal(Normal {
                     mean: 0.5,
                     deviation,
-                }
+                })
             }
-            "zoned" => OffsetDistribution::HotZones {
+            "zoned" => OffsetDistribution::HotZones(HotZones {
                 zones: zones(own).ok_or_else(|| wrong(self))?,
-            },
+            }),
             "zoned_abs" => {
                 self.lose(
                     "random_distribution",
                     "zones are shares of the region: write zoned:60/10:40/90",
                 );
-                OffsetDistribution::Uniform {}
+                OffsetDistribution::Uniform(Uniform {})
             }
             "sequence" => {
                 self.lose(
                     "random_distribution",
                     "requests are drawn from a distribution, not listed",
                 );
-                OffsetDistribution::Uniform {}
+                OffsetDistribution::Uniform(Uniform {})
             }
             _ => return Err(wrong(self)),
         };
@@ -222,13 +225,13 @@ impl<'a> Draft<'a> {
     /// Without `norandommap`, fio accesses each block once before it accesses any block again.
     fn plain_random(&mut self, workload: &Workload) -> OffsetDistribution {
         if workload.sequential >= 1.0 || self.is_on("norandommap") {
-            return OffsetDistribution::Uniform {};
+            return OffsetDistribution::Uniform(Uniform {});
         }
         match workload.blocks[..] {
             [BlockSize { size, .. }]
                 if size.0 == workload.align_bytes() && workload.sequential == 0.0 =>
             {
-                OffsetDistribution::Shuffled {}
+                OffsetDistribution::Shuffled(Shuffled {})
             }
             _ => {
                 let why = if workload.blocks.len() > 1 {
@@ -239,7 +242,7 @@ impl<'a> Draft<'a> {
                      visits any again"
                 };
                 self.note("rw", why);
-                OffsetDistribution::Uniform {}
+                OffsetDistribution::Uniform(Uniform {})
             }
         }
     }

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use brunt_core::{Size, Span};
 use brunt_load::Workload;
+use brunt_load::block::patterns::{
+    HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Uniform, Zipf, Zone,
+};
 use brunt_load::block::stride::Stride;
-use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst, OffsetDistribution, Zone};
+use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst};
 use brunt_result::choice::RingMode;
 
 use crate::error::{Cause, FioError};
@@ -134,20 +137,26 @@ fn distributions_and_rates_are_translated() {
             "{text}"
         );
     };
-    check("random", OffsetDistribution::Shuffled {});
-    check("random\nnorandommap", OffsetDistribution::Uniform {});
+    check("random", OffsetDistribution::Shuffled(Shuffled {}));
+    check(
+        "random\nnorandommap",
+        OffsetDistribution::Uniform(Uniform {}),
+    );
     check(
         "random\nbssplit=4k/50:8k/50",
-        OffsetDistribution::Uniform {},
+        OffsetDistribution::Uniform(Uniform {}),
     );
-    check("zipf:1.2", OffsetDistribution::Zipf { theta: 1.2 });
-    check("pareto:0.2", OffsetDistribution::Pareto { skew: 0.2 });
+    check("zipf:1.2", OffsetDistribution::Zipf(Zipf { theta: 1.2 }));
+    check(
+        "pareto:0.2",
+        OffsetDistribution::Pareto(Pareto { skew: 0.2 }),
+    );
     check(
         "normal:25",
-        OffsetDistribution::Normal {
+        OffsetDistribution::Normal(Normal {
             mean: 0.5,
             deviation: 0.25,
-        },
+        }),
     );
     let zones = vec![
         Zone {
@@ -159,7 +168,10 @@ fn distributions_and_rates_are_translated() {
             size: 0.9,
         },
     ];
-    check("zoned:60/10:40/90", OffsetDistribution::HotZones { zones });
+    check(
+        "zoned:60/10:40/90",
+        OffsetDistribution::HotZones(HotZones { zones }),
+    );
     let rate = |settings: &str| match one(settings).1.arrival {
         Arrival::Open { rate, process, .. } => (rate.round(), process),
         other => panic!("{other:?}"),
@@ -372,14 +384,14 @@ fn the_syntax_of_fios_examples_is_accepted() {
     let zones = vec![zone(0.5, 0.05), zone(0.3, 0.15), zone(0.2, 0.8)];
     assert_eq!(
         workload.distribution,
-        OffsetDistribution::HotZones {
+        OffsetDistribution::HotZones(HotZones {
             zones: zones.clone()
-        }
+        })
     );
     let (_, workload, _) = one("rw=randread\nrandom_distribution=zoned:50/5:30/15:20/:");
     assert_eq!(
         workload.distribution,
-        OffsetDistribution::HotZones { zones }
+        OffsetDistribution::HotZones(HotZones { zones })
     );
     let (_, workload, _) = one("timeout=60;s\nnumjobs=2\t; two\nrw=randread\nbs=(1k*8)");
     assert_eq!((workload.workers, workload.blocks[0].size), (2, Size(8192)));

@@ -1,30 +1,13 @@
 //! Describes a workload in one line, for people; shown before a run and on the results pages.
 //!
-//! The rule: a workload is described in words only here.
+//! The rule: a workload is described in words only here, and its parts where they are defined.
 
 use brunt_core::units::{format_grouped, format_size};
 
+use super::patterns::percent;
 use super::stride::Stride;
-use super::workload::{Arrival, ArrivalProcess, OffsetDistribution, Workload};
+use super::workload::{Arrival, ArrivalProcess, Workload};
 use crate::nfs::settings::NfsSettings;
-
-impl OffsetDistribution {
-    /// A description such as `zipf 1.1`; `None` for uniform offsets.
-    fn describe(&self) -> Option<String> {
-        match self {
-            OffsetDistribution::Uniform {} => None,
-            OffsetDistribution::Shuffled {} => Some("each block once per pass".into()),
-            OffsetDistribution::Zipf { theta } => Some(format!("zipf {theta}")),
-            OffsetDistribution::Pareto { skew } => Some(format!("pareto {skew}")),
-            OffsetDistribution::Normal { mean, deviation } => Some(format!(
-                "normal around {} ± {}",
-                percent(*mean),
-                percent(*deviation)
-            )),
-            OffsetDistribution::HotZones { zones } => Some(format!("{} hot zones", zones.len())),
-        }
-    }
-}
 
 impl Workload {
     /// A description such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. It omits the axes in `swept`,
@@ -179,10 +162,4 @@ impl Arrival {
             }
         }
     }
-}
-
-/// Formats with one decimal unless that is zero.
-fn percent(share: f64) -> String {
-    let percent = (share * 1000.0).round() / 10.0;
-    format!("{percent} %")
 }

@@ -7,7 +7,7 @@ use brunt_block::Op;
 use brunt_core::random::Random;
 use brunt_result::OpKind;
 
-use crate::block::pattern::OffsetSampler;
+use crate::block::patterns::OffsetSampler;
 use crate::block::stride::Walk;
 use crate::block::workload::Workload;
 use crate::record::kind_of;
@@ -291,7 +291,10 @@ impl Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::workload::{BlockSize, OffsetDistribution};
+    use crate::block::patterns::{
+        HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Zipf, Zone,
+    };
+    use crate::block::workload::BlockSize;
     use brunt_core::Size;
 
     fn next(generator: &mut Generator) -> Planned {
@@ -343,13 +346,19 @@ mod tests {
         };
         let laws = [
             (mixed(), FROZEN[0]),
-            (with(OffsetDistribution::Zipf { theta: 1.1 }), FROZEN[1]),
-            (with(OffsetDistribution::Pareto { skew: 0.2 }), FROZEN[2]),
             (
-                with(OffsetDistribution::Normal {
+                with(OffsetDistribution::Zipf(Zipf { theta: 1.1 })),
+                FROZEN[1],
+            ),
+            (
+                with(OffsetDistribution::Pareto(Pareto { skew: 0.2 })),
+                FROZEN[2],
+            ),
+            (
+                with(OffsetDistribution::Normal(Normal {
                     mean: 0.5,
                     deviation: 0.1,
-                }),
+                })),
                 FROZEN[3],
             ),
         ];
@@ -361,6 +370,25 @@ mod tests {
         assert_eq!(got, expected);
         assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 42, 1));
         assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 43, 0));
+    }
+
+    /// Like [`the_sequence_is_frozen`], for the other distributions.
+    #[test]
+    fn the_sequences_of_shuffles_and_zones_are_frozen() {
+        let zone = |access, size| Zone { access, size };
+        let zones = vec![zone(0.9, 0.1), zone(0.1, 0.9)];
+        let got = [
+            OffsetDistribution::Shuffled(Shuffled {}),
+            OffsetDistribution::HotZones(HotZones { zones }),
+        ]
+        .map(|distribution| {
+            let workload = Workload {
+                distribution,
+                ..mixed()
+            };
+            checksum(&workload, 42, 0)
+        });
+        assert_eq!(got, [1850946243, 234154891]);
     }
 
     /// The generated shares match the description (papers/spek.md, 2.1).

@@ -19,7 +19,7 @@ pub mod journal_store;
 pub mod journals;
 mod memory;
 mod passes;
-pub mod pattern;
+pub mod patterns;
 pub mod seeded;
 mod session;
 pub mod shuffle;

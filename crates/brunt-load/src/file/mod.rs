@@ -125,29 +125,6 @@ impl FileSystem {
                 })(source));
             }
         };
-        let times = size_bytes as f64 / memory_bytes.max(1) as f64;
-        let mut notes = vec![
-            format!(
-                "{}: {}, file of {} ({times:.2} of this machine's memory), {}",
-                directory.display(),
-                cache::kind_of(directory),
-                format_size(size_bytes),
-                if load.direct {
-                    "O_DIRECT: bypasses the page cache"
-                } else {
-                    "through the page cache"
-                },
-            ),
-            match load.fsync {
-                Fsync::None => {
-                    "no fsync: written data may still be in the page cache when a phase ends".into()
-                }
-                Fsync::End => "fsync at the end of a phase is part of its time".to_string(),
-                Fsync::Each => "fsync after every write".into(),
-            },
-        ];
-        notes
-            .extend(cache::virtual_processor().map(|name| format!("in a virtual machine: {name}")));
         Ok(FileSystem {
             load: load.clone(),
             folder,
@@ -155,7 +132,7 @@ impl FileSystem {
             written_bytes: 0,
             size_bytes,
             names,
-            notes,
+            notes: notes(load, size_bytes, memory_bytes),
         })
     }
 
@@ -581,6 +558,33 @@ impl Characters {
         self.at += 1;
         Ok(self.buf[self.at - 1])
     }
+}
+
+/// Returns what readers of the results should know about the file system, the file and the page cache.
+fn notes(load: &FileSystemLoad, size_bytes: u64, memory_bytes: u64) -> Vec<String> {
+    let times = size_bytes as f64 / memory_bytes.max(1) as f64;
+    let mut notes = vec![
+        format!(
+            "{}: {}, file of {} ({times:.2} of this machine's memory), {}",
+            load.directory.display(),
+            cache::kind_of(&load.directory),
+            format_size(size_bytes),
+            if load.direct {
+                "O_DIRECT: bypasses the page cache"
+            } else {
+                "through the page cache"
+            },
+        ),
+        match load.fsync {
+            Fsync::None => {
+                "no fsync: written data may still be in the page cache when a phase ends".into()
+            }
+            Fsync::End => "fsync at the end of a phase is part of its time".to_string(),
+            Fsync::Each => "fsync after every write".into(),
+        },
+    ];
+    notes.extend(cache::virtual_processor().map(|name| format!("in a virtual machine: {name}")));
+    notes
 }
 
 /// Creates a folder with a name that is not in use yet.

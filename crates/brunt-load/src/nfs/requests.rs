@@ -13,7 +13,7 @@ use super::call::{NUMBER_MAX, NfsCode};
 use super::op::{NfsOp, OPS};
 use super::settings::NfsSettings;
 use crate::block::generator::Planned;
-use crate::block::pattern::OffsetSampler;
+use crate::block::patterns::OffsetSampler;
 use crate::block::seeded::Pattern;
 use crate::block::synthetic::{RequestPace, WorkerId};
 use crate::block::workload::{Arrival, Workload};

@@ -403,34 +403,23 @@ impl Feeder {
         let (Some(placed), Some(device)) = (placed, told.filter(|told| *told != NOT_MET)) else {
             return Err(Stop::Unknown);
         };
-        let Placed {
-            mut offset,
-            len,
-            rounded,
-            moved,
-        } = placed;
         let is_foreign = !plan.share.has(request);
-        let mut count =
-            |what: RowChange| *counts.entry(what).or_default() += u64::from(!is_foreign);
-        if rounded {
-            count(RowChange::Rounded);
-        }
-        if moved {
-            count(match plan.settings.map {
-                AddressMap::AsIs => RowChange::PutBehind,
-                AddressMap::Wrap => RowChange::Wrapped,
-                AddressMap::Scale => RowChange::Scaled,
-                AddressMap::Pack => RowChange::Packed,
-            });
-        }
         let piece_max = if matches!(request.op, Op::Read | Op::Write) {
             plan.piece_max
         } else {
             u64::MAX
         };
-        if len > piece_max {
-            count(RowChange::InPieces);
-        }
+        let is_split = placed.len > piece_max;
+        count_changes(
+            &placed,
+            is_split,
+            plan.settings.map,
+            u64::from(!is_foreign),
+            counts,
+        );
+        let Placed {
+            mut offset, len, ..
+        } = placed;
         let (time_ns, mut left) = (base + request.time_ns, len);
         let Selected {
             op, fua, target, ..
@@ -474,6 +463,32 @@ impl Feeder {
         next.reserve(BATCH_ROWS);
         let full = std::mem::replace(&mut self.batch, next);
         self.feed.send(Fed::Rows(full)).map_err(|_| Stop::Unwanted)
+    }
+}
+
+/// Adds `by` to the count of each way in which a request was changed.
+#[inline(always)] // once per request, from one place
+fn count_changes(
+    placed: &Placed,
+    is_split: bool,
+    map: AddressMap,
+    by: u64,
+    counts: &mut RowCounts,
+) {
+    let mut count = |what: RowChange| *counts.entry(what).or_default() += by;
+    if placed.rounded {
+        count(RowChange::Rounded);
+    }
+    if placed.moved {
+        count(match map {
+            AddressMap::AsIs => RowChange::PutBehind,
+            AddressMap::Wrap => RowChange::Wrapped,
+            AddressMap::Scale => RowChange::Scaled,
+            AddressMap::Pack => RowChange::Packed,
+        });
+    }
+    if is_split {
+        count(RowChange::InPieces);
     }
 }
 

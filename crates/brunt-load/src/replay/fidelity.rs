@@ -42,12 +42,6 @@ pub(super) fn judge(
     let ReplayPlan {
         settings, survey, ..
     } = *plan;
-    let mut rows: BTreeMap<String, u64> = survey.rows.clone();
-    rows.extend(
-        counts
-            .iter()
-            .map(|(change, count)| (change.said().to_string(), *count)),
-    );
     let drift = match settings.timing {
         ReplayTiming::Trace => drift(meter),
         ReplayTiming::Depth | ReplayTiming::Dependency => None,
@@ -93,7 +87,7 @@ pub(super) fn judge(
             sent: meter.forced_sent,
         },
         devices: devices(meter, plan),
-        rows,
+        rows: changed_rows(survey, counts),
         over_time: meter.moments(),
     };
     let mut reasons = Reasons {
@@ -106,6 +100,17 @@ pub(super) fn judge(
     reasons.of_times(&fidelity, span_us(meter));
     (fidelity.verdict, fidelity.reasons) = (reasons.worst, reasons.said);
     fidelity
+}
+
+/// Returns the counts of rows that were left out, repaired or changed.
+fn changed_rows(survey: &Survey, counts: &RowCounts) -> BTreeMap<String, u64> {
+    let mut rows = survey.rows.clone();
+    rows.extend(
+        counts
+            .iter()
+            .map(|(change, count)| (change.said().to_string(), *count)),
+    );
+    rows
 }
 
 /// Judges each device of the trace, if there are several.

@@ -11,7 +11,7 @@ use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
 use brunt_core::units::{counted, format_size};
 use brunt_result::OpKind;
-use brunt_trace::{Devices, ReadingKey, TraceError, TraceOpenError, TraceReader};
+use brunt_trace::{Devices, ReadingKey, RowLedger, TraceError, TraceOpenError, TraceReader};
 
 use super::digest::Digest;
 use super::place::{DeviceEnd, Extents, Layout};
@@ -95,6 +95,21 @@ pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadErr
 }
 
 /// Returns why a trace can't be read, with the key that has to change.
+/// Checks that the trace has every device that the workload names.
+fn check_devices(routes: &Routes, known: &[String]) -> Result<(), WorkloadError> {
+    let Some(unknown) = routes.named().find(|name| !known.contains(name)) else {
+        return Ok(());
+    };
+    let first: Vec<&str> = known.iter().take(16).map(String::as_str).collect();
+    Err(WorkloadError {
+        key: "devices",
+        what: format!(
+            "the trace has no device {unknown}; those it has begin with {}",
+            first.join(", ")
+        ),
+    })
+}
+
 fn unreadable(error: TraceError) -> WorkloadError {
     let (key, advice) = match &error {
         TraceError::Ambiguous { .. } => ("format", "; name the right one"),
@@ -127,7 +142,6 @@ impl Survey {
         settings: &ReplaySettings,
         routes: &Routes,
     ) -> Result<Survey, WorkloadError> {
-        let wrong = |key: &'static str, what: String| WorkloadError { key, what };
         let mut reader = open(settings)?;
         let mut survey = Survey {
             format: reader.format().name,
@@ -146,67 +160,63 @@ impl Survey {
             }
         }
         survey.extents.settle(&survey.devices, routes.count());
-        let known = reader.devices().names();
-        if let Some(unknown) = routes.named().find(|name| !known.contains(name)) {
-            let devices = known
-                .iter()
-                .take(16)
-                .map(String::as_str)
-                .collect::<Vec<&str>>()
-                .join(", ");
-            return Err(wrong(
-                "devices",
-                format!("the trace has no device {unknown}; those it has begin with {devices}"),
-            ));
-        }
+        check_devices(routes, reader.devices().names())?;
+        survey.count_rows(&selection, reader.ledger());
+        survey.check_not_empty(settings)?;
+        Ok(survey)
+    }
+
+    /// Adds the rows that were left out or repaired, by reason.
+    fn count_rows(&mut self, selection: &Selection<'_>, ledger: RowLedger) {
         let counted = selection
             .left_out
             .iter()
             .map(|(why, count)| (format!("left out: {why}"), *count));
-        survey.rows.extend(counted);
+        self.rows.extend(counted);
         let counted = selection
             .repaired
             .iter()
             .map(|(why, count)| (format!("repaired: {why}"), *count));
-        survey.rows.extend(counted);
-        survey.repaired = !selection.repaired.is_empty();
-        if reader.ledger().repeated > 0 {
-            survey
-                .rows
-                .insert(REPEATED.into(), reader.ledger().repeated);
+        self.rows.extend(counted);
+        self.repaired = !selection.repaired.is_empty();
+        if ledger.repeated > 0 {
+            self.rows.insert(REPEATED.into(), ledger.repeated);
         }
-        if reader.ledger().cut_files > 0 {
-            survey.rows.insert(
+        if ledger.cut_files > 0 {
+            self.rows.insert(
                 "left out: the end of a file that cannot be unpacked".into(),
-                reader.ledger().cut_files,
+                ledger.cut_files,
             );
         }
-        for (why, count) in reader.ledger().left_out.reasons() {
-            survey.rows.insert(format!("left out: {why}"), count);
+        for (why, count) in ledger.left_out.reasons() {
+            self.rows.insert(format!("left out: {why}"), count);
         }
-        if reader.ledger().damaged > 0 {
-            survey
-                .rows
-                .insert("left out: not readable".into(), reader.ledger().damaged);
+        if ledger.damaged > 0 {
+            self.rows
+                .insert("left out: not readable".into(), ledger.damaged);
         }
-        if reader.ledger().details_dropped > 0 {
-            survey.rows.insert(
+        if ledger.details_dropped > 0 {
+            self.rows.insert(
                 "repaired: FUA or extents not known".into(),
-                reader.ledger().details_dropped,
+                ledger.details_dropped,
             );
         }
-        if survey.requests == 0 {
+    }
+
+    /// Refuses a trace, or a part of one, without requests.
+    fn check_not_empty(&self, settings: &ReplaySettings) -> Result<(), WorkloadError> {
+        if self.requests == 0 {
             let path = settings.trace.display();
             let (key, what) = match (settings.from.is_zero(), settings.length) {
-                (true, None) => ("trace", survey.nothing(path, settings.format.is_some())),
+                (true, None) => ("trace", self.nothing(path, settings.format.is_some())),
                 _ => (
                     "from",
                     format!("nothing in {path} is within the time set by `from` and `for`"),
                 ),
             };
-            return Err(wrong(key, what));
+            return Err(WorkloadError { key, what });
         }
-        Ok(survey)
+        Ok(())
     }
 
     /// Explains why there are no requests to replay.

@@ -19,7 +19,7 @@ use brunt_block::{
 };
 use brunt_core::random::Random;
 use brunt_core::{Clock, Histogram, ResourceUsage, Size, Span};
-use brunt_result::{FirstError, Interval, OpKind};
+use brunt_result::{FirstError, Interval, OpKind, Outcome};
 use sha2::{Digest, Sha256};
 
 use crate::block::seeded::{Pattern, Wrong};
@@ -215,48 +215,19 @@ impl RangeTransfer {
         let mut device = backend.open(&ring, self.depth).map_err(open)?;
         let rules = self.rules();
         let (mut order, mut data) = self.requests(&ring, info.block_bytes as usize)?;
-        let (id, commands) = (WorkerId::alone(0), Commands::new());
-        let worker = Worker::with(&mut order, &mut data, &rules, id, ring.pool());
-        let mut watcher = Watcher {
-            watch,
-            done: 0,
-            commands: &commands,
-        };
-        let (clock, cost, calls) = (
-            Clock::Monotonic,
-            ResourceUsage::now(),
-            ring.stats().system_calls,
-        );
-        let start = clock.now();
-        let outcome = worker.run(
-            &mut *device,
-            &mut RingTime(&ring),
-            start,
-            &commands,
-            &mut watcher,
-        );
-        let outcome = outcome.map_err(|error| match data.failure.take() {
-            Some(failure) => TransferError::Output(failure),
-            None => TransferError::Ring(error),
-        })?;
-        let flush_error = match rules.changes_data() {
-            true => flush(&mut *device, &ring).map_err(TransferError::Ring)?,
-            false => None,
-        };
-        let (elapsed, cost) = (clock.now().since(start), ResourceUsage::now().since(cost));
-        let system_calls = ring.stats().system_calls - calls;
+        let driven = drive(&mut order, &mut data, &rules, &mut *device, &ring, watch)?;
         data.finish().map_err(TransferError::Output)?;
-        let consumed = order.consumed(&mut || (watcher.watch)(watcher.done))?;
+        let consumed = order.consumed(&mut || watch(driven.done))?;
         // The input's thread may have computed it at no cost while the device was busy.
         let summed = consumed.checksum.min(consumed.waited);
-        let figures = &outcome.figures;
+        let figures = &driven.outcome.figures;
         let failed = figures.counts.errors();
         let mut moved = Moved {
             requests: figures.completed() + failed,
             count: order.range.count,
             bytes: figures.bytes(),
-            errors: failed + u64::from(flush_error.is_some()),
-            first_error: outcome.first_error.or(flush_error),
+            errors: failed + u64::from(driven.flush_error.is_some()),
+            first_error: driven.outcome.first_error.or(driven.flush_error),
             latency: figures.service(),
             wrong_blocks: data.wrong_blocks,
             first_wrong: data.first_wrong,
@@ -268,9 +239,9 @@ impl RangeTransfer {
                 input: consumed.waited - summed,
                 ..data.spent
             },
-            elapsed,
-            cost,
-            system_calls,
+            elapsed: driven.elapsed,
+            cost: driven.cost,
+            system_calls: driven.system_calls,
             health: device.health(),
         };
         if moved.is_complete() && moved.errors == 0 {
@@ -370,6 +341,54 @@ impl Recorder for Watcher<'_> {
             self.commands.give(LoadCommand::Stop);
         }
     }
+}
+
+/// What a transfer's requests took and returned.
+struct Driven {
+    outcome: Outcome,
+    flush_error: Option<FirstError>,
+    /// Number of requests that ended.
+    done: u64,
+    elapsed: Duration,
+    cost: ResourceUsage,
+    system_calls: u64,
+}
+
+/// Makes the requests, and flushes the device at the end if they change data.
+fn drive(
+    order: &mut RangeRequests,
+    data: &mut Data,
+    rules: &Workload,
+    device: &mut dyn Device,
+    ring: &Ring,
+    watch: &mut dyn FnMut(u64) -> bool,
+) -> Result<Driven, TransferError> {
+    let (id, commands) = (WorkerId::alone(0), Commands::new());
+    let worker = Worker::with(order, &mut *data, rules, id, ring.pool());
+    let mut watcher = Watcher {
+        watch,
+        done: 0,
+        commands: &commands,
+    };
+    let (clock, cost) = (Clock::Monotonic, ResourceUsage::now());
+    let (calls, start) = (ring.stats().system_calls, clock.now());
+    let outcome = worker.run(device, &mut RingTime(ring), start, &commands, &mut watcher);
+    let outcome = outcome.map_err(|error| match data.failure.take() {
+        Some(failure) => TransferError::Output(failure),
+        None => TransferError::Ring(error),
+    })?;
+    let flush_error = match rules.changes_data() {
+        true => flush(device, ring).map_err(TransferError::Ring)?,
+        false => None,
+    };
+    Ok(Driven {
+        outcome,
+        flush_error,
+        done: watcher.done,
+        elapsed: clock.now().since(start),
+        cost: ResourceUsage::now().since(cost),
+        system_calls: ring.stats().system_calls - calls,
+    })
 }
 
 /// Makes written data stable at the end of the transfer; returns the error if that failed.

@@ -173,27 +173,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.begin(start, time);
         loop {
             let now = time.now();
-            let in_flight = InFlight {
-                slots: &self.slots,
-                batch: &self.batch,
-                unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
-            };
-            self.tally
-                .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
-            if self.phase.issuing {
-                self.look_around(now, commands);
-            } else if commands.is_stopped() {
-                self.phase.cut_drain_short(now);
-            }
-            // Requests that the device had no room for have not been sent yet.
-            for request in &self.batch {
-                self.slots.all[request.tag as usize].sent = now;
-            }
-            self.tally.flush_log(recorder, self.slots.len());
-            self.tally.flush_old_log(recorder, now);
-            if self.tally.began == Nanos::MAX && now >= self.phase.start {
-                self.tally.began = now;
-            }
+            self.keep_records(now, time, commands, recorder);
             self.fill(now);
             if !self.slots.retrying.is_empty() {
                 self.resend(now);
@@ -245,6 +225,38 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             self.tally.measure_from(self.phase.measure_start);
         }
         self.tally.cost_begins(time.used());
+    }
+
+    /// Closes intervals, checks for commands and the end of the run, and passes on the log of requests.
+    #[inline(always)] // once per turn of the loop, from one place
+    fn keep_records(
+        &mut self,
+        now: Nanos,
+        time: &impl Timeline,
+        commands: &Commands,
+        recorder: &mut dyn Recorder,
+    ) {
+        let in_flight = InFlight {
+            slots: &self.slots,
+            batch: &self.batch,
+            unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
+        };
+        self.tally
+            .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
+        if self.phase.issuing {
+            self.look_around(now, commands);
+        } else if commands.is_stopped() {
+            self.phase.cut_drain_short(now);
+        }
+        // Requests that the device had no room for have not been sent yet.
+        for request in &self.batch {
+            self.slots.all[request.tag as usize].sent = now;
+        }
+        self.tally.flush_log(recorder, self.slots.len());
+        self.tally.flush_old_log(recorder, now);
+        if self.tally.began == Nanos::MAX && now >= self.phase.start {
+            self.tally.began = now;
+        }
     }
 
     /// Checks for commands and for the end of the run.

@@ -1,0 +1,46 @@
+//! What each distribution of random offsets implements. In a file of its own, so that the table and its kinds form no
+//! import cycle.
+
+use brunt_core::random::Random;
+
+use crate::load::WorkloadError;
+
+/// Describes a distribution of random offsets.
+#[derive(Clone, Copy, Debug)]
+pub struct PatternInfo {
+    /// Its name: the value of `kind`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub help: &'static str,
+    /// A value of `distribution`.
+    pub example: &'static str,
+}
+
+/// The settings of a distribution.
+pub(super) trait Pattern {
+    /// Its description.
+    const INFO: PatternInfo;
+    /// The prepared distribution.
+    type Sampler: Draw;
+
+    /// Checks the settings; errors name their key.
+    fn check(&self) -> Result<(), WorkloadError>;
+
+    /// A description such as `zipf 1.1`; `None` if there is nothing to mention.
+    fn describe(&self) -> Option<String>;
+
+    /// Prepares it over `0..count`; `count` is above zero and the settings have passed their check.
+    fn sampler(&self, count: u64) -> Self::Sampler;
+}
+
+/// A prepared distribution over `0..count`. The same seed gives the same positions in every version.
+pub(super) trait Draw {
+    /// Draws the next position, without allocating.
+    fn draw(&mut self, random: &mut Random) -> u64;
+}
+
+/// Formats a share with one decimal unless that is zero.
+pub(in crate::block) fn percent(share: f64) -> String {
+    let percent = (share * 1000.0).round() / 10.0;
+    format!("{percent} %")
+}

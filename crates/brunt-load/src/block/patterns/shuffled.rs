@@ -1,0 +1,42 @@
+//! Every offset once per pass.
+
+use brunt_core::random::Random;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::kind::{Draw, Pattern, PatternInfo};
+use crate::block::shuffle::Shuffle;
+use crate::load::WorkloadError;
+
+/// Every offset once in a random order, then all of them again in another; each worker goes through all of them
+/// (through its own, where workers have parts of the region).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shuffled {}
+
+impl Pattern for Shuffled {
+    const INFO: PatternInfo = PatternInfo {
+        name: "shuffled",
+        help: "every offset once in a random order, then again in another",
+        example: "{ kind = \"shuffled\" }",
+    };
+    type Sampler = Shuffle;
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        Ok(())
+    }
+
+    fn describe(&self) -> Option<String> {
+        Some("each block once per pass".into())
+    }
+
+    fn sampler(&self, count: u64) -> Shuffle {
+        Shuffle::new(count)
+    }
+}
+
+impl Draw for Shuffle {
+    fn draw(&mut self, random: &mut Random) -> u64 {
+        Shuffle::draw(self, random)
+    }
+}
