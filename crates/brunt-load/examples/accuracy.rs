@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use brunt_block::open_url;
 use brunt_core::{Histogram, Span};
-use brunt_load::block::workload::{Arrival, ArrivalProcess, StopCondition, Workload};
+use brunt_load::block::processes::ArrivalProcess;
+use brunt_load::block::workload::{Arrival, StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 
 const SHARE_MAX: f64 = 0.02;

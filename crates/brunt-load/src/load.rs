@@ -28,7 +28,7 @@ use crate::hosted::HostedLoad;
 
 /// Minimum reporting interval: merging an interval's histograms takes a tenth of a millisecond.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// Maximum reporting interval (papers/spek.md, 2.1).
+/// Maximum reporting interval (SPEK, 2005, section 2.1).
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// The channel on which a load's workers report.

@@ -1,4 +1,4 @@
-//! Probes: host counters during measurements (papers/spek.md, 2.2). A [`Sampler`] reads the kernel's counters and turns
+//! Probes: host counters during measurements (SPEK, 2005, section 2.2). A [`Sampler`] reads the kernel's counters and turns
 //! two readings into figures for the time between them; a [`Prober`] does so at an interval, on the run's clock.
 //!
 //! To add a probe: a file here with an `impl Probe` for it (its name, one-line help, files and metrics, and two pure

@@ -1,4 +1,4 @@
-//! `null:SIZE`: discards writes and reads as zeros. The diskless mode of papers/iscsi-performance-analysis, 2.2:
+//! `null:SIZE`: discards writes and reads as zeros. The diskless mode of Aiken and Grunwald, 2003, section 2.2:
 //! measures everything except the disk. Served inline.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `delay=…`: adds a service time to completions, like SPEK's emulated arrays of 100 µs and 10 µs (papers/spek.md). A
+//! `delay=…`: adds a service time to completions, like SPEK's emulated arrays of 100 µs and 10 µs (2005). A
 //! request reaches the lower device at once; its completion is held back until its service time has passed since
 //! `submit`, or until the lower device completes it, whichever is later. A layer with a known delay therefore also
 //! shows the measurement error.

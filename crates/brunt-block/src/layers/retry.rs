@@ -1,5 +1,5 @@
 //! `retry=N`: a controller that retries a failed request up to N times before reporting the error to the initiator.
-//! papers/spek.md, 3.3.2, notes that its iSCSI target lacks this: without it, every transient disk error costs a
+//! SPEK, 2005, section 3.3.2, notes that its iSCSI target lacks this: without it, every transient disk error costs a
 //! network round trip. Also turns recovered errors into plain successes.
 //!
 //! Retries errors that may not recur: medium and hardware errors, aborted commands, BUSY, TASK SET FULL, NOT READY,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use brunt_core::Span;
 use brunt_load::Workload;
-use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst, RampUp};
+use brunt_load::block::processes::ArrivalProcess;
+use brunt_load::block::workload::{Arrival, Burst, RampUp};
 
 use super::{Draft, SECOND};
 use crate::error::FioError;

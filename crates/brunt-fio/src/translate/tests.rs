@@ -10,8 +10,9 @@ use brunt_load::Workload;
 use brunt_load::block::patterns::{
     HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Uniform, Zipf, Zone,
 };
+use brunt_load::block::processes::ArrivalProcess;
 use brunt_load::block::stride::Stride;
-use brunt_load::block::workload::{Arrival, ArrivalProcess, Burst};
+use brunt_load::block::workload::{Arrival, Burst};
 use brunt_result::choice::RingMode;
 
 use crate::error::{Cause, FioError};

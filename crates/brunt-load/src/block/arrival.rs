@@ -6,23 +6,18 @@ use std::time::Duration;
 use brunt_core::random::Random;
 use brunt_core::{Histogram, Nanos};
 
-use crate::block::workload::{ArrivalProcess, Burst};
+use super::processes::{ArrivalProcess, Position};
+use super::workload::Burst;
 
 /// The due times of one worker, in order.
 #[derive(Clone, Debug)]
 pub struct ArrivalSchedule {
     process: ArrivalProcess,
-    worker: u32,
-    workers: u32,
-    /// Mean time between requests of this worker, in nanoseconds.
-    gap: f64,
-    /// Due time of the next request, relative to the start, in nanoseconds.
-    at: f64,
+    /// Of the next request; times are relative to the start.
+    position: Position,
     random: Random,
     burst: Option<Burst>,
     burst_left: u64,
-    index: u64,
-    first: f64,
 }
 
 impl ArrivalSchedule {
@@ -35,62 +30,57 @@ impl ArrivalSchedule {
         worker: u32,
         workers: u32,
     ) -> ArrivalSchedule {
-        let gap = 1e9 * f64::from(workers) / rate;
         let mut random = Random::for_part(seed, u64::from(worker) * 4 + 1);
-        let first = first_of(process, gap, worker, workers, &mut random);
+        let mut position = Position {
+            gap: 1e9 * f64::from(workers) / rate,
+            first: 0.0,
+            index: 0,
+            at: 0.0,
+            worker,
+            workers,
+        };
+        position.first = process.first(&position, &mut random);
+        position.at = position.first;
         let burst = burst.filter(|burst| !burst.interval.0.is_zero());
         let burst_left = burst.map_or(u64::MAX, |burst| burst.requests);
         ArrivalSchedule {
             process,
-            worker,
-            workers,
-            gap,
-            at: first,
+            position,
             random,
             burst,
             burst_left,
-            index: 0,
-            first,
         }
     }
 
     /// Returns the due time of the next request, relative to the start.
     #[inline]
     pub fn due(&self) -> Nanos {
-        Nanos(self.at as u64)
+        Nanos(self.position.at as u64)
     }
 
     /// Changes the combined rate of all workers from `now` on, which is relative to the start.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) {
-        self.gap = 1e9 * f64::from(self.workers) / rate;
-        let next = first_of(
-            self.process,
-            self.gap,
-            self.worker,
-            self.workers,
-            &mut self.random,
-        );
-        (self.first, self.index) = (now.0 as f64 + next, 0);
-        self.at = self.first;
+        let position = &mut self.position;
+        position.gap = 1e9 * f64::from(position.workers) / rate;
+        let next = self.process.first(position, &mut self.random);
+        (position.first, position.index) = (now.0 as f64 + next, 0);
+        position.at = position.first;
     }
 
     /// Advances to the next request.
     #[inline]
     pub fn advance(&mut self) {
-        self.index += 1;
-        match self.process {
-            // Multiplied, not accumulated, so that no error builds up over a day of requests.
-            ArrivalProcess::Constant => self.at = self.first + self.index as f64 * self.gap,
-            ArrivalProcess::Poisson => self.at += self.random.exponential(self.gap),
-        }
+        let position = &mut self.position;
+        position.index += 1;
+        position.at = self.process.next(position, &mut self.random);
         self.burst_left -= 1;
         if self.burst_left == 0
             && let Some(burst) = self.burst
         {
             self.burst_left = burst.requests;
             let pause = nanos(burst.interval.0);
-            self.first += pause;
-            self.at += pause;
+            self.position.first += pause;
+            self.position.at += pause;
         }
     }
 }
@@ -117,7 +107,7 @@ impl ArrivalSchedule {
         let pause = self.burst.map_or(0.0, |burst| {
             nanos(burst.interval.0) / burst.requests.max(1) as f64
         });
-        let left = (span as f64 / (self.gap + pause)) as u64 + 1;
+        let left = (span as f64 / (self.position.gap + pause)) as u64 + 1;
         for part in 0..BACKLOG_AGES {
             let count = left * (part + 1) / BACKLOG_AGES - left * part / BACKLOG_AGES;
             let age = span as f64 * (part as f64 + 0.5) / BACKLOG_AGES as f64;
@@ -126,21 +116,6 @@ impl ArrivalSchedule {
                 return;
             }
         }
-    }
-}
-
-/// Returns the due time of a worker's first request, relative to when the rate takes effect.
-fn first_of(
-    process: ArrivalProcess,
-    gap: f64,
-    worker: u32,
-    workers: u32,
-    random: &mut Random,
-) -> f64 {
-    match process {
-        // Workers take turns, so that the total rate is constant, too.
-        ArrivalProcess::Constant => gap * f64::from(worker) / f64::from(workers),
-        ArrivalProcess::Poisson => random.exponential(gap),
     }
 }
 

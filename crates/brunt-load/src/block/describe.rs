@@ -6,7 +6,7 @@ use brunt_core::units::{format_grouped, format_size};
 
 use super::patterns::percent;
 use super::stride::Stride;
-use super::workload::{Arrival, ArrivalProcess, Workload};
+use super::workload::{Arrival, Workload};
 use crate::nfs::settings::NfsSettings;
 
 impl Workload {
@@ -141,18 +141,16 @@ impl Workload {
 
 impl Arrival {
     fn describe(&self, with_rate: bool) -> String {
-        let law = |process: ArrivalProcess| match process {
-            ArrivalProcess::Constant => "evenly",
-            ArrivalProcess::Poisson => "Poisson",
-        };
         match *self {
             Arrival::Closed {} => "closed loop".into(),
-            Arrival::Open { process, .. } if !with_rate => format!("open loop, {}", law(process)),
+            Arrival::Open { process, .. } if !with_rate => {
+                format!("open loop, {}", process.info().manner)
+            }
             Arrival::Open { rate, process, .. } => {
                 format!(
                     "open loop, {} requests/s, {}",
                     format_grouped(rate),
-                    law(process)
+                    process.info().manner
                 )
             }
             Arrival::Search {

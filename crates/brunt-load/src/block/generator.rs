@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(got, [1850946243, 234154891]);
     }
 
-    /// The generated shares match the description (papers/spek.md, 2.1).
+    /// The generated shares match the description (SPEK, 2005, section 2.1).
     #[test]
     fn shares_are_as_described() {
         let mut generator = Generator::new(&mixed(), area(), 1, 0);

@@ -20,6 +20,7 @@ pub mod journals;
 mod memory;
 mod passes;
 pub mod patterns;
+pub mod processes;
 pub mod seeded;
 mod session;
 pub mod shuffle;
@@ -111,7 +112,7 @@ impl BlockLoad {
         if let Some(rate) = order.rate {
             let process = match workload.arrival {
                 Arrival::Open { process, .. } | Arrival::Search { process, .. } => process,
-                Arrival::Closed {} => workload::ArrivalProcess::default(),
+                Arrival::Closed {} => processes::ArrivalProcess::default(),
             };
             workload.arrival = Arrival::Open {
                 rate: rate.rate,

@@ -1,4 +1,4 @@
-//! The user's description of a load: the parameters of papers/spek.md, 2.1, and those that have become common since.
+//! The user's description of a load: the parameters of SPEK, 2005, section 2.1, and those that have become common since.
 //! Experiment files contain these; the command line builds them from flags.
 //!
 //! The rule: a description is checked once, by [`Workload::check`] and against its device; later code relies on that.
@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::block::patterns::OffsetDistribution;
+use crate::block::processes::ArrivalProcess;
 use crate::block::stride::Stride;
 use crate::nfs::settings::NfsSettings;
 use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
@@ -293,17 +294,6 @@ pub enum Arrival {
     },
 }
 
-/// Distribution of the times between requests of an open loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ArrivalProcess {
-    /// Constant.
-    Constant,
-    /// Exponential: independent arrivals.
-    #[default]
-    Poisson,
-}
-
 /// Bursts of requests with pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -348,7 +338,7 @@ pub struct StopCondition {
     pub steady: Option<Steady>,
 }
 
-/// Retries of failed requests (papers/spek.md, 3.3.1).
+/// Retries of failed requests (SPEK, 2005, section 3.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {

@@ -8,9 +8,8 @@ use brunt_core::Span;
 use brunt_result::Stopped;
 
 use crate::block::BlockLoad;
-use crate::block::workload::{
-    Arrival, ArrivalProcess, DepthSearch as Search, StopCondition, Workload,
-};
+use crate::block::processes::ArrivalProcess;
+use crate::block::workload::{Arrival, DepthSearch as Search, StopCondition, Workload};
 use crate::commands::LoadCommandError;
 use crate::file::{FileLoad, FileSystemLoad};
 use crate::kind::LoadContext;

@@ -1,4 +1,4 @@
-//! Load on a mounted file system, in the role of Bonnie (papers/iscsi-performance-analysis, Figure 8; papers/spek.md,
+//! Load on a mounted file system, in the role of Bonnie (Aiken and Grunwald, 2003, Figure 8; SPEK, 2005,
 //! Figure 1): writes, rewrites and reads characters and blocks, seeks at random, and creates, looks up and unlinks
 //! files. Each [`FilePhase`] is a separate run with the usual figures, and reports the influence of the page cache
 //! ([`PageCache`]).

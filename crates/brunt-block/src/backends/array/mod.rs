@@ -1,6 +1,6 @@
 //! `array:…`: several devices combined with redundancy: RAID 0, 1 and 5 with hot spares. A member fails because of I/O
 //! errors (perhaps from a fault layer) or by command; the array continues degraded and rebuilds onto a spare while
-//! serving requests (papers/spek.md, 3.3.3, Figure 13).
+//! serving requests (SPEK, 2005, section 3.3.3, Figure 13).
 //!
 //! ```text
 //! array:raid5,chunk=64k,[memory:1GiB],[memory:1GiB],[memory:1GiB],spare=[memory:1GiB]

@@ -1,6 +1,6 @@
 //! The frames of raw network requests: a storage protocol without commands, sessions or digests. The `tcp` device and
 //! its sink use it to measure the network alone, with transfers the size of block requests (the role of netperf in
-//! papers/iscsi-performance-analysis, 2.1).
+//! Aiken and Grunwald, 2003, section 2.1).
 //!
 //! Each message is a 16-byte [`Header`], optionally followed by a payload of arbitrary content:
 //!

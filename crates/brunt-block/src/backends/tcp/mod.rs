@@ -1,5 +1,5 @@
 //! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, for comparison with a disk, a
-//! diskless target and a full target; the role of netperf in papers/iscsi-performance-analysis, Figures 4 to 7. A read
+//! diskless target and a full target; the role of netperf in Aiken and Grunwald, 2003, Figures 4 to 7. A read
 //! is a header answered by a header and N bytes; a write is a header and N bytes answered by a header. Up to the queue
 //! depth are in flight. [`frame`] defines the frames, whose headers have 16 bytes. The peer is a [`TcpSink`], which
 //! stores nothing: reads return zeros, and offsets are ignored.

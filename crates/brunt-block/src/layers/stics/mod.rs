@@ -1,4 +1,4 @@
-//! `stics=LOG`: a cache in front of a device across a network (SPEK's second system; papers/spek.md, Figures 14 and
+//! `stics=LOG`: a cache in front of a device across a network (the second system of SPEK, 2005, Figures 14 and
 //! 15). Writes are collected in memory, written sequentially to a log file, acknowledged, and later destaged to the
 //! device; reads of cached data are served from the cache.
 //!

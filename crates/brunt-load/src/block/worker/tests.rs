@@ -4,7 +4,8 @@ use super::*;
 use std::sync::{Arc, Mutex};
 
 use crate::block::generator::{Area, Generator};
-use crate::block::workload::{ArrivalProcess, Burst, RampUp, Retry, RetryOn, StopCondition};
+use crate::block::processes::ArrivalProcess;
+use crate::block::workload::{Burst, RampUp, Retry, RetryOn, StopCondition};
 use crate::load::RunPart;
 use crate::record::NoRecorder;
 use crate::sequence::Next;

@@ -4,7 +4,7 @@ fn read(text: &str) -> Result<Workload, String> {
     toml::from_str::<Workload>(text).map_err(|error| error.to_string())
 }
 
-/// All parameters of papers/spek.md, 2.1, can be expressed.
+/// All parameters of SPEK, 2005, section 2.1, can be expressed.
 #[test]
 fn all_parameters_of_the_paper_can_be_expressed() {
     let workload = read(

@@ -1,0 +1,43 @@
+//! What each arrival process implements. In a file of its own, so that the table and its kinds form no import cycle.
+
+use brunt_core::random::Random;
+
+/// Describes an arrival process.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessInfo {
+    /// Its name: the value of `process`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub help: &'static str,
+    /// How descriptions of workloads put it: `open loop, 900 requests/s, evenly`.
+    pub manner: &'static str,
+}
+
+/// Where a worker is in its schedule. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::block) struct Position {
+    /// Mean time between requests of this worker.
+    pub gap: f64,
+    /// Due time of the first request since the rate took effect.
+    pub first: f64,
+    /// Requests since then.
+    pub index: u64,
+    /// Due time of the previous request.
+    pub at: f64,
+    /// This worker, from 0.
+    pub worker: u32,
+    /// Number of workers.
+    pub workers: u32,
+}
+
+/// Draws due times. The same seed gives the same times in every version.
+pub(super) trait Process {
+    /// Its description.
+    const INFO: ProcessInfo;
+
+    /// The due time of a worker's first request, relative to when the rate takes effect.
+    fn first(position: &Position, random: &mut Random) -> f64;
+
+    /// The due time of request `index`.
+    fn next(position: &Position, random: &mut Random) -> f64;
+}
