@@ -236,7 +236,7 @@ fn verdicts(pair: &Pair<'_>, named: bool) -> Section {
             Cell::text(&*line.metric),
             a,
             b,
-            targets::change(comparison),
+            targets::change(comparison, unit),
             comparison
                 .p_holm
                 .map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),

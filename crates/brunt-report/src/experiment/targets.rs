@@ -112,7 +112,7 @@ fn rows(
                 Cell::text(*name),
                 a,
                 b,
-                change(comparison),
+                change(comparison, *unit),
                 verdict(comparison.verdict),
                 detectable(comparison),
             ]
@@ -134,8 +134,9 @@ pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
 /// A larger factor is shown as such: people don't think of it in percent.
 const PERCENT_MAX: f64 = 3.0;
 
-/// The change with its interval: in percent, large ratios as factors, differences of shares in percentage points.
-pub(super) fn change(comparison: &Comparison) -> Cell {
+/// The change with its interval: in percent, large ratios as factors, differences of shares in percentage points, and others
+/// (of figures that can be zero) as stored.
+pub(super) fn change(comparison: &Comparison, of: Unit) -> Cell {
     let signed = |percent: f64| {
         let sign = if percent < 0.0 { "−" } else { "+" };
         format!("{sign}{}", three((percent.abs() * 100.0).round() / 100.0))
@@ -145,11 +146,14 @@ pub(super) fn change(comparison: &Comparison) -> Cell {
         let (shown, unit) = match effect.scale {
             EffectScale::Ratio if all[2] > PERCENT_MAX => (all.map(three), None),
             EffectScale::Ratio => (all.map(|ratio| signed((ratio - 1.0) * 100.0)), Some("%")),
-            EffectScale::Difference => (all.map(|share| signed(share * 100.0)), Some("points")),
+            EffectScale::Difference if of == Unit::Share => {
+                (all.map(|share| signed(share * 100.0)), Some("points"))
+            }
+            EffectScale::Difference => (all.map(signed), Some("")),
         };
         let [value, low, high] = shown;
         let value = match unit {
-            Some(unit) => format!("{value} {unit}"),
+            Some(unit) => format!("{value} {unit}").trim_end().to_string(),
             None => format!("× {value}"),
         };
         Cell::Estimate(value, format!("{low} to {high}"))

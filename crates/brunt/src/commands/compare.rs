@@ -449,8 +449,9 @@ fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
     format!("  {figure:<17}{a:>9} {b:>9}  {change:<20} {sees:>5} {verdict}")
 }
 
-/// A change with its interval: in percent, large ratios as factors, differences of shares in percentage points.
-fn change(effect: Effect) -> String {
+/// A change with its interval: in percent, large ratios as factors, differences of shares in percentage points, and others
+/// (of figures that can be zero) in the figure's unit.
+fn change(effect: Effect, unit: &str) -> String {
     let all = [effect.value, effect.low, effect.high];
     let percent = |[value, low, high]: [f64; 3], unit: &str| {
         format!("{value:+.1}{unit} ({low:+.1},{high:+.1})")
@@ -464,13 +465,19 @@ fn change(effect: Effect) -> String {
             format!("x{value:.3} ({low:.3}-{high:.3})")
         }
         EffectScale::Ratio => format!("x{:.3e}", effect.value),
-        EffectScale::Difference => percent(all.map(|share| share * 100.0), "pp"),
+        EffectScale::Difference if unit == "share" => percent(all.map(|share| share * 100.0), "pp"),
+        EffectScale::Difference => {
+            let [value, low, high] = all;
+            format!("{value:+.3} ({low:.3},{high:.3})")
+        }
     }
 }
 
 fn describe(line: &Line, margin: f64) -> String {
     let comparison = &line.comparison;
-    let change = comparison.effect.map_or("-".to_string(), change);
+    let change = comparison
+        .effect
+        .map_or("-".to_string(), |effect| change(effect, line.unit));
     let sees = comparison
         .effect
         .and_then(|effect| effect.detectable)
