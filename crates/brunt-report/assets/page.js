@@ -486,6 +486,62 @@ const dataTable = (details, spec) => {
   box.tabIndex = 0; box.append(table); details.append(box);
 };
 
+// ---- Files of a chart: its picture, and its data with full numbers in the units on record.
+const save = (blob, name) => {
+  const a = make("a"); a.href = URL.createObjectURL(blob); a.download = name;
+  document.body.append(a); a.click(); a.remove();
+  setTimeout(() => URL.revokeObjectURL(a.href), 10000);
+};
+const fileName = (spec, ending) => (spec.title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "chart") + "." + ending;
+const quoted = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+const csvOf = spec => {
+  const rows = [], value = v => v == null ? "" : String(v);
+  const name = axis => `${axis.label} (${axis.unit})`;
+  if (spec.heat) {
+    const { columns, rows: edges, cells } = spec.heat;
+    rows.push([name(spec.x) + " from", "to", name(spec.y) + " from", "to", "requests"]);
+    for (let i = 0; i < cells.length; i += 3) rows.push([columns[cells[i]], columns[cells[i] + 1], edges[cells[i + 1]], edges[cells[i + 1] + 1], cells[i + 2]].map(value));
+  } else {
+    rows.push([name(spec.x), ...spec.series.flatMap(s => s.low ? [s.name, s.name + " low", s.name + " high"] : [s.name])]);
+    spec.xs.forEach((x, j) => rows.push([x, ...spec.series.flatMap(s => s.low ? [s.values[j], s.low[j], s.high[j]] : [s.values[j]])].map(value)));
+  }
+  return rows.map(row => row.map(quoted).join(",") + "\n").join("");
+};
+// Title, legend and plot on the page's background.
+const pictureOf = (figure, spec) => {
+  const u = live.get(figure), from = u.ctx.canvas, ratio = from.width / u.width, pad = 10 * ratio, line = 18 * ratio;
+  const canvas = make("canvas"), shown = spec.series.map((s, i) => [s, i]).filter(([, i]) => !spec.heat && u.series[i + 1].show);
+  const names = spec.heat || shown.length < 2 ? [] : shown, ctx = canvas.getContext("2d");
+  const font = getComputedStyle(document.body).fontFamily, small = `${12 * ratio}px ${font}`;
+  ctx.font = small;
+  const places = []; let x = pad, y = pad + 2 * line;
+  for (const [s] of names) {
+    const wide = ctx.measureText(s.name).width + 46 * ratio;
+    if (x > pad && x + wide > from.width + pad) { x = pad; y += line; }
+    places.push([x, y]); x += wide;
+  }
+  const top = names.length ? y + line * .6 : pad + 1.4 * line;
+  canvas.width = from.width + 2 * pad; canvas.height = top + from.height + pad;
+  ctx.fillStyle = colours.panel; ctx.fillRect(0, 0, canvas.width, canvas.height);
+  ctx.fillStyle = colours.ink; ctx.font = `600 ${14 * ratio}px ${font}`; ctx.textBaseline = "middle"; ctx.fillText(spec.title, pad, pad + line / 2);
+  ctx.font = small;
+  names.forEach(([s, i], n) => {
+    const [left, middle] = places[n];
+    ctx.strokeStyle = seriesColour(spec, i); ctx.lineWidth = 2 * ratio; ctx.setLineDash(dashOf(spec, s.role).map(v => v * ratio));
+    ctx.beginPath(); ctx.moveTo(left, middle); ctx.lineTo(left + 22 * ratio, middle); ctx.stroke();
+    ctx.fillText(s.name, left + 28 * ratio, middle);
+  });
+  ctx.drawImage(from, pad, top);
+  return canvas;
+};
+const exports = (figure, details) => {
+  const spec = charts[+figure.dataset.chart], row = make("p", "files");
+  const button = (text, act) => { const b = make("button", "", text); b.type = "button"; b.addEventListener("click", act); row.append(b); };
+  button("Save PNG", () => pictureOf(figure, spec).toBlob(blob => save(blob, fileName(spec, "png")), "image/png"));
+  button("Save CSV", () => save(new Blob([csvOf(spec)], { type: "text/csv" }), fileName(spec, "csv")));
+  details.append(row);
+};
+
 // ---- The page.
 const visible = figure => !figure.closest("[hidden]");
 const buildAll = () => { for (const figure of document.querySelectorAll("figure.chart")) if (visible(figure)) build(figure); };
@@ -511,6 +567,7 @@ dark.addEventListener("change", paint);
 for (const figure of document.querySelectorAll("figure.chart")) {
   figure.querySelector(".plot").addEventListener("keydown", event => keys(figure, event));
   const details = figure.querySelector("details.data");
+  exports(figure, details);
   details.addEventListener("toggle", () => { if (details.open && !details.querySelector("table")) dataTable(details, charts[+figure.dataset.chart]); });
 }
 for (const choice of document.querySelectorAll(".choice")) {

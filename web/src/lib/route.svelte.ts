@@ -30,6 +30,11 @@ class Route {
     addEventListener('hashchange', () => (this.view = read(location.hash)));
   }
 
+  /** Whether the address names a view. */
+  get isChosen(): boolean {
+    return NAMES.some((name) => location.hash.replace(/^#\/?/, '').split(/[/?]/, 1)[0] === name);
+  }
+
   /** The address of the current view with another query. */
   with(key: string, value: string | null): string {
     const query = new URLSearchParams(this.view.query);

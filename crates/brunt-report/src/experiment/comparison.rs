@@ -1,38 +1,74 @@
-//! The comparison page of two results, written by `brunt report A B`. Its verdicts are those of `brunt compare`.
+//! The comparison page of results, written by `brunt report A B`. Its verdicts are those of `brunt compare`.
 
 use brunt_core::units::counted;
 use brunt_result::compare::{Line, compare_summaries};
 use brunt_result::failures;
-use brunt_result::statistics::{Estimate, MARGIN, RUNS_MIN, Verdict};
-use brunt_result::summary::{PointSummary, Summary};
+use brunt_result::statistics::{MARGIN, RUNS_MIN, Verdict};
+use brunt_result::summary::Summary;
 
-use super::points::Points;
-use super::targets;
-use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
+use super::details::Details;
+use super::differences::{self, WithEnvironment};
+use super::{overlay, targets, when};
 use crate::format::Unit;
 use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
-/// Maximum number of charts; the table has every point.
-const CHARTS_MAX: usize = 24;
 /// Maximum number of changes listed as explained by the machine.
 const EXPLAINED_MAX: usize = 5;
 /// Maximum number of lines in the table.
 const LINES_MAX: usize = 2000;
 
-/// The page for results `a` and `b`, each with its display name.
-pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
-    let (lines, alone) = compare_summaries(a.1, b.1, MARGIN, &[]);
-    let sections = [
-        verdicts(&lines, a.0, b.0, a.1.took_turns_with(b.1)),
-        side_by_side(a, b),
-        only_one(&alone),
-    ];
+/// A result that is compared.
+#[derive(Clone, Copy)]
+pub struct ComparedResult<'a> {
+    /// Its name on the page.
+    pub name: &'a str,
+    /// Its summary.
+    pub summary: &'a Summary,
+    /// Details from its tables.
+    pub details: &'a Details,
+}
+
+/// The first result compared with another one.
+struct Pair<'a> {
+    a: ComparedResult<'a>,
+    b: ComparedResult<'a>,
+    lines: Vec<Line>,
+    /// Points that only one of them has.
+    alone: Vec<String>,
+}
+
+/// The page that compares the first of these results with each of the others.
+pub fn comparison(results: &[ComparedResult<'_>]) -> Page {
+    let Some((first, others)) = results.split_first() else {
+        return Page::default();
+    };
+    let pairs: Vec<Pair<'_>> = others
+        .iter()
+        .map(|other| {
+            let (lines, alone) = compare_summaries(first.summary, other.summary, MARGIN, &[]);
+            let (a, b) = (*first, *other);
+            Pair { a, b, lines, alone }
+        })
+        .collect();
+    let names: Vec<&str> = results.iter().map(|one| one.name).collect();
+    let known: Vec<WithEnvironment<'_>> = results
+        .iter()
+        .map(|one| (one.summary, &one.details.facts[..]))
+        .collect();
+    let mut sections = vec![differences::section(&names, &known)];
+    sections.extend(pairs.iter().map(|pair| verdicts(pair, pairs.len() > 1)));
+    sections.extend([
+        overlay::side_by_side(results),
+        overlay::distributions(results),
+        overlay::over_time(results),
+    ]);
+    sections.extend(pairs.iter().map(|pair| only_one(pair, pairs.len() > 1)));
     Page {
         kind: "Comparison".into(),
-        title: format!("{} and {}", a.0, b.0),
-        description: "Changes are from the first to the second.".into(),
-        made_by: format!("Brunt {}", b.1.brunt),
-        glance: glance(a, b, &lines),
+        title: names.join(" and "),
+        description: "Changes are from the first result to each other one.".into(),
+        made_by: format!("Brunt {}", env!("CARGO_PKG_VERSION")),
+        glance: glance(results, &pairs),
         sections: sections
             .into_iter()
             .filter(|section| !section.blocks.is_empty())
@@ -40,9 +76,13 @@ pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
     }
 }
 
-/// What is to be known of one result: older verdicts that were made again, failures and doubts.
-fn about((name, summary): (&str, &Summary)) -> Vec<Notice> {
+/// Caveats of one result: runs that are missing, verdicts that were made again, failures and doubts.
+fn about(ComparedResult { name, summary, .. }: &ComparedResult<'_>) -> Vec<Notice> {
     let mut notices = Vec::new();
+    if !summary.complete {
+        let text = format!("{name} is incomplete; only its finished runs are compared.");
+        notices.push(Notice::new(Tone::Bad, text));
+    }
     let note = summary.judged_note().map(|note| format!("{name}: {note}"));
     notices.extend(note.map(|note| Notice::new(Tone::Note, note)));
     let told = |tone, texts: Vec<String>| {
@@ -55,20 +95,55 @@ fn about((name, summary): (&str, &Summary)) -> Vec<Notice> {
     notices
 }
 
-fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
-    let mut notices = Vec::new();
-    for (name, summary) in [a, b] {
-        if !summary.complete {
-            let text = format!("{name} is incomplete; only its finished runs are compared.");
-            notices.push(Notice::new(Tone::Bad, text));
-        }
+fn glance(results: &[ComparedResult<'_>], pairs: &[Pair<'_>]) -> Glance {
+    let mut notices: Vec<Notice> = results.iter().flat_map(about).collect();
+    for pair in pairs {
+        let of = match pairs.len() {
+            1 => String::new(),
+            _ => format!("{}: ", pair.b.name),
+        };
+        notices.extend(counts(&of, &pair.lines));
     }
-    notices.extend([a, b].into_iter().flat_map(about));
+    let facts = results.iter().enumerate().map(|(nth, one)| {
+        let word = match (nth, results.len()) {
+            (0, _) => "First".to_string(),
+            (_, 2) => "Second".to_string(),
+            (nth, _) => format!("Result {}", nth + 1),
+        };
+        (word, described(one))
+    });
+    Glance {
+        facts: facts.collect(),
+        notices,
+        ..Glance::default()
+    }
+}
+
+/// A result in a sentence.
+fn described(of: &ComparedResult<'_>) -> String {
+    let ComparedResult {
+        name,
+        summary,
+        details,
+    } = of;
+    let runs: usize = summary.points.iter().map(|point| point.runs.len()).sum();
+    let (points, runs) = (counted(summary.points.len(), "point"), counted(runs, "run"));
+    let label = summary.label.as_ref();
+    let label = label.map_or(String::new(), |label| format!(" ({label})"));
+    let when = details.span_unix_ns.map(when::span);
+    let when = when.map_or(String::new(), |when| format!("; {when}"));
+    let (what, seed) = (&summary.experiment.name, summary.experiment.seed);
+    format!(
+        "{name}{label}: {what}; {points}, {runs}, seed {seed}, Brunt {}{when}",
+        summary.brunt
+    )
+}
+
+/// Number of figures with each verdict.
+fn counts(of: &str, lines: &[Line]) -> Vec<Notice> {
     if lines.is_empty() {
-        notices.push(Notice::new(
-            Tone::Bad,
-            "The two results have no point in common.",
-        ));
+        let text = format!("{of}the two results have no point in common.");
+        return vec![Notice::new(Tone::Bad, capitalized(text))];
     }
     let kinds = [
         (Verdict::Worse, Tone::Bad, "worse"),
@@ -86,35 +161,29 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
             "inconclusive: too few runs",
         ),
     ];
+    let mut notices = Vec::new();
     for (verdict, tone, words) in kinds {
         let found = lines
             .iter()
             .filter(|line| line.comparison.verdict == verdict)
             .count();
         if found > 0 {
-            let text = format!("{} of {}: {words}.", counted(found, "figure"), lines.len());
+            let text = format!(
+                "{of}{} of {}: {words}.",
+                counted(found, "figure"),
+                lines.len()
+            );
             notices.push(Notice::new(tone, text));
         }
     }
-    let facts = [("First", a), ("Second", b)].map(|(word, (name, summary))| {
-        let runs: usize = summary.points.iter().map(|point| point.runs.len()).sum();
-        let (points, runs) = (counted(summary.points.len(), "point"), counted(runs, "run"));
-        let label = summary.label.as_ref();
-        let label = label.map_or(String::new(), |label| format!(" ({label})"));
-        let (what, seed) = (&summary.experiment.name, summary.experiment.seed);
-        (
-            word.to_string(),
-            format!(
-                "{name}{label}: {what}; {points}, {runs}, seed {seed}, Brunt {}",
-                summary.brunt
-            ),
-        )
-    });
-    Glance {
-        facts: facts.to_vec(),
-        cards: Vec::new(),
-        notices,
+    notices
+}
+
+fn capitalized(mut text: String) -> String {
+    if text.is_char_boundary(1) {
+        text[..1].make_ascii_uppercase();
     }
+    text
 }
 
 /// The unit in which a line's figures are shown.
@@ -128,8 +197,19 @@ fn unit_of(line: &Line) -> Unit {
     }
 }
 
-fn verdicts(lines: &[Line], a: &str, b: &str, paired: bool) -> Section {
-    let mut section = Section::new("Verdicts");
+/// What a pair's section is called: with `named`, the other result is in the title.
+fn titled(title: &str, pair: &Pair<'_>, named: bool) -> Section {
+    Section::new(match named {
+        true => format!("{title}: {}", pair.b.name),
+        false => title.to_string(),
+    })
+}
+
+// Long because it is one table and the explanation of its columns.
+fn verdicts(pair: &Pair<'_>, named: bool) -> Section {
+    let mut section = titled("Verdicts", pair, named);
+    let (lines, a, b) = (&pair.lines, pair.a.name, pair.b.name);
+    let paired = pair.a.summary.took_turns_with(pair.b.summary);
     if lines.is_empty() {
         return section;
     }
@@ -156,7 +236,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str, paired: bool) -> Section {
             Cell::text(&*line.metric),
             a,
             b,
-            targets::change(comparison),
+            targets::change(comparison, unit),
             comparison
                 .p_holm
                 .map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),
@@ -198,89 +278,12 @@ fn verdicts(lines: &[Line], a: &str, b: &str, paired: bool) -> Section {
     section
 }
 
-type Get = fn(&PointSummary) -> Option<Estimate>;
-
-/// A chart of throughput and of p99 for each line that both results have.
-fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
-    let mut section = Section::new("Side by side");
-    let (first, second) = (Points::of(a.1), Points::of(b.1));
-    let (Some(across), Some(other)) = (&first.across, &second.across) else {
-        return section;
-    };
-    if (&across.key, &across.values) != (&other.key, &other.values) {
-        section.blocks.push(Block::Missing(
-            "The two results sweep different values; see the table.".into(),
-        ));
-        return section;
-    }
-    let figures: [(&str, &str, Unit, Scale, Get); 2] = [
-        (
-            "Requests",
-            "requests per second",
-            Unit::PerSecond,
-            Scale::FromZero,
-            |point| point.requests_per_second,
-        ),
-        (
-            "p99",
-            "p99 of the response time",
-            Unit::Micros,
-            Scale::Log,
-            |point| point.response_p99_us,
-        ),
-    ];
-    let others = second.lines();
-    let mut charts = Vec::new();
-    for line in first.lines() {
-        let Some(twin) = others.iter().find(|twin| twin.name == line.name) else {
-            continue;
-        };
-        for (title, label, unit, scale, get) in figures {
-            let series = [(a.0, 0, &line), (b.0, 1, twin)].map(|(name, role, line)| {
-                let series = line.series(SeriesRole::Nominal(role), get, 1.0);
-                Series {
-                    name: name.to_string(),
-                    ..series
-                }
-            });
-            let of = if line.name.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", line.name)
-            };
-            let y = Axis::new(label, unit, scale);
-            let chart = Chart::lines(
-                format!("{title}{of}"),
-                across.axis(),
-                y,
-                across.values.clone(),
-                series.to_vec(),
-            );
-            charts.push(chart);
-        }
-    }
-    charts.retain(|chart| !chart.is_empty());
-    if charts.is_empty() {
-        return section;
-    }
-    section.prose("Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).");
-    let left_out = charts.len().saturating_sub(CHARTS_MAX);
-    charts.truncate(CHARTS_MAX);
-    section.blocks.push(Block::Charts(charts));
-    if left_out > 0 {
-        section.prose(format!(
-            "{left_out} more charts are omitted; the table has every point."
-        ));
-    }
-    section
-}
-
-fn only_one(alone: &[String]) -> Section {
-    let mut section = Section::new("In one result only");
-    if !alone.is_empty() {
+fn only_one(pair: &Pair<'_>, named: bool) -> Section {
+    let mut section = titled("In one result only", pair, named);
+    if !pair.alone.is_empty() {
         section.blocks.push(Block::Code(
             "Points that could not be compared".into(),
-            alone.join("\n"),
+            pair.alone.join("\n"),
         ));
     }
     section

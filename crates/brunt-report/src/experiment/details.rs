@@ -7,8 +7,9 @@ use std::path::Path;
 use brunt_core::{COUNT_READ_MAX, Histogram, HistogramError, Nanos};
 use brunt_lake::{LakeError, read_table};
 use brunt_result::summary::{RunSummary, Summary};
-use brunt_result::tables::{environment, histograms, intervals, probes};
+use brunt_result::tables::{histograms, intervals, probes, runs};
 
+use super::differences::{self, EnvironmentFact};
 use super::{distribution, timeline};
 use crate::thin::{Map, Thin};
 
@@ -21,6 +22,10 @@ pub struct Details {
     pub damaged: Vec<String>,
     /// Host, kernel, processors: name and text.
     pub environment: Vec<(String, String)>,
+    /// The same as recorded, for comparisons.
+    pub facts: Vec<EnvironmentFact>,
+    /// When the first run's preparation began and the last run ended, in nanoseconds since 1970.
+    pub span_unix_ns: Option<(i64, i64)>,
     /// Merged response times of each point's complete runs, by the point's index.
     pub response: BTreeMap<usize, Histogram>,
     /// The runs shown on the page, by their number among all.
@@ -191,6 +196,7 @@ impl Details {
         damaged: &mut Vec<LakeError>,
     ) -> Result<(), LakeError> {
         damaged.extend(self.read_environment(folder)?);
+        damaged.extend(self.read_span(folder)?);
         let trials: HashMap<i64, i64> = all_runs(summary)
             .map(|(_, run)| (i64::from(run.order), i64::from(run.trial)))
             .collect();
@@ -348,17 +354,24 @@ impl Details {
     }
 
     fn read_environment(&mut self, folder: &Path) -> Result<Vec<LakeError>, LakeError> {
-        let mut known: Vec<(String, String, String)> = Vec::new();
-        let damaged = read_table(folder, &environment::TABLE, |batch| {
-            let rows = batch
-                .texts("subject")
-                .zip(batch.texts("key"))
-                .zip(batch.texts("value"));
-            known.extend(
-                rows.map(|((subject, key), value)| (subject.into(), key.into(), value.into())),
-            );
+        let (facts, damaged) = differences::read_environment(folder)?;
+        self.environment = told(&facts);
+        self.facts = facts;
+        Ok(damaged)
+    }
+
+    /// Reads when the experiment began and ended.
+    fn read_span(&mut self, folder: &Path) -> Result<Vec<LakeError>, LakeError> {
+        let mut span: Option<(i64, i64)> = None;
+        let damaged = read_table(folder, &runs::TABLE, |batch| {
+            let (began, measured) = (batch.ints("began_unix_ns"), batch.ints("measured_ns"));
+            for row in 0..batch.rows() {
+                let end = began[row].saturating_add(measured[row]);
+                let (first, last) = span.unwrap_or((began[row], end));
+                span = Some((first.min(began[row]), last.max(end)));
+            }
         })?;
-        self.environment = told(&known);
+        self.span_unix_ns = span;
         Ok(damaged)
     }
 }
@@ -383,12 +396,12 @@ fn all_runs(summary: &Summary) -> impl Iterator<Item = (usize, &RunSummary)> {
 }
 
 /// Describes the environment for readers, the most important facts first.
-fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
+fn told(known: &[EnvironmentFact]) -> Vec<(String, String)> {
     let machine = |key: &str| {
         let found = known
             .iter()
-            .find(|(subject, known, _)| subject == "machine" && known == key);
-        found.map(|(_, _, value)| value.as_str())
+            .find(|fact| fact.subject == "machine" && fact.key == key);
+        found.map(|fact| fact.value.as_str())
     };
     let mut told: Vec<(String, String)> = Vec::new();
     let mut tell =
@@ -417,7 +430,12 @@ fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
             .replace(" version", "")
     };
     tell("Kernel", machine("kernel").map(kernel));
-    for (subject, key, value) in known {
+    for EnvironmentFact {
+        subject,
+        key,
+        value,
+    } in known
+    {
         let named = matches!(
             key.as_str(),
             "host" | "cpu" | "cpus" | "architecture" | "governor" | "memory" | "kernel"
@@ -542,8 +560,10 @@ mod tests {
     /// Describes a machine for readers.
     #[test]
     fn machines_in_words() {
-        let row = |subject: &str, key: &str, value: &str| {
-            (subject.to_string(), key.to_string(), value.to_string())
+        let row = |subject: &str, key: &str, value: &str| EnvironmentFact {
+            subject: subject.into(),
+            key: key.into(),
+            value: value.into(),
         };
         let told = told(&[
             row(

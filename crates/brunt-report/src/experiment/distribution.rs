@@ -17,6 +17,10 @@ pub(super) const POINTS_MAX: usize = CURVES_MAX * CHARTS_MAX;
 /// Points on the x axis per factor of ten: steps of 3 %.
 const PLACES_PER_DECADE: f64 = 80.0;
 
+/// How to read the curves.
+pub(super) const CAPTION: &str = "Share of requests completed within a given time. The upper end is stretched: each step is ten times rarer. A \
+     curve ends at its slowest request.";
+
 pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
     let mut section = Section::new("Distribution of response times");
     let known: Vec<(usize, &Histogram)> = details
@@ -45,9 +49,7 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
         };
         charts.push(chart(points, part, &of));
     }
-    let last = charts.pop().map(|chart| chart.caption(
-        "Share of requests completed within a given time. The upper end is stretched: each step is ten times rarer. A curve ends at its slowest request.",
-    ));
+    let last = charts.pop().map(|chart| chart.caption(CAPTION));
     if points.all.iter().any(|point| !point.phases.is_empty()) {
         section.prose("Of whole runs, faults included.");
     }
@@ -62,8 +64,18 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
 }
 
 fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
+    let named: Vec<(String, &Histogram)> = part
+        .iter()
+        .map(|(point, histogram)| (points.full_name(&points.all[*point]), *histogram))
+        .collect();
+    curves(format!("Cumulative distribution{of}"), &named)
+}
+
+/// A curve for each of these distributions.
+pub(super) fn curves(title: impl Into<String>, named: &[(String, &Histogram)]) -> Chart {
     let edge = |get: fn(&Histogram) -> Option<Nanos>| {
-        part.iter()
+        named
+            .iter()
             .filter_map(move |(_, histogram)| get(histogram))
             .map(|nanos| (nanos.0.max(1)) as f64)
     };
@@ -75,13 +87,9 @@ fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
     let xs: Vec<f64> = (0..=places)
         .map(|place| low * (high / low).powf(place as f64 / places as f64))
         .collect();
-    let series = part.iter().enumerate().map(|(index, (point, histogram))| {
+    let series = named.iter().enumerate().map(|(index, (name, histogram))| {
         let values = cumulative(histogram, &xs);
-        Series::new(
-            points.full_name(&points.all[*point]),
-            SeriesRole::Nominal(index),
-            values,
-        )
+        Series::new(name, SeriesRole::Nominal(index), values)
     });
     let x = Axis::new("response time", Unit::Micros, Scale::Log);
     let y = Axis::new(
@@ -91,7 +99,7 @@ fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
     );
     let series = series.collect();
     let xs = xs.iter().map(|nanos| nanos / 1e3).collect();
-    let chart = Chart::curves(format!("Cumulative distribution{of}"), x, y, xs, series);
+    let chart = Chart::curves(title, x, y, xs, series);
     Chart {
         height: 340,
         ..chart

@@ -10,25 +10,36 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::details::Details;
 use super::points::{Points, told};
-use super::{links, losses, phases, require};
+use super::{links, losses, phases, require, when};
 use crate::format::{Unit, count, plus_minus};
-use crate::page::{Card, Glance, Notice, Tone};
+use crate::page::{Card, Cell, Glance, Notice, PageTable, Section, Tone};
 
-/// Maximum number of headline figures; the table has all.
+/// Maximum number of cards; more headline figures are in a table.
 const CARDS_MAX: usize = 6;
-/// Label for the point of a card's figures.
+/// Label for the point of a card's figures: the only one, or one with a given rate.
 const AT: &str = "at";
-/// The same, if the point was chosen for its rate.
+/// The same, if the point was chosen for its headline figure.
 const HIGHEST_AT: &str = "highest, at";
+/// Facts about a target's storage that belong next to the figures: key in the table `environment`, and the word for it.
+const STORAGE_FACTS: [(&str, &str); 3] = [
+    ("device_model", "model"),
+    ("file_system", "file system"),
+    ("queue_scheduler", "scheduler"),
+];
 /// An interval with a larger half-width, as a share of the mean, gets a warning.
 const WIDE: f64 = 0.10;
 /// Maximum number of doubts; summary.json has those of each run.
 const DOUBTS_MAX: usize = 5;
 
 pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) -> Glance {
+    let headlines = headlines(summary, points);
+    let cards = match headlines.len() > CARDS_MAX {
+        true => Vec::new(),
+        false => headlines.iter().map(|one| card(one, points)).collect(),
+    };
     Glance {
         facts: facts(summary, details),
-        cards: cards(summary, points),
+        cards,
         notices: damaged(details).chain(notices(summary, points)).collect(),
     }
 }
@@ -103,6 +114,9 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         counted(experiment.repetitions as usize, "run"),
     );
     facts.push(("Measured".into(), measured));
+    let when = details.span_unix_ns.map(when::span);
+    facts.extend(when.map(|when| ("When".to_string(), when)));
+    facts.push(("Program".into(), format!("Brunt {}", summary.brunt)));
     facts.extend(origin(summary));
     for (name, target) in &experiment.targets {
         let host = target
@@ -114,7 +128,8 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
             (false, TargetKind::Directory) => format!("{} (a directory)", target.place),
             (false, _) => target.place.clone(),
         };
-        facts.push((format!("Target {name}"), place));
+        let storage = storage(name, details);
+        facts.push((format!("Target {name}"), place + &storage));
     }
     for (name, workload) in &experiment.workloads {
         facts.push((format!("Workload {name}"), workload.description.clone()));
@@ -134,9 +149,36 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     facts
 }
 
-/// One card for each target and workload: the point with the highest throughput or, if the rate is given, the latency
-/// at the highest rate.
-fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
+/// Device model, file system and scheduler of a target, as far as recorded.
+fn storage(target: &str, details: &Details) -> String {
+    let subject = format!("target {target}");
+    let of = |(key, word): &(&str, &str)| {
+        let mut facts = details.facts.iter();
+        let fact = facts.find(|fact| fact.subject == subject && fact.key == *key)?;
+        // The kernel lists all schedulers and marks the active one: "none [mq-deadline]".
+        let active = fact
+            .value
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'));
+        let value = active.map_or(fact.value.as_str(), |(active, _)| active);
+        Some(format!("; {word} {value}"))
+    };
+    STORAGE_FACTS.iter().filter_map(of).collect()
+}
+
+/// The point that stands for a target and a workload: the one with the highest headline figure or, if the rate is given,
+/// with the highest rate.
+struct Headline<'a> {
+    name: String,
+    point: &'a PointSummary,
+    /// Rates are given, so the latency is the result.
+    open: bool,
+    /// Requests have different sizes, so points are ranked by bytes per second.
+    by_bytes: bool,
+}
+
+/// The headline of each target and workload.
+fn headlines<'a>(summary: &'a Summary, points: &Points<'a>) -> Vec<Headline<'a>> {
     let mut groups: BTreeMap<(&str, &str), Vec<&PointSummary>> = BTreeMap::new();
     for point in points.all {
         groups
@@ -145,75 +187,132 @@ fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
             .push(point);
     }
     let several = summary.experiment.workloads.len() > 1;
-    let cards = groups
-        .into_iter()
-        .filter_map(|((target, workload), group)| {
-            let best = group
-                .into_iter()
-                .filter(|point| point.requests_per_second.is_some())
-                .max_by(|a, b| {
-                    let rate =
-                        |point: &PointSummary| point.bytes_per_second.map_or(0.0, |rate| rate.mean);
-                    rate(a).total_cmp(&rate(b))
-                })?;
-            let name = if several {
-                format!("{target} · {workload}")
-            } else {
-                target.to_string()
-            };
-            let open = summary
-                .experiment
-                .workloads
-                .get(workload)
-                .is_some_and(|w| w.arrival == ArrivalKind::Open);
-            let rate = best.requests_per_second?;
-            let (rate, rate_pm) = told(&rate, Unit::PerSecond);
-            let rate = rate.replace("/s", " requests/s");
-            let mut details = Vec::new();
-            let p99 = best.response_p99_us.map(|p99| told(&p99, Unit::Micros));
-            let (value, uncertainty) = match (&p99, open) {
-                (Some((p99, pm)), true) => {
-                    details.push(("throughput".to_string(), format!("{rate} {rate_pm}")));
-                    (format!("p99 {p99}"), pm.clone())
-                }
-                _ => (rate, rate_pm),
-            };
-            if let Some(bytes) = best.bytes_per_second {
-                let (bytes, pm) = told(&bytes, Unit::BytesPerSecond);
-                details.push(("transfer".into(), format!("{bytes} {pm}")));
-            }
-            if let Some(mean) = best.response_mean_us {
-                let (mean, pm) = told(&mean, Unit::Micros);
-                details.push(("mean response".into(), format!("{mean} {pm}")));
-            }
-            if let (Some((p99, pm)), false) = (p99, open) {
-                details.push(("p99".into(), format!("{p99} {pm}")));
-            }
-            if let Some(response) = best.response {
-                let shown = format!(
-                    "{} · {}",
-                    Unit::Micros.show(response.p99_9_us),
-                    Unit::Micros.show(response.max_us)
-                );
-                details.push(("p99.9 · maximum, of all requests".into(), shown));
-            }
-            if let Some(place) = points.place_of(best) {
-                details.push((if open { AT } else { HIGHEST_AT }.into(), place));
-            }
-            let card = Card {
-                name,
-                value,
-                uncertainty,
-                details,
-                parts: Vec::new(),
-            };
-            Some(if best.phases.is_empty() {
-                card
-            } else {
-                phased(card, best, open)
-            })
-        });
-    cards.take(CARDS_MAX).collect()
+    let best = |((target, workload), group): ((&str, &str), Vec<&'a PointSummary>)| {
+        let bytes = |point: &PointSummary| point.bytes_per_second.map_or(0.0, |rate| rate.mean);
+        let requests =
+            |point: &PointSummary| point.requests_per_second.map_or(0.0, |rate| rate.mean);
+        let size = |point: &PointSummary| (bytes(point) / requests(point).max(1e-9)).round();
+        let measured = group
+            .into_iter()
+            .filter(|point| point.requests_per_second.is_some());
+        let measured: Vec<&PointSummary> = measured.collect();
+        let by_bytes = measured
+            .windows(2)
+            .any(|pair| size(pair[0]) != size(pair[1]));
+        let point = measured.into_iter().max_by(|a, b| match by_bytes {
+            true => bytes(a).total_cmp(&bytes(b)),
+            false => requests(a).total_cmp(&requests(b)),
+        })?;
+        let name = match several {
+            true => format!("{target} · {workload}"),
+            false => target.to_string(),
+        };
+        let workload = summary.experiment.workloads.get(workload);
+        Some(Headline {
+            name,
+            point,
+            open: workload.is_some_and(|of| of.arrival == ArrivalKind::Open),
+            by_bytes,
+        })
+    };
+    groups.into_iter().filter_map(best).collect()
+}
+
+/// "1.5 k requests/s" and its uncertainty.
+fn rate_of(point: &PointSummary) -> Option<(String, String)> {
+    let (rate, pm) = told(&point.requests_per_second?, Unit::PerSecond);
+    Some((rate.replace("/s", " requests/s"), pm))
+}
+
+/// The headline figures, if there are too many for cards.
+pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
+    let headlines = headlines(summary, points);
+    (headlines.len() > CARDS_MAX).then(|| {
+        let mut section = Section::new("Headline figures");
+        section.table(headline_table(&headlines, points));
+        section
+    })
+}
+
+/// All headlines, one a line.
+fn headline_table(headlines: &[Headline<'_>], points: &Points<'_>) -> PageTable {
+    let estimate = |known: Option<(String, String)>| {
+        known.map_or(Cell::Empty, |(value, pm)| Cell::Estimate(value, pm))
+    };
+    let row = |one: &Headline<'_>| {
+        let point = one.point;
+        let bytes = point.bytes_per_second;
+        let (mean, p99) = (point.response_mean_us, point.response_p99_us);
+        vec![
+            Cell::text(&one.name),
+            points.place_of(point).map_or(Cell::Empty, Cell::text),
+            estimate(rate_of(point)),
+            estimate(bytes.map(|rate| told(&rate, Unit::BytesPerSecond))),
+            estimate(mean.map(|mean| told(&mean, Unit::Micros))),
+            estimate(p99.map(|p99| told(&p99, Unit::Micros))),
+        ]
+    };
+    let by = match headlines.iter().any(|one| one.by_bytes) {
+        true => "The point of each target and workload with the highest transfer rate",
+        false => "The point of each target and workload with the highest rate",
+    };
+    let columns = ["", "at", "requests", "transfer", "mean response", "p99"];
+    PageTable::new(by, &columns, headlines.iter().map(row))
+}
+
+fn card(headline: &Headline<'_>, points: &Points<'_>) -> Card {
+    let Headline {
+        name,
+        point,
+        open,
+        by_bytes,
+    } = headline;
+    let line = |(value, pm): &(String, String)| format!("{value} {pm}");
+    let rate = rate_of(point).unwrap_or_default();
+    let transfer = point.bytes_per_second;
+    let transfer = transfer.map(|rate| told(&rate, Unit::BytesPerSecond));
+    let p99 = point.response_p99_us.map(|p99| told(&p99, Unit::Micros));
+    // What the point was chosen for comes first; with given rates, the latency at the highest one.
+    let lead = match (&p99, &transfer) {
+        (Some((p99, pm)), _) if *open => (format!("p99 {p99}"), pm.clone()),
+        (_, Some(transfer)) if *by_bytes => transfer.clone(),
+        _ => rate.clone(),
+    };
+    let mut details = Vec::new();
+    if *open || *by_bytes {
+        details.push(("throughput".to_string(), line(&rate)));
+    }
+    if let Some(transfer) = transfer.filter(|_| *open || !by_bytes) {
+        details.push(("transfer".into(), line(&transfer)));
+    }
+    if let Some(mean) = point.response_mean_us {
+        details.push(("mean response".into(), line(&told(&mean, Unit::Micros))));
+    }
+    if let Some(p99) = p99.filter(|_| !open) {
+        details.push(("p99".into(), line(&p99)));
+    }
+    if let Some(response) = point.response {
+        let shown = format!(
+            "{} · {}",
+            Unit::Micros.show(response.p99_9_us),
+            Unit::Micros.show(response.max_us)
+        );
+        details.push(("p99.9 · maximum, of all requests".into(), shown));
+    }
+    if let Some(place) = points.place_of(point) {
+        details.push((if *open { AT } else { HIGHEST_AT }.into(), place));
+    }
+    let card = Card {
+        name: name.clone(),
+        value: lead.0,
+        uncertainty: lead.1,
+        details,
+        parts: Vec::new(),
+    };
+    match point.phases.is_empty() {
+        true => card,
+        false => phased(card, point, *open),
+    }
 }
 
 /// The card of a point with faults: the figures of each phase, followed by the overall average in words.

@@ -6,8 +6,9 @@ use brunt_result::statistics::{ALPHA, RUNS_MIN};
 use brunt_result::summary::Summary;
 
 use super::details::Details;
+use super::differences::keys_below;
 use crate::format::Unit;
-use crate::page::{Block, Section};
+use crate::page::{Block, Cell, PageTable, Section};
 
 pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     let mut section = Section::new("Method and environment");
@@ -43,6 +44,18 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
             "What targets reported when they were opened".into(),
         ));
         section.blocks.push(Block::Facts(reported));
+    }
+    for (name, workload) in &experiment.workloads {
+        let settings = keys_below(summary, &["workloads", name]);
+        if settings.is_empty() {
+            continue;
+        }
+        let rows = settings
+            .into_iter()
+            .map(|(key, value)| vec![Cell::text(key), Cell::text(value)]);
+        let caption = format!("All settings of workload {name} ({})", workload.kind);
+        let table = PageTable::new(caption, &["key", "value"], rows);
+        section.table(table.folded());
     }
     section.prose(format!(
         "All confidence intervals are computed over runs, not over seconds or requests, because the seconds of a run are not independent. {} runs were planned for each point, with all points interleaved in a random order (seed {}). Intervals are 95 % (Student's t), widened as far as consecutive runs resemble each other. Ratios compare geometric means; their intervals belong to the test that gives the verdict, at a level of {} after Holm's correction, and are omitted below {RUNS_MIN} runs per side.",

@@ -9,6 +9,7 @@ mod conditions;
 mod cost;
 mod depth;
 mod details;
+mod differences;
 mod distribution;
 mod faults;
 mod glance;
@@ -19,6 +20,7 @@ mod links;
 mod losses;
 mod method;
 mod ops;
+mod overlay;
 mod performability;
 mod phases;
 mod points;
@@ -31,14 +33,19 @@ mod targets;
 mod timeline;
 mod transfer;
 mod verdicts;
+mod when;
 
 use std::path::Path;
 
 use brunt_result::summary::Summary;
 
 pub use again::read;
-pub use comparison::comparison;
+pub use comparison::{ComparedResult, comparison};
 pub use details::{Details, ProbeSeries, RunDetails, StoredInterval};
+pub use differences::{
+    DifferenceSubject, EnvironmentFact, ResultDifference, WithEnvironment, differences,
+    read_environment,
+};
 pub use recount::read_to_compare;
 
 use crate::html::render;
@@ -124,6 +131,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     let sections = opening.into_iter().chain(rest).flatten();
     page.sections = require::section(summary)
         .into_iter()
+        .chain(glance::section(summary, &points))
         .chain(sections)
         .filter(|section| !section.blocks.is_empty())
         .collect();

@@ -112,7 +112,7 @@ fn rows(
                 Cell::text(*name),
                 a,
                 b,
-                change(comparison),
+                change(comparison, *unit),
                 verdict(comparison.verdict),
                 detectable(comparison),
             ]
@@ -131,15 +131,32 @@ pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
     }
 }
 
-/// The change with its interval.
-pub(super) fn change(comparison: &Comparison) -> Cell {
+/// A larger factor is shown as such: people don't think of it in percent.
+const PERCENT_MAX: f64 = 3.0;
+
+/// The change with its interval: in percent, large ratios as factors, differences of shares in percentage points, and others
+/// (of figures that can be zero) as stored.
+pub(super) fn change(comparison: &Comparison, of: Unit) -> Cell {
+    let signed = |percent: f64| {
+        let sign = if percent < 0.0 { "−" } else { "+" };
+        format!("{sign}{}", three((percent.abs() * 100.0).round() / 100.0))
+    };
     comparison.effect.map_or(Cell::Empty, |effect| {
-        let interval = format!("{} to {}", three(effect.low), three(effect.high));
-        let value = match effect.scale {
-            EffectScale::Ratio => format!("× {}", three(effect.value)),
-            EffectScale::Difference => format!("+ {}", three(effect.value)).replace("+ -", "− "),
+        let all = [effect.value, effect.low, effect.high];
+        let (shown, unit) = match effect.scale {
+            EffectScale::Ratio if all[2] > PERCENT_MAX => (all.map(three), None),
+            EffectScale::Ratio => (all.map(|ratio| signed((ratio - 1.0) * 100.0)), Some("%")),
+            EffectScale::Difference if of == Unit::Share => {
+                (all.map(|share| signed(share * 100.0)), Some("points"))
+            }
+            EffectScale::Difference => (all.map(signed), Some("")),
         };
-        Cell::Estimate(value, interval)
+        let [value, low, high] = shown;
+        let value = match unit {
+            Some(unit) => format!("{value} {unit}").trim_end().to_string(),
+            None => format!("× {value}"),
+        };
+        Cell::Estimate(value, format!("{low} to {high}"))
     })
 }
 

@@ -47,9 +47,8 @@ pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
     let mut chosen = Vec::new();
     for (index, point) in summary.points.iter().enumerate().take(POINTS_MAX) {
         let mut runs: Vec<&RunSummary> = point.runs.iter().collect();
-        runs.sort_by(|a, b| a.requests_per_second.total_cmp(&b.requests_per_second));
-        if !runs.is_empty() {
-            let median = runs.remove((runs.len() - 1) / 2);
+        if let Some(median) = representative(point) {
+            runs.retain(|run| !std::ptr::eq(*run, median));
             runs.sort_by_key(|run| run.repetition);
             runs.insert(0, median);
         }
@@ -61,6 +60,13 @@ pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
         }));
     }
     chosen
+}
+
+/// A point's run of median throughput.
+pub(super) fn representative(point: &PointSummary) -> Option<&RunSummary> {
+    let mut runs: Vec<&RunSummary> = point.runs.iter().collect();
+    runs.sort_by(|a, b| a.requests_per_second.total_cmp(&b.requests_per_second));
+    runs.get(runs.len().saturating_sub(1) / 2).copied()
 }
 
 /// Number of points on each of this many timelines.
@@ -219,7 +225,7 @@ fn intervals(details: &RunDetails) -> String {
     told
 }
 
-fn rate() -> Axis {
+pub(super) fn rate() -> Axis {
     Axis::new("requests per second", Unit::PerSecond, Scale::FromZero)
 }
 

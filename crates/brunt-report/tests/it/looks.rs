@@ -7,7 +7,7 @@ use crate::support;
 use crate::support::browser::Browser;
 use brunt_capture::{Analysis, Limits, run_file};
 use brunt_report::capture::{self, Source};
-use brunt_report::experiment::Details;
+use brunt_report::experiment::{ComparedResult, Details, comparison};
 use brunt_report::html;
 
 /// Counts visible charts, and those whose canvas is blank: inside the axes no pixel differs from the background.
@@ -198,8 +198,18 @@ fn experiments_in_a_browser() {
         "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]",
         4,
     );
-    let page = brunt_report::experiment::comparison(("before", &sizes), ("after", &other));
-    check(&mut browser, folder, "comparison", &html::render(&page), 4);
+    let known = [&sizes, &other].map(support::details);
+    let compared = |name, summary, details| ComparedResult {
+        name,
+        summary,
+        details,
+    };
+    let page = comparison(&[
+        compared("before", &sizes, &known[0]),
+        compared("after", &other, &known[1]),
+        compared("a third result with a long name", &sizes, &known[0]),
+    ]);
+    check(&mut browser, folder, "comparison", &html::render(&page), 7);
 
     // One repetition, no axis, no tables: sentences in place of figures.
     let bare = support::run("bare", "", 1);

@@ -205,7 +205,17 @@ impl ResultsFolder {
         let folders = folders.each_ref().map(|folder| folder.as_path());
         let results = experiment::read_to_compare(&folders, &[]).ok()?;
         let [a, b] = &results[..] else { return None };
-        Some(render(&experiment::comparison((before, a), (after, b))))
+        let details = [(folders[0], a), (folders[1], b)]
+            .map(|(folder, summary)| experiment::Details::read(folder, summary));
+        let compared = |name, summary, details| experiment::ComparedResult {
+            name,
+            summary,
+            details,
+        };
+        Some(render(&experiment::comparison(&[
+            compared(before, a, &details[0]),
+            compared(after, b, &details[1]),
+        ])))
     }
 
     /// Creates a folder named after the experiment and returns its id and path.

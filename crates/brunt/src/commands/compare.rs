@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use brunt_core::units::counted;
-use brunt_report::experiment;
+use brunt_report::experiment::{self, EnvironmentFact, ResultDifference, differences};
 use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
 use brunt_result::engines::engine_differences;
 use brunt_result::failures;
 use brunt_result::percentile::Percentile;
-use brunt_result::statistics::{EffectScale, Estimate, RUNS_MIN, Verdict};
+use brunt_result::statistics::{Effect, EffectScale, Estimate, RUNS_MIN, Verdict};
 use brunt_result::summary::Summary;
 use serde_json::{Value, json};
 
@@ -72,6 +72,9 @@ pub(super) struct CompareOptions {
     /// In addition to the usual ones and those that the results' experiments chose.
     pub percentiles: Vec<Percentile>,
     pub fail_if: Vec<FailIf>,
+    /// What each result recorded about its machine and targets; empty if the results ran on one machine in turns, or are
+    /// targets of one experiment.
+    pub environments: Vec<Vec<EnvironmentFact>>,
 }
 
 /// Two compared results.
@@ -122,6 +125,7 @@ impl Subcommand for Compare {
             margin: self.margin.unwrap_or_default().0,
             percentiles,
             fail_if: self.fail_if,
+            environments: environments(&self.results),
         };
         let compared = compare_all(&named, &wanted, output)?;
         let failed: Vec<&str> = compared
@@ -168,13 +172,23 @@ pub(super) fn compare_all(
     let (first, others) = results.split_first().expect("there are results");
     others
         .iter()
-        .map(|other| {
+        .enumerate()
+        .map(|(nth, other)| {
             output.line(format_args!(
                 "{} compared with {}",
                 other.title(),
                 first.title()
             ));
-            compare_pair([first, other], wanted, output)
+            let known = wanted
+                .environments
+                .first()
+                .zip(wanted.environments.get(nth + 1));
+            let known = known.map(|(a, b)| [(first.summary, &a[..]), (other.summary, &b[..])]);
+            let differ = known.map(|both| differences(&both));
+            if let Some(differ) = &differ {
+                print_differences(differ, output);
+            }
+            compare_pair([first, other], differ, wanted, output)
         })
         .collect()
 }
@@ -182,6 +196,7 @@ pub(super) fn compare_all(
 /// Compares two results, and prints what changed.
 fn compare_pair(
     [a, b]: [&NamedResult<'_>; 2],
+    differ: Option<Vec<ResultDifference>>,
     wanted: &CompareOptions,
     output: &Output,
 ) -> Result<ComparedPair, Failure> {
@@ -189,6 +204,7 @@ fn compare_pair(
         margin,
         percentiles,
         fail_if,
+        ..
     } = wanted;
     let (first, second) = (a.summary, b.summary);
     let (lines, alone) = compare_summaries(first, second, *margin, percentiles);
@@ -241,8 +257,50 @@ fn compare_pair(
         "failures": both.map(failures::failures),
         "doubts": both.map(failures::doubts),
         "engines_differ": engines,
+        "differences": differ,
     });
     Ok(ComparedPair { object, failed })
+}
+
+/// What results recorded about their machines and targets, with nothing for tables that can't be read.
+fn environments(folders: &[PathBuf]) -> Vec<Vec<EnvironmentFact>> {
+    let read = |folder: &PathBuf| experiment::read_environment(folder);
+    let each = folders.iter().map(read);
+    each.map(|known| known.map(|(facts, _)| facts).unwrap_or_default())
+        .collect()
+}
+
+/// Prints what differs apart from the figures.
+fn print_differences(found: &[ResultDifference], output: &Output) {
+    if found.is_empty() {
+        output.line("  same experiment, targets, program and machine, as far as recorded");
+        return;
+    }
+    output.line("  what differs:");
+    for one in found.iter().take(DIFFERENCES_MAX) {
+        let shown = |value: Option<&Option<String>>| match value.and_then(Option::as_deref) {
+            Some(text) => shortened(text),
+            None => "(none)".to_string(),
+        };
+        let (about, name) = (one.about.word(), &one.name);
+        let (a, b) = (shown(one.values.first()), shown(one.values.get(1)));
+        output.line(format_args!("    {about} {name}: {a} -> {b}"));
+    }
+    if found.len() > DIFFERENCES_MAX {
+        let more = found.len() - DIFFERENCES_MAX;
+        output.line(format_args!(
+            "    and {more} more; brunt report A B lists them all"
+        ));
+    }
+}
+
+/// The first line of a value, or as much of it as fits on a line next to another.
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(VALUE_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_string(),
+    }
 }
 
 /// Prints the table.
@@ -312,6 +370,13 @@ fn read(
     Ok(names.zip(summaries).collect())
 }
 
+/// Maximum number of differences printed; the page has all of them.
+const DIFFERENCES_MAX: usize = 20;
+/// Maximum number of characters printed of a value that differs.
+const VALUE_CHARS_MAX: usize = 60;
+/// A change up to a larger ratio than this is shown in percent.
+const FACTOR_MIN: f64 = 3.0;
+
 /// How to measure two experiments so that the machine's changes affect both.
 const IN_TURNS: &str =
     "measure both in turns, which cancels such differences: brunt run --interleave A.toml B.toml";
@@ -379,21 +444,40 @@ fn runs(line: &Line) -> [usize; 2] {
     [&line.comparison.a, &line.comparison.b].map(|side| side.as_ref().map_or(0, |side| side.runs))
 }
 
-/// A row of the table, at most 80 columns wide.
+/// A row of the table; 80 columns wide with the usual figures.
 fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
-    format!("  {figure:<17}{a:>9} {b:>9}  {change:<19} {sees:>5} {verdict}")
+    format!("  {figure:<17}{a:>9} {b:>9}  {change:<20} {sees:>5} {verdict}")
+}
+
+/// A change with its interval: in percent, large ratios as factors, differences of shares in percentage points, and others
+/// (of figures that can be zero) in the figure's unit.
+fn change(effect: Effect, unit: &str) -> String {
+    let all = [effect.value, effect.low, effect.high];
+    let percent = |[value, low, high]: [f64; 3], unit: &str| {
+        format!("{value:+.1}{unit} ({low:+.1},{high:+.1})")
+    };
+    match effect.scale {
+        EffectScale::Ratio if all[2] < FACTOR_MIN => {
+            percent(all.map(|ratio| (ratio - 1.0) * 100.0), "%")
+        }
+        EffectScale::Ratio if all[2] < 1000.0 => {
+            let [value, low, high] = all;
+            format!("x{value:.3} ({low:.3}-{high:.3})")
+        }
+        EffectScale::Ratio => format!("x{:.3e}", effect.value),
+        EffectScale::Difference if unit == "share" => percent(all.map(|share| share * 100.0), "pp"),
+        EffectScale::Difference => {
+            let [value, low, high] = all;
+            format!("{value:+.3} ({low:.3},{high:.3})")
+        }
+    }
 }
 
 fn describe(line: &Line, margin: f64) -> String {
     let comparison = &line.comparison;
-    let change = comparison.effect.map_or("-".to_string(), |effect| {
-        let (value, low, high) = (effect.value, effect.low, effect.high);
-        match effect.scale {
-            EffectScale::Ratio if high < 1000.0 => format!("x{value:.3} ({low:.3}-{high:.3})"),
-            EffectScale::Ratio => format!("x{value:.3e}"),
-            EffectScale::Difference => format!("{value:+.3} ({low:.3},{high:.3})"),
-        }
-    });
+    let change = comparison
+        .effect
+        .map_or("-".to_string(), |effect| change(effect, line.unit));
     let sees = comparison
         .effect
         .and_then(|effect| effect.detectable)
@@ -419,17 +503,15 @@ fn describe(line: &Line, margin: f64) -> String {
         || (mean(&comparison.a), mean(&comparison.b)),
         |effect| (Some(effect.first), Some(effect.second)),
     );
-    // Shares and factors are small; rates and latencies are not.
-    let digits = if matches!(line.unit, "requests/s" | "us") {
-        1
-    } else {
-        3
+    // Factors are small; rates, latencies and percentages are not.
+    let (scale, digits, unit) = match line.unit {
+        "requests/s" => (1.0, 1, "1/s"),
+        "us" => (1.0, 1, "us"),
+        "share" => (100.0, 2, "%"),
+        unit => (1.0, 3, unit),
     };
-    let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.digits$}"));
-    let unit = if line.unit == "requests/s" {
-        "1/s"
-    } else {
-        line.unit
+    let figure = |value: Option<f64>| {
+        value.map_or("-".into(), |value| format!("{:.digits$}", value * scale))
     };
     row([
         &format!("{} {unit}", line.metric),

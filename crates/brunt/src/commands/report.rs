@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use brunt_report::experiment;
+use brunt_report::experiment::{self, ComparedResult, Details};
 use brunt_report::html;
 use brunt_result::run_log;
 use brunt_result::summary::{self, Summary};
@@ -20,9 +20,9 @@ use crate::cli::{Done, Failure, Output};
 pub struct Report {
     /// Results folder
     folder: PathBuf,
-    /// Second results folder: the page compares both, with the verdicts of `brunt compare`
-    other: Option<PathBuf>,
-    /// Output file [default: report.html in the results folder, or comparison.html in the second one]
+    /// More results folders: the page compares the first one with each of them, with the verdicts of `brunt compare`
+    others: Vec<PathBuf>,
+    /// Output file [default: report.html in the results folder, or comparison.html in the last one]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -40,13 +40,13 @@ impl Subcommand for Report {
         ),
         (
             "brunt report before.results after.results",
-            "compare two results",
+            "compare results, with charts of both",
         ),
     ];
 
     fn run(self, output: &Output) -> Done {
         let folders: Vec<&Path> = std::iter::once(&self.folder)
-            .chain(&self.other)
+            .chain(&self.others)
             .map(PathBuf::as_path)
             .collect();
         let results = experiment::read_to_compare(&folders, &[]).map_err(|error| {
@@ -57,19 +57,12 @@ impl Subcommand for Report {
         if let Some(note) = summary.judged_note() {
             output.note(note);
         }
-        let (text, file) = match &self.other {
+        let (text, file) = match self.others.last() {
             None => (
                 experiment::text(summary, &self.folder),
                 self.folder.join(experiment::FILE_NAME),
             ),
-            Some(folder) => {
-                let (a, b) = (
-                    self.folder.display().to_string(),
-                    folder.display().to_string(),
-                );
-                let page = experiment::comparison((&a, summary), (&b, &results[1]));
-                (html::render(&page), folder.join("comparison.html"))
-            }
+            Some(last) => (compared(&folders, &results), last.join("comparison.html")),
         };
         if let Err(error) = add_logged_runs(&self.folder) {
             output.note(format_args!(
@@ -86,6 +79,27 @@ impl Subcommand for Report {
             .object(&json!({ "report": file, "bytes": text.len(), "complete": summary.complete }));
         Ok(())
     }
+}
+
+/// The page that compares the first of several results with the others.
+fn compared(folders: &[&Path], results: &[Summary]) -> String {
+    let read = folders.iter().zip(results);
+    let details: Vec<Details> = read
+        .map(|(folder, summary)| Details::read(folder, summary))
+        .collect();
+    let names: Vec<String> = folders
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect();
+    let each = names.iter().zip(results).zip(&details);
+    let each: Vec<ComparedResult<'_>> = each
+        .map(|((name, summary), details)| ComparedResult {
+            name,
+            summary,
+            details,
+        })
+        .collect();
+    html::render(&experiment::comparison(&each))
 }
 
 /// Writes the summary of an experiment that was killed, with the runs of its log, for programs that read only the file.
