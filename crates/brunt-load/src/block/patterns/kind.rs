@@ -17,7 +17,7 @@ pub struct PatternInfo {
 }
 
 /// The settings of a distribution.
-pub(super) trait Pattern {
+pub(super) trait AccessPattern {
     /// Its description.
     const INFO: PatternInfo;
     /// The prepared distribution.
@@ -40,7 +40,7 @@ pub(super) trait Draw {
 }
 
 /// Formats a share with one decimal unless that is zero.
-pub(in crate::block) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = (share * 1000.0).round() / 10.0;
     format!("{percent} %")
 }

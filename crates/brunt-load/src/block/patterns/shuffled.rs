@@ -4,7 +4,7 @@ use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo};
+use super::kind::{AccessPattern, Draw, PatternInfo};
 use crate::block::shuffle::Shuffle;
 use crate::load::WorkloadError;
 
@@ -14,7 +14,7 @@ use crate::load::WorkloadError;
 #[serde(deny_unknown_fields)]
 pub struct Shuffled {}
 
-impl Pattern for Shuffled {
+impl AccessPattern for Shuffled {
     const INFO: PatternInfo = PatternInfo {
         name: "shuffled",
         help: "every offset once in a random order, then again in another",
