@@ -109,7 +109,7 @@ impl Recurrence {
         };
         if found.len() > OCCURRENCES_MAX {
             let what = format!("it occurs {} times in a run", found.len());
-            let help = format!("{OCCURRENCES_MAX} times are the maximum");
+            let help = format!("the maximum is {OCCURRENCES_MAX}");
             return Err(Mistake::new(self.key(), what, help));
         }
         Ok(found)
@@ -448,7 +448,7 @@ mod tests {
             Some(1),
             Some(90_000),
             "period",
-            "256 times are the maximum",
+            "the maximum is 256",
         );
         let random = |mtbf, mttr| Recurrence::Random {
             at: ms(1000),
