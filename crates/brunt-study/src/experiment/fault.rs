@@ -630,7 +630,7 @@ mod tests {
         check(&[&parts("[\"a\", \"a\"]")], Err("a is on both sides"));
         check(
             &[&parts("[[\"a\", \"b\", \"a\"], \"c\"]")],
-            Err("a and c are named twice"),
+            Err("a and c are paired twice"),
         );
         check(&[&parts("[[], \"c\"]")], Err("separates 0 pairs"));
         check(&[&parts("[\"a\", \"d\"]")], Err("no route from a to d"));
