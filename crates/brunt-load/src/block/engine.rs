@@ -9,7 +9,7 @@ use brunt_result::choice::{EngineChoice, EngineSetting, RingMode};
 use crate::load::WorkloadError;
 
 /// The reason given if the workload names the engine.
-const STATED: &str = "as the workload says";
+const STATED: &str = "as set in the workload";
 
 /// What is known about the engine before any measurement.
 #[derive(Clone, Debug, PartialEq)]

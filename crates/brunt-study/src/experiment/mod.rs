@@ -262,7 +262,8 @@ impl Experiment {
     /// The experiment's hosts, for lookups.
     ///
     /// # Errors
-    /// Two of them share a name, or one has no place; a file that was read has no such mistake.
+    /// Two hosts share a name, or a host can't be located; a file that was read has no such
+    /// mistake.
     pub fn hosts(&self) -> Result<Hosts, HostMistake> {
         Hosts::of(&self.hosts, self.lab.as_ref())
     }
