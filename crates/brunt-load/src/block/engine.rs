@@ -1,4 +1,5 @@
-//! Chooses the I/O engine of a load: as stated in its workload, the process's default, or the result of trials.
+//! Chooses the I/O engine of a load: as set in its workload, the process's default, or the result
+//! of trials.
 //!
 //! The rule: impossible settings are refused with the name of the offending key, and every choice states its reason.
 

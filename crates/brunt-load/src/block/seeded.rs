@@ -88,7 +88,7 @@ impl Pattern {
             let eight = |bytes: &[u8]| {
                 bytes[first..first + 8]
                     .try_into()
-                    .expect("blocks are eights of bytes")
+                    .expect("the block size is a multiple of 8 bytes")
             };
             tell(Wrong {
                 offset: offset + (number * block_bytes) as u64,

@@ -57,7 +57,7 @@ fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
     let queue_depth = depths(true)
         .max()
         .or_else(|| depths(false).min())
-        .expect("something was tried");
+        .expect("at least one depth was tried");
     DepthChoice {
         queue_depth,
         trials,
