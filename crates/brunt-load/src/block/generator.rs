@@ -20,7 +20,7 @@ pub struct Planned {
     /// The operation.
     pub op: Op,
     /// The kind that it is counted as: that of the operation, except on devices whose requests
-    /// stand for other calls.
+    /// represent other calls.
     pub kind: OpKind,
     /// Offset in bytes from the device's start. Without a length, its meaning is up to the device.
     pub offset: u64,

@@ -61,8 +61,8 @@ impl Pattern {
         }
     }
 
-    /// Compares `found`, read at `offset`, with the expected content in blocks of `block_bytes`; calls `tell` for each
-    /// wrong block, in order. `expected` is a scratch buffer.
+    /// Compares `found`, read at `offset`, with the expected content in blocks of `block_bytes`;
+    /// calls `tell` with each wrong block, in order. `expected` is a scratch buffer.
     pub fn compare(
         self,
         block_bytes: usize,

@@ -28,7 +28,7 @@ pub struct NfsReplayTree {
     pub bytes: u64,
     /// Symbolic links.
     pub symlinks: u64,
-    /// Fifos, which stand for devices and sockets, too.
+    /// Fifos, including those that replace devices and sockets.
     pub fifos: u64,
     /// Further names of files.
     pub hard_links: u64,
