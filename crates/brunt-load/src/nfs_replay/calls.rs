@@ -23,7 +23,7 @@ use super::namespace::NONE;
 use super::plan::{Action, ActionSet, CallDetail, ReplayActions};
 use crate::nfs::tree::OwnedHandle;
 
-/// What the target answered.
+/// The target's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TargetAnswer {
     pub(super) status: Status,

@@ -282,7 +282,7 @@ impl Runner<'_> {
         if let NextAction::At(due) = next {
             until = until.min(due.0.saturating_sub(SPIN_NANOS));
         }
-        // A time that has passed is not waited for.
+        // Don't wait for a time that has passed.
         let until = if until <= now.0 {
             Nanos(0)
         } else {

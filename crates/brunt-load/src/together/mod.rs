@@ -194,7 +194,7 @@ impl TogetherLoad {
             });
             all.workers += prepared.workers;
             all.queue_depth = all.queue_depth.max(prepared.queue_depth);
-            // Jobs on other hosts need to be given their start earlier.
+            // Jobs on other hosts have to receive their start time earlier.
             all.notice = all.notice.max(prepared.notice);
             let (workers, ends_run) = (prepared.workers, job.ends_run);
             all.jobs.push(PreparedJob {

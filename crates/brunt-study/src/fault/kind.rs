@@ -128,7 +128,7 @@ pub trait Kind: Any + Debug + Send + Sync {
         Ok(())
     }
 
-    /// Checks whether the fault is possible, as far as the experiment's file says.
+    /// Checks whether the fault is possible, as far as the experiment's file shows.
     ///
     /// # Errors
     /// The wrong key, and what would be right.

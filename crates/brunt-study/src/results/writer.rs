@@ -65,7 +65,7 @@ struct Run {
     info: Arc<RunInfo>,
     /// `None` until the workers start.
     moment: Option<RunOrigin>,
-    /// Samples from before that.
+    /// Samples from before the workers' start.
     samples: Vec<Arc<Sample>>,
     /// Faults in effect.
     faults: Vec<Arc<FaultRecord>>,

@@ -235,7 +235,7 @@ impl<'a> Study<'a> {
     /// Executes all runs, until `stop` is set.
     ///
     /// # Errors
-    /// What ended it early; the summary on disk includes it as well.
+    /// Why it ended early; the summary on disk includes it as well.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.open_loads(stop)?;
         let precision = self.precision.map(|goal| goal.half_width);

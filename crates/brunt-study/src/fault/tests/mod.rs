@@ -409,7 +409,7 @@ fn several() {
     assert_eq!(names, ["burst", "slow:1ms"]);
 }
 
-/// The canary: a fault without effect makes the experiment fail, whatever the cause.
+/// The canary: a fault without effect makes the experiment fail, regardless of the cause.
 #[test]
 fn what_does_not_show_fails() {
     let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, wanted: &str| {
