@@ -1,4 +1,4 @@
-//! The smallest pattern, only for tests: it shows what a new one takes.
+//! The smallest pattern, only for tests: it shows what a new one requires.
 
 use brunt_core::random::Random;
 use schemars::JsonSchema;
