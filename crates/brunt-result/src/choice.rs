@@ -64,7 +64,7 @@ impl RingChoice {
     pub fn stated(mode: RingMode) -> RingChoice {
         RingChoice {
             mode,
-            why: "as the workload says".into(),
+            why: "as set in the workload".into(),
             trials: Vec::new(),
         }
     }

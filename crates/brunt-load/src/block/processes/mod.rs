@@ -20,14 +20,17 @@ use test_only::Pairs;
 pub(crate) use kind::Position;
 pub use kind::ProcessInfo;
 
-/// Defines [`ArrivalProcess`] and [`PROCESSES`] from one line for each process.
+/// Defines [`ArrivalProcess`] and [`PROCESSES`] from one line for each process. The first is the default.
 macro_rules! processes {
-    ($($(#[$only:meta])* $process:ident,)*) => {
+    ($first:ident, $($(#[$only:meta])* $process:ident,)*) => {
         /// Distribution of the times between requests of an open loop.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "kebab-case")]
         #[allow(missing_docs)] // each has its help
         pub enum ArrivalProcess {
+            #[default]
+            #[schemars(description = $first::INFO.help)]
+            $first,
             $($(#[$only])* #[schemars(description = $process::INFO.help)] $process,)*
         }
 
@@ -35,6 +38,7 @@ macro_rules! processes {
             /// Its entry in the table.
             pub fn info(self) -> &'static ProcessInfo {
                 match self {
+                    ArrivalProcess::$first => &$first::INFO,
                     $($(#[$only])* ArrivalProcess::$process => &$process::INFO,)*
                 }
             }
@@ -42,6 +46,7 @@ macro_rules! processes {
             /// The due time of a worker's first request, in nanoseconds since the rate took effect.
             pub(super) fn first(self, position: &Position, random: &mut Random) -> f64 {
                 match self {
+                    ArrivalProcess::$first => $first::first(position, random),
                     $($(#[$only])* ArrivalProcess::$process => $process::first(position, random),)*
                 }
             }
@@ -50,26 +55,21 @@ macro_rules! processes {
             #[inline(always)] // once per request
             pub(super) fn next(self, position: &Position, random: &mut Random) -> f64 {
                 match self {
+                    ArrivalProcess::$first => $first::next(position, random),
                     $($(#[$only])* ArrivalProcess::$process => $process::next(position, random),)*
                 }
             }
         }
 
         /// All arrival processes.
-        pub static PROCESSES: &[&ProcessInfo] = &[$($(#[$only])* &$process::INFO,)*];
+        pub static PROCESSES: &[&ProcessInfo] = &[&$first::INFO, $($(#[$only])* &$process::INFO,)*];
     };
 }
 
 processes! {
-    Constant,
     Poisson,
+    Constant,
     #[cfg(test)] Pairs,
-}
-
-impl Default for ArrivalProcess {
-    fn default() -> ArrivalProcess {
-        ArrivalProcess::Poisson
-    }
 }
 
 #[cfg(test)]
