@@ -335,7 +335,7 @@ impl<'a, E> Collector<'a, E> {
         assert_eq!(
             next.len(),
             prepared.workers as usize,
-            "jobs have all the workers"
+            "every worker belongs to a job"
         );
         Collector {
             stop,

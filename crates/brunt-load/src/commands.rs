@@ -107,7 +107,7 @@ impl Commands {
                 self.changes.fetch_add(1, Ordering::Release);
             }
             LoadCommand::Depth(depth) => {
-                assert!(depth > 0, "a depth of nothing");
+                assert!(depth > 0, "a depth of zero");
                 self.depth.store(depth, Ordering::Relaxed);
                 self.changes.fetch_add(1, Ordering::Release);
             }

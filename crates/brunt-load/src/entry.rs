@@ -1,7 +1,7 @@
-//! What experiments ask of loads that have a table of their own in experiment files and need no target, such as
-//! `[filesystems.NAME]`. Called when a file is checked, planned, described and swept.
+//! The interface for loads that have their own table in experiment files and need no target, such
+//! as `[filesystems.NAME]`. Called when a file is checked, planned, described and swept.
 //!
-//! The rule: answers come from the settings alone; nothing is opened.
+//! The rule: answers depend on the settings alone; nothing is opened.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use brunt_core::Size;
 use crate::kind::NamedLoad;
 use crate::load::WorkloadError;
 
-/// An entry of an experiment file that describes loads with a place of their own. Its name in the file is used as that
-/// of a target, the names of its loads as those of workloads.
+/// An entry of an experiment file that describes loads with their own location. In results, its
+/// name takes the place of a target's name, and the names of its loads those of workloads.
 pub trait LoadEntry: std::fmt::Debug + Send + Sync {
-    /// Returns what messages call it, such as `file system`.
+    /// Returns its kind for messages, such as `file system`.
     fn noun(&self) -> &'static str;
 
-    /// Checks it by itself.
+    /// Checks it on its own.
     ///
     /// # Errors
     /// The offending key, and what would be correct.

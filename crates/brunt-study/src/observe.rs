@@ -37,7 +37,7 @@ struct Inner {
 struct Seat {
     observer: Box<dyn Observer>,
     failed: bool,
-    /// It was the first observer to fail.
+    /// Set if it was the first observer to fail.
     first: bool,
 }
 
@@ -62,7 +62,7 @@ impl Hub {
 
     /// Passes an event to all observers.
     pub fn tell(&self, event: &Event) {
-        // A panicked observer has reported that; the others must still receive the end.
+        // A panicked observer has reported that; the others must still receive the final events.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { observers, failure } = &mut *inner;
         for seat in observers {
@@ -121,8 +121,8 @@ mod tests {
         }
     }
 
-    /// A failed observer receives only the ends; the others receive everything, and the failure is
-    /// the observer's last error.
+    /// A failed observer receives only the final events; the others receive everything, and the
+    /// failure is the observer's last error.
     #[test]
     fn a_failed_observer_is_left_alone() {
         let (full, fine) = (

@@ -1,5 +1,5 @@
-//! Characters with effects on a terminal or on the order of text. Used where text of other origin is printed, and where
-//! names are read.
+//! Characters with effects on a terminal or on the order of text. Used where text from other
+//! sources is printed, and where names are read.
 
 /// Whether a character is a control character, ends a line, or changes the direction of text (Unicode's bidirectional
 /// controls, UAX #9, 2).

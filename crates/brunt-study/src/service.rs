@@ -104,8 +104,8 @@ impl Services {
     /// Starts the experiment's services, each once the services that it waits for are ready.
     ///
     /// # Errors
-    /// A service doesn't start; those already started are ended. None is started if one needs rights that it would not
-    /// have, or if a host allows no services.
+    /// A service doesn't start; those already started are ended. None is started if one needs
+    /// privileges that it would not have, or if a host allows no services.
     pub fn start(
         experiment: &Experiment,
         ground: ServiceGround<'_>,
@@ -207,7 +207,7 @@ impl Services {
         Ok(all)
     }
 
-    /// The order to the keeper of a service on this machine.
+    /// The request to the keeper of a service on this machine.
     fn order(
         &self,
         name: &str,

@@ -80,7 +80,7 @@ impl fmt::Display for Instead {
             Instead::Older => "an older write",
             Instead::Damaged => "a damaged block",
             Instead::Misplaced => "a block that belongs elsewhere",
-            Instead::Foreign => "something that this run did not write",
+            Instead::Foreign => "data that this run did not write",
         })
     }
 }

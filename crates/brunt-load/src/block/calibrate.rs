@@ -22,7 +22,7 @@ pub const ROUNDS: usize = 3;
 pub(super) const TRIAL: Duration = Duration::from_millis(200);
 /// Ramp-up before a trial.
 pub(super) const TRIAL_RAMP: Duration = Duration::from_millis(50);
-/// How many times faster than the default another option has to be to replace it.
+/// Minimum speedup over the default for another option to replace it.
 const MARGIN: f64 = 1.05;
 
 /// Returns the first option (the default), unless another is clearly faster, and the rates as text.

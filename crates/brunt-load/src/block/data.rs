@@ -114,7 +114,7 @@ mod tests {
         all
     }
 
-    /// Chunks are unique except for the stated share, also across workers.
+    /// Chunks are unique except for the configured share, also across workers.
     #[test]
     fn duplicates_have_their_share() {
         for dedupable in [0.0, 0.25, 0.9] {
@@ -163,7 +163,7 @@ mod tests {
         assert!(deflate(&a).len() < 8192 * 6 / 10);
     }
 
-    /// A compressor saves the stated share and no more.
+    /// A compressor saves the configured share and no more.
     #[test]
     fn a_compressor_saves_the_stated_share() {
         for compressible in [0.0, 0.3, 0.5, 0.9] {

@@ -53,7 +53,7 @@ impl Workload {
         words.join(", ")
     }
 
-    /// What its requests to a block device are.
+    /// Describes its requests to a block device.
     fn block_words(&self, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
         let mut words = Vec::new();
         if stays("block_size") {
@@ -91,7 +91,7 @@ impl Workload {
         words
     }
 
-    /// What its NFS calls are.
+    /// Describes its NFS calls.
     fn nfs_words(&self, nfs: &NfsSettings, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
         let mut words = vec![nfs.describe()];
         if stays("block_size") && nfs.mix.read + nfs.mix.write > 0.0 {

@@ -1,4 +1,5 @@
-//! Chooses the I/O engine of a load: as stated in its workload, the process's default, or the result of trials.
+//! Chooses the I/O engine of a load: as set in its workload, the process's default, or the result
+//! of trials.
 //!
 //! The rule: impossible settings are refused with the name of the offending key, and every choice states its reason.
 
@@ -9,7 +10,7 @@ use brunt_result::choice::{EngineChoice, EngineSetting, RingMode};
 use crate::load::WorkloadError;
 
 /// The reason given if the workload names the engine.
-const STATED: &str = "as the workload says";
+const STATED: &str = "as set in the workload";
 
 /// What is known about the engine before any measurement.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,8 @@ pub struct Planned {
     pub index: u64,
     /// The operation.
     pub op: Op,
-    /// The kind that it is counted as: that of the operation, except on devices whose requests are other calls.
+    /// The kind that it is counted as: that of the operation, except on devices whose requests
+    /// represent other calls.
     pub kind: OpKind,
     /// Offset in bytes from the device's start. Without a length, its meaning is up to the device.
     pub offset: u64,
@@ -48,7 +49,7 @@ impl Planned {
         }
     }
 
-    /// Returns the offset for people; 0 for a request without a length.
+    /// Returns the offset for display; 0 for a request without a length.
     #[inline]
     pub fn address(&self) -> u64 {
         if self.len > 0 { self.offset } else { 0 }

@@ -61,8 +61,8 @@ impl Pattern {
         }
     }
 
-    /// Compares `found`, read at `offset`, with the expected content in blocks of `block_bytes`; calls `tell` for each
-    /// wrong block, in order. `expected` is a scratch buffer.
+    /// Compares `found`, read at `offset`, with the expected content in blocks of `block_bytes`;
+    /// calls `tell` with each wrong block, in order. `expected` is a scratch buffer.
     pub fn compare(
         self,
         block_bytes: usize,
@@ -88,7 +88,7 @@ impl Pattern {
             let eight = |bytes: &[u8]| {
                 bytes[first..first + 8]
                     .try_into()
-                    .expect("blocks are eights of bytes")
+                    .expect("the block size is a multiple of 8 bytes")
             };
             tell(Wrong {
                 offset: offset + (number * block_bytes) as u64,

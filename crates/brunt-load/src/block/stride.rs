@@ -23,11 +23,12 @@ pub struct Stride {
     /// With `skip`: bytes in a row before each step; default: one request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Size>,
-    /// Leaves out so many bytes after each request or run. Behind the region's end it goes on at its start.
+    /// Number of bytes to skip after each request or run. Wraps around from the region's end to its
+    /// start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip: Option<Size>,
-    /// Goes back so many bytes from the end of each request, at least the longest block: twice the block size reads
-    /// backwards. Before the region's start it goes on at its end.
+    /// Number of bytes to go back from the end of each request, at least the longest block: twice
+    /// the block size reads backwards. Wraps around from the region's start to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back: Option<Size>,
 }

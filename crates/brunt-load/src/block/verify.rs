@@ -50,7 +50,7 @@ impl fmt::Display for BlockFinding {
         match self {
             BlockFinding::Sealed { generation } => write!(f, "there is write {generation}"),
             BlockFinding::Zeros => f.write_str("there are zeros"),
-            BlockFinding::Foreign => f.write_str("there is something that this run did not write"),
+            BlockFinding::Foreign => f.write_str("there is data that this run did not write"),
             BlockFinding::Misplaced { offset } => {
                 write!(f, "there is a block that belongs at byte {offset}")
             }
@@ -65,7 +65,7 @@ impl BlockFinding {
         match self {
             BlockFinding::Sealed { .. } => "an older write",
             BlockFinding::Zeros => "zeros",
-            BlockFinding::Foreign => "something that this run did not write",
+            BlockFinding::Foreign => "data that this run did not write",
             BlockFinding::Misplaced { .. } => "a block that belongs elsewhere",
             BlockFinding::Corrupt => "a damaged block",
         }
@@ -346,7 +346,7 @@ pub enum JournalEntry {
     },
 }
 
-/// When an acknowledged write has to survive any failure of the storage.
+/// When an acknowledged write is guaranteed to survive any failure of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StableWhen {
     /// Immediately: the device has no volatile cache, or every write bypasses it (FUA).
@@ -385,8 +385,9 @@ pub fn journal_name(worker: u32) -> String {
     format!("worker-{worker}.journal")
 }
 
-/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it survives the end of
-/// this process, but not a crash of this machine. What is expected to crash is the target.
+/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it
+/// survives the end of this process, but not a crash of this machine. The target is what is
+/// expected to crash.
 pub struct Journal {
     file: File,
     path: PathBuf,
@@ -474,10 +475,10 @@ impl Journal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalHeadError {
     /// Too few bytes.
-    #[error("shorter than a journal's head")]
+    #[error("shorter than a journal header")]
     Short,
     /// The format before `BRNTJRN2`.
-    #[error("written by an older brunt, which did not record flushes")]
+    #[error("written by an older version of brunt, which did not record flushes")]
     Old,
     /// Not a journal.
     #[error("not a journal of acknowledged writes")]

@@ -53,14 +53,15 @@ pub struct Workload {
     pub trim: f64,
     /// Share of requests that zero blocks without sending data (WRITE ZEROES), 0 to 1.
     pub write_zeroes: f64,
-    /// Each worker flushes the device's cache after this many data-changing requests, like fio's `fsync`; 0: never. Flushes
-    /// have a row of their own in results. (`flush_every` before Brunt 0.2.)
+    /// Each worker flushes the device's cache after this many data-changing requests, like fio's
+    /// `fsync`; 0: never. Flushes have their own row in results. (`flush_every` before Brunt 0.2.)
     #[serde(rename = "fsync", alias = "flush_every")]
     pub flush_every: u64,
     /// Probability that a request starts where the previous one ended, 0 to 1.
     pub sequential: f64,
-    /// Reads, writes and other kinds each go on where the previous request of their kind ended, as sequential requests
-    /// of fio do; otherwise all kinds follow one another.
+    /// Reads, writes and other kinds each continue where the previous request of their kind ended,
+    /// like sequential requests of fio; otherwise each request continues where the previous one of
+    /// any kind ended.
     #[serde(skip_serializing_if = "is_default")]
     pub sequential_per_kind: bool,
     /// With `sequential = 1`: a step between requests, forwards or backwards.
@@ -90,8 +91,9 @@ pub struct Workload {
     /// lab's worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Which system calls requests are made with; `auto` measures which engine is faster. Default: what `--engine` or
-    /// BRUNT_ENGINE names on the host that makes the requests, otherwise `io_uring` where the kernel allows it.
+    /// Which system calls are used for requests; `auto` measures which engine is faster. Default:
+    /// the engine set with `--engine` or BRUNT_ENGINE on the host that makes the requests,
+    /// otherwise `io_uring` where the kernel allows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSetting>,
     /// How requests are submitted to the kernel and completions detected; `auto` measures which mode is fastest.
@@ -114,8 +116,9 @@ pub struct Workload {
     pub timeout: Span,
     /// Retries of failed requests.
     pub retry: Retry,
-    /// Reporting interval of the time series: 10 ms to 1 h, or 0 for the whole run. Default: a twentieth of `stop.time`,
-    /// 50 ms to 1 s, or the next shorter one that the faults begin and end with.
+    /// Reporting interval of the time series: 10 ms to 1 h, or 0 for the whole run. Default: a
+    /// twentieth of `stop.time`, 50 ms to 1 s, or shorter so that faults start and end at its
+    /// multiples.
     pub interval: Span,
     /// Content of written data.
     pub data: DataSettings,
@@ -130,23 +133,24 @@ pub struct Workload {
     pub verify: Option<VerifySettings>,
     /// Also records every single request (docs/results.md).
     pub record_requests: bool,
-    /// Makes calls to an NFS server instead of requests to a device. The target is a folder of the server:
-    /// `nfs://server/export/folder/`. `blocks` are the sizes of READ and WRITE, `distribution` says which files are used.
-    /// Keys that describe block requests (`read`, `sequential` and others) are left out then.
+    /// Makes calls to an NFS server instead of requests to a device. The target is a folder of the
+    /// server: `nfs://server/export/folder/`. `blocks` are the sizes of READ and WRITE,
+    /// `distribution` selects the files. Omit keys that describe block requests (`read`,
+    /// `sequential` and others).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nfs: Option<NfsSettings>,
-    /// Replays the requests of this block trace with their original timing. Keys that describe requests (`blocks`,
-    /// `read`, `arrival` and others) are left out then.
+    /// Replays the requests of this block trace with their original timing. Omit keys that describe
+    /// requests (`blocks`, `read`, `arrival` and others).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
-    /// With a trace: the name of its format, where that cannot be found out.
+    /// With a trace: the name of its format, if it cannot be detected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// With a trace: what its format leaves open, and how its rows are read; the options of `brunt trace` of the same
-    /// names.
+    /// With a trace: details that its format leaves open, and how its rows are read; like the
+    /// options of `brunt trace` with the same names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<TraceReading>,
-    /// With a trace: how many times as fast as it was; default 1.
+    /// With a trace: speed relative to the trace's timing, such as 2 for twice as fast; default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
     /// With a trace: when requests are due.
@@ -155,25 +159,26 @@ pub struct Workload {
     /// With a trace: where its requests go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<AddressMap>,
-    /// With a trace: begin so far into it.
+    /// With a trace: time at which to begin, from its first request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Span>,
-    /// With a trace: replay so much of its time.
+    /// With a trace: how much of its time to replay.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub length: Option<Span>,
-    /// With a trace: replay it so often, one time after the other.
+    /// With a trace: how many times to replay it, one after another.
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u32>,
-    /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk", "hm-1" = "log" }`. Several
-    /// targets are driven by one replay, which keeps the order of requests. Without it, all devices go to each target,
-    /// one behind the other.
+    /// With a trace: which of its devices go to which target, such as `{ "hm-0" = "disk", "hm-1" =
+    /// "log" }`. Several targets are driven by one replay, which keeps the order of requests.
+    /// Without it, all devices go to each target, one after the other.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, String>,
-    /// With a trace: what is done with a request on the same blocks as one in flight, where one of them changes data.
+    /// With a trace: how to handle a request on the same blocks as one in flight, if one of them
+    /// changes data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflicts: Option<Conflicts>,
-    /// With a trace: what writes carry; `trace` (default): data that is the same where the trace's hashes of contents are
-    /// the same, and other data elsewhere.
+    /// With a trace: the data of writes; `trace` (default): equal data where the trace's hashes of
+    /// contents are equal, different data elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<ReplayContents>,
     /// With a trace: how long before a request is due its worker stops sleeping and watches the clock; 0 for never;
@@ -265,7 +270,8 @@ pub enum Arrival {
     /// Closed loop: a new request is issued when one completes. While the target stalls no requests are issued, so
     /// latencies hide the stall.
     Closed {},
-    /// Open loop: requests are due at set times whatever the target does, and latency counts from the due time.
+    /// Open loop: requests are due at scheduled times regardless of the target, and latency counts
+    /// from the due time.
     Open {
         /// Requests per second, all workers together.
         rate: f64,

@@ -57,7 +57,7 @@ fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
     let queue_depth = depths(true)
         .max()
         .or_else(|| depths(false).min())
-        .expect("something was tried");
+        .expect("at least one depth was tried");
     DepthChoice {
         queue_depth,
         trials,
@@ -108,7 +108,7 @@ impl RunningDepthSearch {
         }
     }
 
-    /// Returns the minimum number of trials in a search, whatever the target can do.
+    /// Returns the minimum number of trials in a search, regardless of the target.
     pub fn trials_min(from: u32, max: u32, promised: bool) -> u32 {
         let trials = |limit: u32| {
             let mut search = RunningDepthSearch::new(from, max, promised);

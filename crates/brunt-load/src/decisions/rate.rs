@@ -28,7 +28,7 @@ impl RateSearch {
         }
     }
 
-    /// Returns the minimum number of trials in a search, whatever the target can do.
+    /// Returns the minimum number of trials in a search, regardless of the target.
     pub fn trials_min(rate: f64, rate_max: f64, tolerance: f64) -> u32 {
         // All rates except the first keep the limit: no other search needs fewer bisections.
         let mut search = RateSearch::new(rate, rate_max, tolerance);

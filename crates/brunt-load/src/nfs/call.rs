@@ -1,8 +1,9 @@
 //! The calls of the load, and how each is written into the offset of a request: the device for NFS calls reads it
 //! there ([`NfsTarget`]).
 //!
-//! READ and WRITE have an address in the tree, as if a worker's files followed one another. Other calls have a length
-//! of 0, so their offset is a code: the operation in the upper bits, then two numbers of 30 bits.
+//! READ and WRITE have an address in the tree, as if a worker's files were concatenated. Other
+//! calls have a length of 0, so their offset is a code: the operation in the upper bits, then two
+//! numbers of 30 bits.
 //!
 //! The rule: names follow from numbers, and a number is used again only after a billion others.
 
@@ -24,7 +25,7 @@ const NUMBER_BITS: u32 = 30;
 pub(super) const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
 /// All rights of ACCESS (RFC 1813, 3.3.4).
 const ACCESS_ALL: u32 = 0x3f;
-/// Bytes of names and cookies, and of all of a reply, that READDIRPLUS asks for.
+/// Bytes of names and cookies, and of a whole reply, that READDIRPLUS requests.
 const DIR_BYTES: u32 = 8 << 10;
 const ENTRIES_BYTES: u32 = 32 << 10;
 /// Modes of files and directories.
@@ -212,7 +213,7 @@ mod tests {
                 assert_eq!(NfsCode::of_offset(code.offset()), code);
             }
         }
-        // Each operation has figures of its own.
+        // Each operation has its own figures.
         for (index, op) in OPS.iter().enumerate() {
             assert!(OPS[..index].iter().all(|other| other.kind() != op.kind()));
         }

@@ -1,5 +1,5 @@
-//! Makes a workload of NFS calls a load. Its workers share nothing but the folder: each has its own part of the tree,
-//! its own connections and its own requests.
+//! Turns a workload of NFS calls into a load. Its workers share nothing but the folder: each has
+//! its own part of the tree, its own connections and its own requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
@@ -35,7 +35,7 @@ pub const KIND: &str = "nfs";
 /// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
-    help: "calls to an NFS server by a weighted mix, on a tree of its own",
+    help: "calls to an NFS server by a weighted mix, on its own tree",
     example: "nfs = { mix = { getattr = 2, lookup = 1 } }\nstop = { time = \"30s\" }",
     permit: None,
     read: |text, _| {
@@ -55,7 +55,7 @@ pub struct NfsLoad {
     workload: Workload,
     settings: NfsSettings,
     made: Mutex<Option<Made>>,
-    /// Runs so far: each has names of its own.
+    /// Runs so far: each has its own names.
     runs: AtomicU64,
 }
 

@@ -1,10 +1,11 @@
-//! Calls to an NFS server by a weighted mix, as a load: `nfs = { … }` in a workload. It makes its own tree in the folder
-//! that its target names (`nfs://server/export/folder/`), without a kernel mount.
+//! Calls to an NFS server by a weighted mix, as a load: `nfs = { … }` in a workload. It creates its
+//! own tree in the folder that its target names (`nfs://server/export/folder/`), without a kernel
+//! mount.
 //!
-//! Start reading at [`settings`], the user's description. `call` writes a call into a request and reads it back,
-//! `requests` draws the calls of a worker, `tree` makes the files that they apply to, and `load` runs the workers with
-//! the loop of the block load, so that arrival, ramp-up, limits and retries are the same. The calls of a connection are
-//! in `brunt_nfs::operations`.
+//! Start reading at [`settings`], the user's description. `call` writes a call into a request and
+//! reads it back, `requests` draws the calls of a worker, `tree` creates the files that they apply
+//! to, and `load` runs the workers with the loop of the block load, so that arrival, ramp-up,
+//! limits and retries are the same. The calls of a connection are in `brunt_nfs::operations`.
 //!
 //! The rule: the same seed gives the same calls, and nothing outside the load's own tree is changed.
 

@@ -1,6 +1,6 @@
 //! The `nfs` table of a workload: the mix of operations, and the tree on which it works.
 //!
-//! The rule: a number is checked before anything is made on a server.
+//! The rule: every number is checked before anything is created on a server.
 
 use brunt_core::Size;
 use brunt_result::OpKind;
@@ -19,7 +19,7 @@ const FILE_BYTES_MAX: u64 = 1 << 34;
 /// Maximum weight of an operation.
 const WEIGHT_MAX: f64 = 1e9;
 
-/// Calls to an NFS server, on a tree that the load makes itself.
+/// Calls to an NFS server, on a tree that the load creates itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NfsSettings {
@@ -33,9 +33,9 @@ pub struct NfsSettings {
     pub files: u32,
     /// Size of each file. READ and WRITE go to a random multiple of their own size in it.
     pub file_size: Size,
-    /// Number of files (and of directories) of each worker that CREATE, REMOVE and RENAME (MKDIR and RMDIR) begin with.
-    /// They are in a directory of their own, which is new in each run. Without a file left, REMOVE and RENAME become CREATE;
-    /// with twice this number, CREATE becomes REMOVE.
+    /// Number of files (and of directories) of each worker that CREATE, REMOVE and RENAME (MKDIR
+    /// and RMDIR) begin with. They are in a separate directory, which is new in each run. If no
+    /// file is left, REMOVE and RENAME become CREATE; at twice this number, CREATE becomes REMOVE.
     pub names: u32,
     /// When a WRITE is complete.
     pub stable: NfsStable,
@@ -70,7 +70,8 @@ pub enum NfsStable {
     FileSync,
 }
 
-/// Weights of operations: the share of each is its weight divided by their sum. An operation without a weight is not made.
+/// Weights of operations: the share of each is its weight divided by their sum. An operation
+/// without a weight is not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NfsMix {
@@ -83,7 +84,7 @@ pub struct NfsMix {
     /// ACCESS of a file: all rights.
     #[serde(skip_serializing_if = "is_zero")]
     pub access: f64,
-    /// READLINK; each directory has a symbolic link then.
+    /// READLINK; each directory then has a symbolic link.
     #[serde(skip_serializing_if = "is_zero")]
     pub readlink: f64,
     /// READ, with the sizes of `blocks`.
@@ -209,7 +210,7 @@ impl NfsSettings {
         )
     }
 
-    /// Checks the table by itself.
+    /// Checks the table on its own.
     ///
     /// # Errors
     /// The first invalid key.

@@ -1,4 +1,5 @@
-//! Makes the tree of a load on the server, and removes it. One call at a time, on a connection of its own.
+//! Creates the tree of a load on the server, and removes it. One call at a time, on a separate
+//! connection.
 //!
 //! ```text
 //! brunt-7c5e…/w0/d0/f0 f1 … l     a worker's directories with their files, the same in all runs
@@ -6,7 +7,8 @@
 //!            /w0/c0d/d0 d1 …      directories that it makes and removes
 //! ```
 //!
-//! The rule: only what this load made is removed, and a server that lists more than that is not followed.
+//! The rule: only what this load created is removed; if a server lists more than that, removal
+//! stops.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,11 +35,11 @@ const HANDLE_BYTES_MAX: usize = 64;
 const FILL_BYTES: u32 = 64 << 10;
 /// Size of a reply that lists a directory.
 const LIST_BYTES: u32 = 32 << 10;
-/// How deep the tree is, and maximum replies without a name in a row.
+/// Depth of the tree, and the maximum number of consecutive replies without a name.
 pub(crate) const DEPTH_MAX: u32 = 4;
 const EMPTY_LISTS_MAX: u32 = 16;
 
-/// Why the tree could not be made or removed.
+/// Why the tree could not be created or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NfsTreeError {
     /// The server doesn't answer, or broke the protocol.
@@ -56,12 +58,12 @@ pub(crate) enum NfsTreeError {
         status: Status,
     },
     /// Removed files are still listed, or more of them than were made.
-    #[error("{0}: the server lists more files than were made there")]
+    #[error("{0}: the server lists more files than were created there")]
     Endless(String),
     /// A handle that is too long, or results of another call.
     #[error("{0}: {1}: the server's answer has no usable handle")]
     NoHandle(String, &'static str),
-    /// The tree is still there.
+    /// The tree still exists.
     #[error("{place}{name} could not be removed; remove it by hand: {source}")]
     Left {
         place: String,
@@ -69,14 +71,14 @@ pub(crate) enum NfsTreeError {
         source: Box<NfsTreeError>,
     },
     /// The run was stopped.
-    #[error("stopped while files were made on the server")]
+    #[error("interrupted while files were created on the server")]
     Stopped,
 }
 
 fn advice(status: Status) -> &'static str {
     match status.0 {
-        1 | 13 => "; name a user who may write there in the URL: uid= and gid=",
-        30 => "; the load makes a tree there, so the export has to be writable",
+        1 | 13 => "; set a user with write permission in the URL: uid= and gid=",
+        30 => "; the load creates a tree there, so the export has to be writable",
         _ => "",
     }
 }

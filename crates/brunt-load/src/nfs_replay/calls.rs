@@ -1,4 +1,5 @@
-//! Writes the calls of a plan, with the target's handles in place of the trace's, and keeps what the target answers.
+//! Writes the calls of a plan, with the target's handles in place of the trace's, and keeps the
+//! target's answers.
 //!
 //! The rule: a call is only written when all of its handles are known.
 
@@ -22,7 +23,7 @@ use super::namespace::NONE;
 use super::plan::{Action, ActionSet, CallDetail, ReplayActions};
 use crate::nfs::tree::OwnedHandle;
 
-/// What the target answered.
+/// The target's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TargetAnswer {
     pub(super) status: Status,
@@ -336,7 +337,7 @@ impl NfsPlan for ReplayCalls {
             }
             _ => None,
         };
-        // The parent of the tree's top is not the replay's own.
+        // The parent of the tree's top doesn't belong to the replay.
         let is_dot = action.name != NONE && matches!(state.text(action.name), b"." | b"..");
         if let (Some(handle), result) = (handle, action.objects.result)
             && result != NONE

@@ -1,4 +1,4 @@
-//! Where the files that a trace needs are on the target: the tree that is made before a replay.
+//! Where the files that a trace needs are on the target: the tree that is created before a replay.
 //!
 //! ```text
 //! brunt-replay-5f0c…/root/…        what was below the root of the trace's export
@@ -36,7 +36,7 @@ pub(super) struct PlantedEntry {
     pub(super) what: Planted,
     pub(super) mode: Option<u32>,
     pub(super) owner: Option<(u32, u32)>,
-    /// Its object; [`NONE`] for what is there only to hold others.
+    /// Its object; [`NONE`] for a directory that exists only to hold others.
     pub(super) object: u32,
 }
 

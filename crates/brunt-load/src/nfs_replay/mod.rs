@@ -1,11 +1,12 @@
-//! The replay of captured NFSv3 traffic on another server: makes the files that the trace needs, sends the trace's calls
-//! at their times, and compares the answers. `brunt replay` uses it if its target is a folder of an NFS server.
+//! The replay of captured NFSv3 traffic on another server: creates the files that the trace needs,
+//! sends the trace's calls at their times, and compares the replies. `brunt replay` uses it if its
+//! target is a folder of an NFS server.
 //!
 //! Start reading at [`NfsReplay`]. `namespace` derives from the trace what existed before its first call, `layout` where
 //! that is on the target, and `plan` what each call needs; these do no I/O. `prepare` makes the tree. `schedule` decides
 //! which call is next, `calls` writes it, and `run` sends it. `report` is the result.
 //!
-//! The rule: everything happens in a directory that the replay made itself.
+//! The rule: everything happens in a directory that the replay created itself.
 
 mod calls;
 mod layout;
@@ -47,7 +48,7 @@ pub use report::{
 };
 use run::RunMeasures;
 
-/// Drift below this is true, whatever its share.
+/// Drift below this doesn't affect the verdict, whatever its share.
 const DRIFT_TRUE_MAX_NANOS: f64 = 1e6;
 
 /// Maximum depth of a tree that is removed after a replay.
@@ -70,14 +71,16 @@ pub enum NfsReplayError {
     /// The server doesn't answer, or refused something while the tree was made or removed.
     #[error("{0}")]
     Server(Box<dyn std::error::Error + Send + Sync>),
-    /// The user stopped it while the tree was made.
-    #[error("interrupted while files were made on the server; the same command continues there")]
+    /// The user interrupted it while the tree was created.
+    #[error(
+        "interrupted while files were created on the server; run the same command again to continue"
+    )]
     Stopped,
     /// The directory exists, and was not made for this trace.
-    #[error("{0} exists, and was not made for a replay of this trace with these options")]
+    #[error("{0} exists, but was not created for a replay of this trace with these options")]
     OtherContent(String),
     /// Its content is no longer what the trace needs.
-    #[error("{0} was replayed on, so its content has changed")]
+    #[error("{0} was already used by a replay, so its content has changed")]
     AlreadyReplayed(String),
     /// An entry of a prepared tree is wrong.
     #[error("{tree}: {name} {how}")]
@@ -135,13 +138,13 @@ impl NfsCallers {
 pub struct NfsReplayOptions {
     /// When calls are due.
     pub timing: ReplayTiming,
-    /// How many times as fast; more than 0.
+    /// Speed relative to the trace; more than 0.
     pub speed: f64,
     /// Maximum outstanding calls of all clients; at least 1.
     pub depth: u32,
     /// Whose credentials calls have.
     pub callers: NfsCallers,
-    /// Files are made with their length, but without data.
+    /// Files are created with their length, but without data.
     pub sparse: bool,
     /// Name of the directory for the tree; by default, it follows from the tree.
     pub into: Option<String>,
@@ -165,7 +168,7 @@ pub struct NfsReplay {
 #[derive(Debug)]
 pub struct NfsPreparedTree {
     tree: PreparedTree,
-    /// What is in it.
+    /// Its content.
     pub summary: NfsReplayTree,
 }
 
@@ -210,7 +213,7 @@ impl NfsReplay {
         name.unwrap_or_else(|| format!("brunt-replay-{}", digest()))
     }
 
-    /// Makes the tree, or checks that it is as it was made.
+    /// Creates the tree, or checks that an existing one is unchanged.
     ///
     /// # Errors
     /// The server refused, or the tree's directory has other content.
@@ -255,7 +258,8 @@ impl NfsReplay {
         summary
     }
 
-    /// Claims the tree for a replay, which changes it. If this fails, the tree isn't this replay's to remove.
+    /// Claims the tree for a replay, which changes it. If this fails, this replay must not remove
+    /// the tree.
     ///
     /// # Errors
     /// The server refused, or another replay has it.
@@ -406,7 +410,7 @@ impl NfsReplayFidelity {
             share(differ, self.answered),
             [STATUS_TRUE_MAX, STATUS_DEGRADED_MAX],
             format!(
-                "{differ} of {} calls had another status than in the trace",
+                "{differ} of {} calls had a different status than in the trace",
                 self.answered
             ),
         );

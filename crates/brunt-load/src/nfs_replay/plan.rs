@@ -456,7 +456,7 @@ impl ActionPlanner<'_> {
         }
         waits.sort_unstable();
         waits.dedup();
-        // Never itself, whatever handles and times the trace has: it would wait forever.
+        // Never itself, regardless of the trace's handles and times: it would wait forever.
         waits.retain(|earlier| *earlier < me);
         self.plan.waits.extend(waits);
     }

@@ -1,8 +1,9 @@
-//! Makes the tree that a replay needs, and checks it. A file in the tree says how far it is, so an interrupted
-//! preparation continues, and a tree that was replayed on is not taken for a fresh one.
+//! Creates the tree that a replay needs, and checks it. A file in the tree records its state, so an
+//! interrupted preparation continues, and a tree that was replayed on is not mistaken for a fresh
+//! one.
 //!
 //! ```text
-//! brunt-replay-5f0c…/preparing-5f0c…   until everything is made and checked
+//! brunt-replay-5f0c…/preparing-5f0c… until everything is created and checked
 //!                   /prepared-5f0c…    from then on
 //!                   /replayed-5f0c…    from the first call of a replay on
 //! ```
@@ -22,7 +23,7 @@ use crate::nfs::tree::{NfsTree, NfsTreeError, OwnedHandle, TreeMaker};
 
 /// Connections that make files at the same time.
 const MAKERS: usize = 4;
-/// Modes of what the trace says nothing about.
+/// Modes of objects whose mode is not in the trace.
 const DIR_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 /// Rights that the replay's own user needs.
@@ -152,7 +153,7 @@ pub(super) fn prepare(
     })
 }
 
-/// Notes in the tree that a replay changes it from now on.
+/// Records in the tree that a replay is about to change it.
 ///
 /// # Errors
 /// The server refused.
@@ -192,7 +193,7 @@ fn mark(
     maker.call(&rename).map(drop)
 }
 
-/// What the server says about an entry.
+/// The server's information about an entry.
 #[derive(Clone, Copy, Debug)]
 struct FoundEntry {
     kind: FileType,

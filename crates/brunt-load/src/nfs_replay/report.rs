@@ -28,7 +28,7 @@ pub struct NfsReplayTree {
     pub bytes: u64,
     /// Symbolic links.
     pub symlinks: u64,
-    /// Fifos, which stand for devices and sockets, too.
+    /// Fifos, including those that replace devices and sockets.
     pub fifos: u64,
     /// Further names of files.
     pub hard_links: u64,
@@ -96,7 +96,7 @@ pub enum StatusCause {
 }
 
 impl StatusCause {
-    /// For people.
+    /// The cause as text.
     pub fn text(self) -> &'static str {
         match self {
             StatusCause::Follows => "after an earlier difference on the same file or name",
@@ -133,7 +133,7 @@ pub struct NfsReplayFidelity {
     pub reasons: Vec<String>,
     /// When calls were due: `trace`, `dependency` or `depth`.
     pub timing: String,
-    /// How many times as fast.
+    /// Speed relative to the trace.
     pub speed: f64,
     /// Clients of the trace, with a connection each, up to a limit.
     pub clients: u64,
@@ -161,7 +161,7 @@ pub struct NfsReplayFidelity {
     pub statuses: Vec<StatusDifference>,
     /// Calls whose status differs, of those whose status in the trace is known.
     pub statuses_differ: u64,
-    /// READ and WRITE that succeeded in both, and moved another number of bytes.
+    /// READ and WRITE that succeeded in both, and moved a different number of bytes.
     pub sizes_differ: u64,
     /// READ and WRITE that were made shorter, because the target takes less.
     pub shortened: u64,

@@ -1,7 +1,7 @@
 //! Sends the calls of a plan at their times, with a connection for each client of the trace, and compares the answers.
 //! One thread and one ring, like a worker of a replay of block requests.
 //!
-//! The rule: a call that can't be sent is counted, and what waits for it goes on.
+//! The rule: a call that can't be sent is counted, and calls that wait for it continue.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::replay::settings::ReplayTiming;
 
 /// Maximum connections; more clients share them.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// How long a stop may go unnoticed.
+/// Maximum delay before a stop is noticed.
 const LOOK_NANOS: u64 = 50_000_000;
 /// Before a call is due, the thread watches the clock instead of sleeping for this long: timers are late.
 const SPIN_NANOS: u64 = 200_000;
@@ -222,7 +222,7 @@ impl Runner<'_> {
     fn send(&mut self, index: u32, due: Nanos, cause: LateCause, now: Nanos) {
         let action = &self.plan.actions[index as usize];
         if !self.state.can_send(action) {
-            let why = "no handle, because the call that returns it had another result";
+            let why = "no handle, because the call that returns it had a different result";
             *self.measures.unsent.entry(why.into()).or_default() += 1;
             self.taint(action);
             self.schedule.ended(index, now);
@@ -282,7 +282,7 @@ impl Runner<'_> {
         if let NextAction::At(due) = next {
             until = until.min(due.0.saturating_sub(SPIN_NANOS));
         }
-        // A time that has passed is not waited for.
+        // Don't wait for a time that has passed.
         let until = if until <= now.0 {
             Nanos(0)
         } else {

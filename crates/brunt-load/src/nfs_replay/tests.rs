@@ -504,7 +504,7 @@ fn calls_are_due_at_their_times() {
         sends(schedule.next(Nanos(5000), true)),
         (0, 5000, LateCause::Worker)
     );
-    // The second waits for the first; the other client goes on.
+    // The second waits for the first; the other client continues.
     assert_eq!(
         schedule.next(Nanos(5005), true),
         NextAction::At(Nanos(5020))

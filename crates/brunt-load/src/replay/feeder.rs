@@ -279,7 +279,7 @@ impl Feed {
     pub(super) fn by_hand(patience: Duration) -> (impl Fn(Vec<ReplayRow>) + Send, Feed) {
         let (feed, fed) = sync_channel(BATCHES);
         let (empty, _) = sync_channel(BATCHES * 2);
-        let give = move |rows| feed.send(Fed::Rows(rows)).expect("somebody waits for it");
+        let give = move |rows| feed.send(Fed::Rows(rows)).expect("a receiver exists");
         let rows = Vec::new();
         (
             give,

@@ -269,7 +269,7 @@ impl Reasons {
         } else if unsent.after_end > 0 {
             let mut what = format!("it ended after {sent} of {planned} requests of the trace");
             if let Some(time) = needed(meter, sent, planned) {
-                what += &format!("; at this pace it takes stop = {{ time = \"{time}\" }}");
+                what += &format!("; at this rate it takes stop = {{ time = \"{time}\" }}");
             }
             self.say(ReplayVerdict::Degraded, what);
         }
@@ -396,7 +396,7 @@ fn needed(meter: &Meter, sent: u64, planned: u64) -> Option<Span> {
     let (_, first) = meter.first?;
     let took = meter.last.1.0.saturating_sub(first.0) as f64;
     let all = took * planned as f64 / sent.max(1) as f64 * 1.1;
-    // A single request has no pace.
+    // A single request has no rate.
     (took > 0.0).then(|| Span(Duration::from_millis((all / 1e6).ceil() as u64)))
 }
 

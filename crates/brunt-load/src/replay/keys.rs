@@ -85,7 +85,8 @@ impl Workload {
         if self.verify.is_some() && self.workers > 1 {
             wrong(
                 "workers",
-                "a replay that verifies has a single worker, which knows what each block must contain",
+                "a replay that verifies has a single worker, which knows the expected content of \
+                each block",
             )?;
         }
         debug_assert!(matches!(self.arrival, Arrival::Closed {}));

@@ -68,7 +68,7 @@ pub(super) struct Fates {
     given: u64,
     pub(super) sent: u64,
     dropped: u64,
-    /// Given to a worker just to be counted.
+    /// Given to a worker only to be counted.
     skipped: u64,
     /// Given to a worker and back, because the run ended before they were due; not included in `given`.
     given_back: u64,

@@ -27,15 +27,15 @@ const SPIN_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayTiming {
-    /// At the trace's times, divided by `speed`, whatever the target does.
+    /// At the trace's times, divided by `speed`, regardless of the target.
     #[default]
     Trace,
     /// As fast as possible, with `queue_depth` requests outstanding.
     Depth,
-    /// After what a request followed in the trace. With response times in the trace: when all requests that had
-    /// completed before it have completed again, and its think time (the time since the last of them) is over.
-    /// Without: at the trace's distance from the request before, and not before those have completed that it overlaps
-    /// or continues.
+    /// After the requests that it depended on in the trace. With response times in the trace: when
+    /// all requests that had completed before it have completed again, and its think time (the time
+    /// since the last of them) is over. Without: at the trace's distance from the previous request,
+    /// but not before the requests that it overlaps or continues have completed.
     Dependency,
 }
 
@@ -81,7 +81,8 @@ impl AddressMap {
         match self {
             AddressMap::AsIs => "addresses are the trace's",
             AddressMap::Wrap => {
-                "addresses are wrapped: blocks that were apart share a place, so reuse comes earlier and seeks are shorter"
+                "addresses are wrapped: distant blocks share an address, so reuse comes earlier \
+                and seeks are shorter"
             }
             AddressMap::Scale => {
                 "addresses are scaled: neighbours overlap, so reuse comes earlier; seeks keep their proportions"
@@ -93,14 +94,14 @@ impl AddressMap {
     }
 }
 
-/// What is done with a request that touches the same blocks as one in flight, where one of the two changes data.
+/// How to handle a request on the same blocks as one in flight, if one of the two changes data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conflicts {
-    /// It is sent all the same, and counted.
+    /// It is sent anyway, and counted.
     #[default]
     LetThrough,
-    /// It waits for the other one, and all after it do.
+    /// It waits for the other one, and all later requests wait too.
     HoldBack,
     /// It is left out.
     Drop,
@@ -117,15 +118,15 @@ impl Conflicts {
     }
 }
 
-/// What writes carry.
+/// The data of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayContents {
-    /// Where the trace knows hashes of contents: the same data for the same hash, other data for another. Other writes, and
-    /// those of a workload that verifies, as `data` says.
+    /// Where the trace has hashes of contents: equal data for equal hashes, different data
+    /// otherwise. Other writes, and those of a workload that verifies, follow `data`.
     #[default]
     Trace,
-    /// What `data` says.
+    /// As configured in `data`.
     Data,
 }
 

@@ -225,7 +225,11 @@ impl Survey {
         let row =
             |(why, rows): (&String, &u64)| format!("{} {why}", counted(*rows as usize, "row"));
         let rows: Vec<String> = self.rows.iter().map(row).collect();
-        let advice = if stated { "; is that its format?" } else { "" };
+        let advice = if stated {
+            "; check that this is its format"
+        } else {
+            ""
+        };
         match rows.is_empty() {
             true => format!("{path} has no requests"),
             false => {
@@ -281,7 +285,7 @@ impl Survey {
         let end = &mut self.devices[device as usize].end;
         *end = (*end).max(offset + len);
         if map == AddressMap::Pack && len > 0 && !self.extents.touch(device, offset, len) {
-            let what = "the trace touches too many places to be packed; choose wrap or scale";
+            let what = "the trace touches too many extents to be packed; choose wrap or scale";
             return Err(WorkloadError {
                 key: "map",
                 what: what.into(),

@@ -172,7 +172,8 @@ pub(super) struct Window {
     forgotten_done: Nanos,
 }
 
-/// Returns the number of bytes in which a request can conflict with another; a flush has no blocks of its own.
+/// Returns the number of bytes in which a request can conflict with another; a flush has no address
+/// range.
 fn touched(op: Op, len: u64) -> u64 {
     if op == Op::Flush { 0 } else { len }
 }

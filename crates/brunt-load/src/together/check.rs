@@ -108,7 +108,7 @@ fn apart(jobs: &[TogetherJob], interval: Duration) -> Result<(), WorkloadError> 
     let first = jobs
         .iter()
         .min_by_key(|job| job.measured_from())
-        .expect("there are jobs");
+        .expect("a load has at least one job");
     for job in jobs {
         let apart = job.measured_from() - first.measured_from();
         if !apart.as_nanos().is_multiple_of(interval.as_nanos()) {

@@ -1,11 +1,12 @@
 //! Runs several loads concurrently as jobs, each with its own workload, workers, target, start and end, like the jobs
 //! of a fio file. Created by a study from `[together.NAME]`, and run by [`crate::decisions`] like every other load.
 //!
-//! A job is any [`Load`] and does not know about the others. Their workers report to a single collector and are
-//! numbered consecutively across jobs ([`crate::collect::WorkerSender`]); the collector merges each report twice, for
-//! its job and for all jobs combined. A job that starts later is just given a later start: its first interval has the
-//! number of the run's interval in which it begins, so that both series have the same boundaries. For that reason, all
-//! jobs use the same interval length, and their measurements begin a whole number of intervals apart.
+//! A job is any [`Load`] and is unaware of the others. Their workers report to a single collector
+//! and are numbered consecutively across jobs ([`crate::collect::WorkerSender`]); the collector
+//! merges each report twice, for its job and for all jobs combined. A job that starts later is just
+//! given a later start: its first interval has the number of the run's interval in which it begins,
+//! so that both series have the same boundaries. For that reason, all jobs use the same interval
+//! length, and their measurements begin a whole number of intervals apart.
 //!
 //! The rule: decisions that involve all workers of a run (steady state, a rate, a depth) are not made for a single job;
 //! workloads that need them are refused.
@@ -141,7 +142,7 @@ pub fn job_order(order: &RunOrder, index: usize) -> RunOrder {
         seed: order.seed.wrapping_add(number << 32),
         run: order.run.wrapping_add(number << 32),
         order: order.order.map(|order| order + number as u32),
-        // Each job states its own.
+        // Each job has its own.
         ring: None,
         ..order.clone()
     }
@@ -193,7 +194,7 @@ impl TogetherLoad {
             });
             all.workers += prepared.workers;
             all.queue_depth = all.queue_depth.max(prepared.queue_depth);
-            // Jobs on other hosts need to be given their start earlier.
+            // Jobs on other hosts have to receive their start time earlier.
             all.notice = all.notice.max(prepared.notice);
             let (workers, ends_run) = (prepared.workers, job.ends_run);
             all.jobs.push(PreparedJob {

@@ -105,7 +105,7 @@ impl Input {
         let block = match self
             .blocks
             .as_ref()
-            .expect("nobody asks after the end")
+            .expect("the input is not queried after its end")
             .try_recv()
         {
             Ok(block) => block,

@@ -343,7 +343,7 @@ impl Recorder for Watcher<'_> {
     }
 }
 
-/// What a transfer's requests took and returned.
+/// The state and results of a transfer's requests.
 struct Driven {
     outcome: Outcome,
     flush_error: Option<FirstError>,

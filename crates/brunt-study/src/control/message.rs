@@ -138,18 +138,18 @@ impl Command {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortState {
-    /// Active, the better way.
+    /// Active/optimized: the preferred path.
     #[default]
     Optimized,
-    /// Active, but not the better way.
+    /// Active/non-optimized: usable, but not the preferred path.
     NonOptimized,
-    /// Not used, but could become active.
+    /// Not used for I/O, but could become active.
     Standby,
     /// Cannot be used.
     Unavailable,
     /// Cannot be used, and does not become active by itself.
     Offline,
-    /// On its way from one state to another.
+    /// Changing from one state to another.
     Transitioning,
 }
 

@@ -50,7 +50,7 @@ pub enum LayerStatus {
         rebuilds: u64,
         /// Bytes of a member that the last rebuild restored, and the seconds that it took.
         last_rebuild: Option<(u64, f64)>,
-        /// Requests served without the member that should have served them.
+        /// Requests served without their member (degraded).
         degraded_requests: u64,
         /// Read errors that were repaired.
         read_errors: u64,

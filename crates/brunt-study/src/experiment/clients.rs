@@ -20,7 +20,7 @@ impl Experiment {
             return Ok(());
         };
         if !axes.varies_links() {
-            let what = format!("links are listed ({first}, …), but nothing about them is swept");
+            let what = format!("links are listed ({first}, …), but no axis varies them");
             let help = "write link_delay = [\"0\", \"10ms\"], or omit links".to_string();
             return Err(source.mistake(&["sweep", "links"], what, Some(help)));
         }
@@ -103,7 +103,7 @@ impl Experiment {
         workloads.chain(entries)
     }
 
-    /// Number of points that `clients` makes of one; 1 without it.
+    /// Number of points that `clients` splits each point into; 1 without it.
     pub(super) fn groups_of_clients(&self) -> usize {
         let hosts = self
             .loads_with_clients()
@@ -301,7 +301,7 @@ links = ["to-b", "to-c"]
             "link_delay = [\"0\", \"10ms\"]\n",
             "",
             25,
-            "nothing about them is swept",
+            "no axis varies them",
         );
         let group = "[together.both]\njobs = [{ workload = \"write\", target = \"disk\" }, \
                      { workload = \"write\", target = \"disk\", name = \"again\" }]\n[sweep]";

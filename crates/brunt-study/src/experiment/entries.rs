@@ -1,5 +1,5 @@
-//! The loads that have a table of their own and need no target, such as file systems. Everything that the rest of an
-//! experiment needs to know of them is asked of [`LoadEntry`].
+//! Loads that have their own table and need no target, such as file systems. The rest of the
+//! experiment uses them only through [`LoadEntry`].
 //!
 //! The rule: [`Experiment::entries`] is the only place that lists their tables.
 
@@ -15,7 +15,7 @@ use super::mistake::{FileError, Source};
 use super::plan::{Draft, What};
 use super::sweep::FILE_SIZE_AXIS;
 
-/// An entry with its table and its name there.
+/// An entry with its table and its name in that table.
 pub type NamedEntry<'a> = (&'static str, &'a String, &'a dyn LoadEntry);
 
 /// One of an entry's loads, in a draft of a point.
@@ -48,7 +48,7 @@ impl EntryLoad {
         }
     }
 
-    /// The load to run: by other hosts if the entry names some.
+    /// The load to run, on other hosts if the entry names any.
     pub(super) fn into_load(self) -> Arc<dyn Load> {
         if self.hosts().is_empty() {
             return self.load;
@@ -59,7 +59,7 @@ impl EntryLoad {
 }
 
 impl Experiment {
-    /// All entries, table by table. A kind of load with a table of its own has a line here.
+    /// All entries, table by table. Each kind of load with its own table has a line here.
     pub fn entries(&self) -> impl Iterator<Item = NamedEntry<'_>> {
         let mut all = Vec::new();
         add(&mut all, "filesystems", &self.filesystems);
@@ -108,7 +108,7 @@ impl Experiment {
         }
     }
 
-    /// Checks the entries by themselves. Their names appear as those of targets.
+    /// Checks each entry on its own. In results, their names appear as target names.
     pub(super) fn check_entries(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (table, name, entry) in self.entries() {
             if let Err(error) = entry.check() {
@@ -125,7 +125,7 @@ impl Experiment {
             };
             if let Some(clash) = clash {
                 let what = format!(
-                    "{name} is both a {clash} and a {}: results could not tell them apart",
+                    "{name} is both a {clash} and a {}: results could not distinguish them",
                     entry.noun()
                 );
                 let help = Some("rename one of them".into());

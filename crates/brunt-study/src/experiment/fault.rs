@@ -89,7 +89,7 @@ pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
 }
 
 impl Experiment {
-    /// Replaces faults that occur several times by their occurrences ([`FaultEntry::expand`]).
+    /// Replaces faults that occur several times with their occurrences ([`FaultEntry::expand`]).
     pub(super) fn settle_faults(&mut self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         if self.fault.len() > FAULTS_MAX {
             let what = format!("more than {FAULTS_MAX} faults");
@@ -110,7 +110,7 @@ impl Experiment {
                 "all faults together occur {} times in a run",
                 self.fault.len()
             );
-            let help = format!("{OCCURRENCES_MAX} times are the maximum");
+            let help = format!("the maximum is {OCCURRENCES_MAX}");
             let mistake = Mistake::new("at", what, help);
             return Err(self.fault_mistake(source, recurs.unwrap_or_default(), mistake));
         }
@@ -238,7 +238,7 @@ impl Experiment {
         Stage::hosts(self).bridges()
     }
 
-    /// The other hosts that are contacted before the first run for anything but workloads.
+    /// Other hosts that are contacted before the first run for a purpose other than workloads.
     pub fn reached_hosts(&self) -> Vec<String> {
         let faults = self
             .fault
@@ -630,7 +630,7 @@ mod tests {
         check(&[&parts("[\"a\", \"a\"]")], Err("a is on both sides"));
         check(
             &[&parts("[[\"a\", \"b\", \"a\"], \"c\"]")],
-            Err("a and c are named twice"),
+            Err("a and c are paired twice"),
         );
         check(&[&parts("[[], \"c\"]")], Err("separates 0 pairs"));
         check(&[&parts("[\"a\", \"d\"]")], Err("no route from a to d"));

@@ -43,7 +43,7 @@ pub const DEPTH_MAX: usize = 8;
 /// Lists that several files may add to; any other key may be set in one file only.
 pub const COLLECTED: [&[&str]; 3] = [&["fault"], &["allow_overwrite"], &["lab", "hosts"]];
 
-/// A file that an experiment includes, or several.
+/// One or more files that an experiment includes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -292,7 +292,7 @@ impl<'a> Reader<'a, '_> {
                 && !default.same_type(value)
             {
                 let what = format!(
-                    "{name} is {} here, and {} in the file",
+                    "{name} is {} here, but {} in the file",
                     article(value.type_str()),
                     article(default.type_str())
                 );
@@ -393,7 +393,7 @@ impl<'a> Reader<'a, '_> {
                 let what = format!("unknown parameter {name}");
                 let help = match names[..] {
                     [] => format!("write it under [parameters]: {name} = {{ default = … }}"),
-                    _ => format!("there are {}", names.join(", ")),
+                    _ => format!("available: {}", names.join(", ")),
                 };
                 return Err(self.source.mistake_at(Some(span.clone()), what, Some(help)));
             };
@@ -627,7 +627,7 @@ allow_overwrite = []
             "memory:${size}",
             "memory:${sise}",
             "stores/store.toml:13",
-            "there are depths, label,",
+            "available: depths, label,",
         );
         check(
             store,
@@ -691,7 +691,7 @@ allow_overwrite = []
             "replicas = 2",
             "replicas = '2'",
             "main.toml:3",
-            "a string here, and an integer",
+            "a string here, but an integer",
         );
         check(
             "main.toml",

@@ -45,7 +45,7 @@ pub enum InterleaveConflict {
     #[error("the first makes {0} runs of each point and the second {1}")]
     Repetitions(u32, u32),
     /// Different stopping rules.
-    #[error("they end at a different 'precision', 'repetitions_max' or 'time_max'")]
+    #[error("their 'precision', 'repetitions_max' or 'time_max' differs")]
     Precision,
     /// Different steps.
     #[error("they have different phases: '{0}' of the first, '{1}' of the second")]
@@ -61,10 +61,10 @@ pub enum InterleaveConflict {
         /// The point.
         label: String,
     },
-    /// The same points, which would not meet their twins.
+    /// The same points in a different order, so that runs would not meet their twins.
     #[error(
-        "they have the same points in another order: '{0}' of the first, '{1}' of the second; list the values of each \
-         axis in the same order"
+        "they have the same points in a different order: '{0}' of the first, '{1}' of the second; \
+         list the values of each axis in the same order"
     )]
     Order(String, String),
     /// One changes what the other measures.
@@ -253,7 +253,7 @@ fn directory(a: &Experiment, b: &Experiment) -> Option<InterleaveConflict> {
 }
 
 fn port(a: &Experiment, b: &Experiment) -> Option<InterleaveConflict> {
-    // The hosts of a lab are the experiment's own.
+    // A lab's hosts are private to its experiment.
     let is_own = |of: &Experiment, host: &HostName| {
         of.lab.as_ref().is_some_and(|lab| lab.hosts.contains(host))
     };
@@ -388,7 +388,8 @@ mod tests {
         );
     }
 
-    /// Services of two experiments listen on one host's ports, except in labs, which have hosts of their own.
+    /// Services of two experiments listen on one host's ports, except in labs, which have their own
+    /// hosts.
     #[test]
     fn services_need_different_ports() {
         let with = |port: u16, lab: &str| {

@@ -425,7 +425,8 @@ link_delay = ["1ms", "5ms"]
         assert_mistake(&wrong, 16, "link_loss: 'some' is not a share");
     }
 
-    /// No share of a link or a fault is read by another parser: each has a schema of its own, unlike other numbers.
+    /// No share of a link or a fault is read by another parser: each has the schema of a share,
+    /// unlike other numbers.
     #[test]
     fn no_key_of_a_link_or_fault_is_a_plain_fraction() {
         let schema = serde_json::to_value(Experiment::schema()).unwrap();

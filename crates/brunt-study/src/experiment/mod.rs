@@ -127,8 +127,9 @@ pub struct Experiment {
     /// `[50, 99, 99.9]`. A figure is absent where there are too few requests for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentiles: Option<Percentiles>,
-    /// TCP congestion control, such as cubic or reno: of every connection in the lab, or without a lab of those to
-    /// targets that are opened by iscsi, nbd, nfs or tcp URLs or served. The kernel's choice by default.
+    /// TCP congestion control, such as cubic or reno, of every connection in the lab; without a
+    /// lab, of connections to targets that are served or opened by iscsi, nbd, nfs or tcp URLs.
+    /// Default: the kernel's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub congestion: Option<Congestion>,
@@ -158,12 +159,13 @@ pub struct Experiment {
     /// experiment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<HostName, HostSettings>,
-    /// When a host that runs workloads is lost: `abort` (default) ends the experiment; `continue` lets the other hosts go on,
-    /// and marks each run that lacks a host, which then counts in no mean. What was measured is kept either way.
+    /// When a host that runs workloads is lost: `abort` (default) ends the experiment; `continue`
+    /// keeps the other hosts running and marks each run that lacks a host, which is then excluded
+    /// from means. Results measured so far are kept either way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_host_failure: Option<OnHostFailure>,
-    /// A host that runs workloads and does not answer for this long is lost; default: 1.5s. Longer on hosts whose
-    /// processors are all busy.
+    /// A host that runs workloads is considered lost if it does not answer for this long; default:
+    /// 1.5s. Increase it if the hosts' CPUs are saturated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_silence: Option<Span>,
     /// Emulated network of hosts and links on which the experiment runs.
@@ -186,7 +188,8 @@ pub struct Experiment {
         serialize_with = "serialize_written"
     )]
     pub fault: Vec<FaultEntry>,
-    /// How often the failures that faults stand for happen, for expected figures over years (docs/results.md).
+    /// How often the failures that the faults represent occur, for expected figures over years
+    /// (docs/results.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub performability: Option<PerformabilityEntry>,
     /// Steps of every repetition that run in order, such as filling, preconditioning and measuring. Without them, all
@@ -259,7 +262,8 @@ impl Experiment {
     /// The experiment's hosts, for lookups.
     ///
     /// # Errors
-    /// Two of them share a name, or one has no place; a file that was read has no such mistake.
+    /// Two hosts share a name, or a host can't be located; a file that was read has no such
+    /// mistake.
     pub fn hosts(&self) -> Result<Hosts, HostMistake> {
         Hosts::of(&self.hosts, self.lab.as_ref())
     }

@@ -158,7 +158,7 @@ impl Experiment {
             if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
                 let what = format!("target {name}: there is no workload {unknown}");
                 let known: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
-                let help = Some(format!("there are {}", known.join(", ")));
+                let help = Some(format!("available: {}", known.join(", ")));
                 return Err(source.mistake(&["targets", name, "workloads"], what, help));
             }
             if target.workloads.as_ref().is_some_and(Vec::is_empty) && !self.is_of_a_group(name) {

@@ -18,14 +18,14 @@ pub struct Percentiles(Vec<Percentile>);
 /// What is wrong with a list of percentiles.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PercentilesError {
-    /// One isn't a percentile.
+    /// A value isn't a percentile.
     #[error("percentiles: {0}")]
     Percentile(#[from] PercentileError),
     /// The list has none, or too many.
     #[error("percentiles has {0} values; write 1 to {PERCENTILES_MAX}, such as [50, 99, 99.9]")]
     Number(usize),
-    /// The list has one twice.
-    #[error("percentiles has {0} twice")]
+    /// A value is repeated.
+    #[error("percentiles lists {0} twice")]
     Twice(Percentile),
 }
 
@@ -94,7 +94,7 @@ impl JsonSchema for Percentiles {
 }
 
 impl Experiment {
-    /// The percentiles that the experiment chose to show; none if it leaves that to the usual ones.
+    /// The percentiles that the experiment chose to show; none if it uses the defaults.
     pub fn chosen_percentiles(&self) -> &[Percentile] {
         self.percentiles.as_ref().map_or(&[], |chosen| &chosen.0)
     }

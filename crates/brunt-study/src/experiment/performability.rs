@@ -26,7 +26,7 @@ pub const STATES_MAX: usize = 256;
 /// Maximum number of units of a component.
 pub const UNITS_MAX: u32 = 100_000;
 
-/// What is expected of the system over a long time of failures and repairs.
+/// Expected service of the system over a long time of failures and repairs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PerformabilityEntry {
@@ -48,7 +48,8 @@ pub struct ComponentEntry {
     /// How many such units the system has.
     #[serde(default = "one_unit")]
     pub units: u32,
-    /// Mean time to failure of a working unit. The times between failures and of repairs are taken to be exponential.
+    /// Mean time to failure of a working unit. Times to failure and repair times are assumed to be
+    /// exponentially distributed.
     pub mttf: Span,
     /// Mean time to repair a unit, from its failure until the service is normal again.
     pub mttr: Span,
@@ -179,12 +180,12 @@ impl Experiment {
             };
             if !taken.insert(name) {
                 let what = format!("fault '{name}' already stands for a failure");
-                let help = "give each failed unit a fault of its own".to_string();
+                let help = "give each failed unit its own fault".to_string();
                 return Err(("faults", what, Some(help)));
             }
             if entries.iter().any(|fault| fault.common.at.is_none()) {
                 let what = format!(
-                    "fault '{name}' lasts for whole runs, which then have no time without it"
+                    "fault '{name}' lasts for whole runs, so there is no normal state to compare"
                 );
                 let help = "write at for the fault, so that the normal state is measured before it";
                 return Err(("faults", what, Some(help.into())));
@@ -193,7 +194,8 @@ impl Experiment {
                 fault.common.target == *target.unwrap_or(first.common.target.as_str())
             };
             if !entries.iter().all(same) {
-                let what = format!("fault '{name}' affects other runs than the faults before it");
+                let what =
+                    format!("fault '{name}' affects different runs than the faults before it");
                 let help =
                     "write the same target for all faults of a component, or none".to_string();
                 return Err(("faults", what, Some(help)));

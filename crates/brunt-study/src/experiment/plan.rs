@@ -49,7 +49,7 @@ pub struct Point {
     pub targets: Vec<String>,
     /// The index of its phase in [`Plan::phases`], if the experiment has phases.
     pub phase: Option<usize>,
-    /// The workload's settings as swept; `None` for a load described otherwise and for several jobs.
+    /// The workload's settings as swept; `None` for other kinds of load and for several jobs.
     described: Option<Box<Workload>>,
 }
 
@@ -71,11 +71,12 @@ pub(super) struct Draft {
 /// The load of a draft.
 #[derive(Clone)]
 pub(super) enum What {
-    /// A workload, which axes change.
+    /// A workload, which all axes vary.
     Block(Box<Workload>),
-    /// Simultaneous workloads, all of which axes change alike.
+    /// Simultaneous workloads, which axes vary in the same way.
     Together(Box<TogetherDraft>),
-    /// A load with a place of its own. Only the axes of clients and links affect it.
+    /// A load with its own location, such as a directory. Only the axes of clients and links affect
+    /// it.
     Entry(EntryLoad),
 }
 
@@ -201,8 +202,9 @@ pub struct Plan {
     pub runs: Vec<(usize, usize)>,
     /// The phases of each repetition, in order; empty if its points run in random order.
     pub phases: Vec<PhaseEntry>,
-    /// Minimum duration: of runs, trials of searches and idle time before runs; closed-loop runs that stop by requests
-    /// or bytes count as zero. Starting targets, services and hosts comes on top.
+    /// Minimum duration: of runs, trials of searches and idle time before runs; closed-loop runs
+    /// that stop by requests or bytes count as zero. Excludes the time to start targets, services
+    /// and hosts.
     pub time_min: Duration,
     /// Whether some runs end only when their requests or bytes are done.
     pub open_ended: bool,

@@ -1,5 +1,5 @@
-//! The other hosts whose counters are sampled during runs, and the hosts that act as bridges: which they are, and
-//! whether they can.
+//! The other hosts whose counters are sampled during runs, the hosts that act as bridges, and
+//! checks that they can do so.
 
 use super::Experiment;
 use super::mistake::{FileError, Source};

@@ -10,7 +10,8 @@ use super::{Experiment, JobEntry, Target};
 use crate::fault::FaultEntry;
 use crate::host::{HostName, Hosts};
 
-/// Limits of `host_silence`. Hosts are polled four times a second, so less than two polls is no silence.
+/// Limits of `host_silence`. Hosts are polled four times a second, so an interval shorter than two
+/// polls is not silence.
 const SILENCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3600)];
 
 impl Experiment {
@@ -162,8 +163,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks what else is in the experiment with a workload or file system of other hosts. A workload runs on these
-    /// targets; a file system on none.
+    /// Checks that the rest of the experiment is compatible with a workload on these targets, or a
+    /// file system without targets, that other hosts run.
     fn check_company(
         &self,
         source: &Source<'_>,

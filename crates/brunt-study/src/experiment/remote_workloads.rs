@@ -2,7 +2,7 @@
 //! restrictions of a workload itself are checked with its other keys (`brunt_load::Workload`), those of the whole
 //! experiment in `remote_check.rs`.
 //!
-//! The rule: nothing is quietly done on this machine instead.
+//! The rule: nothing silently runs on this machine instead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnHostFailure {
-    /// Its end.
+    /// The experiment ends.
     Abort,
-    /// Runs without that host, each of them marked.
+    /// Runs continue without that host, and each of them is marked.
     Continue,
 }
 

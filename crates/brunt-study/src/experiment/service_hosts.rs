@@ -1,6 +1,6 @@
-//! Checks which hosts can reach a service. Every host reaches the services of other hosts (`[hosts.NAME]`); only this
-//! machine reaches its own services, which listen on loopback. A service's folder is a path on its host, whoever can
-//! reach the service.
+//! Checks which hosts can reach a service. Every host reaches the services of other hosts
+//! (`[hosts.NAME]`); only this machine reaches its own services, which listen on loopback. A
+//! service's folder is a path on its host, even if other hosts can reach the service.
 //!
 //! The rule: none of this applies in a lab, whose hosts are all on this machine.
 

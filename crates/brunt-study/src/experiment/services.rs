@@ -49,8 +49,8 @@ const OWN_VARIABLES: &str = "BRUNT_";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceEntry {
-    /// What to run: a program and its arguments as a list, or a line for `/bin/sh -c`. It stays in the foreground, unless
-    /// `daemon` says otherwise.
+    /// What to run: a program and its arguments as a list, or a line for `/bin/sh -c`. It stays in
+    /// the foreground, unless `daemon` is set.
     pub command: ServiceCommand,
     /// Host on which it runs: one of the lab or, without a lab, another machine of `[hosts]`; default: this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,8 +65,9 @@ pub struct ServiceEntry {
     /// Variables that are added to its environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// Folders that it has for itself under these paths, for programs whose paths are fixed. They are empty at first, are
-    /// kept in the service's folder, and are mounted over the paths for everything on its host. Only in a lab.
+    /// Paths at which it gets private folders, for programs whose paths are fixed. The folders are
+    /// empty at first, are kept in the service's folder, and are mounted over these paths for all
+    /// processes on its host. Only in a lab.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub private: Vec<PathBuf>,
     /// It needs root privileges on the machine, not only in the lab. Without them no service is started.
@@ -84,7 +85,7 @@ pub struct ServiceEntry {
     /// Time that its processes get to end after SIGTERM, before they are killed.
     #[serde(default = "stop_within")]
     pub stop_within: Span,
-    /// What it may use. If it uses more, it is ended and the run is invalid.
+    /// Resource limits. A service that exceeds one is ended, and the run is invalid.
     #[serde(default)]
     pub limits: ServiceLimits,
 }
@@ -133,7 +134,7 @@ pub struct ServiceReady {
     /// Something listens on this TCP port of its host. 0 picks a free one, which the command finds in `$BRUNT_PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// It has written a line with this text in it.
+    /// It has written a line that contains this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// This command ends with status 0; it is repeated until it does.
@@ -141,7 +142,7 @@ pub struct ServiceReady {
     pub command: Option<ServiceCommand>,
 }
 
-/// What a service may use.
+/// Resource limits of a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceLimits {

@@ -162,7 +162,7 @@ fn device(target: &Target) -> TargetSummary {
     }
 }
 
-/// What a load with a place of its own runs on.
+/// What a load with its own location runs on.
 fn own_target(entry: &dyn LoadEntry) -> TargetSummary {
     TargetSummary {
         kind: match entry.directory() {

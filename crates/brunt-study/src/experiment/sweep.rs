@@ -57,7 +57,8 @@ pub struct Sweep {
     /// Requests per second; requires open-loop workloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rate: Vec<f64>,
-    /// How many times as fast as their traces; the workloads have to replay some.
+    /// Speed relative to the traces' timing, such as 2 for twice as fast; the workloads must replay
+    /// traces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speed: Vec<f64>,
     /// Size of the data file of every file system, in place of its `file_size`.
@@ -88,8 +89,8 @@ pub struct Sweep {
     /// for each, named after its option. The value `"default"` omits the option.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, BTreeMap<String, Vec<AxisValue>>>,
-    /// No axis: names of the links that `link_delay`, `link_loss`, `link_rate` and `link` vary, such as those between
-    /// sites; default: all.
+    /// Not an axis: names of the links that `link_delay`, `link_loss`, `link_rate` and `link` vary,
+    /// such as those between sites; default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
 }
@@ -165,7 +166,7 @@ impl Sweep {
         axes.contains(&false)
     }
 
-    /// The number of points that the options of a target make of one.
+    /// Number of points that a target's options split each point into.
     pub(super) fn options_of(&self, target: &str) -> usize {
         let axes = self.options.get(target).into_iter().flatten();
         axes.map(|(_, values)| values.len().max(1))
@@ -588,7 +589,7 @@ first_burst = ["8k", "default"]
             values,
             "first_burst = [\"8k&x=1\"]",
             "first_burst",
-            "no value of an option",
+            "is not a valid option value",
         );
         let fault = "[[fault]]\ntarget = \"local\"\nname = \"x\"\nstorage = \"slow:1ms\"\n[sweep.options.local]";
         check(

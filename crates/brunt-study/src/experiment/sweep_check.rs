@@ -87,7 +87,7 @@ impl Experiment {
             .saturating_mul(most as usize);
         if all > RUNS_MAX {
             let what = format!("these axes make {all} runs, more than {RUNS_MAX}");
-            return Err(source.mistake(&["sweep"], what, Some("leave values out".into())));
+            return Err(source.mistake(&["sweep"], what, Some("remove values from axes".into())));
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Experiment {
         for (key, values) in &self.sweep.link {
             let path = ["sweep", "link", key.as_str()];
             if ["delay", "loss", "rate"].contains(&key.as_str()) {
-                let what = format!("{key} of links has an axis of its own");
+                let what = format!("{key} of links has its own axis");
                 let help = format!("write link_{key} = [ … ] under [sweep]");
                 return Err(source.mistake(&path, what, Some(help)));
             }
@@ -185,7 +185,7 @@ impl Experiment {
         for (name, options) in &self.sweep.options {
             let path = ["sweep", "options", name.as_str()];
             let Some(target) = self.targets.get(name) else {
-                let what = format!("options of {name} are swept, which is no target");
+                let what = format!("options of {name} are swept, but there is no such target");
                 let known: Vec<&str> = self.targets.keys().map(String::as_str).collect();
                 let help = format!("the targets are {}", known.join(", "));
                 return Err(source.mistake(&path, what, Some(help)));
@@ -203,7 +203,8 @@ impl Experiment {
             for (option, values) in options {
                 let path = ["sweep", "options", name.as_str(), option.as_str()];
                 if is_secret_key(option) {
-                    let what = format!("{option} is a secret, and the values of an axis are shown");
+                    let what =
+                        format!("{option} is a secret, but results show the values of an axis");
                     return Err(source.mistake(&path, what, Some("write it in the url".into())));
                 }
                 let is_no_value = |value: &&AxisValue| {
@@ -212,8 +213,10 @@ impl Experiment {
                         .contains(|letter: char| letter == '&' || moves_text(letter))
                 };
                 if let Some(value) = values.iter().find(is_no_value) {
-                    let what =
-                        format!("{option}: {:?} is no value of an option", value.to_string());
+                    let what = format!(
+                        "{option}: {:?} is not a valid option value",
+                        value.to_string()
+                    );
                     return Err(source.mistake(&path, what, None));
                 }
             }

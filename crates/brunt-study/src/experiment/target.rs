@@ -29,9 +29,10 @@ pub const LUNS_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`, `iscsi://host/name/lun`, `nbd://host/export`,
-    /// `nfs://host/export/file`, `tcp://host:port`; see `brunt help devices`. `{client}` in it is the name of the host
-    /// that opens it: each of a workload's `hosts` then has a target of its own, such as `nbd://server/{client}`.
+    /// Device URL: a path (file or block device), `null:SIZE`, `memory:SIZE`,
+    /// `iscsi://host/name/lun`, `nbd://host/export`, `nfs://host/export/file`, `tcp://host:port`;
+    /// see `brunt help devices`. `{client}` in it is the name of the host that opens it: each of a
+    /// workload's `hosts` then has its own target, such as `nbd://server/{client}`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Instead of `url`: a target that the experiment starts itself and measures over TCP. A LUN in the form of

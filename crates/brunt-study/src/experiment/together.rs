@@ -43,10 +43,12 @@ pub struct JobEntry {
     pub workload: String,
     /// Name of the target that it runs against.
     pub target: String,
-    /// Name of the job in the results; default: that of the workload. Jobs with the same workload need one each.
+    /// Name of the job in the results; default: that of the workload. Jobs with the same workload
+    /// need different names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Starts the job so long after the run. Jobs begin to be measured a whole number of intervals apart.
+    /// Delay from the start of the run to the start of the job. Measurements of jobs start a whole
+    /// number of intervals apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_delay: Option<Span>,
     /// Ends a run when this job has ended.
@@ -193,14 +195,15 @@ impl Experiment {
             let path = ["together", name.as_str()];
             if self.workloads.contains_key(name) {
                 let what = format!(
-                    "{name} is both a workload and a [together] group: results could not tell them apart"
+                    "{name} is both a workload and a [together] group: results could not \
+                    distinguish them"
                 );
                 return Err(source.mistake(&path, what, Some("rename one of them".into())));
             }
             let path = ["together", name.as_str(), "jobs"];
             let known = |names: Vec<&String>| {
                 let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-                Some(format!("there are {}", names.join(", ")))
+                Some(format!("available: {}", names.join(", ")))
             };
             for job in &group.jobs {
                 if !self.workloads.contains_key(&job.workload) {
@@ -383,13 +386,13 @@ queue_depth = [1, 8]
             "workload = \"reader\", target",
             "workload = \"raeder\", target",
             16,
-            "no workload raeder there are other",
+            "no workload raeder available: other",
         );
         check(
             "target = \"log\"",
             "target = \"lag\"",
             16,
-            "no target lag there are disk, log",
+            "no target lag available: disk, log",
         );
         check(
             "name = \"second\"",

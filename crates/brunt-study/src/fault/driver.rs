@@ -24,14 +24,14 @@ pub trait FaultDriver: Send {
     /// The fault's effect, for a report.
     fn describe(&self) -> String;
 
-    /// Injects the fault and returns when. `None` if its place is away (the target's process was killed or frozen): the
+    /// Injects the fault and returns when. `None` if the target's process was killed or frozen: the
     /// caller tries again.
     ///
     /// # Errors
     /// The fault cannot be injected.
     fn put(&mut self) -> Result<Option<Nanos>, DriverError>;
 
-    /// The proof that the fault is in effect, if there is one by now.
+    /// The proof that the fault is in effect, if there is one yet.
     ///
     /// # Errors
     /// The check itself failed.
@@ -42,8 +42,8 @@ pub trait FaultDriver: Send {
         "nothing".to_string()
     }
 
-    /// Advice after the fault showed no effect for the time `looked`: which setting to change, and a value that would
-    /// have shown an effect here. `None` if only more time could help.
+    /// Advice after the fault showed no effect during the time `looked`: which setting to change,
+    /// and a value that would have shown an effect here. `None` if only more time could help.
     fn advice(&self, looked: Duration) -> Option<String> {
         let _ = looked;
         None
@@ -96,10 +96,10 @@ pub enum DriverError {
         /// What was observed.
         seen: String,
     },
-    /// What it should affect doesn't exist, or is in a state in which it cannot fail.
+    /// What it should affect doesn't exist, or cannot fail in its current state.
     #[error("{what}; {advice}")]
     Unfit {
-        /// What it should affect, or that this doesn't exist.
+        /// What is missing or unsuitable.
         what: String,
         /// The setting to change, and a value that works.
         advice: String,
@@ -159,8 +159,8 @@ impl DriverError {
         }
     }
 
-    /// What the fault should affect doesn't exist, or is in a state in which it cannot fail;
-    /// with what to write instead.
+    /// An error for a fault whose target doesn't exist or cannot fail in its current state; with
+    /// what to write instead.
     pub(crate) fn unfit(what: impl Into<String>, advice: impl Into<String>) -> DriverError {
         DriverError::Unfit {
             what: what.into(),

@@ -1,11 +1,8 @@
 //! `[[fault]]`: a fault to inject into each run, and when.
 //!
 //! ```toml
-//! [[fault]]                             # transient: from 5 s to 10 s of the measured time
-//! target = "disk"
-//! storage = "aborted-command,p=0.5"     # the words of a device's fault= option
-//! at = "5s"
-//! for = "5s"
+//! [[fault]] # transient: from 5 s to 10 s of the measured time target = "disk" storage =
+//! "aborted-command,p=0.5" # as in a device's fault= option at = "5s" for = "5s"
 //!
 //! [[fault]]                             # sticky: without a time, for the whole run
 //! target = "disk"
@@ -41,11 +38,11 @@ use super::recurrence::{Occurrence, Recurrence};
 use crate::experiment::wording::reworded;
 use crate::host::HostName;
 
-/// Keeps the times of faults apart from other numbers that derive from the same seed.
+/// Makes the times of faults independent of other numbers that derive from the same seed.
 const RECURRENCE_SEED: u64 = 0x6d74_6266;
 
-/// One fault: its effect, time and place. Of a fault that occurs several times in a run, one occurrence
-/// ([`super::Recurrence`]).
+/// One fault: its effect, time and place. For a fault that occurs several times in a run, one
+/// occurrence ([`super::Recurrence`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultEntry {
     /// Time and place.
@@ -86,8 +83,9 @@ struct CommonKeys {
     /// machine or lab, which then affect all runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     target: String,
-    /// Host with `ssh` or `agent` on which it is injected; default: where the experiment runs. For `cpu`, `memory`,
-    /// `freeze`, `kill`, `netem` and `bridge`. `target` then only says in which runs.
+    /// Host with `ssh` or `agent` on which it is injected; default: where the experiment runs. For
+    /// `cpu`, `memory`, `freeze`, `kill`, `netem` and `bridge`. `target` then only selects the
+    /// runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<HostName>,
 }
@@ -191,8 +189,8 @@ impl FaultEntry {
         self.common.occurrence.is_none_or(|one| one.number == 1)
     }
 
-    /// Replaces each fault that occurs several times by its occurrences, in runs of length `run`. Their times derive
-    /// from `seed`.
+    /// Replaces each fault that occurs several times with its occurrences, in runs of length `run`.
+    /// Their times derive from `seed`.
     ///
     /// # Errors
     /// The index of a fault that can't occur like this, and its mistake.
@@ -346,7 +344,7 @@ impl CommonKeys {
         }
     }
 
-    /// The start of a fault that occurs as the key `key` says.
+    /// The start of a fault that recurs as specified by the key `key`.
     fn first(&self, key: &'static str) -> Result<Span, Mistake> {
         match self.at {
             Some(Starts::One(at)) => Ok(at),
@@ -361,7 +359,7 @@ impl CommonKeys {
         }
     }
 
-    /// Refuses the keys of periodic and random faults in another one.
+    /// Refuses the keys of periodic and random faults in a fault that is neither.
     fn refuse_without_recurrence(&self) -> Result<(), Mistake> {
         let help = "write mtbf = \"5s\" as well, or omit it";
         if self.mttr.is_some() {

@@ -128,7 +128,7 @@ pub trait Kind: Any + Debug + Send + Sync {
         Ok(())
     }
 
-    /// Checks whether the fault is possible, as far as the experiment's file says.
+    /// Checks whether the fault is possible, as far as the experiment's file shows.
     ///
     /// # Errors
     /// The wrong key, and what would be right.
@@ -141,7 +141,7 @@ pub trait Kind: Any + Debug + Send + Sync {
         None
     }
 
-    /// Why it cannot be in the same run with another fault at all, even at different times.
+    /// Why it cannot occur in the same run as another fault, even at different times.
     fn clash(&self, pair: &Pair<'_>) -> Option<Together> {
         let _ = pair;
         None
@@ -153,7 +153,7 @@ pub trait Kind: Any + Debug + Send + Sync {
         None
     }
 
-    /// The share of a core that it takes, and of which cores (if empty, of all).
+    /// The share of CPU time that it takes, and the cores (if empty, all cores).
     fn core_share(&self) -> Option<(f64, &[usize])> {
         None
     }
@@ -287,7 +287,7 @@ impl Scene<'_> {
         let unfit = || {
             DriverError::unfit(
                 "its service was not started",
-                format!("started are {}", started.join(", ")),
+                format!("the services that were started are {}", started.join(", ")),
             )
         };
         self.services.get(name).cloned().ok_or_else(unfit)
@@ -324,7 +324,7 @@ impl Scene<'_> {
         let open: Vec<&str> = self.targets.keys().map(String::as_str).collect();
         let not_open = DriverError::unfit(
             "its target is not open",
-            format!("open are {}", open.join(", ")),
+            format!("the open targets are {}", open.join(", ")),
         );
         let backend = self.targets.get_mut(target).ok_or(not_open)?;
         if on_top {
@@ -346,7 +346,8 @@ pub type Make = Box<dyn Fn() -> Result<Box<dyn FaultDriver>, DriverError> + Send
 pub struct Prepared {
     /// Creates its driver for each run.
     pub make: Make,
-    /// If it affects a device: the device's controls and LUN, with which its arrays are repaired before each run.
+    /// If it affects a device: the device's controls and LUN, used to repair its arrays before each
+    /// run.
     pub device: Option<(Arc<dyn Controls>, u16)>,
 }
 
@@ -404,7 +405,7 @@ pub struct Side<'a> {
 /// Two faults in the same runs, from the perspective of one of them.
 #[derive(Clone, Copy)]
 pub struct Pair<'a> {
-    /// The fault that is asked.
+    /// The fault from whose perspective the pair is judged.
     pub me: Side<'a>,
     /// The other fault.
     pub other: Side<'a>,

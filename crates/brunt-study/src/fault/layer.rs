@@ -6,7 +6,7 @@ use brunt_block::Backend;
 use brunt_block::layers::fault::{FaultBackend, FaultSwitch};
 use brunt_core::Clock;
 
-/// The device with a fault layer on top, named `fault`, unless it has one already.
+/// The device with a fault layer on top, named `fault`, unless it already has one.
 pub fn with_fault_layer(backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
     let has_one = backend
         .handles()

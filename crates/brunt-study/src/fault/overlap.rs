@@ -108,7 +108,7 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
             let sum = share + on_it.iter().map(|(_, share, _)| share).sum::<f64>();
             let together = if sum > 1.0 {
                 Together::Refused {
-                    why: format!("together they ask for {:.0}% of core {core}", sum * 100.0),
+                    why: format!("together they require {:.0}% of core {core}", sum * 100.0),
                     instead: "write shares that sum to at most 1",
                 }
             } else {
@@ -187,8 +187,8 @@ mod tests {
             .fault
     }
 
-    /// For every two kinds that affect each other, either both are possible or the refusal has its reason; their order
-    /// in the file doesn't matter.
+    /// For every two kinds that affect each other, either both are possible or the refusal states a
+    /// reason; their order in the file doesn't matter.
     #[test]
     fn pairs() {
         let check = |a: &str, b: &str, expected: Option<Result<&str, &str>>| {
@@ -252,12 +252,12 @@ mod tests {
         check(
             &at("member = 1", 1, 4),
             &at(kill, 2, 1),
-            Some(Err("would seem intact")),
+            Some(Err("would appear intact")),
         );
         check(
             "target = \"t\"; member = 1; at = \"1s\"",
             &at(kill, 9, 1),
-            Some(Err("would seem intact")),
+            Some(Err("would appear intact")),
         );
         check(&at("member = 1", 1, 4), &at(freeze, 2, 1), None);
         check(

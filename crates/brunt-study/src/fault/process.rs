@@ -17,7 +17,7 @@ use super::kind::{About, FaultCommon, Mistake, Pair, Scene, Stage, Together};
 use crate::control::Absence;
 use crate::role::{Launch, Role};
 
-/// See the module.
+/// The driver; see the module.
 pub(super) struct ProcessFault {
     role: Arc<dyn Role>,
     away: Absence,
@@ -49,7 +49,7 @@ impl FaultDriver for ProcessFault {
         if !self.role.goes_away(self.away) {
             return Ok(None);
         }
-        // A process that died on its own is not restarted as if nothing had happened.
+        // A process that died unexpectedly is not restarted silently.
         self.role.check().inspect_err(|_| self.role.comes_back())?;
         let mut fault = Arc::clone(&self.role).outage(self.away);
         let proof = fault.inject(&Clock::Monotonic);
@@ -105,13 +105,13 @@ fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<
     Err(Mistake::new(key, what, help))
 }
 
-/// A process of another host, as it is written.
+/// A process on another host, as written in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ProcessKey {
-    /// The only one whose program has this name.
+    /// The only process whose program has this name.
     Named(String),
-    /// The one of this number.
+    /// The process with this number.
     Numbered(u32),
 }
 
@@ -201,7 +201,8 @@ pub(super) fn check(
             ))
         }
         (Some(_), None) => {
-            let what = "process is for other hosts; on this machine the fault applies to a target's process";
+            let what = "process applies to other hosts; on this machine the fault applies \
+                        to a target's process";
             Err(Mistake::new(
                 "process",
                 what,

@@ -5,9 +5,7 @@
 //! at = ["2s", "5s", "9s"]       # listed
 //! for = "500ms"
 //!
-//! at = "2s"                     # periodic, as often as the run has room or `times`
-//! period = "3s"
-//! for = "500ms"
+//! at = "2s" # periodic, `times` times or until the run ends period = "3s" for = "500ms"
 //!
 //! at = "2s"                     # random, not before 2 s
 //! mtbf = "5s"
@@ -34,12 +32,12 @@ pub const OCCURRENCES_MAX: usize = 256;
 /// be proven nor measured.
 pub const SHORTEST: Duration = Duration::from_millis(100);
 
-/// When a fault occurs, if it occurs several times.
+/// When a fault occurs, for a fault that occurs several times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recurrence {
     /// At these times, in ascending order.
     Listed(Vec<Span>),
-    /// Every `period`, from `at` on.
+    /// Every `period`, starting at `at`.
     Periodic {
         /// The first time.
         at: Span,
@@ -61,7 +59,7 @@ pub enum Recurrence {
     },
 }
 
-/// The place of an occurrence among those of its fault.
+/// The number of an occurrence among those of its fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrence {
     /// From 1.
@@ -109,13 +107,13 @@ impl Recurrence {
         };
         if found.len() > OCCURRENCES_MAX {
             let what = format!("it occurs {} times in a run", found.len());
-            let help = format!("{OCCURRENCES_MAX} times are the maximum");
+            let help = format!("the maximum is {OCCURRENCES_MAX}");
             return Err(Mistake::new(self.key(), what, help));
         }
         Ok(found)
     }
 
-    /// The key to blame if it occurs after the end of a run.
+    /// The key at which to report an occurrence after the end of a run.
     pub fn key_of_last(&self) -> &'static str {
         match self {
             Recurrence::Listed(_) => "at",
@@ -123,7 +121,7 @@ impl Recurrence {
         }
     }
 
-    /// The key that says how often.
+    /// The key that limits the number of occurrences.
     pub fn key(&self) -> &'static str {
         match self {
             Recurrence::Listed(_) => "at",
@@ -157,7 +155,8 @@ fn listed(times: &[Span], lasts: Option<Span>) -> Result<Vec<OccurrenceTimes>, M
                 pair[1],
                 Span(end)
             );
-            let help = "write the starts in ascending order, with pauses, or a shorter for";
+            let help = "write the starts in ascending order, with gaps between occurrences, \
+                        or a shorter for";
             return Err(Mistake::new("at", what, help));
         }
     }
@@ -337,7 +336,7 @@ mod tests {
         check(Some(2), 500, None, &[2000, 5000]);
     }
 
-    /// Means and shares of a long series are those that were asked for; the exponential distribution's standard
+    /// Means and shares of a long series are as requested; the exponential distribution's standard
     /// deviation equals its mean.
     #[test]
     fn random_faults_have_their_mean_times() {
@@ -448,7 +447,7 @@ mod tests {
             Some(1),
             Some(90_000),
             "period",
-            "256 times are the maximum",
+            "the maximum is 256",
         );
         let random = |mtbf, mttr| Recurrence::Random {
             at: ms(1000),

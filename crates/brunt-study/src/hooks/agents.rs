@@ -45,7 +45,7 @@ impl RunHook for LabAgents {
         Ok(())
     }
 
-    /// The agent's users detect that it has ended.
+    /// Code that uses the agent detects that it has ended.
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
         Ok(())
     }

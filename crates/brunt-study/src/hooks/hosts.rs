@@ -31,7 +31,7 @@ pub struct HostProbing {
     fleet: Arc<Fleet>,
     probes: Probes,
     hosts: Vec<String>,
-    /// The current run's.
+    /// The samplers of the current run.
     running: Vec<HostWatch>,
     measured: Arc<Mutex<Measured>>,
     /// Results of the last run.
@@ -42,7 +42,7 @@ pub struct HostProbing {
 struct HostWatch {
     host: String,
     over: Receiver<WatchEnd>,
-    /// Samples of this run are no longer wanted.
+    /// Set when samples of this run are no longer needed.
     closed: Arc<AtomicBool>,
 }
 
@@ -110,7 +110,7 @@ impl HostProbing {
 }
 
 impl HostWatch {
-    /// The result, after the host was told to stop.
+    /// The result, after the host was asked to stop.
     fn end(self) -> (String, WatchEnd) {
         let end = self
             .over

@@ -54,12 +54,12 @@ impl Links {
     }
 }
 
-/// A doubt about a direction whose queue was full and too short for its line.
+/// A warning for a direction whose queue was full and too short for its line rate.
 pub(crate) fn queue_doubt(name: &str, way: &Settings, counts: &LinkCounts) -> Option<String> {
     let warning = way.queue_warning().filter(|_| counts.queue_full > 0)?;
     let (full, of) = (counts.queue_full, counts.packets);
     Some(format!(
-        "link {name}: {full} of {of} packets found its queue full: {warning}"
+        "link {name}: {full} of {of} packets arrived at a full queue: {warning}"
     ))
 }
 

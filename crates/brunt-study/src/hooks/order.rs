@@ -1,4 +1,5 @@
-//! All hooks of an experiment's runs. A new hook gets a file beside this one and its place here.
+//! All hooks of an experiment's runs. A new hook gets a file next to this one and a place in the
+//! order here.
 //!
 //! The rule: hooks begin in this order and end in the opposite one, so each may rely on those before it.
 

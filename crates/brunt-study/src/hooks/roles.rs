@@ -35,7 +35,7 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Supervises these roles. With `goes_on`, a run continues without the host of a service.
+    /// Supervises these roles. With `goes_on`, a run continues after losing the host of a service.
     pub fn new(roles: Vec<Arc<dyn Role>>, watch: &Watch, goes_on: bool) -> Roles {
         let (watching, rounds, start, lost) = Default::default();
         Roles {
@@ -69,7 +69,7 @@ impl Roles {
         Ok(())
     }
 
-    /// Notes when the loss of a host of services was first seen.
+    /// Records when the loss of a host of services was first detected.
     fn look_for_losses(&mut self) {
         for role in &self.roles {
             let Some(why) = role.loss() else { continue };

@@ -76,7 +76,7 @@ struct Traffic {
     state: State,
     /// Bytes per second before the run.
     without_load: Option<Vec<[f64; 2]>>,
-    /// Why the meter is lost.
+    /// Why the counters could not be read.
     failed: Option<HookError>,
 }
 

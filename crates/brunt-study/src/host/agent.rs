@@ -22,7 +22,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     ),
 };
 
-/// Where it listens, and who we are to it.
+/// The address where it listens, and the identity that we present to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentHost {
@@ -31,12 +31,14 @@ pub struct AgentHost {
     pub agent: String,
     /// With `agent`: the controller's certificate and key, a file of `brunt agent init`, next to the experiment file.
     pub identity: PathBuf,
-    /// With `ssh` or `agent`: two interfaces of this machine, which sits in the wire between others. It forwards everything
-    /// between them while the experiment lasts; faults of the kind `bridge` impair what passes. Needs root there.
+    /// With `ssh` or `agent`: two interfaces of this machine, which is in the network path between
+    /// other machines. It forwards everything between them while the experiment lasts; faults of
+    /// the kind `bridge` impair that traffic. Needs root on that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<[String; 2]>,
-    /// With `bridge`: absolute path of a new file on that machine, to which the packets of both sides are saved as
-    /// they come; pcapng with both interfaces if its name ends in `.pcapng`, otherwise pcap.
+    /// With `bridge`: absolute path of a new file on that machine, to which the packets of both
+    /// sides are saved as they arrive; pcapng with both interfaces if its name ends in `.pcapng`,
+    /// otherwise pcap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<String>,
     /// With `ssh` or `agent`: name or IP address at which targets (`serve`) and services of this host listen, and other hosts

@@ -20,12 +20,13 @@ pub(super) const INFO: HostInfo = HostInfo {
     example: Some("guest = \"vm\""),
 };
 
-/// Whose machine it is.
+/// The service that runs the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuestHost {
-    /// A virtual machine that runs workloads: the service that keeps it. The agent in it (`brunt agent --stdio`) speaks over
-    /// the Unix socket `agent` in that service's folder, to which a serial port of the machine leads (docs/indexes.md).
+    /// A virtual machine that runs workloads: the service that runs it. The agent in it (`brunt
+    /// agent --stdio`) communicates over a serial port of the machine that is connected to the Unix
+    /// socket `agent` in that service's folder (docs/indexes.md).
     pub guest: String,
 }
 

@@ -1,5 +1,5 @@
-//! The machine that runs the experiment: part of every experiment, under its reserved name. Roles listen on loopback,
-//! so no lab host reaches them.
+//! The machine that runs the experiment: part of every experiment, under its reserved name. Roles
+//! listen on loopback, so lab hosts can't reach them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

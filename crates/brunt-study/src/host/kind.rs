@@ -68,7 +68,7 @@ pub trait HostKind: Debug + Send + Sync {
     /// How to reach its agent, if it is another machine.
     ///
     /// # Errors
-    /// Its settings lead to no address.
+    /// No address can be derived from its settings.
     fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
         Ok(None)
     }
@@ -120,7 +120,7 @@ pub enum LaunchError {
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(HostName),
     /// It is another machine, whose agent starts its programs.
-    #[error("host '{0}' is another machine, whose agent starts what runs there")]
+    #[error("host '{0}' is another machine, whose agent starts programs there")]
     OtherMachine(HostName),
     /// The address at which it should serve is unknown.
     #[error(

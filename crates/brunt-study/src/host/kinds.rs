@@ -78,7 +78,7 @@ impl HostSettings {
             .iter()
             .find(|kind| kind.info.marked && kind.info.keys.first().is_some_and(|key| has(key)));
         let kind = named.or_else(|| HOST_KINDS.iter().find(|kind| !kind.info.marked));
-        let kind = kind.expect("one kind needs no key of its own");
+        let kind = kind.expect("one kind needs no key");
         let value = Spanned::new(place.clone(), DeValue::Table(table));
         (kind.read)(value).map_err(|error| (error.span().or(Some(place)), error))
     }

@@ -18,7 +18,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     example: Some("cores = [0]"),
 };
 
-/// What may be said of one.
+/// Settings of a lab host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabHost {

@@ -100,7 +100,7 @@ impl Hosts {
     /// All hosts of a file: under `[hosts]`, in its lab, and the machine itself.
     ///
     /// # Errors
-    /// Two of them share a name, or one has no place.
+    /// Two hosts share a name, or a host can't be located.
     pub fn of(
         written: &BTreeMap<HostName, HostSettings>,
         lab: Option<&LabEntry>,
@@ -170,7 +170,7 @@ impl Hosts {
                 return Err(HostMistake::new(
                     &[path[0], path[1], "cores"],
                     what,
-                    "leave one of them out",
+                    "remove one of them",
                 ));
             }
             host.cores = host.cores.take().or_else(|| in_lab.cloned());

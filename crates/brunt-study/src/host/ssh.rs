@@ -22,7 +22,7 @@ pub(super) const INFO: HostInfo = HostInfo {
     ),
 };
 
-/// How ssh reaches it.
+/// How to reach it over ssh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SshHost {
@@ -32,15 +32,18 @@ pub struct SshHost {
     /// With `ssh`: the ssh command, with options separated by spaces; default: `ssh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// With `ssh`: path of the brunt to run there; default: the one in its path if it has this version, else a copy.
+    /// With `ssh`: path of the brunt binary to run there; default: the one in its PATH if it has
+    /// this version, otherwise a copy of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// With `ssh` or `agent`: two interfaces of this machine, which sits in the wire between others. It forwards everything
-    /// between them while the experiment lasts; faults of the kind `bridge` impair what passes. Needs root there.
+    /// With `ssh` or `agent`: two interfaces of this machine, which is in the network path between
+    /// other machines. It forwards everything between them while the experiment lasts; faults of
+    /// the kind `bridge` impair that traffic. Needs root on that machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<[String; 2]>,
-    /// With `bridge`: absolute path of a new file on that machine, to which the packets of both sides are saved as
-    /// they come; pcapng with both interfaces if its name ends in `.pcapng`, otherwise pcap.
+    /// With `bridge`: absolute path of a new file on that machine, to which the packets of both
+    /// sides are saved as they arrive; pcapng with both interfaces if its name ends in `.pcapng`,
+    /// otherwise pcap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<String>,
     /// With `ssh` or `agent`: name or IP address at which targets (`serve`) and services of this host listen, and other hosts

@@ -17,11 +17,11 @@ pub(super) const INFO: HostInfo = HostInfo {
     example: Some("test_only = \"somebody@somewhere\""),
 };
 
-/// What is said of one.
+/// Settings of this kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestOnly {
-    /// Says that it is one.
+    /// Selects this kind.
     pub test_only: String,
 }
 

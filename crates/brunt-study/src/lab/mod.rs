@@ -85,10 +85,11 @@ impl BuiltLab {
         })
     }
 
-    /// Moves the calling thread, and everything that it starts from now on, to the workers' host and its cores.
+    /// Moves the calling thread, and everything that it starts later, to the workers' host and its
+    /// cores.
     ///
     /// # Errors
-    /// The kernel refuses, which doesn't happen in a lab that we own.
+    /// The kernel refuses, which doesn't happen in a lab that this process created.
     pub fn enter(&self) -> io::Result<()> {
         self.worker.settle()
     }

@@ -42,7 +42,7 @@ pub struct ClaimedFolder {
     path: PathBuf,
     /// [`CLAIM_FILE`], locked while it is open, in this process or in one that it was handed to.
     lock: Option<File>,
-    /// Another process owns the folder now.
+    /// Set when another process has taken over the folder.
     passed_on: bool,
     made: bool,
 }

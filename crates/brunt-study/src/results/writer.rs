@@ -30,9 +30,10 @@ use super::{Trouble, environment as gathered};
 const TICK: Duration = Duration::from_millis(100);
 /// Rows of small tables reach a file within this time plus one check.
 const AGE_MIN: Duration = Duration::from_millis(900);
-/// And in a full one.
+/// The same for a part that is almost full.
 const AGE_MAX: Duration = Duration::from_secs(2);
-/// Memory of a table's open part, except of `requests`: it is what a long run keeps growing by until its parts are full.
+/// Memory of a table's open part, except of `requests`: a long run's memory grows by this much
+/// until its parts are full.
 const PART_BYTES_MAX: usize = 4 << 20;
 /// Requests reach a file within this time, however many there are. Including the time that workers hold them, a killed
 /// run loses less than the last second of them.
@@ -64,7 +65,7 @@ struct Run {
     info: Arc<RunInfo>,
     /// `None` until the workers start.
     moment: Option<RunOrigin>,
-    /// Samples from before that.
+    /// Samples from before the workers' start.
     samples: Vec<Arc<Sample>>,
     /// Faults in effect.
     faults: Vec<Arc<FaultRecord>>,

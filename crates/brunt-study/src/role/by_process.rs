@@ -1,6 +1,6 @@
 //! A role that is a process of this program, on a host that its launcher reaches: this machine, or a lab host.
 //!
-//! The rule: it ends with the experiment, however that ends, and an early end is noticed.
+//! The rule: it ends with the experiment, however that ends, and an unexpected exit is detected.
 
 use std::io;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ impl ProcessRole {
     /// Starts this program as the keeper of a service, and waits until the service is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start, or is no longer wanted; the text includes its output.
+    /// It does not start, or the start was interrupted; the text includes its output.
     pub fn keep(
         name: &str,
         order: &KeeperOrder,
@@ -229,7 +229,7 @@ impl Role for ProcessRole {
         let death = self
             .process
             .death()
-            .map_err(|source| self.os("be looked after", source))?;
+            .map_err(|source| self.os("be supervised", source))?;
         let Some(death) = death else { return Ok(()) };
         Err(RoleError::Died {
             name: self.name.clone(),

@@ -1,5 +1,5 @@
-//! Advice for a run whose role died unexpectedly: a shorter run, fewer rounds, a kill fault, or less memory. Called by
-//! the hook that knows the run.
+//! Advice for a run whose role exited unexpectedly: a shorter run, fewer rounds, a kill fault, or
+//! less memory. Called by the hook that knows the run.
 //!
 //! The rule: advice follows only from measurements: when the role's output ended, and what the kernel counts.
 
@@ -31,7 +31,7 @@ pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Op
         .map(|(start, at)| at.since(start));
     let meant = lived.filter(|_| killed).map(|lived| {
         format!(
-            "; if the experiment is to kill it, write a fault with kill = true and at = \"{}\"",
+            "; if the experiment should kill it, write a fault with kill = true and at = \"{}\"",
             rounded(lived)
         )
     });
@@ -42,7 +42,7 @@ pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Op
             rounded(lived / 2)
         ),
         (None, 1..) => {
-            format!("with repetitions = {rounds} the experiment would have ended before")
+            format!("with repetitions = {rounds} the experiment would have ended before that")
         }
         (None, 0) => return None,
     };

@@ -33,8 +33,8 @@ pub enum Launch {
         /// Whether it reads commands from its standard input.
         takes_commands: bool,
     },
-    /// As another program than Brunt, under a process of this program that keeps it: a fault freezes or kills it with
-    /// all processes that it started.
+    /// As a program other than Brunt, supervised by a process of this program: a fault freezes or
+    /// kills it with all processes that it started.
     Kept,
     /// As threads of the experiment's own process, which no fault may stop.
     Within,

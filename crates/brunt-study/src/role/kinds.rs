@@ -40,7 +40,7 @@ pub fn serving(serve: &Serve) -> Box<dyn RoleKind> {
     ROLES
         .iter()
         .find_map(|entry| (entry.serves)(serve))
-        .expect("a target serves whatever no other role does")
+        .expect("a target serves everything that no other role serves")
 }
 
 /// All roles of an experiment.

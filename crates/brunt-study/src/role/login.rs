@@ -7,7 +7,7 @@ use std::io;
 
 /// The user name, the same in every experiment.
 const USER: &str = "brunt";
-/// 128 bits: more than the 96 that RFC 7143, 9.2.1 asks for.
+/// 128 bits: more than the 96 that RFC 7143, 9.2.1 requires.
 const SECRET_BYTES: usize = 16;
 
 /// A user and a secret.

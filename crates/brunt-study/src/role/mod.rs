@@ -3,8 +3,9 @@
 //! keeps them; workers and the prober are threads of the experiment's own process. Faults freeze, kill and restart
 //! started processes through [`Role`].
 //!
-//! The rule: a role ends with the experiment, however that ends, and an early end is noticed. A run in which a role
-//! died unexpectedly is invalid, and its message includes the role's last output.
+//! The rule: a role ends with the experiment, however that ends, and an unexpected exit is
+//! detected. A run in which a role died unexpectedly is invalid, and its message includes the
+//! role's last output.
 
 mod answer;
 mod by_process;
@@ -149,7 +150,8 @@ pub fn start(
 /// Starts a service on a host, and waits until it is ready or `interrupted` is set.
 ///
 /// # Errors
-/// It does not start, is not ready in time, or is no longer wanted; the text includes its output.
+/// It does not start, is not ready in time, or the start was interrupted; the text includes its
+/// output.
 pub fn keep(
     name: &str,
     order: &KeeperOrder,

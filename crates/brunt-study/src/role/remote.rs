@@ -50,7 +50,7 @@ struct RemoteRole {
     frozen: Mutex<bool>,
 }
 
-/// Makes a host serve this, and waits until it listens.
+/// Starts a role on a host, and waits until it listens.
 ///
 /// # Errors
 /// It does not start; the text includes its output.
@@ -142,7 +142,7 @@ impl AdmittedService {
     /// Starts it with these additional variables, and waits until it is ready or `interrupted` is set.
     ///
     /// # Errors
-    /// It does not start, or is no longer wanted; the text includes its output.
+    /// It does not start, or the start was interrupted; the text includes its output.
     pub fn run(
         self,
         more: BTreeMap<String, String>,
@@ -255,7 +255,7 @@ impl Role for RemoteRole {
         self.far.pid()
     }
 
-    /// Its output comes with its death.
+    /// Its output is reported when it exits.
     fn log(&self) -> Vec<String> {
         Vec::new()
     }
@@ -347,7 +347,7 @@ impl Controls for RemoteRole {
     }
 }
 
-/// Takes a role on another host out of service, and back.
+/// Takes a role on another host out of service and restores it.
 struct FarOutage {
     role: Arc<RemoteRole>,
     by: Absence,
@@ -405,13 +405,13 @@ impl Fault for FarOutage {
         }
         self.role
             .put_back(self.by)
-            .map_err(|error| self.fault_error("cannot put it back", error))
+            .map_err(|error| self.fault_error("cannot restore it to service", error))
     }
 }
 
 impl Drop for FarOutage {
     fn drop(&mut self) {
-        // Whatever needs a killed role restarts it, as for roles on this machine.
+        // The code that needs a killed role restarts it, as for roles on this machine.
         if self.there && self.by == Absence::Frozen {
             let _ = self.role.put_back(self.by);
         }
@@ -424,7 +424,7 @@ mod tests {
     use brunt_core::Nanos;
     use brunt_result::void::VoidReason;
 
-    /// The error of a role on another host determines the reason for which the run is void.
+    /// The error of a role on another host determines why the run is void.
     #[test]
     fn what_happens_elsewhere_has_its_reason() {
         let host = || "far".to_string();

@@ -7,7 +7,7 @@ use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 
 pub(super) const INFO: RoleInfo = RoleInfo {
     name: "test-only",
-    help: "a shell that says an address and waits",
+    help: "a shell that prints an address and waits",
     example: "[targets.x]\nserve = \"test-only\"",
 };
 

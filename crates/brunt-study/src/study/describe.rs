@@ -36,9 +36,10 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     lines.extend(entries(experiment));
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
-            true => "will be overwritten, whatever it holds (allow_overwrite)",
+            true => "will be overwritten, regardless of its contents (allow_overwrite)",
             false => {
-                "will be written; refused if it holds a file system, a partition table or other known data"
+                "will be written; refused if it contains a file system, a partition table or other \
+                known data"
             }
         };
         lines.push(format!("target {name} ({url}) {what}"));
@@ -163,7 +164,7 @@ fn duration(least: Duration, open_ended: bool) -> String {
     };
     match seconds {
         0 if open_ended && least.is_zero() => {
-            "takes as long as its requests and bytes take".to_string()
+            "duration depends on its requests and bytes".to_string()
         }
         0 => format!("takes at least {:.1} s{more}", least.as_secs_f64().max(0.1)),
         _ => {
@@ -173,7 +174,8 @@ fn duration(least: Duration, open_ended: bool) -> String {
     }
 }
 
-/// Loads with a place of their own, such as file systems, and the guests that some of them may be on.
+/// Loads with their own location, such as file systems, and the guests on which some of them may
+/// run.
 fn entries(experiment: &Experiment) -> Vec<String> {
     let hosts = experiment.hosts().unwrap_or_default();
     let guest = |(host, service): (&HostName, &str)| {

@@ -85,11 +85,11 @@ impl Point {
         let setting = setting(self)?;
         if !self.hosts().is_empty() {
             return Some(match setting {
-                None => "as each host has it".into(),
+                None => "as configured on each host".into(),
                 Some(EngineSetting::Auto) => {
                     "auto, measured on its hosts before the first run".into()
                 }
-                Some(stated) => format!("{}, as the workload says", stated.name()),
+                Some(stated) => format!("{}, as set in the workload", stated.name()),
             });
         }
         Some(match foresee(setting, self.load.info().ring) {

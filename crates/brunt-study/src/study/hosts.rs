@@ -1,7 +1,8 @@
 //! Runs on several hosts, as recorded by a study: how far apart they started and ended, and which were lost.
 //!
-//! The rules: a run that lacks workers from some moment on is kept with its figures, says so, and counts in no
-//! estimate; if hosts ended at different times, rates cover only the time in which all of them worked.
+//! The rules: a run that loses workers is kept with its figures, is marked, and is excluded from
+//! estimates; if hosts ended at different times, rates cover only the time in which all of them
+//! worked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -347,7 +348,8 @@ mod tests {
         let of_all =
             format!("rates cover the whole run: a host ended in its first interval; {apart}");
         assert_eq!(rates(common(0.0, 0, 0.6)), (100e3, 1e6, of_all));
-        // Practically together: the difference is less than a hundredth of the run, or less than clocks may differ.
+        // Practically simultaneous: the difference is less than a hundredth of the run, or less
+        // than clocks may differ.
         assert_eq!(
             rates(common(1.6, 160_000, 0.015)),
             (130e3, 1.3e6, String::new())

@@ -69,7 +69,7 @@ pub struct Study<'a> {
     seed: u64,
     precision: Option<PrecisionGoal>,
     required: Vec<Requirement>,
-    /// What each point's runs show failures of; `None` without any.
+    /// The components whose failures each point's runs show; `None` without any.
     systems: Vec<Option<FailingSystem>>,
     /// Percentiles kept of each run and point.
     percentiles: Vec<Percentile>,
@@ -235,7 +235,7 @@ impl<'a> Study<'a> {
     /// Executes all runs, until `stop` is set.
     ///
     /// # Errors
-    /// What ended it early; the summary on disk includes it as well.
+    /// Why it ended early; the summary on disk includes it as well.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.open_loads(stop)?;
         let precision = self.precision.map(|goal| goal.half_width);
@@ -266,8 +266,8 @@ impl<'a> Study<'a> {
         self.summary.requirements = outcomes(&self.required, &self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
-        // Observers may fail as late as at the end, with data that they had not written yet, or report then what an
-        // earlier failure led to.
+        // Observers may fail as late as at the end, with data that they had not written yet, or
+        // report the consequences of an earlier failure then.
         if let Some(failure) = self.hub.failure()
             && (self.summary.trouble.is_none() || self.summary.trouble == before)
         {
@@ -647,7 +647,7 @@ impl<'a> Study<'a> {
                 source,
             }),
             (Some(Ok(made)), None) => Ok(made),
-            (None, None) => unreachable!("made unless there was trouble"),
+            (None, None) => unreachable!("a run without an error has a record"),
         }
     }
 

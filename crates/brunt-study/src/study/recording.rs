@@ -1,4 +1,4 @@
-//! Doubts about runs whose workers waited for their results to be recorded.
+//! Warnings about runs whose workers waited for their results to be recorded.
 //!
 //! The rule: advice names only settings that the workload has, with values that change something.
 
@@ -12,7 +12,7 @@ use crate::experiment::Point;
 /// If workers waited for the recorder for more than this share of the run, the rates are too low.
 const WAIT_MAX: f64 = 0.01;
 
-/// A doubt if the workers of a point waited for the recorder.
+/// A warning if the workers of a point waited for the recorder.
 pub(super) fn slow_record(outcome: &Outcome, point: &Point) -> Option<Doubt> {
     let waited = outcome.recording_wait.as_secs_f64();
     let measured = outcome.end.since(outcome.start).as_secs_f64();
@@ -26,7 +26,8 @@ pub(super) fn slow_record(outcome: &Outcome, point: &Point) -> Option<Doubt> {
     Some(Doubt::new(VoidReason::RecordSlow, what))
 }
 
-/// What makes fewer results. `has_arrival`: the workload may have another arrival, unlike a replay.
+/// Settings that produce fewer results. `has_arrival`: the workload may have another arrival,
+/// unlike a replay.
 fn advice(outcome: &Outcome, info: &LoadInfo, has_arrival: bool) -> String {
     let mut choices = Vec::new();
     if info.records_requests {

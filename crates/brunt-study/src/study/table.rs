@@ -284,23 +284,24 @@ fn each(runs: usize) -> String {
     }
 }
 
-/// A warning if a point never reached the requested precision; says what it would have taken.
+/// A warning if a point never reached the requested precision, with the number of runs that would
+/// have sufficed.
 fn imprecise(point: &PointSummary) -> Option<String> {
     let precision = point.precision.filter(|precision| !precision.reached)?;
     let half = precision
         .half_width
         .map_or(String::new(), |half| format!(": ± {:.1}%", half * 100.0));
     let runs = point.runs.len();
-    let wanted = precision
-        .runs_wanted
-        .map_or(String::new(), |wanted| format!("; about {wanted} would do"));
+    let wanted = precision.runs_wanted.map_or(String::new(), |wanted| {
+        format!("; about {wanted} would suffice")
+    });
     Some(format!(
         "not within {}%{half} after {runs} runs{wanted}",
         precision.goal * 100.0
     ))
 }
 
-/// A warning if a point's interval is too wide to be useful; says what would help.
+/// A warning if a point's interval is too wide to be useful, with what would help.
 fn too_noisy(point: &PointSummary) -> Option<String> {
     let noisy = |what, figure: Option<Estimate>| {
         let half = figure?.relative_half_width().filter(|half| *half > NOISY)?;

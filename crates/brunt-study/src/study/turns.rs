@@ -1,5 +1,5 @@
-//! Takes turns with other experiments: before each run, asks the process that started all of them, and waits until it is
-//! this one's turn. A run's turn ends when the next one is asked for, or with the process.
+//! Takes turns with other experiments: before each run, asks the process that started all of them,
+//! and waits for its turn. A run's turn ends when the next one is asked for, or with the process.
 //!
 //! The rule: nothing is measured out of turn. If the other side is gone, the experiment ends as if interrupted.
 
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(asked, [ASK]);
     }
 
-    /// Whoever waits for a turn that nobody will give goes on to its end.
+    /// An experiment that waits for a turn ends when no further turn will come.
     #[test]
     fn an_interruption_and_a_lost_giver_end_the_wait() {
         let (mut turns, giver) = turns();

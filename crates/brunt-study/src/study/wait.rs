@@ -32,7 +32,7 @@ pub enum WaitError {
     TooLong {
         /// Its words.
         command: String,
-        /// How long it was tried.
+        /// How long it was retried.
         time_max: Span,
         /// How its last attempt ended.
         last: String,

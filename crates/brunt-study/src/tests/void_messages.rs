@@ -48,7 +48,7 @@ fn counts() -> LinkCounts {
 enum Shown {
     /// This message names it.
     Here(String),
-    /// There is no setting: this message says what to do instead; the second string says why.
+    /// No setting would help: this message says what to do instead; the second string explains why.
     Without(String, &'static str),
     /// The messages of the named test name it.
     Elsewhere(&'static str),

@@ -165,7 +165,7 @@ fn the_engine_is_in_plan_table_results_report_and_comparison() {
         "{plan}"
     );
     assert!(
-        plan.contains("engine of mem own: threads, as the workload says"),
+        plan.contains("engine of mem own: threads, as set in the workload"),
         "{plan}"
     );
     let run = |out: &str, set: &[&str]| {
@@ -181,7 +181,7 @@ fn the_engine_is_in_plan_table_results_report_and_comparison() {
         "{table}"
     );
     let summary = summary_of(&first);
-    for (point, why) in [(0, "as the workload says"), (1, "as --engine says")] {
+    for (point, why) in [(0, "as set in the workload"), (1, "as --engine says")] {
         let point = &summary["points"][point];
         assert_eq!(point["engine"]["engine"], "threads");
         assert_eq!(point["engine"]["why"], why, "{}", point["label"]);

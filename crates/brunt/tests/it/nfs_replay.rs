@@ -250,9 +250,9 @@ fn files_of_a_trace_are_made_before_it_is_replayed() {
             "{said}"
         );
     };
-    check(&options, "was replayed on");
+    check(&options, "was already used by a replay");
     fs::create_dir(fresh.join("mine")).expect("a folder");
-    check(&["--into", "mine"], "was not made for a replay");
+    check(&["--into", "mine"], "was not created for a replay");
     check(&["--map", "wrap"], "--map doesn't apply");
     let result = replay(
         &trace,

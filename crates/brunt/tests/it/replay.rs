@@ -46,7 +46,7 @@ fn an_interrupted_replay_does_not_succeed() {
     assert!(said.iter().any(|line| line.contains(&reason)), "{said:?}");
     let first = found["fidelity"]["reasons"][0].as_str().expect("a reason");
     assert_eq!(
-        first.contains("at this pace"),
+        first.contains("at this rate"),
         found["requests"].as_u64() > Some(1),
         "{first}"
     );

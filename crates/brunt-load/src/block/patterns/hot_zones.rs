@@ -4,7 +4,7 @@ use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo};
+use super::kind::{AccessPattern, Draw, PatternInfo};
 use crate::load::{WorkloadError, wrong};
 
 /// Maximum number of zones.
@@ -32,7 +32,7 @@ pub struct Zone {
 #[derive(Clone, Debug)]
 pub(super) struct Sampler(Vec<(f64, u64, u64)>);
 
-impl Pattern for HotZones {
+impl AccessPattern for HotZones {
     const INFO: PatternInfo = PatternInfo {
         name: "hot-zones",
         help: "consecutive zones, each with its share of the requests",

@@ -1,5 +1,5 @@
-//! What each distribution of random offsets implements. In a file of its own, so that the table and its kinds form no
-//! import cycle.
+//! What each distribution of random offsets implements. In a separate file, so that the table and
+//! its kinds form no import cycle.
 
 use brunt_core::random::Random;
 
@@ -17,7 +17,7 @@ pub struct PatternInfo {
 }
 
 /// The settings of a distribution.
-pub(super) trait Pattern {
+pub(super) trait AccessPattern {
     /// Its description.
     const INFO: PatternInfo;
     /// The prepared distribution.
@@ -26,7 +26,7 @@ pub(super) trait Pattern {
     /// Checks the settings; errors name their key.
     fn check(&self) -> Result<(), WorkloadError>;
 
-    /// A description such as `zipf 1.1`; `None` if there is nothing to mention.
+    /// A description such as `zipf 1.1`; `None` for the default.
     fn describe(&self) -> Option<String>;
 
     /// Prepares it over `0..count`; `count` is above zero and the settings have passed their check.
@@ -40,7 +40,7 @@ pub(super) trait Draw {
 }
 
 /// Formats a share with one decimal unless that is zero.
-pub(in crate::block) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = (share * 1000.0).round() / 10.0;
     format!("{percent} %")
 }

@@ -17,11 +17,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::load::WorkloadError;
-use kind::{Draw, Pattern};
+use kind::{AccessPattern, Draw};
 
 pub use hot_zones::{HotZones, Zone};
 pub use kind::PatternInfo;
-pub(in crate::block) use kind::percent;
+pub(crate) use kind::percent;
 pub use normal::Normal;
 pub use pareto::Pareto;
 pub use shuffled::Shuffled;
@@ -80,8 +80,8 @@ macro_rules! patterns {
 
         #[derive(Clone, Debug)]
         enum Law {
-            $first(<$first as Pattern>::Sampler),
-            $($(#[$only])* $pattern(<$pattern as Pattern>::Sampler),)*
+            $first(<$first as AccessPattern>::Sampler),
+            $($(#[$only])* $pattern(<$pattern as AccessPattern>::Sampler),)*
         }
 
         impl Law {

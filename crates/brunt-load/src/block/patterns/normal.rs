@@ -4,7 +4,7 @@ use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo, percent};
+use super::kind::{AccessPattern, Draw, PatternInfo, percent};
 use crate::load::{WorkloadError, wrong};
 
 /// Maximum number of redraws for positions outside the region; after that, the nearest position is used.
@@ -29,7 +29,7 @@ pub(super) struct Sampler {
     count: u64,
 }
 
-impl Pattern for Normal {
+impl AccessPattern for Normal {
     const INFO: PatternInfo = PatternInfo {
         name: "normal",
         help: "normal distribution around one offset",

@@ -4,7 +4,7 @@ use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo};
+use super::kind::{AccessPattern, Draw, PatternInfo};
 use super::scatter::Scatter;
 use crate::load::{WorkloadError, wrong};
 
@@ -25,7 +25,7 @@ pub(super) struct Sampler {
     count: u64,
 }
 
-impl Pattern for Pareto {
+impl AccessPattern for Pareto {
     const INFO: PatternInfo = PatternInfo {
         name: "pareto",
         help: "self-similar, such as the 80/20 rule",

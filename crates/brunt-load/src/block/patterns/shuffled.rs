@@ -4,20 +4,20 @@ use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo};
+use super::kind::{AccessPattern, Draw, PatternInfo};
 use crate::block::shuffle::Shuffle;
 use crate::load::WorkloadError;
 
-/// Every offset once in a random order, then all of them again in another; each worker goes through all of them
-/// (through its own, where workers have parts of the region).
+/// Every offset once in a random order, then all of them again in a different order; each worker
+/// covers all of them (or those of its own part, where workers have parts of the region).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shuffled {}
 
-impl Pattern for Shuffled {
+impl AccessPattern for Shuffled {
     const INFO: PatternInfo = PatternInfo {
         name: "shuffled",
-        help: "every offset once in a random order, then again in another",
+        help: "every offset once in a random order, then again in a different order",
         example: "{ kind = \"shuffled\" }",
     };
     type Sampler = Shuffle;

@@ -1,10 +1,10 @@
-//! The smallest pattern, only for tests: it shows what a new one takes.
+//! The smallest pattern, only for tests: it shows what a new one requires.
 
 use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo};
+use super::kind::{AccessPattern, Draw, PatternInfo};
 use crate::load::WorkloadError;
 
 /// Always the last offset.
@@ -15,7 +15,7 @@ pub struct LastOffset {}
 #[derive(Clone, Debug)]
 pub(super) struct Sampler(u64);
 
-impl Pattern for LastOffset {
+impl AccessPattern for LastOffset {
     const INFO: PatternInfo = PatternInfo {
         name: "last-offset",
         help: "always the last offset",

@@ -4,7 +4,7 @@ use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo};
+use super::kind::{AccessPattern, Draw, PatternInfo};
 use crate::load::WorkloadError;
 
 /// Uniform over the region.
@@ -16,7 +16,7 @@ pub struct Uniform {}
 #[derive(Clone, Debug)]
 pub(super) struct Sampler(u64);
 
-impl Pattern for Uniform {
+impl AccessPattern for Uniform {
     const INFO: PatternInfo = PatternInfo {
         name: "uniform",
         help: "every offset is equally likely (default)",

@@ -4,7 +4,7 @@ use brunt_core::random::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Draw, Pattern, PatternInfo};
+use super::kind::{AccessPattern, Draw, PatternInfo};
 use super::scatter::Scatter;
 use crate::load::{WorkloadError, wrong};
 
@@ -24,7 +24,7 @@ pub(super) struct Sampler {
     scatter: Scatter,
 }
 
-impl Pattern for Zipf {
+impl AccessPattern for Zipf {
     const INFO: PatternInfo = PatternInfo {
         name: "zipf",
         help: "the block of rank k with probability proportional to 1/k^theta",

@@ -15,7 +15,7 @@ pub struct ProcessInfo {
 
 /// Where a worker is in its schedule. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::block) struct Position {
+pub(crate) struct Position {
     /// Mean time between requests of this worker.
     pub gap: f64,
     /// Due time of the first request since the rate took effect.

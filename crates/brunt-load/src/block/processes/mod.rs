@@ -17,7 +17,7 @@ use poisson::Poisson;
 #[cfg(test)]
 use test_only::Pairs;
 
-pub(in crate::block) use kind::Position;
+pub(crate) use kind::Position;
 pub use kind::ProcessInfo;
 
 /// Defines [`ArrivalProcess`] and [`PROCESSES`] from one line for each process.

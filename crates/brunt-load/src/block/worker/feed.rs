@@ -8,14 +8,15 @@ use crate::sequence::{FOREIGN_POLL_NANOS, Next, Sequence};
 
 pub(super) struct Feed<S> {
     sequence: S,
-    /// Handed out by the sequence, but not due yet.
+    /// A request that the sequence handed out, but that is not due yet.
     upcoming: Option<(Planned, Nanos)>,
     /// No request is due before this time unless another one completes.
     ask_at: Nanos,
     /// No request is due before this one completes.
     waits_for: Option<u64>,
     ended: bool,
-    /// Whether the sequence is no longer asked, because it has ended or its last request is still here.
+    /// Whether the sequence is no longer asked, because it has ended or its last request is still
+    /// kept here.
     asks_no_more: bool,
 }
 

@@ -346,7 +346,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         let Some(index) = self.slots.free.last().copied() else {
             return false;
         };
-        let (planned, intended) = self.held.take().expect("one is held");
+        let (planned, intended) = self.held.take().expect("a request is held");
         self.slots.all[index as usize].planned = planned;
         if self.holds_back(index, intended) {
             return false;
@@ -650,7 +650,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// chooses.
     #[cold]
     fn give_up_late_ones(&mut self, now: Nanos, device: &mut dyn Device) {
-        let timeout = self.rules.timeout.expect("a time-out passed");
+        let timeout = self.rules.timeout.expect("a time limit was exceeded");
         let mut next = Nanos::MAX;
         for (index, slot) in self.slots.all.iter_mut().enumerate() {
             if !slot.in_flight || slot.timed_out {

@@ -1,4 +1,5 @@
-//! Tracks the phase of a worker's run (ramp-up, measuring or draining) and what is left of its limits. Pure.
+//! Tracks the phase of a worker's run (ramp-up, measuring or draining) and the rest of its limits.
+//! Pure.
 //!
 //! The rule: measuring starts once, and issuing requests stops once.
 

@@ -37,7 +37,7 @@ impl Workload {
             .saturating_mul(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Gives the journals of this run of an experiment a folder of their own.
+    /// Gives the journals of this run of an experiment their own folder.
     pub fn keep_journals_apart(&mut self, order: Option<u32>) {
         if let (
             Some(VerifySettings {

@@ -21,7 +21,7 @@ pub struct Steady {
     /// Maximum rounds (SNIA: 25); a run that is not steady by then ends as `not-steady`.
     #[serde(default = "twenty_five")]
     pub rounds_max: u32,
-    /// Rounds that are looked at together (SNIA: 5).
+    /// Number of most recent rounds to consider (SNIA: 5).
     #[serde(default = "five", skip_serializing_if = "is_five")]
     pub window: u32,
     /// Figure that has to be steady.
@@ -33,7 +33,7 @@ pub struct Steady {
     /// Largest slope of a linear fit over the window, per round and as a share of the mean, instead of SNIA's rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slope: Option<f64>,
-    /// Leaves out what was measured before this time.
+    /// Excludes measurements before this time.
     #[serde(default, skip_serializing_if = "is_default")]
     pub after: Span,
 }

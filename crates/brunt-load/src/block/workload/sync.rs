@@ -55,7 +55,8 @@ impl Visitor<'_> for Word {
             "none" => Ok(SyncWrites::None),
             "dsync" => Ok(SyncWrites::Dsync),
             "sync" => Err(E::custom(
-                "sync = \"sync\" would also wait for a file's metadata, which no device has; write \"dsync\"",
+                "sync = \"sync\" would also wait for a file's metadata, which devices do not have; \
+                write \"dsync\"",
             )),
             _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
         }

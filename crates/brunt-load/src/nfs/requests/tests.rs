@@ -39,7 +39,7 @@ fn the_same_seed_gives_the_same_requests() {
     assert_eq!(indexes, (0..10_000).collect::<Vec<u64>>());
 }
 
-/// Shares follow from the weights, and requests are counted as what they are.
+/// Shares follow from the weights, and requests are counted by their kind.
 #[test]
 fn weights_are_met() {
     let workload = workload("nfs = {}");

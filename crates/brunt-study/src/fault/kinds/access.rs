@@ -67,7 +67,7 @@ impl Kind for Access {
                 "write serve = \"memory:1GiB\" for the target",
             ));
         }
-        // The experiment gives its targets one portal, which is in group 1.
+        // A target that the experiment serves has one portal, which is in group 1.
         if self.group() != 1 {
             let what = format!("the target has no port group {}", self.group());
             return Err(Mistake::new(

@@ -24,9 +24,10 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BridgeSet {
-    /// Settings for the bridge of `host`, with the keys of a link; without the fault it passes everything untouched.
+    /// Settings for the bridge of `host`, with the keys of a link; without the fault it forwards
+    /// everything unchanged.
     pub bridge: Box<LinkBack>,
-    /// With `bridge`: what differs from the second interface to the first.
+    /// With `bridge`: settings that differ in the direction from the second interface to the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<Box<LinkBack>>,
 }

@@ -13,7 +13,7 @@ use crate::fault::kind::{
     About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
 };
 
-/// Lowest rate in bytes per second: with less than one block, nothing would ever pass.
+/// Lowest rate in bytes per second: below one block, no request would ever complete.
 const BYTES_MIN: u64 = 4096;
 
 pub(super) const INFO: Info = Info {
@@ -28,13 +28,14 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// What the disk below a service's folder still does in a second for that service: of reads, and of writes.
+    /// Limits per second of the disk below a service's folder, for that service's processes: for
+    /// reads and for writes each.
     pub disk: SlowDiskKeys,
     /// With `freeze` or `kill`: all processes of this service, instead of that of a target. With `disk`: the service.
     pub service: String,
 }
 
-/// How slow.
+/// The limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SlowDiskKeys {
@@ -81,14 +82,14 @@ impl Kind for Disk {
             (Some(0), _) => {
                 return wrong(
                     "disk",
-                    "no request would ever pass",
+                    "no request would ever complete",
                     "write freeze = true instead",
                 );
             }
             (_, Some(bytes)) if bytes.0 < BYTES_MIN => {
                 return wrong(
                     "disk",
-                    "less than one block would never pass",
+                    "less than one block per second would never complete a request",
                     "write bytes = \"4KiB\" or more",
                 );
             }

@@ -16,7 +16,7 @@ use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 pub(super) const INFO: Info = Info {
     keys: &["kill", "service", "process"],
     on_hosts: true,
-    help: "kills the process of a served target, or all processes of a `service`, and restarts them at the end of the fault; or kills a `process` on another host, which something there must restart",
+    help: "kills the process of a served target, or all processes of a `service`, and restarts them at the end of the fault; or kills a `process` on another host, which must be restarted there by other means",
     proof: "the kernel reports it dead, and later a new process serves in its place",
     example: "target = \"disk\"\nkill = true\nat = \"5s\"\nfor = \"1s\"",
 };

@@ -88,7 +88,8 @@ impl Kind for Member {
             return serves_nobody(pair);
         }
         killed.then(|| Together::refused(
-            "only the process knows which member has failed: after a restart the array would seem intact",
+            "the failed member is recorded only in the process: after a restart the array would \
+            appear intact",
             "end the member's fault (for = …) before the target is killed, or use freeze = true instead of kill = true",
         )).flatten()
     }
@@ -172,7 +173,7 @@ struct MemberFault {
     failed: Option<Nanos>,
     /// Rebuilds that the array had completed before.
     rebuilds: u64,
-    /// Requests that it had served without a member before.
+    /// Requests that it had served without a member (degraded) before.
     degraded: u64,
 }
 
@@ -214,7 +215,7 @@ impl Seen {
     fn stays_broken(&self, begin: Nanos) -> DriverError {
         let (state, trouble) = (
             self.state,
-            self.trouble.as_deref().unwrap_or("no trouble was seen"),
+            self.trouble.as_deref().unwrap_or("no error was reported"),
         );
         match self.rebuilt {
             Some((done, all)) if state != ArrayState::Failed => {
@@ -412,7 +413,7 @@ impl FaultDriver for MemberFault {
     }
 
     fn seen_instead(&self) -> String {
-        "the array is as it was".to_string()
+        "the array is back in its previous state".to_string()
     }
 
     fn is_over(&self) -> bool {
@@ -428,7 +429,7 @@ impl FaultDriver for MemberFault {
         let at = Clock::Monotonic.now();
         let before = self.array().status()?;
         let seen = self.array().repair()?;
-        // The speed of the regular rebuild, without the rest that was done at full speed.
+        // The speed of the regular rebuild, excluding the part that was rebuilt at full speed.
         let speed = |(bytes, seconds): (u64, f64)| {
             format!(
                 "{} in {seconds:.2} s, {:.1} MB/s",
@@ -452,7 +453,7 @@ impl FaultDriver for MemberFault {
             (None, _) => "rebuilt after it".to_string(),
         };
         let degraded = seen.degraded.saturating_sub(self.degraded);
-        let what = format!("the array is whole: {how}; {degraded} requests without a member");
+        let what = format!("the array is intact: {how}; {degraded} requests without a member");
         Ok(Proof {
             at,
             seen: Clock::Monotonic.now(),

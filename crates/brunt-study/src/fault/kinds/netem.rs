@@ -15,7 +15,7 @@ use crate::fault::kind::{
 pub(super) const INFO: Info = Info {
     keys: &["netem", "interface"],
     on_hosts: true,
-    help: "attaches the kernel's own emulator (netem) to an interface: delay, loss and more for outgoing packets",
+    help: "attaches the kernel's emulator (netem) to an interface: delay, loss and more for outgoing packets",
     proof: "the kernel shows netem there and counts the packets that leave through it, and later no longer shows it",
     example: "host = \"array\"\nnetem = { delay = \"10ms\", loss = 0.01 }\ninterface = \"eth1\"\nat = \"5s\"\nfor = \"5s\"",
 };
@@ -24,9 +24,10 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Netem {
-    /// Settings of the kernel's own link emulator, with the keys of a link; `interface` says where.
+    /// Settings of the kernel's link emulator, with the keys of a link; `interface` selects the
+    /// interface.
     pub netem: Box<LinkBack>,
-    /// With `netem`: the interface before which it stands. It acts on packets that leave by it.
+    /// With `netem`: the interface to which it is attached. It affects packets sent through it.
     pub interface: String,
 }
 
@@ -44,7 +45,7 @@ impl Kind for Netem {
     }
 
     fn what(&self) -> String {
-        format!("netem {} before {}", self.netem.said(), self.interface)
+        format!("netem {} on {}", self.netem.said(), self.interface)
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {

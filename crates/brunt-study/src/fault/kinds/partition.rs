@@ -46,7 +46,7 @@ pub struct Partition {
 pub enum PartitionSide {
     /// One host.
     One(HostName),
-    /// Several, which reach each other still.
+    /// Several hosts, which can still reach each other.
     Several(Vec<HostName>),
 }
 
@@ -156,7 +156,7 @@ impl Kind for Partition {
                 .any(|pair| *pair == (one, other) || *pair == (other, one))
             {
                 return wrong(
-                    format!("{one} and {other} are named twice"),
+                    format!("{one} and {other} are paired twice"),
                     "name each host once",
                 );
             }

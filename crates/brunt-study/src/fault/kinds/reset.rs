@@ -47,7 +47,8 @@ pub struct Reset {
 }
 
 impl Reset {
-    /// The host from which resets seem to come, and the one that receives them, if the file is valid.
+    /// The host on whose behalf connections are reset, and the one that receives the resets, if the
+    /// file is valid.
     pub(super) fn hosts(
         &self,
         common: &FaultCommon,
@@ -212,7 +213,7 @@ impl Kind for Reset {
 /// The driver of a reset: armed at its time, proven once it has reset a connection.
 struct ResetFault {
     fault: TcpReset,
-    /// The port of its target, if another one may be in the file.
+    /// The port of its target, if the file may name another one.
     listens: Option<u16>,
     /// The hosts' counts at the latest check.
     seen: String,

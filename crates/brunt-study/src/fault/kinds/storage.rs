@@ -69,7 +69,8 @@ impl Kind for Storage {
                 common.target,
                 role.info().name
             );
-            let help = "write serve = \"memory:1GiB\" for the target, or break the sink itself: freeze = true, kill = true";
+            let help = "write serve = \"memory:1GiB\" for the target, or inject a \
+                        fault into the sink's process: freeze = true or kill = true";
             return Err(Mistake::new("storage", what, help));
         }
         let fault = DeviceFault::parse(&self.storage).map_err(|error| {
@@ -145,7 +146,7 @@ impl Kind for Storage {
     }
 }
 
-/// The refusal of a fault of a device while its target is away all the time.
+/// The refusal of a device's fault whose target is unavailable for its whole duration.
 pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
     let away = pair.other.kind.what();
     Together::refused(
@@ -200,7 +201,7 @@ struct StorageFault {
 #[derive(Clone, Copy)]
 struct Armed {
     id: u64,
-    /// The life of the target's process.
+    /// Which life of the target's process it was armed in.
     life: u32,
     at: Nanos,
     seen: u64,

@@ -11,8 +11,8 @@ use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Prepared, Scen
 pub(super) const INFO: Info = Info {
     keys: &["test_only", "hidden"],
     on_hosts: false,
-    help: "does nothing, and shows or not as it is told to",
-    proof: "its own word",
+    help: "does nothing, and shows an effect or none as configured",
+    proof: "its own setting",
     example: "test_only = true\nat = \"5s\"\nfor = \"5s\"",
 };
 
@@ -20,9 +20,9 @@ pub(super) const INFO: Info = Info {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestOnly {
-    /// It does.
+    /// Selects this kind.
     pub test_only: bool,
-    /// Whether it is seen.
+    /// Whether it shows an effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
 }

@@ -96,8 +96,8 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     }
 }
 
-/// Retries an attempt with all times once, twice, up to sixteen times as long, until it goes as expected: a busy
-/// machine may inject a fault too late for any request to meet it, and distorts figures.
+/// Retries an attempt with all times once, twice, up to sixteen times as long, until it succeeds: a
+/// busy machine may inject a fault too late for any request to meet it, and distorts figures.
 fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
     let mut instead = String::new();
     for slower in [1, 2, 4, 8, 16] {
@@ -409,7 +409,7 @@ fn several() {
     assert_eq!(names, ["burst", "slow:1ms"]);
 }
 
-/// The canary: a fault without effect makes the experiment fail, whatever the cause.
+/// The canary: a fault without effect makes the experiment fail, regardless of the cause.
 #[test]
 fn what_does_not_show_fails() {
     let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, wanted: &str| {
@@ -477,7 +477,7 @@ fn what_does_not_show_fails() {
     check("sticky", reads, &sticky, "had no visible effect");
 }
 
-/// An experiment that is interrupted during a fault says so, and removes it.
+/// An experiment that is interrupted during a fault reports that, and removes the fault.
 #[test]
 fn an_interrupted_experiment_removes_its_fault_and_says_so() {
     let (summary, records) = again(|slower| {

@@ -93,7 +93,7 @@ pub(super) struct Ended {
     pub result: Result<(), Failure>,
 }
 
-/// See the module.
+/// The actor of an occurrence; see the module.
 struct Actor<'a> {
     index: u32,
     entry: FaultEntry,
@@ -314,7 +314,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Maintains the fault until its time is over or the run ends. Some faults end early (an array is intact again).
+    /// Maintains the fault until its duration ends or the run ends. Some faults end early (an array
+    /// is intact again).
     fn keep(&mut self, until: Nanos, record: &mut FaultRecord) -> Result<(), Failure> {
         while self.signals.over.is_none()
             && Clock::Monotonic.now() < until

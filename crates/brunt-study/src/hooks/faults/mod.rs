@@ -67,11 +67,11 @@ impl Line {
 /// The faults of an experiment. See the module.
 pub struct FaultSchedule {
     lines: Vec<Line>,
-    /// The current run's, each with the index of its line.
+    /// The threads of the current run, each with the index of its line.
     threads: Vec<(usize, Running)>,
     /// The current run's.
     series: Series,
-    /// The last run's.
+    /// The records of the last run.
     records: Vec<FaultRecord>,
 }
 
@@ -81,7 +81,8 @@ impl FaultSchedule {
     /// process gets a fault layer if storage faults need one.
     ///
     /// # Errors
-    /// What a fault should affect doesn't exist; for example, it names an unknown layer, or none of several.
+    /// What a fault should affect doesn't exist; for example, it names an unknown layer, or doesn't
+    /// select one of several.
     pub fn new(
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,

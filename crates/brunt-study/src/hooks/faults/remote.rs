@@ -1,4 +1,5 @@
-//! The fault driver for another host: its agent injects the fault, proves it and removes it; times are on our clock.
+//! The fault driver for another host: its agent injects the fault, proves it and removes it; times
+//! are converted to our clock.
 //!
 //! The rule: a fault that an agent could not prove is not in effect. An agent that loses its connection to us removes
 //! the fault itself.
@@ -13,7 +14,7 @@ use brunt_protocol::HostFault;
 use crate::fault::{DriverError, FaultDriver, FaultEntry, Prepared};
 use crate::host::HostName;
 
-/// See the module.
+/// The driver; see the module.
 struct RemoteFault {
     fleet: Arc<Fleet>,
     host: HostName,

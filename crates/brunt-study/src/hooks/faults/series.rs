@@ -118,7 +118,8 @@ mod tests {
         }
     }
 
-    /// Requests of a closed loop with `depth` slots, of which all but `alive` are stalled during the stall.
+    /// Requests of a closed loop with `depth` slots, of which all but `alive` stop completing
+    /// during the stall.
     fn closed(depth: usize, alive: usize) -> Vec<(u64, u64)> {
         let slot = |slot: usize| {
             let next = move |due: &u64| match slot < alive {

@@ -1,6 +1,7 @@
-//! What is expected of a point over years of failures and repairs, as shown on a terminal below its faults.
+//! Expected service of a point over years of failures and repairs, as shown on a terminal below its
+//! faults.
 //!
-//! The rule: a state that was not measured has a row, and its share of the time is said.
+//! The rule: a state that was not measured has a row, with its share of the time.
 
 use brunt_core::units::counted;
 use brunt_result::performability::{Performability, SystemState, part_of_year, share_in_words};

@@ -1,5 +1,5 @@
-//! The lines about intermittent faults: their times in the plan, and in the table their cost, first of all occurrences
-//! together, then of each.
+//! The lines about intermittent faults: their times in the plan, and in the table their cost, first
+//! for all occurrences together, then for each.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::OverRuns;
