@@ -12,6 +12,7 @@ mod jobs;
 mod made;
 mod notes;
 mod recording;
+mod settings;
 mod table;
 mod transfer;
 mod turns;
