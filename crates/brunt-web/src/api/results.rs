@@ -358,6 +358,7 @@ mod tests {
             indexes: None,
             requirements: Vec::new(),
             interleaved: None,
+            waits: Vec::new(),
             label: None,
         };
         let text = serde_json::to_string(&summary).expect("JSON");
