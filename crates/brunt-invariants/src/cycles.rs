@@ -44,66 +44,16 @@ pub fn cycles(sources: &CrateSources) -> Vec<Vec<String>> {
     found
 }
 
-/// A cycle that is tolerated for now.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its crate.
-    pub name: String,
-    /// The modules of its files, in order.
-    pub modules: Vec<String>,
-    /// Why it is tolerated.
-    pub reason: String,
-}
-
-impl Listed {
-    /// Parses a line `CRATE: MODULE MODULE … # REASON`; `None` if it has no reason.
-    pub fn parse(line: &str) -> Option<Listed> {
-        let (files, reason) = line.split_once(" # ")?;
-        let (name, modules) = files.split_once(": ")?;
-        let mut modules: Vec<String> = modules.split_whitespace().map(str::to_owned).collect();
-        modules.sort();
-        Some(Listed {
-            name: name.to_owned(),
-            modules,
-            reason: reason.trim().to_owned(),
-        })
-        .filter(|listed| !listed.reason.is_empty())
-    }
-}
-
-/// Compares all cycles of more than `files_max` files, given with the names of their crates, with the list of tolerated
-/// ones. The list has to be exact, so that an entry shrinks with its cycle and can't hide another one.
-pub fn violations(
-    found: &[(String, Vec<String>)],
-    listed: &[Listed],
-    files_max: usize,
-) -> Vec<String> {
-    let large: Vec<&(String, Vec<String>)> = found
+/// The cycles of more than `files_max` files, of all cycles with the names of their crates.
+pub fn violations(found: &[(String, Vec<String>)], files_max: usize) -> Vec<String> {
+    found
         .iter()
         .filter(|(_, cycle)| cycle.len() > files_max)
-        .collect();
-    let is_listed = |name: &String, cycle: &Vec<String>| {
-        listed
-            .iter()
-            .any(|one| one.name == *name && one.modules == *cycle)
-    };
-    let new = large
-        .iter()
-        .filter(|(name, cycle)| !is_listed(name, cycle))
         .map(|(name, cycle)| {
             let files = cycle.join(" ");
             format!("{name}: {} files import each other: {files}", cycle.len())
-        });
-    let is_found = |one: &Listed| {
-        large
-            .iter()
-            .any(|(name, cycle)| one.name == *name && one.modules == *cycle)
-    };
-    let gone = listed.iter().filter(|one| !is_found(one)).map(|one| {
-        let files = one.modules.join(" ");
-        format!("{}: no longer a cycle, correct the list: {files}", one.name)
-    });
-    new.chain(gone).collect()
+        })
+        .collect()
 }
 
 fn reachable<'a>(
@@ -343,9 +293,9 @@ mod tests {
         );
     }
 
-    /// A crate with two cycles, of which the smaller one isn't listed.
+    /// A crate with two cycles.
     #[test]
-    fn each_large_cycle_has_to_be_listed_exactly() {
+    fn each_cycle_over_the_limit_is_a_violation() {
         let ring = |names: &[&str]| -> Vec<(String, String)> {
             let next = names.iter().cycle().skip(1);
             names
@@ -363,45 +313,12 @@ mod tests {
             .into_iter()
             .map(|cycle| ("one".to_owned(), cycle))
             .collect();
-        let check = |lines: &[&str], files_max: usize, expected: &[&str]| {
-            let listed: Vec<Listed> = lines
-                .iter()
-                .map(|line| Listed::parse(line).expect("a line with a reason"))
-                .collect();
-            assert_eq!(
-                violations(&found, &listed, files_max),
-                expected,
-                "{lines:?}"
-            );
+        let check = |files_max: usize, expected: &[&str]| {
+            assert_eq!(violations(&found, files_max), expected, "{files_max}");
         };
-        let (large, small) = ("one: d c b a # a table", "one: e f g # a state machine");
-        check(&[large, small], 2, &[]);
-        check(&[], 4, &[]);
-        check(&[large], 2, &["one: 3 files import each other: e f g"]);
-        check(
-            &["two: a b c d # of another crate", small],
-            2,
-            &[
-                "one: 4 files import each other: a b c d",
-                "two: no longer a cycle, correct the list: a b c d",
-            ],
-        );
-        // A list that allows more than there is.
-        check(
-            &[large, "one: e f g h # once had four"],
-            2,
-            &[
-                "one: 3 files import each other: e f g",
-                "one: no longer a cycle, correct the list: e f g h",
-            ],
-        );
-        check(
-            &[large],
-            4,
-            &["one: no longer a cycle, correct the list: a b c d"],
-        );
-        for line in ["one: a b", "one: a b # ", "a b # why"] {
-            assert_eq!(Listed::parse(line), None, "{line}");
-        }
+        let large = "one: 4 files import each other: a b c d";
+        check(4, &[]);
+        check(3, &[large]);
+        check(2, &[large, "one: 3 files import each other: e f g"]);
     }
 }

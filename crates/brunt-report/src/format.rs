@@ -162,9 +162,39 @@ pub fn plus_minus(share: f64) -> String {
     )
 }
 
+/// Formats seconds since 1970 as date and time (UTC) in the civil calendar (Hinnant, `civil_from_days`: years start in
+/// March, so that the leap day is the last day of a year; 146,097 days are 400 years).
+pub fn date_time(unix_s: i64) -> String {
+    let (days, second) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
+    let day = days + 719_468;
+    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let date = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Compared with `date -u -d @SECONDS`.
+    #[test]
+    fn dates_around_leap_days_and_centuries() {
+        let check = |seconds: i64, shown: &str| assert_eq!(date_time(seconds), shown, "{seconds}");
+        check(-1, "1969-12-31 23:59:59 UTC");
+        check(0, "1970-01-01 00:00:00 UTC");
+        check(951_782_399, "2000-02-28 23:59:59 UTC");
+        check(951_782_400, "2000-02-29 00:00:00 UTC");
+        check(1_709_164_800, "2024-02-29 00:00:00 UTC");
+        check(1_767_225_599, "2025-12-31 23:59:59 UTC");
+        check(1_795_894_958, "2026-11-28 19:42:38 UTC");
+        check(4_107_542_400, "2100-03-01 00:00:00 UTC");
+    }
 
     /// Every unit changes its scale where a reader expects it, with three significant figures.
     #[test]

@@ -258,78 +258,101 @@ fn impacts(
     both: [&[&PointSummary]; 2],
     ops: &[Option<OpKind>],
 ) -> Vec<ImpactIndex> {
-    let [reference, changed] = both;
-    let Some(first) = changed.first() else {
-        return Vec::new();
-    };
-    let mut names: Vec<String> = Vec::new();
-    for client in changed.iter().flat_map(|point| clients(point)) {
-        if !names.contains(&client) {
-            names.push(client);
+    let sides = ImpactSides::of(both);
+    let index = |sides: ImpactSides<'_>| ops.iter().map(|op| sides.index(kind, *op)).collect();
+    sides.map_or(Vec::new(), index)
+}
+
+/// Two cells that are compared, and what counts of them.
+struct ImpactSides<'a> {
+    /// The first changed point, which stands for all.
+    first: &'a PointSummary,
+    /// The points of the reference, and the changed ones.
+    sides: [Vec<&'a PointSummary>; 2],
+    /// The clients of the changed points.
+    names: Vec<String>,
+    /// The rounds that count.
+    rounds: Vec<u32>,
+    /// Number of rounds that don't.
+    rounds_left_out: usize,
+    /// The axes that all points share.
+    axes: BTreeMap<String, String>,
+}
+
+impl<'a> ImpactSides<'a> {
+    /// `None` without a changed point.
+    fn of([reference, changed]: [&[&'a PointSummary]; 2]) -> Option<ImpactSides<'a>> {
+        let first = *changed.first()?;
+        let mut names: Vec<String> = Vec::new();
+        for client in changed.iter().flat_map(|point| clients(point)) {
+            if !names.contains(&client) {
+                names.push(client);
+            }
         }
-    }
-    // Use only reference points with clients of the other side: a client nearby is no reference for one far away.
-    let has = |point: &&&PointSummary| clients(point).iter().any(|client| names.contains(client));
-    let reference: Vec<&PointSummary> = reference.iter().filter(has).copied().collect();
-    let sides = [&reference[..], changed];
-    let everyone = sides.iter().flat_map(|side| side.iter());
-    let made: BTreeSet<u32> = everyone
-        .clone()
-        .flat_map(|point| &point.runs)
-        .map(|run| run.repetition)
-        .collect();
-    let counts = |round: &u32| {
-        everyone
-            .clone()
-            .all(|point| run_of(point, *round).is_some())
-    };
-    let rounds: Vec<u32> = made.iter().copied().filter(counts).collect();
-    let axes: BTreeMap<String, String> = first
-        .axes
-        .iter()
-        .filter(|(axis, value)| {
-            *axis != ON_AXIS
-                && everyone
-                    .clone()
-                    .all(|point| point.axes.get(*axis) == Some(*value))
+        // Use only reference points with clients of the other side: a client nearby is no reference for one far away.
+        let has =
+            |point: &&&PointSummary| clients(point).iter().any(|client| names.contains(client));
+        let reference: Vec<&PointSummary> = reference.iter().filter(has).copied().collect();
+        let everyone = [&reference[..], changed].concat();
+        let made: BTreeSet<u32> = everyone
+            .iter()
+            .flat_map(|point| &point.runs)
+            .map(|run| run.repetition)
+            .collect();
+        let counts = |round: &u32| everyone.iter().all(|point| run_of(point, *round).is_some());
+        let rounds: Vec<u32> = made.iter().copied().filter(counts).collect();
+        Some(ImpactSides {
+            first,
+            axes: shared_axes(first, &everyone),
+            sides: [reference, changed.to_vec()],
+            names,
+            rounds_left_out: made.len() - rounds.len(),
+            rounds,
         })
-        .map(|(axis, value)| (axis.clone(), value.clone()))
-        .collect();
-    let index = |op: &Option<OpKind>| {
-        let of_clients = sides.map(|side| {
-            let row = |name: &String| {
-                rounds
-                    .iter()
-                    .map(|round| mean_of(side, name, *round, *op))
-                    .collect()
-            };
-            names.iter().map(row).collect::<Vec<Vec<f64>>>()
+    }
+
+    fn index(&self, kind: ImpactKind, op: Option<OpKind>) -> ImpactIndex {
+        let by_round = |of: &dyn Fn(u32) -> f64| -> Vec<f64> {
+            self.rounds.iter().map(|round| of(*round)).collect()
+        };
+        let of_clients = self.sides.each_ref().map(|side| -> Vec<Vec<f64>> {
+            let row = |name: &String| by_round(&|round| mean_of(side, name, round, op));
+            self.names.iter().map(row).collect()
         });
-        let of_all = sides.map(|side| {
-            vec![
-                rounds
-                    .iter()
-                    .map(|round| mean_together(side, *round, *op))
-                    .collect(),
-            ]
-        });
+        let of_all = self
+            .sides
+            .each_ref()
+            .map(|side| vec![by_round(&|round| mean_together(side, round, op))]);
         ImpactIndex {
             kind,
-            target: first.target.clone(),
-            workload: first.workload.clone(),
-            axes: axes.clone(),
-            op: *op,
-            at_once: clients(first).len() as u32,
+            target: self.first.target.clone(),
+            workload: self.first.workload.clone(),
+            axes: self.axes.clone(),
+            op,
+            at_once: clients(self.first).len() as u32,
             link_delay: (kind == ImpactKind::Latency)
-                .then(|| first.axes.get(DELAY_AXIS).cloned())
+                .then(|| self.first.axes.get(DELAY_AXIS).cloned())
                 .flatten(),
             per_client: ratio(&of_clients),
             aggregate: ratio(&of_all),
-            rounds: rounds.len() as u32,
-            rounds_left_out: (made.len() - rounds.len()) as u32,
+            rounds: self.rounds.len() as u32,
+            rounds_left_out: self.rounds_left_out as u32,
         }
+    }
+}
+
+/// The axes of a point that have the same value at all points, without the clients' names.
+fn shared_axes(first: &PointSummary, everyone: &[&PointSummary]) -> BTreeMap<String, String> {
+    let is_shared = |(axis, value): &(&String, &String)| {
+        let same = |point: &&PointSummary| point.axes.get(*axis) == Some(*value);
+        *axis != ON_AXIS && everyone.iter().all(same)
     };
-    ops.iter().map(index).collect()
+    first
+        .axes
+        .iter()
+        .filter(is_shared)
+        .map(|(axis, value)| (axis.clone(), value.clone()))
+        .collect()
 }
 
 /// Mean throughput of a client in a round that counts, over the points of one side that include it.

@@ -141,6 +141,7 @@ mod tests {
         assert_eq!(verdict(&a, &b), (Verdict::Worse, true, 6));
         let apart = Summary {
             interleaved: None,
+            waits: Vec::new(),
             ..b.clone()
         };
         assert_eq!(verdict(&a, &apart), (Verdict::Inconclusive, false, 7));
@@ -159,6 +160,7 @@ mod tests {
         let mut both = Summary {
             points: vec![on("new", &b), on("old", &a)],
             interleaved: None,
+            waits: Vec::new(),
             ..empty()
         };
         let device = TargetSummary::default();

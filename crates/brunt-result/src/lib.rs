@@ -38,6 +38,7 @@ pub mod op;
 pub mod over_occurrences;
 pub mod percentile;
 pub mod performability;
+pub mod phase_wait;
 pub mod probe;
 pub mod record;
 pub mod recurring;

@@ -24,6 +24,7 @@ use crate::impact::RobustnessIndexes;
 pub use crate::latencies::Latencies;
 use crate::percentile::PercentilesUs;
 use crate::performability::Performability;
+use crate::phase_wait::PhaseWait;
 use crate::record::part;
 use crate::recurring::{FaultOccurrence, RecurringOverRuns};
 use crate::require::RequirementOutcome;
@@ -60,6 +61,10 @@ pub struct Summary {
     pub experiment: ExperimentSummary,
     /// All points (combinations of target, workload and swept values), in the order of the plan.
     pub points: Vec<PointSummary>,
+    /// Waits for the conditions of phases, in chronological order. Written when the experiment ends; absent in results from
+    /// before they were recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub waits: Vec<PhaseWait>,
     /// Indexes of robustness against many clients and long distances; `null` if neither `clients` nor `link_delay` is
     /// swept.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -153,6 +153,7 @@ mod tests {
             indexes: None,
             requirements: Vec::new(),
             interleaved: None,
+            waits: Vec::new(),
             label: None,
         };
         hub.tell(&Event::Ends(Arc::new(summary)));

@@ -4,7 +4,7 @@ use brunt_core::units::counted;
 use brunt_result::capture::{Counters, Finding, IntervalRow, Report};
 
 use super::Source;
-use crate::format::{Unit, count};
+use crate::format::{Unit, count, date_time};
 use crate::page::{Card, Glance, Notice, Tone};
 
 pub(super) fn glance(report: &Report, source: &Source) -> Glance {
@@ -131,7 +131,7 @@ fn facts(report: &Report) -> Vec<(String, String)> {
             format!(
                 "{}, from {}",
                 Unit::Seconds.show(report.duration_s),
-                moment(report.start_ns)
+                date_time((report.start_ns / 1_000_000_000) as i64)
             ),
         ),
         (
@@ -150,40 +150,4 @@ fn facts(report: &Report) -> Vec<(String, String)> {
             ),
         ),
     ]
-}
-
-/// Formats nanoseconds since 1970 as date and time (UTC) in the civil calendar.
-fn moment(unix_ns: u64) -> String {
-    let seconds = unix_ns / 1_000_000_000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days from 0000-03-01, so that a leap day is the last of its year; 146,097 days are 400 years.
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let (date, month) = (
-        of_year - (153 * month + 2) / 5 + 1,
-        if month < 10 { month + 3 } else { month - 9 },
-    );
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Times around leap days and centuries are dated correctly.
-    #[test]
-    fn moments() {
-        let check = |seconds: u64, shown: &str| assert_eq!(moment(seconds * 1_000_000_000), shown);
-        check(0, "1970-01-01 00:00:00 UTC");
-        check(951_782_399, "2000-02-28 23:59:59 UTC");
-        check(951_782_400, "2000-02-29 00:00:00 UTC");
-        check(1_709_164_800, "2024-02-29 00:00:00 UTC");
-        check(1_767_225_599, "2025-12-31 23:59:59 UTC");
-        check(4_107_542_400, "2100-03-01 00:00:00 UTC");
-    }
 }

@@ -248,6 +248,7 @@ mod tests {
             indexes: None,
             requirements: Vec::new(),
             interleaved: None,
+            waits: Vec::new(),
             label: None,
         };
         summary.write(folder).unwrap();

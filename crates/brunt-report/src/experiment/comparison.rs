@@ -205,50 +205,18 @@ fn titled(title: &str, pair: &Pair<'_>, named: bool) -> Section {
     })
 }
 
-// Long because it is one table and the explanation of its columns.
 fn verdicts(pair: &Pair<'_>, named: bool) -> Section {
     let mut section = titled("Verdicts", pair, named);
-    let (lines, a, b) = (&pair.lines, pair.a.name, pair.b.name);
-    let paired = pair.a.summary.took_turns_with(pair.b.summary);
+    let lines = &pair.lines;
     if lines.is_empty() {
         return section;
     }
-    let test = match paired {
-        true => "the runs took turns, so a paired t-test",
-        false => "Welch's t-test",
-    };
-    section.prose(format!(
-        "Better and worse: {test} of the ratio (for shares, of the difference), with Holm's correction over \
-         all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the \
-         same share of every run. Same: two one-sided tests exclude a change of {} or more. Machines differed: the \
-         change is significant, but a difference between the machines, measured during the runs, may explain it. \
-         Figures above zero are geometric means, so that their ratio is the change. Everything else is inconclusive, \
-         and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would \
-         be detected with 80 % power.",
-        lines.len(),
-        Unit::Share.show(MARGIN)
-    ));
-    let rows = lines.iter().take(LINES_MAX).map(|line| {
-        let (comparison, unit) = (&line.comparison, unit_of(line));
-        let [a, b] = targets::sides(comparison, unit);
-        vec![
-            Cell::text(&line.label),
-            Cell::text(&*line.metric),
-            a,
-            b,
-            targets::change(comparison, unit),
-            comparison
-                .p_holm
-                .map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),
-            targets::verdict(comparison.verdict),
-            targets::detectable(comparison),
-        ]
-    });
+    section.prose(method(pair));
     let columns = [
         "point",
         "figure",
-        a,
-        b,
+        pair.a.name,
+        pair.b.name,
         "change",
         "p (Holm)",
         "verdict",
@@ -257,25 +225,59 @@ fn verdicts(pair: &Pair<'_>, named: bool) -> Section {
     section.table(PageTable::new(
         "Every figure of every common point",
         &columns,
-        rows,
+        lines.iter().take(LINES_MAX).map(row),
     ));
-    for line in lines
+    let explained = lines
         .iter()
-        .filter(|line| line.machine_slower.is_some())
-        .take(EXPLAINED_MAX)
-    {
-        let slower = line.machine_slower.unwrap_or_default();
+        .filter_map(|line| Some((line, line.machine_slower?)));
+    for (line, slower) in explained.take(EXPLAINED_MAX) {
         let word = if slower > 0.0 { "slower" } else { "faster" };
         let share = Unit::Share.show(slower.abs());
         section.prose(format!(
-            "{}, {}: the machine itself was {share} {word} in {b}, which may explain the change.",
-            line.label, line.metric
+            "{}, {}: the machine itself was {share} {word} in {}, which may explain the change.",
+            line.label, line.metric, pair.b.name
         ));
     }
     if lines.len() > LINES_MAX {
         section.prose(format!("The first {LINES_MAX} of {}.", lines.len()));
     }
     section
+}
+
+/// How a pair's verdicts were reached, and the meaning of the table's columns.
+fn method(pair: &Pair<'_>) -> String {
+    let test = match pair.a.summary.took_turns_with(pair.b.summary) {
+        true => "the runs took turns, so a paired t-test",
+        false => "Welch's t-test",
+    };
+    format!(
+        "Better and worse: {test} of the ratio (for shares, of the difference), with Holm's correction over \
+         all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the \
+         same share of every run. Same: two one-sided tests exclude a change of {} or more. Machines differed: the \
+         change is significant, but a difference between the machines, measured during the runs, may explain it. \
+         Figures above zero are geometric means, so that their ratio is the change. Everything else is inconclusive, \
+         and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would \
+         be detected with 80 % power.",
+        pair.lines.len(),
+        Unit::Share.show(MARGIN)
+    )
+}
+
+fn row(line: &Line) -> Vec<Cell> {
+    let (comparison, unit) = (&line.comparison, unit_of(line));
+    let [a, b] = targets::sides(comparison, unit);
+    vec![
+        Cell::text(&line.label),
+        Cell::text(&*line.metric),
+        a,
+        b,
+        targets::change(comparison, unit),
+        comparison
+            .p_holm
+            .map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),
+        targets::verdict(comparison.verdict),
+        targets::detectable(comparison),
+    ]
 }
 
 fn only_one(pair: &Pair<'_>, named: bool) -> Section {

@@ -261,6 +261,7 @@ mod tests {
             trouble: None,
             label: None,
             interleaved: None,
+            waits: Vec::new(),
             experiment: ExperimentSummary {
                 toml: toml.into(),
                 ..ExperimentSummary::default()

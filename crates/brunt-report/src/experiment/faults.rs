@@ -20,17 +20,48 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             .blocks
             .push(Block::Notices(vec![Notice::new(Tone::Note, note)]));
     }
-    if phases::any(summary) {
-        let (table, left_out) = phases::table(summary, points);
-        section.table(table);
-        let more = match left_out {
-            0 => String::new(),
-            more => format!(" The first lines; {more} more are in summary.json."),
-        };
-        section.prose(format!(
-            "Means over runs with 95 % confidence intervals. Before: the level that the cost of a fault is measured against. After: from the end of the last fault to the end of the run, recovery included. Response times are those of requests that completed in a phase and of those that were due by its end and not answered, with their age then. Slowest, waiting (requests without an answer at its end) and oldest (for how long the oldest of them had waited) are the largest of all runs.{more}"
-        ));
+    by_phase(summary, points, &mut section);
+    costs(summary, points, &mut section);
+    recurring::add(summary, points, &mut section);
+    left_open(summary, points, &mut section);
+    responses(summary, points, &mut section);
+    let proofs = proofs(summary, points);
+    if proofs.is_empty() && section.blocks.is_empty() {
+        return None;
     }
+    let columns = [
+        "point",
+        "run",
+        "fault",
+        "effect",
+        "start",
+        "proven by",
+        "end",
+        "gone by",
+    ];
+    let caption = format!("All {} injections and their proof", proofs.len());
+    section.table(PageTable::new(caption, &columns, proofs).folded());
+    Some(section)
+}
+
+/// Adds the table of the figures before, during and after faults, if there are any.
+fn by_phase(summary: &Summary, points: &Points<'_>, section: &mut Section) {
+    if !phases::any(summary) {
+        return;
+    }
+    let (table, left_out) = phases::table(summary, points);
+    section.table(table);
+    let more = match left_out {
+        0 => String::new(),
+        more => format!(" The first lines; {more} more are in summary.json."),
+    };
+    section.prose(format!(
+        "Means over runs with 95 % confidence intervals. Before: the level that the cost of a fault is measured against. After: from the end of the last fault to the end of the run, recovery included. Response times are those of requests that completed in a phase and of those that were due by its end and not answered, with their age then. Slowest, waiting (requests without an answer at its end) and oldest (for how long the oldest of them had waited) are the largest of all runs.{more}"
+    ));
+}
+
+/// Adds the table of the faults' effects on the rate of requests, if there are any.
+fn costs(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     let mut rows = Vec::new();
     for point in &summary.points {
         rows.extend(
@@ -40,31 +71,35 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
                 .map(|fault| cost(points.full_name(point), fault)),
         );
     }
-    if !rows.is_empty() {
-        let columns = [
-            "point",
-            "fault",
-            "rate before",
-            "drop",
-            "requests lost",
-            "seen after",
-            "recovered after",
-        ];
-        section.table(PageTable::new("Effect of each fault", &columns, rows));
-        section.prose(format!(
-            "Drop: share lost of the rate that would have been usual during the fault. Requests lost: until recovery. \
-             Seen after: time until the end of the first interval that the fault affected. Recovered after: time from \
-             the end of the fault until less than {} was missing for at least {} s. Whether there was an effect is \
-             decided for all runs together, using models of the noise of their intervals ({} false alarms). Never: a \
-             drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs \
-             without an answer are counted separately.",
-            Unit::Share.show(BACK),
-            HOLD.as_secs(),
-            Unit::Share.show(ALPHA),
-            Unit::Share.show(NOTICEABLE),
-        ));
+    if rows.is_empty() {
+        return;
     }
-    recurring::add(summary, points, &mut section);
+    let columns = [
+        "point",
+        "fault",
+        "rate before",
+        "drop",
+        "requests lost",
+        "seen after",
+        "recovered after",
+    ];
+    section.table(PageTable::new("Effect of each fault", &columns, rows));
+    section.prose(format!(
+        "Drop: share lost of the rate that would have been usual during the fault. Requests lost: until recovery. \
+         Seen after: time until the end of the first interval that the fault affected. Recovered after: time from \
+         the end of the fault until less than {} was missing for at least {} s. Whether there was an effect is \
+         decided for all runs together, using models of the noise of their intervals ({} false alarms). Never: a \
+         drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs \
+         without an answer are counted separately.",
+        Unit::Share.show(BACK),
+        HOLD.as_secs(),
+        Unit::Share.show(ALPHA),
+        Unit::Share.show(NOTICEABLE),
+    ));
+}
+
+/// Adds a paragraph for each fault whose effect or recovery some runs leave open.
+fn left_open(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     for point in &summary.points {
         let wanted = point
             .degradation
@@ -81,30 +116,17 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             section.prose(too_short(&points.full_name(point), fault, short));
         }
     }
-    responses(summary, points, &mut section);
-    let rows: Vec<Vec<Cell>> = summary
+}
+
+/// A row for each injection in each run.
+fn proofs(summary: &Summary, points: &Points<'_>) -> Vec<Vec<Cell>> {
+    summary
         .points
         .iter()
         .flat_map(|point| point.runs.iter().map(move |run| (point, run)))
         .flat_map(|(point, run)| run.faults.iter().map(move |fault| (point, run, fault)))
         .map(|(point, run, fault)| proof(points.full_name(point), run, fault))
-        .collect();
-    if rows.is_empty() && section.blocks.is_empty() {
-        return None;
-    }
-    let columns = [
-        "point",
-        "run",
-        "fault",
-        "effect",
-        "start",
-        "proven by",
-        "end",
-        "gone by",
-    ];
-    let caption = format!("All {} injections and their proof", rows.len());
-    section.table(PageTable::new(caption, &columns, rows).folded());
-    Some(section)
+        .collect()
 }
 
 /// Adds the table of the faults' effects on response times and requests, as far as they are known.

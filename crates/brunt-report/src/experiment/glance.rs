@@ -373,88 +373,90 @@ fn planned_runs(summary: &Summary) -> usize {
 }
 
 fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
-    let mut notices = Vec::new();
-    let made = complete_runs(summary);
-    let planned = planned_runs(summary);
+    let told = |tone, texts: Vec<String>| {
+        let texts = texts.into_iter();
+        texts.map(move |text| Notice::new(tone, text))
+    };
+    let failures = brunt_result::failures::failures(summary).into_iter();
+    let failures = failures.map(|what| format!("{what}; see Losses."));
+    let lost = losses::total(summary);
+    let mut notices = Vec::from_iter(completeness(summary, lost));
+    notices.extend(told(Tone::Bad, failures.collect()));
+    notices.extend(require::notices(summary));
+    notices.extend(lost_requests(summary, lost));
+    notices.extend(few_runs(summary));
+    notices.extend(told(Tone::Warning, imprecise(summary, points)));
+    notices.extend(drift(summary));
+    notices.extend(wide_intervals(summary, points));
+    notices.extend(machine_noise(summary, points));
+    notices.extend(doubts(summary));
+    notices.extend(told(Tone::Note, links::full_lines(summary, points)));
+    notices.extend(told(Tone::Note, notes(summary)));
+    notices
+}
+
+/// Whether all planned runs were completed; `None` if they were, but lost requests.
+fn completeness(summary: &Summary, lost: u64) -> Option<Notice> {
+    let (made, planned) = (complete_runs(summary), planned_runs(summary));
     if !summary.complete {
         let why = summary
             .trouble
             .as_deref()
             .map_or(String::new(), |why| format!(": {why}"));
-        notices.push(Notice::new(
-            Tone::Bad,
-            format!(
-                "Incomplete{why}. {made} of {planned} runs completed; only these are evaluated."
-            ),
-        ));
+        let text = format!(
+            "Incomplete{why}. {made} of {planned} runs completed; only these are evaluated."
+        );
+        return Some(Notice::new(Tone::Bad, text));
     }
-    let failures = brunt_result::failures::failures(summary).into_iter();
-    notices.extend(failures.map(|what| Notice::new(Tone::Bad, format!("{what}; see Losses."))));
-    notices.extend(require::notices(summary));
-    let lost = losses::total(summary);
-    if lost > 0 {
-        let all: u64 = summary
-            .points
-            .iter()
-            .flat_map(|point| &point.runs)
-            .map(losses::requests)
-            .sum();
+    (lost == 0).then(|| {
+        let text = format!("Complete: {made} of {planned} runs, no requests lost.");
+        Notice::new(Tone::Good, text)
+    })
+}
+
+/// The share of requests that failed or were lost, if any.
+fn lost_requests(summary: &Summary, lost: u64) -> Option<Notice> {
+    (lost > 0).then(|| {
+        let runs = summary.points.iter().flat_map(|point| &point.runs);
+        let all: u64 = runs.map(losses::requests).sum();
         let share = Unit::Share.show(lost as f64 / all.max(1) as f64);
         let text = format!(
             "{} of {} requests ({share}) failed or were lost; see Losses.",
             count(lost as f64),
             count(all as f64)
         );
-        notices.push(Notice::new(Tone::Warning, text));
-    }
-    if summary.experiment.repetitions < RUNS_MIN as u32 {
+        Notice::new(Tone::Warning, text)
+    })
+}
+
+/// Advises more repetitions if there are too few for a verdict.
+fn few_runs(summary: &Summary) -> Option<Notice> {
+    (summary.experiment.repetitions < RUNS_MIN as u32).then(|| {
         let text = format!(
             "Fewer than {RUNS_MIN} runs per point: intervals are wide or missing, and comparisons refuse a \
              verdict. Write repetitions = {RUNS_MIN} or more."
         );
-        notices.push(Notice::new(Tone::Warning, text));
-    }
-    notices.extend(
-        imprecise(summary, points)
-            .into_iter()
-            .map(|text| Notice::new(Tone::Warning, text)),
+        Notice::new(Tone::Warning, text)
+    })
+}
+
+/// Reports that the machine drifted during the experiment.
+fn drift(summary: &Summary) -> Option<Notice> {
+    let alike = brunt_result::drift::drift(summary)?;
+    let text = format!(
+        "Consecutive runs are correlated ({alike:.2}), so the machine drifted; intervals are widened for it. More \
+         rounds or longer runs cover more of it."
     );
-    if let Some(alike) = brunt_result::drift::drift(summary) {
-        let text = format!(
-            "Consecutive runs are correlated ({alike:.2}), so the machine drifted; intervals are widened for it. More \
-             rounds or longer runs cover more of it."
-        );
-        notices.push(Notice::new(Tone::Warning, text));
-    }
-    notices.extend(wide_intervals(summary, points));
-    notices.extend(machine_noise(summary, points));
-    notices.extend(doubts(summary));
-    notices.extend(
-        links::full_lines(summary, points)
-            .into_iter()
-            .map(|text| Notice::new(Tone::Note, text)),
-    );
-    let mut told: Vec<&String> = summary
-        .points
-        .iter()
-        .flat_map(|point| &point.notes)
-        .collect();
-    told.sort();
-    told.dedup();
-    notices.extend(
-        told.into_iter()
-            .map(|note| Notice::new(Tone::Note, note.clone())),
-    );
-    if summary.complete && lost == 0 {
-        notices.insert(
-            0,
-            Notice::new(
-                Tone::Good,
-                format!("Complete: {made} of {planned} runs, no requests lost."),
-            ),
-        );
-    }
-    notices
+    Some(Notice::new(Tone::Warning, text))
+}
+
+/// The distinct notes on all points, in alphabetical order.
+fn notes(summary: &Summary) -> Vec<String> {
+    let notes = summary.points.iter().flat_map(|point| &point.notes);
+    let mut notes: Vec<String> = notes.cloned().collect();
+    notes.sort();
+    notes.dedup();
+    notes
 }
 
 /// Number of wide throughput intervals, and the widest.

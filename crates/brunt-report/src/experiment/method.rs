@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brunt_result::phase_wait::PhaseWait;
 use brunt_result::statistics::{ALPHA, RUNS_MIN};
 use brunt_result::summary::Summary;
 
@@ -45,6 +46,9 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         ));
         section.blocks.push(Block::Facts(reported));
     }
+    if !summary.waits.is_empty() {
+        section.table(waits(&summary.waits));
+    }
     for (name, workload) in &experiment.workloads {
         let settings = keys_below(summary, &["workloads", name]);
         if settings.is_empty() {
@@ -67,6 +71,21 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         "A p99 with an interval is the mean of the runs' p99 values, on this page, in the terminal and in comparisons. Other percentiles of a point are computed from the requests of all its runs (merged histograms, three significant figures). Open-loop latencies count from when a request was due, so a stalled target cannot hide its stall. A closed loop waits for the target, so its latencies say less about a busy system.",
     );
     section
+}
+
+/// What was waited for before phases, and how long it took.
+fn waits(waits: &[PhaseWait]) -> PageTable {
+    let rows = waits.iter().map(|wait| {
+        vec![
+            Cell::text(&wait.phase),
+            Cell::number(wait.repetition.to_string()),
+            Cell::text(&wait.command),
+            Cell::number(format!("{:.2} s", wait.waited_s)),
+            Cell::text(wait.outcome.to_string()),
+        ]
+    });
+    let columns = ["phase", "repetition", "condition", "waited", "outcome"];
+    PageTable::new("Waits for the conditions of phases", &columns, rows)
 }
 
 /// Each engine and its reason, with its points; for points whose hosts used different engines, the engine of each host.
@@ -107,4 +126,39 @@ pub(super) fn reproduce(summary: &Summary) -> Section {
         summary.experiment.toml.clone(),
     ));
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use brunt_result::phase_wait::WaitOutcome;
+
+    use super::*;
+
+    /// Each wait has a row, in chronological order.
+    #[test]
+    fn waits_have_a_table() {
+        let wait = |repetition, waited_s, outcome| PhaseWait {
+            phase: "measure".into(),
+            repetition,
+            command: "./healthy.sh".into(),
+            waited_s,
+            outcome,
+        };
+        let all = [
+            wait(0, 1.25, WaitOutcome::Met),
+            wait(1, 60.0, WaitOutcome::TimedOut),
+        ];
+        let rows = waits(&all).rows;
+        let row = |repetition: &str, waited: &str, outcome: &str| {
+            vec![
+                Cell::text("measure"),
+                Cell::number(repetition),
+                Cell::text("./healthy.sh"),
+                Cell::number(waited),
+                Cell::text(outcome),
+            ]
+        };
+        let expected = [row("0", "1.25 s", "met"), row("1", "60.00 s", "timed out")];
+        assert_eq!(format!("{rows:?}"), format!("{expected:?}"));
+    }
 }

@@ -153,6 +153,7 @@ mod tests {
             trouble: None,
             label: None,
             interleaved: None,
+            waits: Vec::new(),
             experiment,
             points: vec![point],
             indexes: None,

@@ -22,53 +22,38 @@ struct Figure {
     get: fn(&RunSummary) -> Option<f64>,
 }
 
+/// The figures compared for each point.
+const FIGURES: [Figure; 2] = [
+    Figure {
+        name: "requests",
+        unit: Unit::PerSecond,
+        better: Better::Higher,
+        get: |run| Some(run.requests_per_second),
+    },
+    Figure {
+        name: "p99",
+        unit: Unit::Micros,
+        better: Better::Lower,
+        get: |run| Some(run.response?.p99_us),
+    },
+];
+
+/// A point's figure, compared with that of the reference.
+struct FigureLine<'a> {
+    point: &'a PointSummary,
+    figure: &'static Figure,
+    comparison: Comparison,
+}
+
 /// `None` with a single target.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let targets = &summary.experiment.targets;
     let (first, network) = reference(targets)?;
-    let twin = |point: &PointSummary| {
-        points.all.iter().find(|other| {
-            other.target == *first && other.workload == point.workload && other.axes == point.axes
-        })
-    };
-    let figures = [
-        Figure {
-            name: "requests",
-            unit: Unit::PerSecond,
-            better: Better::Higher,
-            get: |run| Some(run.requests_per_second),
-        },
-        Figure {
-            name: "p99",
-            unit: Unit::Micros,
-            better: Better::Lower,
-            get: |run| Some(run.response?.p99_us),
-        },
-    ];
-    let (mut metrics, mut keys) = (Vec::new(), Vec::new());
-    for point in points.all.iter().filter(|point| point.target != *first) {
-        let Some(base) = twin(point) else { continue };
-        for Figure {
-            name,
-            unit,
-            better,
-            get,
-        } in &figures
-        {
-            let (a, b) = in_same_rounds(base, point, get);
-            metrics.push(Metric {
-                paired: true,
-                ..Metric::new(*name, *name, *better, a, b)
-            });
-            keys.push((point, *name, *unit));
-        }
-    }
-    let compared = compare(&metrics, MARGIN);
-    let rows = rows(points, &keys, &compared);
-    let mut section = Section::new("Targets compared");
-    if rows.is_empty() {
+    let lines = compared_with(first, points);
+    if lines.is_empty() {
         return None;
     }
+    let mut section = Section::new("Targets compared");
     if network {
         section.prose(format!(
             "{first} is the network without storage: ratios show what share of it each target reaches."
@@ -76,7 +61,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     section.prose(format!(
         "Each target compared with {first} at the same workload and axes, paired by round, which removes drift common to both. Ratios have 95 % confidence intervals. Better and worse: paired t-test with Holm's correction over all {} lines. Same: a change of {} or more is excluded. Last column: smallest change that would be detected with 80 % power.",
-        compared.len(),
+        lines.len(),
         Unit::Share.show(MARGIN)
     ));
     let columns = [
@@ -88,36 +73,59 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         "verdict",
         "would see",
     ];
+    let rows = lines.iter().take(LINES_MAX).map(|line| row(line, points));
     section.table(PageTable::new(format!("Against {first}"), &columns, rows));
-    if compared.len() > LINES_MAX {
-        section.prose(format!(
-            "The first {LINES_MAX} of {} lines.",
-            compared.len()
-        ));
+    if lines.len() > LINES_MAX {
+        section.prose(format!("The first {LINES_MAX} of {} lines.", lines.len()));
     }
     Some(section)
 }
 
-/// A line for each point's figure, up to the maximum.
-fn rows(
-    points: &Points<'_>,
-    keys: &[(&PointSummary, &'static str, Unit)],
-    compared: &[Comparison],
-) -> Vec<Vec<Cell>> {
-    let row =
-        |((point, name, unit), comparison): (&(&PointSummary, &'static str, Unit), &Comparison)| {
-            let [a, b] = sides(comparison, *unit);
-            vec![
-                Cell::text(points.full_name(point)),
-                Cell::text(*name),
-                a,
-                b,
-                change(comparison, *unit),
-                verdict(comparison.verdict),
-                detectable(comparison),
-            ]
-        };
-    keys.iter().zip(compared).take(LINES_MAX).map(row).collect()
+/// Compares the figures of each other target's points with those of the first target's point with the same workload and
+/// axes.
+fn compared_with<'a>(first: &str, points: &Points<'a>) -> Vec<FigureLine<'a>> {
+    let twin = |point: &PointSummary| {
+        points.all.iter().find(|other| {
+            other.target == *first && other.workload == point.workload && other.axes == point.axes
+        })
+    };
+    let (mut metrics, mut compared) = (Vec::new(), Vec::new());
+    for point in points.all.iter().filter(|point| point.target != *first) {
+        let Some(base) = twin(point) else { continue };
+        for figure in &FIGURES {
+            let (a, b) = in_same_rounds(base, point, &figure.get);
+            metrics.push(Metric {
+                paired: true,
+                ..Metric::new(figure.name, figure.name, figure.better, a, b)
+            });
+            compared.push((point, figure));
+        }
+    }
+    let line = |((point, figure), comparison)| FigureLine {
+        point,
+        figure,
+        comparison,
+    };
+    let comparisons = compare(&metrics, MARGIN);
+    compared.into_iter().zip(comparisons).map(line).collect()
+}
+
+fn row(line: &FigureLine<'_>, points: &Points<'_>) -> Vec<Cell> {
+    let FigureLine {
+        point,
+        figure,
+        comparison,
+    } = line;
+    let [a, b] = sides(comparison, figure.unit);
+    vec![
+        Cell::text(points.full_name(point)),
+        Cell::text(figure.name),
+        a,
+        b,
+        change(comparison, figure.unit),
+        verdict(comparison.verdict),
+        detectable(comparison),
+    ]
 }
 
 /// Both sets' figures, by the estimator used for the change and the verdict.

@@ -9,7 +9,7 @@ use brunt_result::summary::{PointSummary, RunSummary, Summary};
 use super::details::{Details, LOST, REQUESTS, RESPONSES, RETRIED, RunDetails};
 use super::hosts;
 use super::points::Points;
-use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
+use crate::chart::{Axis, Chart, Scale, Series, SeriesRole, ShadedSpan};
 use crate::format::{Unit, count};
 use crate::page::{Block, Choice, Section};
 
@@ -176,8 +176,7 @@ fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
         runs.iter().enumerate().map(of).collect()
     };
     let finish = |title: &str, y: Axis, series: Vec<Series>, caption: String| {
-        let x = Axis::new("time", Unit::Seconds, Scale::Linear);
-        let chart = Chart::curves(title, x, y, places.clone(), series)
+        let chart = Chart::curves(title, time(), y, places.clone(), series)
             .caption(caption)
             .on(sync, &faults);
         Block::of(Chart {
@@ -231,25 +230,53 @@ pub(super) fn rate() -> Axis {
 
 /// A run's charts; without throughput if the runs' throughput is shown in one chart.
 fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool) -> Vec<Block> {
-    let line = &details.line;
-    let (begin, end) = line.span().unwrap_or_default();
-    let faults = super::faults::spans(run, end);
-    let stretch = Some((begin.min(0.0), end));
-    let time = || Axis::new("time", Unit::Seconds, Scale::Linear);
-    let finish = |chart: Chart, height: u32| {
-        Block::of(Chart {
-            height,
-            stretch,
-            ..chart.on(sync, &faults)
-        })
-    };
-    let curves = |title: &str, y: Axis, series: Vec<Series>| {
-        Chart::curves(title, time(), y, line.places(), series)
-    };
-    let latency = || Axis::new("response time", Unit::Micros, Scale::Log);
-
+    let charts = RunCharts::of(run, details, sync);
     let mut blocks = Vec::new();
     if !overlaid {
+        blocks.push(charts.throughput(run));
+    }
+    blocks.push(charts.responses());
+    blocks.push(charts.response_map());
+    blocks.extend(charts.troubles());
+    blocks.extend(charts.hosts());
+    blocks
+}
+
+/// What the charts of one run share: its details, the time axis, the cursor and the faults.
+struct RunCharts<'a> {
+    details: &'a RunDetails,
+    sync: &'a str,
+    faults: Vec<ShadedSpan>,
+    stretch: (f64, f64),
+}
+
+impl<'a> RunCharts<'a> {
+    fn of(run: &RunSummary, details: &'a RunDetails, sync: &'a str) -> RunCharts<'a> {
+        let (begin, end) = details.line.span().unwrap_or_default();
+        RunCharts {
+            details,
+            sync,
+            faults: super::faults::spans(run, end),
+            stretch: (begin.min(0.0), end),
+        }
+    }
+
+    /// A chart of figures of the run's line.
+    fn curves(&self, title: &str, y: Axis, series: Vec<Series>) -> Chart {
+        Chart::curves(title, time(), y, self.details.line.places(), series)
+    }
+
+    /// The block of a chart, with the common cursor and the faults.
+    fn block(&self, chart: Chart, height: u32) -> Block {
+        Block::of(Chart {
+            height,
+            stretch: Some(self.stretch),
+            ..chart.on(self.sync, &self.faults)
+        })
+    }
+
+    fn throughput(&self, run: &RunSummary) -> Block {
+        let line = &self.details.line;
         let mut requests = vec![Series::new(
             "requests",
             SeriesRole::Nominal(0),
@@ -264,72 +291,90 @@ fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool
                 values,
             ));
         }
-        blocks.push(finish(
-            curves("Throughput", rate(), requests).caption(intervals(details)),
-            200,
-        ));
+        let chart = self.curves("Throughput", rate(), requests);
+        self.block(chart.caption(intervals(self.details)), 200)
     }
-    let levels = ["p50", "p99", "p99.9", "slowest"]
-        .iter()
-        .enumerate()
-        .map(|(index, name)| {
-            let level = if index == 3 { 4 } else { index };
-            Series::new(
-                *name,
-                SeriesRole::Level(level),
-                line.values(RESPONSES + index),
-            )
-        });
-    let chart = curves("Response time", latency(), levels.collect());
-    blocks.push(finish(
-        Chart {
+
+    /// Percentiles of the response time, with bands between the first three.
+    fn responses(&self) -> Block {
+        let levels = ["p50", "p99", "p99.9", "slowest"]
+            .iter()
+            .enumerate()
+            .map(|(index, name)| {
+                let level = if index == 3 { 4 } else { index };
+                Series::new(
+                    *name,
+                    SeriesRole::Level(level),
+                    self.details.line.values(RESPONSES + index),
+                )
+            });
+        let chart = Chart {
             fills: vec![(0, 1), (1, 2)],
-            ..chart
-        },
-        250,
-    ));
-    match details.map.heat() {
-        Some(heat) if details.map.columns() >= COLUMNS_MIN => {
-            blocks.push(finish(Chart::heat("Response time map", time(), latency(), heat), 250));
+            ..self.curves("Response time", latency(), levels.collect())
+        };
+        self.block(chart, 250)
+    }
+
+    /// The response time map, or why there is none.
+    fn response_map(&self) -> Block {
+        let map = &self.details.map;
+        match map.heat() {
+            Some(heat) if map.columns() >= COLUMNS_MIN => {
+                let chart = Chart::heat("Response time map", time(), latency(), heat);
+                self.block(chart, 250)
+            }
+            Some(_) => Block::Missing(format!(
+                "Response time map: {} of histograms on record, too few for a map; a shorter interval of the workload gives more.",
+                counted(map.columns(), "extent"),
+            )),
+            None => Block::Missing("Response time map: this run has no histograms.".into()),
         }
-        Some(_) => blocks.push(Block::Missing(format!(
-            "Response time map: {} of histograms on record, too few for a map; a shorter interval of the workload gives more.",
-            counted(details.map.columns(), "extent"),
-        ))),
-        None => blocks.push(Block::Missing("Response time map: this run has no histograms.".into())),
     }
-    let troubles = [(LOST, "lost", 4), (RETRIED, "retried", 1)]
-        .into_iter()
-        .filter(|(figure, ..)| !line.is_zero(*figure));
-    let troubles: Vec<Series> = troubles
-        .map(|(figure, name, role)| {
-            Series::new(name, SeriesRole::Nominal(role), line.values(figure))
+
+    /// Lost and retried requests, if there are any.
+    fn troubles(&self) -> Option<Block> {
+        let line = &self.details.line;
+        let troubles: Vec<Series> = [(LOST, "lost", 4), (RETRIED, "retried", 1)]
+            .into_iter()
+            .filter(|(figure, ..)| !line.is_zero(*figure))
+            .map(|(figure, name, role)| {
+                Series::new(name, SeriesRole::Nominal(role), line.values(figure))
+            })
+            .collect();
+        (!troubles.is_empty()).then(|| {
+            let chart = self.curves("Lost and retried requests", rate(), troubles);
+            self.block(chart, 160)
         })
-        .collect();
-    if !troubles.is_empty() {
-        blocks.push(finish(
-            curves("Lost and retried requests", rate(), troubles),
-            160,
-        ));
     }
-    let hosts::Panels { charts, idle, few } = hosts::panels(&details.probes);
-    if charts.is_empty() && idle.is_empty() {
-        blocks.push(Block::Missing(match few {
-            0 => "Hosts: no probes were recorded during this run.".into(),
-            few => format!(
-                "Hosts: {} of the probes in this run, too few for a chart; their means are in summary.json, and a shorter interval of [probes] gives more.",
-                counted(few, "sample"),
-            ),
-        }));
-    } else {
-        blocks.push(Block::Heading("Hosts during this run".into()));
-        blocks.extend(charts.into_iter().map(|chart| finish(chart, 120)));
+
+    /// The hosts' probes during the run, or why there are none.
+    fn hosts(&self) -> Vec<Block> {
+        let hosts::Panels { charts, idle, few } = hosts::panels(&self.details.probes);
+        if charts.is_empty() && idle.is_empty() {
+            return vec![Block::Missing(match few {
+                0 => "Hosts: no probes were recorded during this run.".into(),
+                few => format!(
+                    "Hosts: {} of the probes in this run, too few for a chart; their means are in summary.json, and a shorter interval of [probes] gives more.",
+                    counted(few, "sample"),
+                ),
+            })];
+        }
+        let mut blocks = vec![Block::Heading("Hosts during this run".into())];
+        blocks.extend(charts.into_iter().map(|chart| self.block(chart, 120)));
         if !idle.is_empty() {
             blocks.push(Block::Prose(format!(
                 "Zero throughout: {}.",
                 idle.join(", ")
             )));
         }
+        blocks
     }
-    blocks
+}
+
+fn time() -> Axis {
+    Axis::new("time", Unit::Seconds, Scale::Linear)
+}
+
+fn latency() -> Axis {
+    Axis::new("response time", Unit::Micros, Scale::Log)
 }

@@ -323,6 +323,7 @@ mod tests {
             indexes: None,
             requirements: Vec::new(),
             interleaved: None,
+            waits: Vec::new(),
             label: None,
         };
         (summary, details)

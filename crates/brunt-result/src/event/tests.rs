@@ -22,6 +22,7 @@ use crate::impact::{
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::over_occurrences::recurring_over_runs;
+use crate::phase_wait::{PhaseWait, WaitOutcome};
 use crate::probe::ProbeRecord;
 use crate::recurring::FaultOccurrence;
 use crate::require::{RequiredUnit, RequirementOutcome, RequirementVerdict};
@@ -542,6 +543,22 @@ impl Make {
                 place: make.small(),
                 results: make.list(Make::text),
             }),
+            waits: self.list(Make::wait),
+        }
+    }
+
+    fn wait(&mut self) -> PhaseWait {
+        PhaseWait {
+            phase: self.text(),
+            repetition: self.small(),
+            command: self.text(),
+            waited_s: self.float(),
+            outcome: self.one_of(&[
+                WaitOutcome::Met,
+                WaitOutcome::TimedOut,
+                WaitOutcome::Interrupted,
+                WaitOutcome::NotRun,
+            ]),
         }
     }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::effect::{Effect, Samples};
+use super::effect::{Effect, EffectScale, Samples};
 use super::variance::Prior;
 use super::{ALPHA, Estimate, MannWhitney, RUNS_MIN, RunLikeness};
 
@@ -160,8 +160,34 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
             enough.then(|| Samples::of(metric))
         })
         .collect();
+    // A metric that expresses the same fact as a tested one is not counted again.
+    let counted = |index: usize| {
+        samples[index].is_some()
+            && metrics[index]
+                .one_with
+                .is_none_or(|other| samples[other].is_none())
+    };
+    let count = (0..metrics.len()).filter(|index| counted(*index)).count();
+    let alpha = ALPHA / count.max(1) as f64;
+    let effects = effects(metrics, &samples, alpha);
+    let corrected = corrected(metrics, &effects, counted);
+    let tested = metrics
+        .iter()
+        .enumerate()
+        .map(|(index, metric)| TestedMetric {
+            metric,
+            samples: samples[index].as_ref(),
+            effect: effects[index],
+            p_holm: corrected[index],
+        });
+    tested.map(|one| one.comparison(margin)).collect()
+}
+
+/// The effect on each metric with enough runs, tested at the significance level `alpha`. Metrics of one kind share
+/// what is known about their variance.
+fn effects(metrics: &[Metric], samples: &[Option<Samples>], alpha: f64) -> Vec<Option<Effect>> {
     let mut alike: BTreeMap<_, Vec<(f64, f64)>> = BTreeMap::new();
-    for (metric, samples) in metrics.iter().zip(&samples) {
+    for (metric, samples) in metrics.iter().zip(samples) {
         let Some(samples) = samples else { continue };
         alike
             .entry((&*metric.kind, samples.likeness()))
@@ -172,53 +198,27 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
         .into_iter()
         .map(|(kind, cells)| (kind, Prior::of(&cells)))
         .collect();
-    // A metric that expresses the same fact as a tested one is not counted again.
-    let counted = |index: usize| {
-        samples[index].is_some()
-            && metrics[index]
-                .one_with
-                .is_none_or(|other| samples[other].is_none())
+    let effect = |(metric, samples): (&Metric, &Option<Samples>)| {
+        let samples = samples.as_ref()?;
+        let prior = &priors[&(&*metric.kind, samples.likeness())];
+        Some(samples.effect(prior, alpha, metric.is_share))
     };
-    let count = (0..metrics.len()).filter(|index| counted(*index)).count();
-    let alpha = ALPHA / count.max(1) as f64;
-    let effects: Vec<Option<Effect>> = metrics
-        .iter()
-        .zip(&samples)
-        .map(|(metric, samples)| {
-            let samples = samples.as_ref()?;
-            Some(samples.effect(
-                &priors[&(&*metric.kind, samples.likeness())],
-                alpha,
-                metric.is_share,
-            ))
-        })
-        .collect();
-    let corrected = corrected(metrics, &effects, counted);
-    let compared = metrics.iter().enumerate().map(|(index, metric)| {
-        let (effect, p_holm) = (effects[index], corrected[index]);
-        let shown = effect
-            .zip(p_holm)
-            .filter(|(_, p)| *p < ALPHA)
-            .map(|(effect, _)| {
-                let none = match effect.scale {
-                    super::effect::EffectScale::Ratio => 1.0,
-                    super::effect::EffectScale::Difference => 0.0,
-                };
-                if (effect.value > none) == (metric.better == Better::Higher) {
-                    Verdict::Better
-                } else {
-                    Verdict::Worse
-                }
-            });
-        let same = samples[index]
-            .as_ref()
-            .zip(effect)
-            .is_some_and(|(samples, effect)| samples.is_within(&effect, margin, metric.is_share));
-        let machine = effect.zip(p_holm).is_some_and(|(effect, p)| {
-            // The factor by which the effect's own p was corrected.
-            let factor = if effect.p > 0.0 { p / effect.p } else { 1.0 };
-            metric.machine.disturbed || effect.p_beyond_machine * factor >= ALPHA
-        });
+    metrics.iter().zip(samples).map(effect).collect()
+}
+
+/// What is known about a metric before its verdict; without samples and effect if there are too few runs.
+struct TestedMetric<'a> {
+    metric: &'a Metric,
+    samples: Option<&'a Samples>,
+    effect: Option<Effect>,
+    p_holm: Option<f64>,
+}
+
+impl TestedMetric<'_> {
+    fn comparison(&self, margin: f64) -> Comparison {
+        let TestedMetric { metric, effect, .. } = *self;
+        let (same, shown) = (self.is_same(margin), self.shown());
+        let machine = self.may_be_the_machine();
         let verdict = match (effect, same, shown) {
             (None, ..) => Verdict::TooFewRuns,
             (_, true, _) if !metric.machine.disturbed => Verdict::Same,
@@ -226,19 +226,50 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
             (_, _, Some(shown)) => shown,
             (_, _, None) => Verdict::Inconclusive,
         };
-        let shown = shown.filter(|_| !machine);
         Comparison {
             name: metric.name.clone(),
             a: Estimate::of(&metric.a),
             b: Estimate::of(&metric.b),
             mann_whitney: effect.and_then(|_| MannWhitney::of(&metric.a, &metric.b)),
             effect,
-            p_holm,
+            p_holm: self.p_holm,
             verdict,
-            shown,
+            shown: shown.filter(|_| !machine),
         }
-    });
-    compared.collect()
+    }
+
+    /// Better or worse, if the change is significant.
+    fn shown(&self) -> Option<Verdict> {
+        let effect = self.effect?;
+        self.p_holm.filter(|p| *p < ALPHA)?;
+        let none = match effect.scale {
+            EffectScale::Ratio => 1.0,
+            EffectScale::Difference => 0.0,
+        };
+        let better = (effect.value > none) == (self.metric.better == Better::Higher);
+        Some(if better {
+            Verdict::Better
+        } else {
+            Verdict::Worse
+        })
+    }
+
+    /// Whether a change of the margin or more is excluded.
+    fn is_same(&self, margin: f64) -> bool {
+        let known = self.samples.zip(self.effect);
+        known.is_some_and(|(samples, effect)| {
+            samples.is_within(&effect, margin, self.metric.is_share)
+        })
+    }
+
+    /// Whether the machine's difference may explain the change.
+    fn may_be_the_machine(&self) -> bool {
+        self.effect.zip(self.p_holm).is_some_and(|(effect, p)| {
+            // The factor by which the effect's own p was corrected.
+            let factor = if effect.p > 0.0 { p / effect.p } else { 1.0 };
+            self.metric.machine.disturbed || effect.p_beyond_machine * factor >= ALPHA
+        })
+    }
 }
 
 /// The corrected p of each effect. An effect that is not counted is corrected by the factor of the metric

@@ -91,6 +91,7 @@ pub(crate) fn empty() -> Summary {
         indexes: None,
         requirements: Vec::new(),
         interleaved: None,
+        waits: Vec::new(),
         label: None,
     }
 }

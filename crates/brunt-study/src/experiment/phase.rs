@@ -87,7 +87,7 @@ impl Experiment {
     }
 
     /// Whether a workload runs in a phase that takes place once.
-    pub(super) fn is_preparation(&self, workload: &str) -> bool {
+    pub(crate) fn is_preparation(&self, workload: &str) -> bool {
         let phase = self.phase_with(workload);
         phase.is_some_and(|index| self.phase[index].once)
     }

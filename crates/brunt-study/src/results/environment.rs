@@ -103,7 +103,7 @@ fn machine(tell: &mut dyn FnMut(&str, &str)) {
     tell("architecture", std::env::consts::ARCH);
 }
 
-/// The mount that holds a file, or the queue of a block device.
+/// The mount that holds a file, and the model and queue of its block device.
 fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
     let Ok(path) = path.canonicalize() else {
         return;
@@ -129,6 +129,10 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
             &format!("{},{}", mount.options, mount.super_options),
         );
     }
+    let at = format!("/sys/dev/block/{major}:{minor}");
+    if let Some(model) = device_model(Path::new(&at)) {
+        tell("device_model", &model);
+    }
     for name in [
         "scheduler",
         "rotational",
@@ -136,7 +140,6 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
         "nr_requests",
         "logical_block_size",
     ] {
-        let at = format!("/sys/dev/block/{major}:{minor}");
         // A partition uses its disk's queue.
         let texts =
             ["queue", "../queue"].map(|queue| read_to_string(format!("{at}/{queue}/{name}")));
@@ -144,6 +147,26 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
             tell(&format!("queue_{name}"), text.trim());
         }
     }
+}
+
+/// Vendor and model of the block device at `at` in sysfs, or of the disk that it is a partition of; of a loop device,
+/// its backing file. `None` if the kernel knows none: virtio disks have no model.
+fn device_model(at: &Path) -> Option<String> {
+    let read = |path: String| {
+        let text = read_to_string(at.join(path)).ok()?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_string())
+    };
+    ["", "../"].into_iter().find_map(|disk| {
+        if let Some(backing) = read(format!("{disk}loop/backing_file")) {
+            return Some(format!("loop device on {backing}"));
+        }
+        let model = read(format!("{disk}device/model"))?;
+        match read(format!("{disk}device/vendor")) {
+            Some(vendor) if !model.starts_with(&vendor) => Some(format!("{vendor} {model}")),
+            _ => Some(model),
+        }
+    })
 }
 
 struct Mount<'a> {
@@ -199,6 +222,44 @@ mod tests {
             "rw,size=1g"
         );
         assert!(mount_of("nonsense", Path::new("/")).is_none());
+    }
+
+    /// Disks have their model, with the vendor if that adds something, partitions that of their disk, and loop devices
+    /// their file.
+    #[test]
+    fn the_model_of_a_device() {
+        let sys = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = sys.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("devices/sda/device/vendor", "SEAGATE \n");
+        write("devices/sda/device/model", "ST1200MM0088    \n");
+        write("devices/sda/sda1/partition", "1\n");
+        write("devices/sdb/device/vendor", "QEMU    \n");
+        write("devices/sdb/device/model", "QEMU HARDDISK   \n");
+        write("devices/nvme0n1/device/model", "KXG60ZNV512G\n");
+        write("devices/loop0/loop/backing_file", "/srv/disk.img\n");
+        write("devices/loop0/loop0p1/partition", "1\n");
+        write("devices/vda/device/vendor", "0x1af4\n");
+        write("devices/sdc/device/model", "   \n");
+        let check = |device: &str, expected: Option<&str>| {
+            // As in sysfs, the name by number is a link.
+            let at = sys.path().join("at");
+            let _ = std::fs::remove_file(&at);
+            std::os::unix::fs::symlink(sys.path().join("devices").join(device), &at).unwrap();
+            assert_eq!(device_model(&at).as_deref(), expected, "{device}");
+        };
+        check("sda", Some("SEAGATE ST1200MM0088"));
+        check("sda/sda1", Some("SEAGATE ST1200MM0088"));
+        check("sdb", Some("QEMU HARDDISK"));
+        check("nvme0n1", Some("KXG60ZNV512G"));
+        check("loop0", Some("loop device on /srv/disk.img"));
+        check("loop0/loop0p1", Some("loop device on /srv/disk.img"));
+        check("vda", None);
+        check("sdc", None);
+        check("none", None);
     }
 
     /// A real machine reports its kernel, and a file's file system.

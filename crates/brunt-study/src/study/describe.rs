@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use brunt_core::units::counted;
 
+use super::settings::changed_settings;
 use super::table::recurring;
 use crate::experiment::{Experiment, Plan};
 use crate::fault::{Overlap, Together, overlaps};
@@ -34,6 +35,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     }
     lines.extend(experiment.roles().iter().filter_map(role));
     lines.extend(entries(experiment));
+    lines.extend(settings(experiment));
     for (name, url, allowed) in &plan.written {
         let what = match allowed {
             true => "will be overwritten, regardless of its contents (allow_overwrite)",
@@ -87,6 +89,21 @@ fn role(planned: &PlannedRole) -> Option<String> {
         Launch::Kept => Some(format!("service {name} is started on {}", planned.host)),
         Launch::Within => None,
     }
+}
+
+/// The settings of each workload that differ from the defaults, without those that the sweep varies.
+fn settings(experiment: &Experiment) -> impl Iterator<Item = String> {
+    let axes = experiment.sweep.swept();
+    let workloads = experiment.workloads.iter();
+    workloads.filter_map(move |(name, workload)| {
+        let swept = match experiment.is_preparation(name) {
+            true => &[],
+            false => &axes[..],
+        };
+        let settings = changed_settings(workload, swept);
+        (!settings.is_empty())
+            .then(|| format!("settings of workload {name}: {}", settings.join(", ")))
+    })
 }
 
 /// What is sampled during runs, and where.

@@ -12,6 +12,7 @@ mod jobs;
 mod made;
 mod notes;
 mod recording;
+mod settings;
 mod table;
 mod transfer;
 mod turns;
@@ -188,6 +189,7 @@ impl<'a> Study<'a> {
             indexes: None,
             requirements: Vec::new(),
             interleaved: None,
+            waits: Vec::new(),
             label: None,
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
@@ -443,17 +445,16 @@ impl<'a> Study<'a> {
             return Ok(true);
         }
         let entry = &self.plan.phases[phase];
-        let Some(condition) = &entry.wait_for else {
+        let Some((wait, met)) = wait::before_phase(entry, repetition, stop) else {
             return Ok(true);
         };
-        let waited = wait::wait(condition, stop).map_err(|source| StudyError::Phase {
-            phase: entry.label(),
-            source,
-        })?;
-        if waited.is_none() {
+        let phase = wait.phase.clone();
+        self.summary.waits.push(wait);
+        let met = met.map_err(|source| StudyError::Phase { phase, source })?;
+        if !met {
             self.summary.trouble = Some("interrupted".into());
         }
-        Ok(waited.is_some())
+        Ok(met)
     }
 
     /// Executes the next run: a repetition of a point. Returns `false` if there is trouble that ends the experiment.

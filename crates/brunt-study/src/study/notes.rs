@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use brunt_result::summary::RunSummary;
+use brunt_core::units::counted;
+use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
+use brunt_result::summary::{RunSummary, Summary};
 
 use crate::rounded::rounded;
 
@@ -27,6 +29,31 @@ pub(super) fn untrue(run: &RunSummary) -> Option<String> {
         replay.verdict.name(),
         replay.reasons.join("; ")
     ))
+}
+
+/// The waits before each phase: how many, how long, and those whose conditions were not met.
+pub(super) fn waits(summary: &Summary) -> Vec<String> {
+    let mut phases: Vec<(&str, Vec<&PhaseWait>)> = Vec::new();
+    for wait in &summary.waits {
+        match phases.iter_mut().find(|(phase, _)| *phase == wait.phase) {
+            Some((_, waits)) => waits.push(wait),
+            None => phases.push((&wait.phase, vec![wait])),
+        }
+    }
+    let line = |(phase, waits): (&str, Vec<&PhaseWait>)| {
+        let all: f64 = waits.iter().map(|wait| wait.waited_s).sum();
+        let most = waits.iter().map(|wait| wait.waited_s).fold(0.0, f64::max);
+        let times = counted(waits.len(), "wait");
+        let mut line = format!(
+            "phase {phase}: {times} for {}, {all:.1} s in total, {most:.1} s at most",
+            waits[0].command
+        );
+        for wait in waits.iter().filter(|wait| wait.outcome != WaitOutcome::Met) {
+            line += &format!("; repetition {}: {}", wait.repetition, wait.outcome);
+        }
+        line
+    };
+    phases.into_iter().map(line).collect()
 }
 
 /// Problems of the devices in these runs: in how many runs, and the first.

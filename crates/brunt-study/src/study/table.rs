@@ -199,6 +199,7 @@ fn mean(estimate: Option<Estimate>) -> Option<f64> {
 fn below(summary: &Summary) -> Vec<String> {
     let required = |outcome| format!("required: {outcome}");
     let mut lines: Vec<String> = summary.requirements.iter().map(required).collect();
+    lines.extend(super::notes::waits(summary));
     // With a precision, there may be more runs than requested.
     let few = summary
         .points

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos, Span};
 
-use crate::experiment::WaitFor;
+use crate::experiment::{PhaseEntry, WaitFor};
+use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
 
 /// Interval between checks for the command's end and for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,11 +40,36 @@ pub enum WaitError {
     },
 }
 
+/// Waits for the condition of a phase in a repetition, and records that; `None` if it has none. Returns `false` if
+/// `stop` was set first.
+pub(super) fn before_phase(
+    phase: &PhaseEntry,
+    repetition: usize,
+    stop: &AtomicBool,
+) -> Option<(PhaseWait, Result<bool, WaitError>)> {
+    let condition = phase.wait_for.as_ref()?;
+    let begun = Clock::Monotonic.now();
+    let waited = wait(condition, stop);
+    let record = PhaseWait {
+        phase: phase.label(),
+        repetition: repetition as u32,
+        command: condition.command.join(" "),
+        waited_s: Clock::Monotonic.now().since(begun).as_secs_f64(),
+        outcome: match &waited {
+            Ok(Some(_)) => WaitOutcome::Met,
+            Ok(None) => WaitOutcome::Interrupted,
+            Err(WaitError::TooLong { .. }) => WaitOutcome::TimedOut,
+            Err(WaitError::Command { .. }) => WaitOutcome::NotRun,
+        },
+    };
+    Some((record, waited.map(|time| time.is_some())))
+}
+
 /// Waits until the command succeeds, and returns how long that took; `None` if `stop` was set first.
 ///
 /// # Errors
 /// It cannot be run, or did not succeed in time.
-pub(super) fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<Option<Duration>, WaitError> {
+fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<Option<Duration>, WaitError> {
     let (begun, words) = (Clock::Monotonic.now(), wait.command.join(" "));
     let until = begun.after(wait.time_max.0);
     loop {
@@ -149,6 +175,48 @@ mod tests {
         };
         let error = wait(&missing, &AtomicBool::new(false)).unwrap_err();
         assert!(matches!(error, WaitError::Command { .. }), "{error}");
+    }
+
+    /// The record of a wait has its phase, repetition, command and outcome, also if the condition was not met.
+    #[test]
+    fn waits_are_recorded() {
+        let check = |wait_for: Option<WaitFor>, stop: bool, expected: Option<WaitOutcome>| {
+            let phase = PhaseEntry {
+                name: "settle".into(),
+                wait_for,
+                ..PhaseEntry::default()
+            };
+            let waited = before_phase(&phase, 2, &AtomicBool::new(stop));
+            assert_eq!(waited.as_ref().map(|(wait, _)| wait.outcome), expected);
+            let Some((wait, result)) = waited else { return };
+            assert_eq!((wait.phase.as_str(), wait.repetition), ("settle", 2));
+            assert_eq!(result.ok() == Some(true), wait.outcome == WaitOutcome::Met);
+            if wait.outcome == WaitOutcome::TimedOut {
+                assert_eq!(wait.command, "sh -c exit 3");
+                assert!(wait.waited_s >= 0.05, "{wait:?}");
+            }
+        };
+        let missing = WaitFor {
+            command: vec!["/no/such/program".into()],
+            ..waiting("", 100)
+        };
+        check(None, false, None);
+        check(
+            Some(waiting("exit 0", 60_000)),
+            false,
+            Some(WaitOutcome::Met),
+        );
+        check(
+            Some(waiting("exit 3", 100)),
+            false,
+            Some(WaitOutcome::TimedOut),
+        );
+        check(
+            Some(waiting("exit 1", 60_000)),
+            true,
+            Some(WaitOutcome::Interrupted),
+        );
+        check(Some(missing), false, Some(WaitOutcome::NotRun));
     }
 
     #[test]

@@ -98,21 +98,26 @@ pub struct ServedSite {
 }
 
 impl ServedSite {
-    /// Serves on this listener until dropped. Lists the results in `results`; experiments can be started if
-    /// `may_start`.
+    /// Serves on this listener until dropped. Lists the results in `results`, and those in `around` and one level below;
+    /// experiments can be started if `may_start`.
     ///
     /// # Errors
-    /// The folder, the thread or the token's random numbers are not available.
+    /// A folder, the thread or the token's random numbers are not available.
     pub fn start(
         listener: TcpListener,
         results: &Path,
+        around: Option<&Path>,
         may_start: bool,
         workshop: impl Workshop,
     ) -> io::Result<ServedSite> {
         let workshop: Arc<dyn Workshop> = Arc::new(workshop);
         let viewers = Arc::new(Viewers::new(None));
         let runs = Arc::new(ServedRuns::new(Arc::clone(&viewers), Arc::clone(&workshop)));
-        let results = Arc::new(ResultsFolder::open(results)?);
+        let results = ResultsFolder::open(results)?;
+        let results = Arc::new(match around {
+            Some(around) => results.and_around(around)?,
+            None => results,
+        });
         let token = ServerToken::make()?;
         let state = ServedState::new(workshop, Arc::clone(&runs), results, may_start);
         let routes = state.routes(token.clone());

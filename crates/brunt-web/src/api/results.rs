@@ -1,10 +1,10 @@
-//! The results folder, which the page lists and searches. Each subfolder with a summary is a result; its name is the
-//! result's id.
+//! The results that the page lists and searches: the subfolders with a summary of the results folder, whose names are
+//! their ids, and those that `brunt run` wrote in the folder in which the server was started or one level below.
 //!
-//! The rule: an id leads only to a direct subfolder of this folder. Only summaries are read and searched, and they
-//! contain no secrets.
+//! The rule: an id leads only to a result in these places, never outside them and never into a result. Only summaries are
+//! read and searched, and they contain no secrets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,9 +24,14 @@ pub const EXPERIMENT_FILE: &str = "experiment.toml";
 /// Maximum number of results in a list; the newest are kept.
 const LISTED_MAX: usize = 2000;
 
+/// Maximum number of entries that are looked at in the folder in which the server was started: it may be any folder.
+const LOOKED_AT_MAX: usize = 20_000;
+
 /// A folder of results.
 pub struct ResultsFolder {
     path: PathBuf,
+    /// Another folder, in which results are listed, and those of its subfolders.
+    around: Option<PathBuf>,
     /// Figures of each result, read again when its files change.
     known: Mutex<HashMap<String, KnownResult>>,
 }
@@ -41,7 +46,7 @@ struct KnownResult {
 /// A row of the list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultEntry {
-    /// The folder's name.
+    /// The folder's name; one level below the folder in which the server was started, `SUBFOLDER/NAME`.
     pub id: String,
     /// The experiment's name.
     pub name: String,
@@ -111,8 +116,19 @@ impl ResultsFolder {
         }
         Ok(ResultsFolder {
             path: path.canonicalize()?,
+            around: None,
             known: Mutex::default(),
         })
+    }
+
+    /// The same, and the results in another folder and one level below. Where names collide, those in the results folder
+    /// are listed.
+    ///
+    /// # Errors
+    /// The other folder does not exist.
+    pub fn and_around(self, folder: &Path) -> io::Result<ResultsFolder> {
+        let around = Some(folder.canonicalize()?);
+        Ok(ResultsFolder { around, ..self })
     }
 
     /// Its path.
@@ -130,10 +146,7 @@ impl ResultsFolder {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
         let mut seen = HashMap::new();
-        for entry in std::fs::read_dir(&self.path)? {
-            let Ok(id) = entry?.file_name().into_string() else {
-                continue;
-            };
+        for id in self.ids()? {
             let Some(result) = self.read(&id, known.remove(&id)) else {
                 continue;
             };
@@ -146,6 +159,45 @@ impl ResultsFolder {
         found.sort_by(|a, b| (b.began_unix_ms, &b.id).cmp(&(a.began_unix_ms, &a.id)));
         found.truncate(LISTED_MAX);
         Ok(found)
+    }
+
+    /// The ids that may lead to results, each once.
+    fn ids(&self) -> io::Result<BTreeSet<String>> {
+        let mut ids = BTreeSet::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            ids.extend(entry?.file_name().into_string());
+        }
+        let Some(around) = &self.around else {
+            return Ok(ids);
+        };
+        let mut left = LOOKED_AT_MAX;
+        let mut names_in = |folder: &Path| -> Vec<String> {
+            // Other folders may be unreadable or disappear.
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let names = entries
+                .take(left)
+                .filter_map(|entry| entry.file_name().into_string().ok());
+            let names: Vec<String> = names.collect();
+            left -= names.len();
+            names
+        };
+        for name in names_in(around) {
+            let folder = around.join(&name);
+            let is_own = || {
+                folder
+                    .canonicalize()
+                    .is_ok_and(|folder| folder == self.path)
+            };
+            if name.starts_with('.') || !folder.is_dir() || is_own() {
+                continue;
+            }
+            if !is_result(&folder) {
+                let below = names_in(&folder).into_iter();
+                ids.extend(below.map(|below| format!("{name}/{below}")));
+            }
+            ids.insert(name);
+        }
+        Ok(ids)
     }
 
     /// A result's row: the cached one, unless it has new runs.
@@ -166,11 +218,25 @@ impl ResultsFolder {
 
     /// The folder of this id, if it is a result.
     pub fn find(&self, id: &str) -> Option<PathBuf> {
-        let mut parts = Path::new(id).components();
-        let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == id);
-        let folder = self.path.join(id);
-        (is_name && !id.starts_with('.') && folder.join(summary::FILE_NAME).is_file())
-            .then_some(folder)
+        let is_name = |name: &str| {
+            let mut parts = Path::new(name).components();
+            let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
+            is_one && !name.starts_with('.')
+        };
+        let found = match id.split_once('/') {
+            None if is_name(id) => {
+                let around = self.around.iter().map(|around| around.join(id));
+                let mut folders = std::iter::once(self.path.join(id)).chain(around);
+                folders.find(|folder| is_result(folder))?
+            }
+            Some((above, name)) if is_name(above) && is_name(name) => {
+                let above = self.around.as_ref()?.join(above);
+                // What is below a result is a part of it.
+                (!is_result(&above)).then(|| above.join(name))?
+            }
+            _ => return None,
+        };
+        is_result(&found).then_some(found)
     }
 
     /// The text of a result's experiment, without secrets: as originally written if it was started here.
@@ -230,6 +296,10 @@ impl ResultsFolder {
             } else {
                 format!("{slug}-{number}")
             };
+            // Not the id of a result elsewhere, which could no longer be found.
+            if self.find(&id).is_some() {
+                continue;
+            }
             let folder = self.path.join(&id);
             match make_private(&folder) {
                 Ok(()) => return Ok((id, folder)),
@@ -239,6 +309,11 @@ impl ResultsFolder {
         }
         Err(io::ErrorKind::AlreadyExists.into())
     }
+}
+
+/// Whether a folder contains a result.
+fn is_result(folder: &Path) -> bool {
+    folder.join(summary::FILE_NAME).is_file()
 }
 
 /// Lower-case letters, digits and hyphens.
@@ -358,6 +433,7 @@ mod tests {
             indexes: None,
             requirements: Vec::new(),
             interleaved: None,
+            waits: Vec::new(),
             label: None,
         };
         let text = serde_json::to_string(&summary).expect("JSON");
@@ -441,6 +517,60 @@ mod tests {
                 "{id:?}"
             );
         }
+    }
+
+    /// Results in the folder in which the server was started and one level below are listed, each once, newest first.
+    #[test]
+    fn results_around_the_folder_are_found() {
+        let start = tempfile::tempdir().expect("a folder");
+        let own = start.path().join("results");
+        write(&own, "own", "x", "y");
+        write(&own, "both", "of the results folder", "y");
+        write(start.path(), "both", "beside it", "y");
+        write(start.path(), "quick.results", "x", "y");
+        write(start.path(), "quick.results/part", "x", "y");
+        write(start.path(), ".hidden/result", "x", "y");
+        write(&start.path().join("disks"), "slow.results", "x", "y");
+        write(&start.path().join("disks"), "deeper/result", "x", "y");
+        let found =
+            |results: &ResultsFolder| -> Vec<ResultEntry> { results.list("").expect("it is read") };
+        let ids = |results: &ResultsFolder| {
+            let mut ids: Vec<String> = found(results).into_iter().map(|entry| entry.id).collect();
+            ids.sort();
+            ids
+        };
+        let alone = ResultsFolder::open(&own).expect("it is there");
+        assert_eq!(ids(&alone), ["both", "own"]);
+        assert_eq!(alone.find("disks/slow.results"), None);
+        let results = alone.and_around(start.path()).expect("it is there");
+        assert_eq!(
+            ids(&results),
+            ["both", "disks/slow.results", "own", "quick.results"]
+        );
+        let rows = found(&results);
+        assert!(rows.is_sorted_by(|a, b| a.began_unix_ms >= b.began_unix_ms));
+        let both = rows.iter().find(|entry| entry.id == "both");
+        assert_eq!(
+            both.map(|entry| entry.name.as_str()),
+            Some("of the results folder")
+        );
+        assert!(results.report("disks/slow.results").is_some());
+        for id in [
+            "quick.results/part",
+            ".hidden/result",
+            "disks/deeper/result",
+            "disks/../own",
+            "disks//slow.results",
+            "disks/",
+            "/disks/slow.results",
+            "../own",
+            "disks",
+        ] {
+            assert_eq!(results.find(id), None, "{id}");
+        }
+        // New results get other names.
+        let (id, _) = results.begin("both").expect("room");
+        assert_eq!(id, "both-2");
     }
 
     #[test]

@@ -63,7 +63,13 @@ fn serve(run: impl Fn() -> io::Result<Command> + Send + Sync + 'static) -> Serve
     let folder = tempfile::tempdir().expect("a folder");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("an address");
-    let site = ServedSite::start(listener, &folder.path().join("results"), true, Program(run));
+    let site = ServedSite::start(
+        listener,
+        &folder.path().join("results"),
+        None,
+        true,
+        Program(run),
+    );
     Served {
         site: site.expect("a server"),
         at,

@@ -19,6 +19,8 @@ use crate::live;
 
 /// Name of an experiment's text; its paths are relative to the folder in which the server was started.
 const FILE: &str = "experiment.toml";
+/// Folder of results by default.
+const RESULTS: &str = "results";
 /// Interval between checks whether the server should end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -32,9 +34,10 @@ pub struct Serve {
     /// Address or port to listen on [default: a free port, for this machine only]
     #[arg(default_value = live::DEFAULT, hide_default_value = true, value_parser = live::parse_only_address)]
     address: SocketAddr,
-    /// Folder of results: each experiment gets a folder in it, and all results in it are listed
-    #[arg(long, value_name = "FOLDER", default_value = "results")]
-    results: PathBuf,
+    /// Folder of results: each experiment gets a folder in it, and all results in it are listed [default: "results"; the
+    /// results that 'brunt run' wrote in the current folder and its subfolders are then listed as well]
+    #[arg(long, value_name = "FOLDER")]
+    results: Option<PathBuf>,
     /// Only watch and compare: no experiment can be started
     #[arg(long)]
     no_start: bool,
@@ -61,13 +64,17 @@ impl Subcommand for Serve {
         let failed = |error: io::Error| Failure::failed(format!("cannot serve the page: {error}"));
         let listener = bind_for("the page", Some(self.address))?.expect("an address was given");
         let address = listener.local_addr().map_err(failed)?;
-        let folder = self.results.display().to_string();
-        let site = ServedSite::start(listener, &self.results, !self.no_start, Program).map_err(
-            |error| Failure::failed(format!("cannot serve results in {folder}: {error}")),
-        )?;
+        let around = self.results.is_none().then(|| Path::new("."));
+        let results = self.results.unwrap_or_else(|| RESULTS.into());
+        let folder = results.display().to_string();
+        let may_start = !self.no_start;
+        let site =
+            ServedSite::start(listener, &results, around, may_start, Program).map_err(|error| {
+                Failure::failed(format!("cannot serve results in {folder}: {error}"))
+            })?;
         let url = format!("http://{address}/#token={}", site.token().text());
         output.line(&url);
-        output.object(&json!({ "url": url, "address": address, "results": self.results }));
+        output.object(&json!({ "url": url, "address": address, "results": results }));
         live::warn_of_others(address, output);
         output.note(format_args!("results in {folder}; Ctrl-C ends the server"));
         while !output.is_interrupted() {

@@ -79,6 +79,20 @@ fn phases_run_in_order_and_wait_for_their_conditions() {
         order(&summary),
         ["fill", "b", "b", "a", "a", "b", "b", "a", "a"]
     );
+    let waits = summary["waits"].as_array().expect("waits");
+    let told = |wait: &Value| {
+        (
+            wait["phase"].clone(),
+            wait["repetition"].clone(),
+            wait["outcome"].clone(),
+        )
+    };
+    assert_eq!(
+        waits.iter().map(told).collect::<Vec<_>>(),
+        [0, 1].map(|repetition| ("last".into(), repetition.into(), "met".into()))
+    );
+    // It is repeated after 10 ms.
+    assert!(waits[0]["waited_s"].as_f64() >= Some(0.01), "{waits:?}");
     // Two attempts before the first repetition, one before the second.
     assert_eq!(std::fs::read_to_string(&log).expect("attempts").len(), 3);
 }
@@ -99,6 +113,11 @@ fn a_condition_that_does_not_hold_ends_the_experiment_with_what_was_measured() {
     assert_eq!(
         (order(&summary), &summary["complete"]),
         (vec!["fill".to_string()], &false.into())
+    );
+    let wait = &summary["waits"][0];
+    assert_eq!(
+        (&wait["command"], &wait["outcome"]),
+        (&"false".into(), &"timed-out".into())
     );
 }
 

@@ -154,6 +154,36 @@ fn chosen_percentiles_are_columns() {
     );
 }
 
+/// The waits before a phase are in one line, with those whose condition was not met.
+#[test]
+fn waits_are_below_the_table() {
+    use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
+    let wait = |phase: &str, repetition, waited_s, outcome| PhaseWait {
+        phase: phase.into(),
+        repetition,
+        command: "./healthy.sh".into(),
+        waited_s,
+        outcome,
+    };
+    let summary = Summary {
+        waits: vec![
+            wait("fill", 0, 0.04, WaitOutcome::Met),
+            wait("measure", 0, 1.5, WaitOutcome::Met),
+            wait("measure", 1, 60.0, WaitOutcome::TimedOut),
+        ],
+        ..empty()
+    };
+    let lines = table(&summary);
+    for line in [
+        "phase fill: 1 wait for ./healthy.sh, 0.0 s in total, 0.0 s at most",
+        "phase measure: 2 waits for ./healthy.sh, 61.5 s in total, 60.0 s at most; repetition 1: timed out",
+    ] {
+        assert!(lines.iter().any(|of| of == line), "{lines:#?}");
+    }
+    let has_none = |line: &String| !line.contains("wait");
+    assert!(table(&empty()).iter().all(has_none));
+}
+
 /// A complete result without points.
 fn empty() -> Summary {
     Summary {
@@ -166,6 +196,7 @@ fn empty() -> Summary {
         indexes: None,
         requirements: Vec::new(),
         interleaved: None,
+        waits: Vec::new(),
         label: None,
     }
 }
@@ -183,6 +214,7 @@ fn too_few_runs_are_said_to_be() {
         indexes: None,
         requirements: Vec::new(),
         interleaved: None,
+        waits: Vec::new(),
         label: None,
     };
     summary.experiment.repetitions = 1;
@@ -252,6 +284,7 @@ fn phases_lead() {
         indexes: None,
         requirements: Vec::new(),
         interleaved: None,
+        waits: Vec::new(),
         label: None,
     };
     let lines = table(&summary);
