@@ -18,6 +18,9 @@ fn hosts(script: &str) -> Option<String> {
     ] {
         need(program, package)?;
     }
+    if script.contains(" ping ") {
+        need("ping", "iputils-ping")?;
+    }
     let setup = r#"set -e
         quiet() { echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; }
         host() { # name, wire of this side
