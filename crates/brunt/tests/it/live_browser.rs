@@ -473,7 +473,10 @@ fn every_view_is_accessible_and_fits_a_phone() {
         for (view, text) in [
             ("#/watch", "No run under way"),
             ("#/compose", "Ctrl-Space"),
-            ("#/results", "No results yet."),
+            (
+                "#/results",
+                "No results yet: compose an experiment and run it.",
+            ),
             ("#/compare/a/b", "Before: a"),
         ] {
             browser.visit(&server.origin, "/", width, dark);
