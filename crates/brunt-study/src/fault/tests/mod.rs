@@ -623,7 +623,7 @@ fn two_members_fail() {
         assert!(
             run.faults
                 .iter()
-                .all(|fault| fault.gone_by.contains("whole")),
+                .all(|fault| fault.gone_by.contains("the array is intact")),
             "{:?}",
             run.faults
         );
