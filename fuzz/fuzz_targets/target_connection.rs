@@ -250,7 +250,7 @@ fuzz_target!(|input: &[u8]| {
                     io: &mut world,
                 },
             );
-            connection.look_at_functions(&mut ConnectionContext {
+            connection.check_task_management(&mut ConnectionContext {
                 window: &mut window,
                 io: &mut world,
             });
