@@ -317,9 +317,9 @@ class AnswersTest(unittest.TestCase):
             self.assertIsNone(expected["duplicate_share"])
         else:
             self.assertLessEqual(abs(exact - expected["duplicate_share"]), 4 * expected["duplicate_share_error"])
-            numbers = re.findall("[0-9.,]+(?: %)?", self.page.fact("Data"))
-            self.assertEqual((Page.number(numbers[0]), Page.number(numbers[2])), (len(blocks) - written, written))
-            self.assert_shown(numbers[3], expected["duplicate_share"])
+            shown = [Page.number(self.page.fact(f"Blocks {way}")) for way in ("read", "written")]
+            self.assertEqual(shown, [len(blocks) - written, written])
+            self.assert_shown(self.page.fact("Duplicates"), expected["duplicate_share"])
         if (sql := self.sql("duplicates")) is not None:
             self.assertEqual((sql[0]["blocks_read"], sql[0]["blocks_written"]), (len(blocks) - written, written))
             if exact is None:

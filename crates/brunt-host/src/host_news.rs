@@ -15,9 +15,9 @@ use crate::ClockRound;
 /// A checked message from an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostNews {
-    /// The agent's greeting, with its program. [`HostSession::clock`] returns its clock.
+    /// The agent's greeting, with its program. [`crate::session::HostSession::clock`] returns its clock.
     Greeted(String),
-    /// The reply to [`HostSession::ask`]: rounds with its monotonic clock and with its wall clock, whose times are
+    /// The reply to [`crate::session::HostSession::ask`]: rounds with its monotonic clock and with its wall clock, whose times are
     /// nanoseconds since 1970.
     Clock {
         /// Of `CLOCK_MONOTONIC`.

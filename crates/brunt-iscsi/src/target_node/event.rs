@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::driver::ConnectionError;
 use crate::scsi::DiskEvent;
 
-/// An event that an operator should see at once; [`TargetStats`] counts it as well.
+/// An event that an operator should see at once; [`super::TargetStats`] counts it as well.
 #[derive(Debug)]
 pub enum TargetEvent<'a> {
     /// A login was answered with a status other than success.
