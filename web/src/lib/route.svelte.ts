@@ -5,6 +5,8 @@ export interface View {
   /** The rest of the path: the id of a result, or two ids. */
   parts: string[];
   query: URLSearchParams;
+  /** Whether the address names it; otherwise it is the default. */
+  isNamed: boolean;
 }
 
 const NAMES: readonly string[] = ['watch', 'compose', 'results', 'compare'];
@@ -12,7 +14,8 @@ const NAMES: readonly string[] = ['watch', 'compose', 'results', 'compare'];
 function read(hash: string): View {
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2);
   const [name = '', ...parts] = path.split('/').map(unescape);
-  return { name: NAMES.includes(name) ? (name as View['name']) : 'watch', parts, query: new URLSearchParams(query) };
+  const isNamed = NAMES.includes(name);
+  return { name: isNamed ? (name as View['name']) : 'watch', isNamed, parts, query: new URLSearchParams(query) };
 }
 
 function unescape(part: string): string {
@@ -28,11 +31,6 @@ class Route {
 
   constructor() {
     addEventListener('hashchange', () => (this.view = read(location.hash)));
-  }
-
-  /** Whether the address names a view. */
-  get isChosen(): boolean {
-    return NAMES.some((name) => location.hash.replace(/^#\/?/, '').split(/[/?]/, 1)[0] === name);
   }
 
   /** The address of the current view with another query. */
