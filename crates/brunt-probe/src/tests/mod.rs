@@ -296,6 +296,6 @@ fn documentation_is_complete() {
     }
     assert!(
         text == expected,
-        "docs/probes.md is old; BRUNT_BLESS=1 cargo test -p brunt-probe writes it anew"
+        "docs/probes.md is out of date; BRUNT_BLESS=1 cargo test -p brunt-probe updates it"
     );
 }

@@ -76,7 +76,7 @@ pub enum Command {
         layer: Option<String>,
         bytes_per_second: u64,
     },
-    /// Sends a layer of any kind one of its own commands.
+    /// Sends a layer a command that only its kind knows.
     Own {
         lun: u16,
         layer: String,

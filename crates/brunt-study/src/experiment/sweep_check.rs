@@ -185,7 +185,8 @@ impl Experiment {
         for (name, options) in &self.sweep.options {
             let path = ["sweep", "options", name.as_str()];
             let Some(target) = self.targets.get(name) else {
-                let what = format!("options of {name} are swept, but there is no such target");
+                let what =
+                    format!("the sweep varies options of target {name}, which does not exist");
                 let known: Vec<&str> = self.targets.keys().map(String::as_str).collect();
                 let help = format!("the targets are {}", known.join(", "));
                 return Err(source.mistake(&path, what, Some(help)));

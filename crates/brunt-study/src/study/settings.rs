@@ -6,7 +6,7 @@ use toml::{Table, Value};
 /// The keys and values in which a workload differs from the default one, without those that `swept` axes vary.
 pub(super) fn changed_settings(workload: &Workload, swept: &[&str]) -> Vec<String> {
     let keys = |workload: &Workload| {
-        let table = Table::try_from(workload).expect("what was read from a file can be written");
+        let table = Table::try_from(workload).expect("a parsed workload can be serialized");
         let mut keys = Vec::new();
         flatten("", &table, &mut keys);
         keys

@@ -266,7 +266,7 @@ fn registrations_for_many_ports_stay_within_the_limit() {
     assert!(matches!(refused, Err(ReservationRefusal::Check(sense)) if sense.asc == 0x55));
 }
 
-/// Saved text reads back equal; for damaged text, the line is reported; without APTPL there is no text.
+/// Saved reservations are read back unchanged; an error in the saved text names its line; without APTPL, nothing is saved.
 #[test]
 fn saved_text_reads_back_equal_and_damaged_text_reports_its_line() {
     let mut r = held(WriteExclusiveRegistrantsOnly);

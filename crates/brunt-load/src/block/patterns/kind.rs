@@ -1,5 +1,5 @@
-//! What each distribution of random offsets implements. In a separate file, so that the table and
-//! its kinds form no import cycle.
+//! The trait of distributions of random offsets, separate from their table so that the files do not import
+//! each other in a circle.
 
 use brunt_core::random::Random;
 

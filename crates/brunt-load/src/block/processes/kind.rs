@@ -1,4 +1,4 @@
-//! What each arrival process implements. In a file of its own, so that the table and its kinds form no import cycle.
+//! The trait of arrival processes, separate from their table so that the files do not import each other in a circle.
 
 use brunt_core::random::Random;
 
