@@ -312,7 +312,8 @@ fn refuse(what: &str) -> AgentAction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_protocol::{LoadStep, Secret, TraceDigest, VERSION};
+    use crate::test_only;
+    use brunt_protocol::{Secret, TraceDigest, VERSION};
     use brunt_result::event::ClockName;
 
     fn hello(version: u32) -> ToHost {
@@ -413,21 +414,10 @@ mod tests {
     }
 
     fn assignment() -> ToHost {
-        ToHost::Prepare(Box::new(Assignment {
-            run: 1,
-            seed: 1,
-            first_worker: 0,
-            workers_of_all: 1,
-            workers_on_device: 1,
-            kind: "block".into(),
-            load: String::new(),
-            member: String::new(),
-            step: LoadStep::Run,
-            target: Secret("iscsi://me%hush@host/t/0".into()),
-            overwrite: false,
-            journals: false,
-            joined: Vec::new(),
-        }))
+        ToHost::Prepare(Box::new(test_only::assignment(
+            "",
+            "iscsi://me%hush@host/t/0",
+        )))
     }
 
     /// A run is prepared, started and released in this order, once each, and there is only one run at a time.

@@ -47,6 +47,8 @@ mod session;
 mod spool;
 mod ssh;
 mod stream;
+#[cfg(test)]
+mod test_only;
 mod tls;
 
 pub use address::{AddressError, HostAddress};

@@ -162,6 +162,15 @@ pub fn plus_minus(share: f64) -> String {
     )
 }
 
+/// A text with its first letter in upper case.
+pub fn sentence_case(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
+    }
+}
+
 /// Formats seconds since 1970 as date and time (UTC) in the civil calendar (Hinnant, `civil_from_days`: years start in
 /// March, so that the leap day is the last day of a year; 146,097 days are 400 years).
 pub fn date_time(unix_s: i64) -> String {

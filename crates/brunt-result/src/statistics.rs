@@ -19,7 +19,7 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 pub use change_points::{ChangePoint, FALSE_ALARMS, RESULTS_MIN, SIDE_MIN, change_points};
 pub use crossed::crossed_ratio;
-pub use effect::{Effect, EffectScale, POWER};
+pub use effect::{Effect, EffectScale, PERCENT_RATIO_MAX, POWER};
 pub use precision::{PRECISION_RUNS_MIN, PointPrecision, PreciseFigure, is_precise};
 pub use serial::{RunCorrelation, RunLikeness};
 pub use verdict::{Better, Comparison, MARGIN, MachineAllowance, Metric, Verdict, compare, holm};

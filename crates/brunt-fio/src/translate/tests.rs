@@ -23,6 +23,12 @@ fn of(text: &str) -> Result<Import, FioError> {
     translated(text, false)
 }
 
+/// The URLs of all targets.
+fn urls(import: &Import) -> Vec<String> {
+    let targets = import.experiment.targets.values();
+    targets.map(|target| target.url.clone()).collect()
+}
+
 fn translated(text: &str, lossy: bool) -> Result<Import, FioError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.fio");
@@ -535,12 +541,7 @@ fn concurrent_jobs_become_one_point() {
 fn copies_with_their_own_files_become_workloads() {
     let import = |text: &str| {
         let import = of(&format!("[global]\nsize=1m\nbs=64k\n{text}")).unwrap();
-        let urls: Vec<String> = import
-            .experiment
-            .targets
-            .values()
-            .map(|target| target.url.clone())
-            .collect();
+        let urls = urls(&import);
         let starts: Vec<u64> = import
             .experiment
             .workloads

@@ -1,25 +1,17 @@
 use super::*;
 use crate::AllowList;
 use crate::agent_thread::END_LOOK;
+use crate::test_only;
 use brunt_load::LOADS;
 use brunt_protocol::{FailureKind, LoadStep};
 use brunt_result::{Outcome, RequestRecord};
 
 fn assignment(kind: &str, load: &str) -> Assignment {
     Assignment {
-        run: 1,
-        seed: 1,
-        first_worker: 0,
         workers_of_all: 2,
         workers_on_device: 2,
         kind: kind.into(),
-        load: load.into(),
-        member: String::new(),
-        step: LoadStep::Run,
-        target: brunt_protocol::Secret(String::new()),
-        overwrite: false,
-        journals: false,
-        joined: Vec::new(),
+        ..test_only::assignment(load, "")
     }
 }
 
@@ -353,21 +345,10 @@ fn phases_of_a_file_system_share_their_folder() {
 /// Dropping a run in progress ends its workers.
 #[test]
 fn a_dropped_run_ends() {
-    let assignment = Assignment {
-        run: 1,
-        seed: 1,
-        first_worker: 0,
-        workers_of_all: 1,
-        workers_on_device: 1,
-        kind: "block".into(),
-        load: "interval = \"10ms\"\nstop = { time = \"1h\" }".into(),
-        member: String::new(),
-        step: LoadStep::Run,
-        target: brunt_protocol::Secret("memory:1MiB".into()),
-        overwrite: false,
-        journals: false,
-        joined: Vec::new(),
-    };
+    let assignment = test_only::assignment(
+        "interval = \"10ms\"\nstop = { time = \"1h\" }",
+        "memory:1MiB",
+    );
     let agent_state = Arc::new(AgentState::new(Arc::new(AllowList::everything()), &[], 0));
     let run = AgentRun::begin(assignment, &agent_state).unwrap();
     let wait = |wanted: fn(&FromHost) -> bool| {

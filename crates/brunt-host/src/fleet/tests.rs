@@ -10,15 +10,13 @@ use brunt_core::{Clock, Nanos};
 use brunt_load::block::BlockLoad;
 use brunt_load::load::{LoadTarget, RunOrder};
 use brunt_load::{Load, LoadContext, LoadError, NoRecorder, Workload, decisions, load_kind};
-use brunt_protocol::{
-    Assignment, FromHost, HostFault, HostFaultFailure, LoadStep, Moment, Proof, Secret, ToHost,
-    VERSION,
-};
+use brunt_protocol::{FromHost, HostFault, HostFaultFailure, Moment, Proof, ToHost, VERSION};
 use brunt_result::OpKind;
 use brunt_result::event::ClockName;
 
 use super::*;
 use crate::stream::StreamState;
+use crate::test_only;
 use crate::{
     AgentConfig, AgentListener, AgentTls, AllowList, Authority, HostNews, HostPart, MessageStream,
     RemoteHost,
@@ -410,21 +408,7 @@ fn a_run_without_a_thread_is_released() {
     };
     let mut host =
         RemoteHost::connect(&host.place.address, &reach.options(&host.place).unwrap()).unwrap();
-    let assignment = Assignment {
-        run: 1,
-        seed: 1,
-        first_worker: 0,
-        workers_of_all: 1,
-        workers_on_device: 1,
-        kind: "block".into(),
-        load: "stop = { requests = 1 }".into(),
-        member: String::new(),
-        step: LoadStep::Run,
-        target: Secret("panics:x".into()),
-        overwrite: false,
-        journals: false,
-        joined: Vec::new(),
-    };
+    let assignment = test_only::assignment("stop = { requests = 1 }", "panics:x");
     let kinds = vec![OpKind::Read];
     let part = HostPart {
         workers: 1,

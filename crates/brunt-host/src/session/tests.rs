@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::plain::TEXT_CHARS_MAX;
-use brunt_protocol::{HostFaultFailure, LoadStep, RoleNews, Secret, TraceDigest};
+use crate::test_only;
+use brunt_protocol::{HostFaultFailure, RoleNews, TraceDigest};
 use brunt_result::OpKind;
 use brunt_result::event::{Sample, SampleValue};
 
@@ -228,21 +229,7 @@ fn unrequested_messages_are_refused() {
 /// After a run's release, the only news about it is its end, and another run may follow.
 #[test]
 fn news_of_a_released_run_is_ignored_except_its_end() {
-    let assignment = || Assignment {
-        run: 1,
-        seed: 1,
-        first_worker: 0,
-        workers_of_all: 1,
-        workers_on_device: 1,
-        kind: "block".into(),
-        load: String::new(),
-        member: String::new(),
-        step: LoadStep::Run,
-        target: Secret("memory:1MiB".into()),
-        overwrite: false,
-        journals: false,
-        joined: Vec::new(),
-    };
+    let assignment = || test_only::assignment("", "memory:1MiB");
     let mut session = greeted();
     session.prepare(assignment(), part());
     let ready = |text: &str| HostReady {

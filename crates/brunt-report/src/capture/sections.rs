@@ -3,7 +3,7 @@
 use brunt_result::capture::{Report, SectionColumn, SectionUnit};
 use serde_json::Value;
 
-use crate::format::{Unit, count};
+use crate::format::{Unit, count, sentence_case};
 use crate::page::{Block, Cell, PageTable, Section};
 
 /// A longer table is folded.
@@ -62,14 +62,6 @@ fn cell(column: &SectionColumn, row: &Value) -> Cell {
         (_, None) => Cell::Empty,
         (SectionUnit::Text, Some(text)) => Cell::text(text),
         (_, Some(number)) => Cell::number(number),
-    }
-}
-
-fn sentence_case(heading: &str) -> String {
-    let mut letters = heading.chars();
-    match letters.next() {
-        Some(first) => first.to_uppercase().chain(letters).collect(),
-        None => String::new(),
     }
 }
 

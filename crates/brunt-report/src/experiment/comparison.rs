@@ -9,7 +9,7 @@ use brunt_result::summary::Summary;
 use super::details::Details;
 use super::differences::{self, WithEnvironment};
 use super::{overlay, targets, when};
-use crate::format::Unit;
+use crate::format::{Unit, sentence_case};
 use crate::page::{Block, Cell, Glance, Notice, Page, PageTable, Section, Tone};
 
 /// Maximum number of changes listed as explained by the machine.
@@ -143,7 +143,7 @@ fn described(of: &ComparedResult<'_>) -> String {
 fn counts(of: &str, lines: &[Line]) -> Vec<Notice> {
     if lines.is_empty() {
         let text = format!("{of}the two results have no point in common.");
-        return vec![Notice::new(Tone::Bad, capitalized(text))];
+        return vec![Notice::new(Tone::Bad, sentence_case(&text))];
     }
     let kinds = [
         (Verdict::Worse, Tone::Bad, "worse"),
@@ -177,13 +177,6 @@ fn counts(of: &str, lines: &[Line]) -> Vec<Notice> {
         }
     }
     notices
-}
-
-fn capitalized(mut text: String) -> String {
-    if text.is_char_boundary(1) {
-        text[..1].make_ascii_uppercase();
-    }
-    text
 }
 
 /// The unit in which a line's figures are shown.

@@ -11,6 +11,7 @@ use brunt_result::tables::{histograms, intervals, probes, runs};
 
 use super::differences::{self, EnvironmentFact};
 use super::{distribution, timeline};
+use crate::format::sentence_case;
 use crate::thin::{Map, Thin};
 
 /// All details of a result. The default is a result without tables.
@@ -452,11 +453,7 @@ fn told(known: &[EnvironmentFact]) -> Vec<(String, String)> {
         } else {
             format!("{subject}, {word}")
         };
-        let mut of = of;
-        if of.is_char_boundary(1) {
-            of[..1].make_ascii_uppercase();
-        }
-        told.push((of, value.clone()));
+        told.push((sentence_case(&of), value.clone()));
     }
     told
 }

@@ -188,16 +188,9 @@ pub(super) fn keys_below(summary: &Summary, prefix: &[&str]) -> Vec<(String, Str
         return Vec::new();
     };
     let mut found = Vec::new();
-    let first = prefix.first().and_then(|key| table.get(*key));
-    let below = prefix.iter().skip(1).try_fold(first, |value, key| {
-        value.map(|value| value.as_table().and_then(|table| table.get(*key)))
-    });
-    for (key, value) in below
-        .flatten()
-        .and_then(toml::Value::as_table)
-        .into_iter()
-        .flatten()
-    {
+    let root = toml::Value::Table(table);
+    let below = prefix.iter().try_fold(&root, |value, key| value.get(key));
+    for (key, value) in below.and_then(toml::Value::as_table).into_iter().flatten() {
         flatten(key, value, &mut |path, value| found.push((path, value)));
     }
     found

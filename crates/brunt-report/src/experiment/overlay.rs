@@ -1,6 +1,6 @@
 //! Charts of several results in one: rate and p99 of each point, distributions of response times, and runs over time.
 //!
-//! The rule: a chart has all results that have the point, and what is left out is counted.
+//! The rule: each chart includes every result that has its point; charts beyond the maximum are counted.
 
 use brunt_core::Histogram;
 use brunt_result::statistics::Estimate;
@@ -129,13 +129,13 @@ fn bars(results: &[ComparedResult<'_>]) -> Vec<Block> {
     let of_figure = |figure: &Figure| {
         let mut bars = Vec::new();
         for (label, points) in common(results) {
-            for (nth, point) in points {
-                let Some(estimate) = (figure.get)(point) else {
+            for one in points {
+                let Some(estimate) = (figure.get)(one.point) else {
                     continue;
                 };
                 let (shown, uncertainty) = told(&estimate, figure.unit);
                 bars.push(Bar {
-                    name: format!("{label} · {}", results[nth].name),
+                    name: format!("{label} · {}", results[one.result].name),
                     parts: vec![estimate.mean],
                     interval: estimate.low.zip(estimate.high),
                     shown,
@@ -153,15 +153,29 @@ fn bars(results: &[ComparedResult<'_>]) -> Vec<Block> {
     FIGURES.iter().filter_map(of_figure).collect()
 }
 
-/// The points of the first result that others have too, each with its results' indexes.
-fn common<'a>(results: &[ComparedResult<'a>]) -> Vec<(String, Vec<(usize, &'a PointSummary)>)> {
+/// A point of one of several results that have it.
+struct CommonPoint<'a> {
+    /// Index of the result.
+    result: usize,
+    /// Index of the point in its result.
+    index: usize,
+    point: &'a PointSummary,
+}
+
+/// The points of the first result that others have too, by label.
+fn common<'a>(results: &[ComparedResult<'a>]) -> Vec<(String, Vec<CommonPoint<'a>>)> {
     let Some(first) = results.first() else {
         return Vec::new();
     };
     let of = |label: &str| {
-        let found = results.iter().enumerate().filter_map(|(nth, one)| {
-            let mut points = one.summary.points.iter();
-            Some((nth, points.find(|point| point.label == label)?))
+        let found = results.iter().enumerate().filter_map(|(result, one)| {
+            let mut points = one.summary.points.iter().enumerate();
+            let (index, point) = points.find(|(_, point)| point.label == label)?;
+            Some(CommonPoint {
+                result,
+                index,
+                point,
+            })
         });
         found.collect::<Vec<_>>()
     };
@@ -176,7 +190,7 @@ fn common<'a>(results: &[ComparedResult<'a>]) -> Vec<(String, Vec<(usize, &'a Po
 fn by_point(
     title: &str,
     results: &[ComparedResult<'_>],
-    blocks: impl Fn(&[(usize, &PointSummary)]) -> Vec<Block>,
+    blocks: impl Fn(&[CommonPoint<'_>]) -> Vec<Block>,
 ) -> Section {
     let mut section = Section::new(title);
     let mut options: Vec<(String, Vec<Block>)> = common(results)
@@ -209,10 +223,9 @@ pub(super) fn distributions(results: &[ComparedResult<'_>]) -> Section {
     by_point("Distribution of response times", results, |points| {
         let curves: Vec<(String, &Histogram)> = points
             .iter()
-            .filter_map(|(nth, point)| {
-                let result = &results[*nth];
-                let index = index_of(result, point)?;
-                let histogram = result.details.response.get(&index)?;
+            .filter_map(|one| {
+                let result = &results[one.result];
+                let histogram = result.details.response.get(&one.index)?;
                 (!histogram.is_empty()).then(|| (result.name.to_string(), histogram))
             })
             .collect();
@@ -224,26 +237,21 @@ pub(super) fn distributions(results: &[ComparedResult<'_>]) -> Section {
     })
 }
 
-fn index_of(result: &ComparedResult<'_>, point: &PointSummary) -> Option<usize> {
-    let mut points = result.summary.points.iter();
-    points.position(|other| std::ptr::eq(other, point))
-}
-
 /// Throughput and p99 over time of each point's run of median throughput, of all results in one chart.
 pub(super) fn over_time(results: &[ComparedResult<'_>]) -> Section {
     let mut section = by_point("Over time", results, |points| {
         let runs: Vec<(usize, &RunDetails)> = points
             .iter()
-            .filter_map(|(nth, point)| {
-                let run = timeline::representative(point)?;
-                let details = results[*nth].details.runs.get(&run.order)?;
-                (details.line.pushed() > 1).then_some((*nth, details))
+            .filter_map(|one| {
+                let run = timeline::representative(one.point)?;
+                let details = results[one.result].details.runs.get(&run.order)?;
+                (details.line.pushed() > 1).then_some((one.result, details))
             })
             .collect();
         if runs.is_empty() {
             return Vec::new();
         }
-        let first = points.first().map(|(_, point)| point.label.as_str());
+        let first = points.first().map(|one| one.point.label.as_str());
         of_runs(results, &runs, first.unwrap_or_default())
     });
     if matches!(section.blocks.first(), Some(Block::Choice(_))) {

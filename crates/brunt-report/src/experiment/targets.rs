@@ -3,7 +3,7 @@
 use brunt_result::compare::in_same_rounds;
 use brunt_result::interleaved::reference;
 use brunt_result::statistics::{
-    Better, Comparison, EffectScale, Estimate, MARGIN, Metric, Verdict, compare,
+    Better, Comparison, EffectScale, Estimate, MARGIN, Metric, PERCENT_RATIO_MAX, Verdict, compare,
 };
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
@@ -139,9 +139,6 @@ pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
     }
 }
 
-/// A larger factor is shown as such: people don't think of it in percent.
-const PERCENT_MAX: f64 = 3.0;
-
 /// The change with its interval: in percent, large ratios as factors, differences of shares in percentage points, and others
 /// (of figures that can be zero) as stored.
 pub(super) fn change(comparison: &Comparison, of: Unit) -> Cell {
@@ -152,7 +149,7 @@ pub(super) fn change(comparison: &Comparison, of: Unit) -> Cell {
     comparison.effect.map_or(Cell::Empty, |effect| {
         let all = [effect.value, effect.low, effect.high];
         let (shown, unit) = match effect.scale {
-            EffectScale::Ratio if all[2] > PERCENT_MAX => (all.map(three), None),
+            EffectScale::Ratio if effect.high > PERCENT_RATIO_MAX => (all.map(three), None),
             EffectScale::Ratio => (all.map(|ratio| signed((ratio - 1.0) * 100.0)), Some("%")),
             EffectScale::Difference if of == Unit::Share => {
                 (all.map(|share| signed(share * 100.0)), Some("points"))

@@ -29,6 +29,9 @@ pub enum EffectScale {
     Difference,
 }
 
+/// Changes are shown in percent up to this ratio, and as factors above it: people don't think of those in percent.
+pub const PERCENT_RATIO_MAX: f64 = 3.0;
+
 /// How much the second set differs from the first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Effect {

@@ -56,32 +56,32 @@ pub(super) fn before_phase(
         command: condition.command.join(" "),
         waited_s: Clock::Monotonic.now().since(begun).as_secs_f64(),
         outcome: match &waited {
-            Ok(Some(_)) => WaitOutcome::Met,
-            Ok(None) => WaitOutcome::Interrupted,
+            Ok(true) => WaitOutcome::Met,
+            Ok(false) => WaitOutcome::Interrupted,
             Err(WaitError::TooLong { .. }) => WaitOutcome::TimedOut,
             Err(WaitError::Command { .. }) => WaitOutcome::NotRun,
         },
     };
-    Some((record, waited.map(|time| time.is_some())))
+    Some((record, waited))
 }
 
-/// Waits until the command succeeds, and returns how long that took; `None` if `stop` was set first.
+/// Waits until the command succeeds; returns `false` if `stop` was set first.
 ///
 /// # Errors
 /// It cannot be run, or did not succeed in time.
-fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<Option<Duration>, WaitError> {
-    let (begun, words) = (Clock::Monotonic.now(), wait.command.join(" "));
-    let until = begun.after(wait.time_max.0);
+fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<bool, WaitError> {
+    let words = wait.command.join(" ");
+    let until = Clock::Monotonic.now().after(wait.time_max.0);
     loop {
         let status = attempt(&wait.command, until, stop).map_err(|source| WaitError::Command {
             command: words.clone(),
             source,
         })?;
         if stop.load(Ordering::Relaxed) {
-            return Ok(None);
+            return Ok(false);
         }
         if status.is_some_and(|status| status.success()) {
-            return Ok(Some(Clock::Monotonic.now().since(begun)));
+            return Ok(true);
         }
         let next = Clock::Monotonic.now().after(wait.every.0);
         if status.is_none() || next >= until {
@@ -96,7 +96,7 @@ fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<Option<Duration>, WaitError
         }
         while Clock::Monotonic.now() < next {
             if stop.load(Ordering::Relaxed) {
-                return Ok(None);
+                return Ok(false);
             }
             std::thread::sleep(next.since(Clock::Monotonic.now()).min(LOOK));
         }
@@ -157,7 +157,7 @@ mod tests {
         // Succeeds the third time.
         let script = format!("echo >>{0}; test $(wc -l <{0}) = 3", file.display());
         let stop = AtomicBool::new(false);
-        assert!(wait(&waiting(&script, 60_000), &stop).unwrap().is_some());
+        assert!(wait(&waiting(&script, 60_000), &stop).unwrap());
         assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 3);
     }
 
@@ -222,10 +222,7 @@ mod tests {
     #[test]
     fn an_interruption_ends_the_wait() {
         for script in ["exec sleep 1000", "exit 1"] {
-            assert_eq!(
-                wait(&waiting(script, 600_000), &AtomicBool::new(true)).unwrap(),
-                None
-            );
+            assert!(!wait(&waiting(script, 600_000), &AtomicBool::new(true)).unwrap());
         }
     }
 }

@@ -10,7 +10,9 @@ use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
 use brunt_result::engines::engine_differences;
 use brunt_result::failures;
 use brunt_result::percentile::Percentile;
-use brunt_result::statistics::{Effect, EffectScale, Estimate, RUNS_MIN, Verdict};
+use brunt_result::statistics::{
+    Effect, EffectScale, Estimate, PERCENT_RATIO_MAX, RUNS_MIN, Verdict,
+};
 use brunt_result::summary::Summary;
 use serde_json::{Value, json};
 
@@ -374,8 +376,6 @@ fn read(
 const DIFFERENCES_MAX: usize = 20;
 /// Maximum number of characters printed of a value that differs.
 const VALUE_CHARS_MAX: usize = 60;
-/// A change up to a larger ratio than this is shown in percent.
-const FACTOR_MIN: f64 = 3.0;
 
 /// How to measure two experiments so that the machine's changes affect both.
 const IN_TURNS: &str =
@@ -457,7 +457,7 @@ fn change(effect: Effect, unit: &str) -> String {
         format!("{value:+.1}{unit} ({low:+.1},{high:+.1})")
     };
     match effect.scale {
-        EffectScale::Ratio if all[2] < FACTOR_MIN => {
+        EffectScale::Ratio if effect.high <= PERCENT_RATIO_MAX => {
             percent(all.map(|ratio| (ratio - 1.0) * 100.0), "%")
         }
         EffectScale::Ratio if all[2] < 1000.0 => {

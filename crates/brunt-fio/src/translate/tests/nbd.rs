@@ -7,12 +7,7 @@ use super::*;
 fn an_nbd_export_becomes_the_target() {
     let import = |text: &str| {
         let import = of(&format!("[global]\nioengine=nbd\nrw=randrw\n{text}")).unwrap();
-        let urls: Vec<String> = import
-            .experiment
-            .targets
-            .values()
-            .map(|target| target.url.clone())
-            .collect();
+        let urls = urls(&import);
         let regions = import
             .experiment
             .workloads

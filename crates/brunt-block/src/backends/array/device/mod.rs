@@ -105,6 +105,8 @@ impl Device for ArrayDevice {
             let Some(index) = self.free_tasks.pop() else {
                 break;
             };
+            let request = batch.pop_front().expect("the batch is not empty");
+            let wrong = in_range(&self.info, &request).err();
             let Request {
                 tag,
                 op,
@@ -112,22 +114,13 @@ impl Device for ArrayDevice {
                 len,
                 buf,
                 force_unit_access,
-            } = batch.pop_front().expect("the batch is not empty");
-            let request = Request {
-                tag,
-                op,
-                offset,
-                len,
-                buf,
-                force_unit_access,
-            };
-            let wrong = in_range(&self.info, &request).err();
+            } = request;
             let task = ArrayTask {
                 tag,
                 op: Some(op),
                 offset,
                 len,
-                buf: request.buf,
+                buf,
                 force_unit_access,
                 ..ArrayTask::default()
             };
