@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Judges Brunt's verdicts about faults that a server injects itself, by what the server was told to do.
 
-    tools/verdicts-truth.py BRUNT TRUTH_SERVER [--only NAME] [--keep FOLDER]
+    tools/verdicts-truth.py BRUNT TRUTH_SERVER [--only NAME] [--keep FOLDER] [--record FILE --machine TEXT]
 
 TRUTH_SERVER is a program that serves NBD on a loopback port with exact service times. It takes these options, each as
 `key=value` (times in milliseconds unless stated):
@@ -19,6 +19,9 @@ Brunt is only told the window, by a fault without an effect: a process that lock
 experiments has four runs of six seconds. Prints a table: what the server was told, what Brunt measured, and whether its
 verdicts are right (`open` for inconclusive ones). Needs root (the server runs with real-time priority) and an idle
 machine; takes eleven minutes. The exit status is 1 if a verdict is wrong.
+
+--record appends the experiments' intervals and truths to FILE, for `brunt-bench verdicts --recorded`
+(testdata/verdicts/recorded.jsonl.zst); TEXT says what else ran on the machine.
 """
 import argparse
 import json
@@ -189,6 +192,28 @@ def measure(brunt, server, case, folder):
     return summary["points"][0]["degradation"][0]
 
 
+RECORDED = ("SELECT run, start_ns, end_ns, completed, round(response_mean_ns), waiting, round(waiting_mean_ns), waiting_max_ns "
+            "FROM intervals ORDER BY run, interval")
+
+
+def record(brunt, case, results, machine):
+    """The experiment as a line for the benchmark of verdicts."""
+    table = subprocess.run([brunt, "sql", results, RECORDED, "--csv"], check=True, capture_output=True, text=True)
+    series = {}
+    for line in table.stdout.splitlines()[1:]:
+        run, *cells = (None if cell == "" else int(float(cell)) for cell in line.split(","))
+        series.setdefault(run, []).append(cells)
+    runs = json.loads((results / "summary.json").read_text())["points"][0]["runs"]
+    faults = [run["faults"][0] for run in runs]
+    line = {"machine": machine, "name": case.name, "drop": round(case.drop(), 6), "is_open": not case.is_judged_by_rate()}
+    if case.has_effect:
+        line |= {"wait_s": round(case.wait_s(), 6), "back_s": [round(at, 6) for at in case.back_s()]}
+    # Faults are counted from the first interval, intervals from the start of the workers.
+    line["runs"] = [{"fault_s": [fault[edge] + intervals[0][0] / 1e9 for edge in ("start_s", "end_s")], "intervals": intervals}
+                    for fault, intervals in zip(faults, series.values(), strict=True)]
+    return json.dumps(line, separators=(",", ":"))
+
+
 def is_near(estimate, truth, off):
     """Within this distance of the truth, or with the truth in its interval."""
     low, high = estimate["low"], estimate["high"]
@@ -252,6 +277,8 @@ def main():
     parser.add_argument("server", type=pathlib.Path)
     parser.add_argument("--only", action="append", help="only experiments whose name contains this")
     parser.add_argument("--keep", type=pathlib.Path, help="keep the results in this folder")
+    parser.add_argument("--record", type=pathlib.Path, help="append the experiments' intervals and truths to this file")
+    parser.add_argument("--machine", default="idle", help="what else runs on the machine, for --record")
     arguments = parser.parse_args()
     only = arguments.only or [""]
     cases = [case for case in CASES if any(part in case.name for part in only)]
@@ -263,6 +290,9 @@ def main():
             folder.mkdir(parents=True)
             cells, verdicts = judge(case, measure(arguments.brunt, arguments.server, case, folder))
             print(f"| {case.name} | {' | '.join(cells)} |", flush=True)
+            if arguments.record:
+                with arguments.record.open("a") as file:
+                    print(record(arguments.brunt, case, folder / "results", arguments.machine), file=file)
             for verdict in verdicts:
                 count[verdict if verdict in count else "open"] += 1
     print(", ".join(f"{number} {verdict}" for verdict, number in count.items()), file=sys.stderr)

@@ -49,4 +49,4 @@ pub use program::brunt as program_under_test;
 pub use replay::ReplayBench;
 pub use store::StoreBench;
 pub use trace::TraceBench;
-pub use verdicts::VerdictsBench;
+pub use verdicts::{VerdictsBench, judge_recorded};

@@ -5,6 +5,7 @@
 
 mod case;
 mod noise;
+mod recorded;
 mod score;
 
 use brunt_core::random::Random;
@@ -25,6 +26,13 @@ pub struct VerdictsBench {
     /// Use the noise shapes that were not used to choose a method.
     pub held_out: bool,
 }
+
+/// Judges the experiments recorded on real machines (`testdata/verdicts/recorded.jsonl.zst`) and prints the table.
+pub fn judge_recorded(console: &dyn Console) -> BenchResult {
+    recorded::run(RECORDED, console)
+}
+
+const RECORDED: &[u8] = include_bytes!("../../../../testdata/verdicts/recorded.jsonl.zst");
 
 impl VerdictsBench {
     /// Judges the experiments and prints the tables.

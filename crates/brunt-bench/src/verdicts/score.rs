@@ -1,6 +1,7 @@
 //! Scores the verdicts on labelled experiments against the truth.
 
 use brunt_result::degradation::{Answer, Degradation, OverRuns, of_run, over_runs, together};
+use brunt_result::statistics::Estimate;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::case::{Case, Effect};
@@ -48,11 +49,8 @@ fn verdict(all: &OverRuns) -> (bool, bool) {
     )
 }
 
-fn right(
-    estimate: Option<brunt_result::statistics::Estimate>,
-    truth: f64,
-    off: f64,
-) -> (bool, bool) {
+/// Whether an estimate is at most `off` from the truth or its interval contains it; and whether it does.
+pub(super) fn right(estimate: Option<Estimate>, truth: f64, off: f64) -> (bool, bool) {
     let Some(known) = estimate else {
         return (false, false);
     };

@@ -83,6 +83,24 @@ impl Input {
         (one.end_s.min(end_s) - one.start_s.max(self.fault.start_s)).max(0.0)
     }
 
+    /// The rate of an interval. After the fault, requests that had been waiting since it don't raise the rate above the
+    /// usual one: a backlog that is answered at once says nothing about what is usual, and lets recovery look uncertain.
+    fn rate(&self, at: usize, usual: f64) -> f64 {
+        let one = &self.series[at];
+        let rate = one.rate();
+        let is_under = self.fault.end_s.is_none_or(|end_s| one.end_s <= end_s);
+        if is_under || rate <= usual || at == 0 {
+            return rate;
+        }
+        let waiting =
+            [at - 1, at].map(|at| self.series[at].waiting.map(|waiting| waiting.requests));
+        let [Some(before), Some(now)] = waiting else {
+            return rate;
+        };
+        let own = one.requests.saturating_sub(before.saturating_sub(now));
+        (own as f64 / (one.end_s - one.start_s)).clamp(usual, rate)
+    }
+
     /// Intervals from `after`, the first after the fault, in which requests waited and none was answered, if that began
     /// during the fault. None if there were such intervals before the fault.
     fn unanswered(&self, after: usize) -> usize {
@@ -186,7 +204,7 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
         .filter_map(|run| {
             let baseline = baseline(run.usual())?;
             let rate = baseline.requests_per_second;
-            let series = run.relative(RATE, |_, one| Some(1.0 - one.rate() / rate))?;
+            let series = run.relative(RATE, |at, _| Some(1.0 - run.rate(at, rate) / rate))?;
             Some((Arc::clone(run), baseline, series))
         })
         .collect();

@@ -23,6 +23,11 @@ use super::noise_model::{
 
 /// Largest share of the usual level that may be missing after recovery.
 pub const BACK: f64 = 0.05;
+/// A level after the fault that is a smaller share of the effect than this, and fewer standard errors above zero than
+/// `CLEAR`, is noise around the usual level and not a part of the effect that remains.
+const SMALL: f64 = 0.25;
+/// See `SMALL`.
+const CLEAR: f64 = 3.0;
 /// Minimum probability to report a recovery.
 const SURE: f64 = 0.75;
 /// Minimum probability to report that there was none.
@@ -171,6 +176,8 @@ struct Unit {
 struct PathFit {
     /// The size of each.
     sizes: [f64; 2],
+    /// The size of the last one, in standard errors.
+    errors: f64,
     likelihood: f64,
     /// The usual level of each interval; empty if it is constant.
     usual: Vec<f64>,
@@ -226,8 +233,12 @@ impl Paths<'_> {
 
     /// The log-likelihood of a path that explains this much of the sum of squares, with fitted error variance.
     fn fits(&self, explained: f64) -> f64 {
-        let variance = (self.rest - explained).max(0.0) / self.count + DEVIATION_MIN.powi(2);
-        -0.5 * self.count * variance.ln() - self.cost
+        -0.5 * self.count * self.variance(explained).ln() - self.cost
+    }
+
+    /// The error variance of a path that explains this much.
+    fn variance(&self, explained: f64) -> f64 {
+        (self.rest - explained).max(0.0) / self.count + DEVIATION_MIN.powi(2)
     }
 
     /// A whitened column without usual behaviour, the sum of squares of the whole whitened column, and how much of each
@@ -273,7 +284,7 @@ impl Paths<'_> {
         // Each column without the ones before it: with its square, and how much of it is in the figure.
         let mut kept: Vec<(Vec<f64>, f64, f64)> = Vec::with_capacity(2);
         let mut parts: Vec<Vec<f64>> = Vec::with_capacity(2);
-        let (mut shared, mut explained) = (0.0, 0.0);
+        let (mut shared, mut explained, mut last) = (0.0, 0.0, 0.0);
         for column in columns {
             let (mut column, whole, of) = self.unusual(column);
             let mut with = dot(&column, &self.figure);
@@ -283,10 +294,12 @@ impl Paths<'_> {
                 with -= shared * first_with;
             }
             let mut square = dot(&column, &column);
+            last = 0.0;
             match square > 1e-9 * whole {
-                true => explained += with * with / square,
+                true => last = with * with / square,
                 false => square = 0.0,
             }
+            explained += last;
             kept.push((column, square, with));
             parts.push(of);
         }
@@ -313,6 +326,7 @@ impl Paths<'_> {
         }
         PathFit {
             sizes,
+            errors: (last / self.variance(explained)).sqrt(),
             likelihood: self.fits(explained),
             usual,
         }
@@ -384,10 +398,12 @@ fn likelihood(paths: &Paths<'_>, effect: &[f64], bad: usize) -> (f64, usize) {
         median(worse.collect())
     };
     let fit = paths.explain(&[effect, &left]);
+    let is_noise = |level: f64, fit: &PathFit| level < SMALL * fit.sizes[0] && fit.errors < CLEAR;
     // The level is one more fitted parameter.
     let explained = fit.likelihood - 0.5 * (effect.len() as f64).ln();
     let mut found = match fit.sizes[1] {
         level if level > BACK && usual_of_long(&fit) < 0.5 * level => (f64::NEG_INFINITY, bad),
+        level if level > BACK && is_noise(level, &fit) => (explained, 0),
         level if level > BACK => (explained, bad),
         level if level > 0.0 => (explained, 0),
         _ => (f64::NEG_INFINITY, bad),

@@ -546,3 +546,55 @@ fn responses_over_runs() {
     near(all.failed_share.unwrap().mean, 1.0 / 11.0);
     assert!(all.excess_wait_s.unwrap().low.is_some());
 }
+
+/// A stalled open loop answers its backlog at once or over some time: the rate is back when the stall ends, whatever part
+/// of an interval that leaves.
+#[test]
+fn answering_a_backlog_leaves_no_doubt_about_the_recovery() {
+    for (served, late_s) in [
+        (1_000_000u64, 0.0002),
+        (1_000_000, 0.03),
+        (300, 0.0002),
+        (300, 0.07),
+    ] {
+        let fault = span(1.0 + late_s, 2.0 + late_s);
+        let mut backlog = 0;
+        let run: Vec<IntervalFigures> = (0..60)
+            .map(|at| {
+                let [start_s, end_s] = [at, at + 1].map(|at| f64::from(at) / 10.0);
+                let stalled_s = (end_s.min(2.0 + late_s) - start_s.max(1.0 + late_s)).max(0.0);
+                let due = 200 + backlog;
+                let could = (served as f64 * (1.0 - 10.0 * stalled_s)) as u64;
+                // Requests due in the stalled part of an interval wait for its end.
+                let waits = if end_s < 2.0 + late_s {
+                    (2000.0 * stalled_s) as u64
+                } else {
+                    0
+                };
+                let requests = could.min(due - waits.min(due));
+                backlog = due - requests;
+                IntervalFigures {
+                    start_s,
+                    end_s,
+                    requests,
+                    response_mean_us: (requests > 0).then_some(300.0),
+                    waiting: Some(WaitingFigures {
+                        requests: backlog,
+                        mean_us: Some(100.0),
+                        oldest_us: Some(100.0),
+                    }),
+                    ..IntervalFigures::default()
+                }
+            })
+            .collect();
+        let runs: Vec<Degradation> = (0..4).filter_map(|_| of_run(&run, &[fault], 0)).collect();
+        for judged in together(&runs) {
+            let back = judged.recovered.seconds();
+            assert!(
+                back.is_some_and(|back| back <= 0.1),
+                "{:?}",
+                judged.recovered
+            );
+        }
+    }
+}

@@ -17,6 +17,9 @@ pub struct VerdictsArgs {
     /// Use held-out kinds of noise that were not used to choose the methods
     #[arg(long)]
     held_out: bool,
+    /// Judge the recorded experiments on real machines instead
+    #[arg(long, conflicts_with_all = ["experiments", "seed", "held_out"])]
+    recorded: bool,
 }
 
 impl SubjectArgs for VerdictsArgs {
@@ -27,6 +30,7 @@ impl SubjectArgs for VerdictsArgs {
             "brunt-bench verdicts --held-out --seed 7",
             "held-out kinds of noise, and another seed",
         ),
+        ("brunt-bench verdicts --recorded", "recorded experiments"),
     ];
 
     fn run(self, output: &Terminal) -> BenchResult {
@@ -34,7 +38,11 @@ impl SubjectArgs for VerdictsArgs {
             experiments,
             seed,
             held_out,
+            recorded,
         } = self;
+        if recorded {
+            return brunt_bench::judge_recorded(output);
+        }
         brunt_bench::VerdictsBench {
             experiments,
             seed,
