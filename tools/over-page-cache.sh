@@ -5,16 +5,16 @@
 # `brunt run` generates the load, in the guest. The guest is emulated, but at some hundred writes per second it is waiting for
 # the disk.
 #
-#   over-page-cache.sh OUT [RUNS [SECONDS]]     writes OUT/over-time.json; default: 3 runs of 40 s each way, 6 minutes
+#   over-page-cache.sh OUT [RUNS [SECONDS [RAMP_UP]]]     writes OUT/over-time.json; default: 3 runs of 40 s each way, 6 minutes
 #
-# Each run begins with ten seconds that do not count, in which the cache fills. Variables: BRUNT (the program, dynamic or
-# static), and those of kernel-initiator.sh. Run tools/kernel-initiator.sh --prepare first.
+# Each run begins with RAMP_UP seconds (10) that do not count, in which the cache fills. Variables: BRUNT (the program,
+# dynamic or static), and those of kernel-initiator.sh. Run tools/kernel-initiator.sh --prepare first.
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 [ $# -gt 0 ] || { sed -n '2,11p' "$0"; exit 2; }
 cd "$(dirname "$0")/.."
 BRUNT=$(realpath "${BRUNT:-target/release/brunt}")
-OUT=$(realpath -m "$1") RUNS=${2:-3} SECONDS_EACH=${3:-40}
+OUT=$(realpath -m "$1") RUNS=${2:-3} SECONDS_EACH=${3:-40} RAMP_UP=${4:-10}
 NAME=iqn.2026-11.io.brunt:paper-disk
 tools/kernel-initiator.sh --ready || { echo "run tools/kernel-initiator.sh --prepare first" >&2; exit 125; }
 mkdir -p "$OUT"
@@ -37,7 +37,7 @@ for library in libgcc_s.so.1 libm.so.6; do
   [ -z "$path" ] || files+=("$path")
 done
 
-printf 'NAME=%s PORT=%s RUNS=%s SECONDS_EACH=%s\n' "$NAME" "$port" "$RUNS" "$SECONDS_EACH" >"$work/script"
+printf 'NAME=%s PORT=%s RUNS=%s SECONDS_EACH=%s RAMP_UP=%s\n' "$NAME" "$port" "$RUNS" "$SECONDS_EACH" "$RAMP_UP" >"$work/script"
 cat >>"$work/script" <<'GUEST'
 set -e
 export LD_LIBRARY_PATH=/
@@ -60,7 +60,7 @@ blocks = [{ size = "16k" }]
 align = "16k"
 queue_depth = 4
 interval = "1s"
-ramp_up = { time = "10s" }
+ramp_up = { time = "${RAMP_UP}s" }
 stop = { time = "${SECONDS_EACH}s" }
 TOML
 }

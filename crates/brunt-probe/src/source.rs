@@ -176,21 +176,20 @@ impl Source {
 
 /// Reads from start to end: these files are generated on reading and report no length.
 fn append(file: &File, text: &mut Vec<u8>) -> io::Result<()> {
-    const PIECE: usize = 16 << 10;
+    let mut piece = [0; 16 << 10];
     let begin = text.len();
     loop {
-        let filled = text.len();
-        if filled - begin > TEXT_BYTES_MAX {
+        let filled = text.len() - begin;
+        if filled > TEXT_BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 "longer than such a file should be",
             ));
         }
-        text.resize(filled + PIECE, 0);
-        let count = file.read_at(&mut text[filled..], (filled - begin) as u64);
-        text.truncate(filled + *count.as_ref().unwrap_or(&0));
-        if count? == 0 {
+        let count = file.read_at(&mut piece, filled as u64)?;
+        if count == 0 {
             return Ok(());
         }
+        text.extend_from_slice(&piece[..count]);
     }
 }

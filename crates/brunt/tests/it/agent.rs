@@ -557,10 +557,15 @@ fn samples_of_hosts_are_on_one_timeline() {
 /// A host whose agent dies or freezes is reported as lost; its samples are kept, and the other hosts continue.
 #[test]
 fn a_lost_host_is_reported_and_its_samples_are_kept() {
-    let folder = TempDir::new().unwrap();
     let program = env!("CARGO_BIN_EXE_brunt");
-    let at = folder.path().display();
-    let check = |script: String, expected: &str| {
+    let check = |folder: &TempDir, trouble: &str, expected: &str| {
+        let at = folder.path().display();
+        // Once it has sent samples.
+        let script = format!(
+            "exec 3<&0; : >{at}/out; sh -c \"echo \\$\\$ >{at}/pid; $last\" <&3 | tee {at}/out &\n\
+             while [ $(wc -c <{at}/out) -lt 8000 ]; do sleep 0.05; done\n\
+             kill -{trouble} $(cat {at}/pid); wait"
+        );
         let file = folder.path().join("ssh");
         std::fs::write(
             &file,
@@ -597,19 +602,13 @@ fn a_lost_host_is_reported_and_its_samples_are_kept() {
             "{local:#}"
         );
     };
-    // Once it has sent samples.
-    let until_heard = format!(
-        "exec 3<&0; : >{at}/out; sh -c \"echo \\$\\$ >{at}/pid; $last\" <&3 | tee {at}/out &\n\
-         while [ $(wc -c <{at}/out) -lt 8000 ]; do sleep 0.05; done\n"
-    );
-    check(
-        format!("{until_heard}kill -KILL $(cat {at}/pid); wait"),
-        "connection ended",
-    );
-    let freeze = format!("{until_heard}kill -STOP $(cat {at}/pid); wait");
-    check(freeze, "no message from it within 3s");
+    let [killed, frozen] = [(); 2].map(|()| TempDir::new().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(&killed, "KILL", "connection ended"));
+        scope.spawn(|| check(&frozen, "STOP", "no message from it within 3s"));
+    });
     // The frozen agent ends when it resumes, unless the kernel has already ended it with its orphaned process group.
-    let pid = std::fs::read_to_string(folder.path().join("pid"))
+    let pid = std::fs::read_to_string(frozen.path().join("pid"))
         .unwrap()
         .trim()
         .to_string();

@@ -188,7 +188,7 @@ fn writes_are_measured_through_the_page_cache_and_past_it() {
     let out = folder.join("out");
     let mut tool = Command::new(root().join("tools/over-page-cache.sh"));
     tool.arg(&out)
-        .args(["1", "4"])
+        .args(["1", "4", "1"])
         .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
         .env("BRUNT_GUEST_SECONDS", "1500");
     let table = succeed(&mut tool, 180);

@@ -20,6 +20,10 @@ use serde_json::Value;
 
 /// The first id of the second pipeline.
 const SECOND: i64 = 1 << 48;
+/// Rows that each pipeline writes at once. Readers that decode every row take most of the time of these tests.
+const ROWS_AT_ONCE: i64 = 10;
+/// Rows with which the compactions begin.
+const ROWS_BEFORE: i64 = 40 * ROWS_AT_ONCE;
 /// Time of the first request: 2026-11-25 15:59:00.
 const START_NS: i64 = 1_795_622_340_000_000_000;
 
@@ -109,7 +113,7 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     notes.finish().expect("written");
     let create = |table, series| {
         let options = WriterOptions {
-            rows_max: 400,
+            rows_max: 16 * ROWS_AT_ONCE as usize,
             age_max: Duration::ZERO,
             series,
             ..WriterOptions::default()
@@ -122,7 +126,7 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
         for (pipeline, writers) in writers.iter_mut().enumerate() {
-            for number in count..count + 25 {
+            for number in count..count + ROWS_AT_ONCE {
                 for (writer, table) in writers
                     .iter_mut()
                     .zip([&tables::OPERATIONS, &tables::NAMES])
@@ -133,9 +137,9 @@ fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
             writers
                 .iter_mut()
                 .for_each(|writer| writer.commit(Nanos(count as u64)).expect("written"));
-            written[pipeline].store(count + 25, Ordering::Release);
+            written[pipeline].store(count + ROWS_AT_ONCE, Ordering::Release);
         }
-        count += 25;
+        count += ROWS_AT_ONCE;
         std::thread::sleep(Duration::from_millis(30));
     }
     for writer in writers.iter_mut().flatten() {
@@ -224,7 +228,9 @@ fn a_killed_compaction_loses_no_row_while_a_capture_writes() {
             }
             looks
         });
-        support::eventually("rows", 30, || written[1].load(Ordering::Acquire) > 1000);
+        support::eventually("rows", 30, || {
+            written[1].load(Ordering::Acquire) > ROWS_BEFORE
+        });
         let mut longest_us = 30_000;
         while killed < count && round < 4 * count {
             round += 1;
@@ -323,7 +329,9 @@ fn killed_additions_of_a_running_capture_lose_no_row() {
     let mut seen = [0, 0];
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_trace(&trace, &written, &stop));
-        support::eventually("rows", 30, || written[1].load(Ordering::Acquire) > 1000);
+        support::eventually("rows", 30, || {
+            written[1].load(Ordering::Acquire) > ROWS_BEFORE
+        });
         let mut longest_us = 30_000;
         while killed < count && round < 4 * count {
             round += 1;

@@ -28,7 +28,7 @@ for i in $(seq 600); do grep -q PORT /tmp/agent && break; sleep .2; done
 echo listening
 phase=0 fast=0
 while [ $fast -lt 5 ]; do
-  time=$(ping -c 1 -W 2 127.0.0.1 | sed -n 's/.*time=\([0-9.]*\) ms.*/\1/p')
+  time=$(ping -c 1 -W 1 127.0.0.1 | sed -n 's/.*time=\([0-9.]*\) ms.*/\1/p')
   [ -n "$time" ] || { echo lost; continue; }
   echo "ping $time"
   if [ "${time%.*}" -ge 300 ]; then
@@ -240,9 +240,9 @@ fn said(output: &Output) -> String {
 /// interface.
 fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u16) {
     let fault = format!(
-        "[[fault]]\nhost = \"guest\"\nnetem = {{ loss = {LOSS} }}\ninterface = \"lo\"\nat = \"500ms\"\nfor = \"80s\"\n"
+        "[[fault]]\nhost = \"guest\"\nnetem = {{ loss = {LOSS} }}\ninterface = \"lo\"\nat = \"500ms\"\nfor = \"40s\"\n"
     );
-    let (file, out) = experiment(folder, controller, port, "82s", &fault);
+    let (file, out) = experiment(folder, controller, port, "42s", &fault);
     let mut run = start(&file, &out);
     let (pings, lost) = guest.count_while(&mut run);
     let output = run.wait_with_output().expect("it ends");
@@ -291,8 +291,8 @@ fn netem_loses_and_delays_what_leaves_a_guest() {
         &folder,
         &controller,
         port,
-        "20s",
-        &format!("{fault}for = \"15s\"\n"),
+        "13s",
+        &format!("{fault}for = \"10s\"\n"),
     );
     let run = start(&file, &out);
     guest.wait_for_pings(3, |time| time >= 2.0 * DELAY_MS);

@@ -105,22 +105,14 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     rest.split('"').next()
 }
 
-/// The capture time of each frame, in nanoseconds since 1970.
-fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
-    let mut times = Vec::new();
-    tshark(
-        path,
-        file,
-        &["-T", "fields", "-e", "frame.time_epoch"],
-        |line| times.push(nanos(line)),
-    );
-    times
-}
-
 /// The largest step back in time from one frame to the next, in nanoseconds; 0 if there is none. If everything runs on
 /// one processor, as in `tools/iscsi-captures.sh`, only the clock can cause one.
 pub fn set_back_ns(path: &Path) -> u64 {
-    let times = frame_times(path, CaptureFile::Whole);
+    let mut times = Vec::new();
+    let only_times = ["-T", "fields", "-e", "frame.time_epoch"];
+    tshark(path, CaptureFile::Whole, &only_times, |line| {
+        times.push(nanos(line));
+    });
     times
         .windows(2)
         .map(|pair| pair[0].saturating_sub(pair[1]))
@@ -128,16 +120,17 @@ pub fn set_back_ns(path: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// All PDUs of a capture, in the order in which they end.
+/// All PDUs of a capture, in the order in which they end. Frames without a PDU are read too, for their times: starting
+/// tshark a second time would take longer.
 pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
-    let times = frame_times(path, file);
-    let time = |frame: u64| times[frame as usize - 1];
+    // In the order of the frames.
+    let mut times: Vec<u64> = Vec::new();
     let (mut all, mut current): (Vec<SeenPdu>, Option<SeenPdu>) = (Vec::new(), None);
     let (mut frame, mut ports, mut begins) = (0, [0; 2], VecDeque::new());
     tshark(
         path,
         file,
-        &["-Y", "iscsi", "-J", "frame tcp iscsi scsi", "-T", "pdml"],
+        &["-J", "frame tcp iscsi scsi", "-T", "pdml"],
         |line| {
             let tag = line.trim_start();
             if tag.starts_with("</packet>") {
@@ -154,6 +147,7 @@ pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
                     frame = number();
                     begins.clear();
                 }
+                "frame.time_epoch" => times.push(nanos(show)),
                 "tcp.srcport" => ports[0] = number(),
                 "tcp.dstport" => ports[1] = number(),
                 // A PDU from several frames: "3 Reassembled TCP Segments (2096 bytes): #96(48), #97(1448), #99(600)".
@@ -168,7 +162,7 @@ pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
                     // A PDU reassembled from several frames has no position in its own frame.
                     let begins_before = begins.is_empty() && attribute(tag, " pos=\"") == Some("0");
                     let first = begins.pop_front().unwrap_or(frame);
-                    let (first_ns, last_ns) = (time(first), time(frame));
+                    let [first_ns, last_ns] = [first, frame].map(|frame| times[frame as usize - 1]);
                     current = Some(SeenPdu {
                         ports,
                         first_ns,
