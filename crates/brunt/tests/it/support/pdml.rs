@@ -105,14 +105,22 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     rest.split('"').next()
 }
 
+/// The capture time of each frame, in nanoseconds since 1970.
+fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
+    let mut times = Vec::new();
+    tshark(
+        path,
+        file,
+        &["-T", "fields", "-e", "frame.time_epoch"],
+        |line| times.push(nanos(line)),
+    );
+    times
+}
+
 /// The largest step back in time from one frame to the next, in nanoseconds; 0 if there is none. If everything runs on
 /// one processor, as in `tools/iscsi-captures.sh`, only the clock can cause one.
 pub fn set_back_ns(path: &Path) -> u64 {
-    let mut times = Vec::new();
-    let only_times = ["-T", "fields", "-e", "frame.time_epoch"];
-    tshark(path, CaptureFile::Whole, &only_times, |line| {
-        times.push(nanos(line));
-    });
+    let times = frame_times(path, CaptureFile::Whole);
     times
         .windows(2)
         .map(|pair| pair[0].saturating_sub(pair[1]))
@@ -120,17 +128,23 @@ pub fn set_back_ns(path: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// All PDUs of a capture, in the order in which they end. Frames without a PDU are read too, for their times: starting
-/// tshark a second time would take longer.
+/// Size in bytes from which a second tshark reads the frames' times. Starting it takes longer than showing all frames of a
+/// smaller file.
+const LARGE_FILE: u64 = 1 << 20;
+
+/// All PDUs of a capture, in the order in which they end.
 pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
-    // In the order of the frames.
-    let mut times: Vec<u64> = Vec::new();
+    let is_large = path.metadata().expect("a file").len() > LARGE_FILE;
+    let (mut times, only): (_, &[&str]) = match is_large {
+        true => (frame_times(path, file), &["-Y", "iscsi"]),
+        false => (Vec::new(), &[]),
+    };
     let (mut all, mut current): (Vec<SeenPdu>, Option<SeenPdu>) = (Vec::new(), None);
     let (mut frame, mut ports, mut begins) = (0, [0; 2], VecDeque::new());
     tshark(
         path,
         file,
-        &["-J", "frame tcp iscsi scsi", "-T", "pdml"],
+        &[&["-J", "frame tcp iscsi scsi", "-T", "pdml"], only].concat(),
         |line| {
             let tag = line.trim_start();
             if tag.starts_with("</packet>") {
@@ -147,7 +161,7 @@ pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
                     frame = number();
                     begins.clear();
                 }
-                "frame.time_epoch" => times.push(nanos(show)),
+                "frame.time_epoch" if !is_large => times.push(nanos(show)),
                 "tcp.srcport" => ports[0] = number(),
                 "tcp.dstport" => ports[1] = number(),
                 // A PDU from several frames: "3 Reassembled TCP Segments (2096 bytes): #96(48), #97(1448), #99(600)".
