@@ -11,6 +11,7 @@ use brunt_load::block::patterns::{
     HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Uniform, Zipf, Zone,
 };
 use brunt_load::block::processes::ArrivalProcess;
+use brunt_load::block::sizes::{BlockSizes, SizeLaw, UniformSizes};
 use brunt_load::block::stride::Stride;
 use brunt_load::block::workload::{Arrival, Burst};
 use brunt_result::choice::RingMode;
@@ -91,8 +92,8 @@ fn common_keys_are_translated() {
     let (_, workload, _) = one("kb_base=1000\nbs=512kib\nio_size=3MiB\nnumber_ios=7");
     let (bytes, requests) = (workload.stop.bytes, workload.stop.requests);
     assert_eq!(
-        (workload.blocks[0].size, bytes, requests),
-        (Size(512 << 10), Some(Size(3 << 20)), Some(7))
+        (workload.block_bytes_max(), bytes, requests),
+        (512 << 10, Some(Size(3 << 20)), Some(7))
     );
     let (_, workload, _) = one("verify=crc32c\nrw=write\nthinktime=500\nthinktime_blocks=8");
     assert!(workload.verify.is_some());
@@ -111,15 +112,13 @@ fn block_sizes_in_every_notation_are_translated() {
     let check = |settings: &str, expected: &[(u64, f64)]| {
         let blocks = one(settings).1.blocks;
         let found: Vec<_> = blocks
+            .list()
+            .unwrap()
             .iter()
             .map(|block| (block.size.0, block.weight))
             .collect();
         assert_eq!(found, expected, "{settings}");
     };
-    check(
-        "bsrange=4k-16k",
-        &[(4096, 1.0), (8192, 1.0), (12288, 1.0), (16384, 1.0)],
-    );
     check(
         "bssplit=4k/10:64k/50:32k/40",
         &[(4096, 10.0), (65536, 50.0), (32768, 40.0)],
@@ -129,7 +128,13 @@ fn block_sizes_in_every_notation_are_translated() {
         &[(4096, 50.0), (65536, 25.0), (32768, 25.0)],
     );
     check("rw=write\nbs=4k,64k", &[(65536, 1.0)]);
-    assert_eq!(one("bsrange=512-1m").1.blocks.len(), 64);
+    let range = UniformSizes {
+        min: Size(512),
+        max: Size(1 << 20),
+        step: None,
+    };
+    let range = BlockSizes::Law(SizeLaw::Uniform(range));
+    assert_eq!(one("bsrange=512-1m").1.blocks, range);
 }
 
 /// Distributions and rates are translated.
@@ -386,7 +391,7 @@ fn jobs_without_a_block_engine_are_left_out() {
 fn the_syntax_of_fios_examples_is_accepted() {
     let (_, workload, _) =
         one("rw=randread\nbs=$pagesize\nrandom_distribution=zoned:50/5:30/15:20/ ; the rest");
-    assert_eq!(workload.blocks[0].size, Size(4096));
+    assert_eq!(workload.block_bytes_max(), 4096);
     let zone = |access, size| Zone { access, size };
     let zones = vec![zone(0.5, 0.05), zone(0.3, 0.15), zone(0.2, 0.8)];
     assert_eq!(
@@ -401,12 +406,12 @@ fn the_syntax_of_fios_examples_is_accepted() {
         OffsetDistribution::HotZones(HotZones { zones })
     );
     let (_, workload, _) = one("timeout=60;s\nnumjobs=2\t; two\nrw=randread\nbs=(1k*8)");
-    assert_eq!((workload.workers, workload.blocks[0].size), (2, Size(8192)));
+    assert_eq!((workload.workers, workload.block_bytes_max()), (2, 8192));
     assert_eq!(workload.stop.time, Some(Span(Duration::from_secs(60))));
     let (_, workload, _) = one("rw=write\nbs=,8k");
-    assert_eq!(workload.blocks[0].size, Size(8192));
+    assert_eq!(workload.block_bytes_max(), 8192);
     let (_, workload, _) = one("bs=,8k");
-    assert_eq!(workload.blocks[0].size, Size(4096));
+    assert_eq!(workload.block_bytes_max(), 4096);
     let (_, workload, _) = one("ioengine=io_uring\nsqthread_poll=1");
     assert_eq!(workload.ring, RingMode::Sqpoll);
     let (_, workload, _) = one("rw=randwrite\nfdatasync=8");
@@ -441,8 +446,8 @@ fn trims_are_counted_in_requests() {
     );
     let (_, workload, _) = one("rw=trim\nbs=4k,8k,16k\nnumber_ios=9");
     assert_eq!(
-        (workload.blocks[0].size, workload.sequential),
-        (Size(16384), 1.0)
+        (workload.block_bytes_max(), workload.sequential),
+        (16384, 1.0)
     );
     assert_eq!(workload.stop.requests, Some(9));
 }

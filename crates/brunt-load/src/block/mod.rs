@@ -24,6 +24,7 @@ pub mod processes;
 pub mod seeded;
 mod session;
 pub mod shuffle;
+pub mod sizes;
 pub mod stride;
 pub mod synthetic;
 pub mod verify;

@@ -134,6 +134,10 @@ fn the_same_seed_makes_the_same_requests() {
         ["a536a5fe855582e8", "85996aa8b9cf3217"],
     );
     closed(
+        "align = \"512\"\nblocks = { kind = \"uniform\", min = \"4k\", max = \"64k\", step = \"512\" }",
+        ["f4108ff59672e38d", "a312013d10e42e3d"],
+    );
+    closed(
         "distribution = { kind = \"zipf\", theta = 1.1 }",
         ["b2a6391f076ddc02", "680051e07adeb0ca"],
     );

@@ -315,7 +315,6 @@ fn five() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_core::Size;
     use std::time::Duration;
 
     const GOOD: &str = r#"
@@ -349,10 +348,7 @@ queue_depth = [1, 8, 32]
             "disk mixed block_size=4KiB queue_depth=1"
         );
         assert_eq!(plan.points[11].workload().unwrap().queue_depth, 32);
-        assert_eq!(
-            plan.points[11].workload().unwrap().blocks[0].size,
-            Size(65536)
-        );
+        assert_eq!(plan.points[11].workload().unwrap().block_bytes_max(), 65536);
         assert_eq!(
             (plan.time_min, plan.open_ended),
             (Duration::from_secs(48 * 11), false)
