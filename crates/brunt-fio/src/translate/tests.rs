@@ -15,6 +15,7 @@ use brunt_load::block::sizes::{BlockSizes, SizeLaw, UniformSizes};
 use brunt_load::block::stride::Stride;
 use brunt_load::block::workload::{Arrival, Burst};
 use brunt_result::choice::RingMode;
+use brunt_study::experiment::{Experiment, TogetherEntry};
 
 use crate::error::{Cause, FioError};
 use crate::import::Remark;
@@ -37,12 +38,25 @@ fn translated(text: &str, lossy: bool) -> Result<Import, FioError> {
     import(&path, lossy)
 }
 
+fn first(experiment: &Experiment) -> Workload {
+    let (_, workload) = experiment.workloads.on_targets().next().unwrap();
+    workload.clone()
+}
+
+/// The first group of jobs that run at once.
+fn group(experiment: &Experiment) -> Option<&TogetherEntry> {
+    let mut groups = experiment.workloads.groups();
+    groups
+        .find(|(name, _)| *name == "at-once")
+        .map(|(_, group)| group)
+}
+
 fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
     let import = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap();
-    let target = import.experiment.targets.into_values().next().unwrap();
+    let target = import.experiment.targets.values().next().unwrap();
     (
-        target.url,
-        import.experiment.workloads.into_values().next().unwrap(),
+        target.url.clone(),
+        first(&import.experiment),
         import.remarks,
     )
 }
@@ -371,7 +385,7 @@ fn jobs_without_a_block_engine_are_left_out() {
     );
     let import = translated(text, true).unwrap();
     assert_eq!(
-        import.experiment.workloads.keys().collect::<Vec<_>>(),
+        import.experiment.workloads.names().collect::<Vec<_>>(),
         ["map"]
     );
     assert_eq!(
@@ -457,11 +471,8 @@ fn trims_are_counted_in_requests() {
 fn a_job_without_a_size_covers_its_whole_file_or_device() {
     let import = |text: &str| {
         let import = of(text).unwrap();
-        let target = import.experiment.targets.into_values().next().unwrap();
-        (
-            target.url,
-            import.experiment.workloads.into_values().next().unwrap(),
-        )
+        let target = import.experiment.targets.values().next().unwrap();
+        (target.url.clone(), first(&import.experiment))
     };
     let (url, workload) =
         import("[job]\nfilename=/dev/sdx\nrw=randwrite\ndirect=1\nloops=2\nnumjobs=3\n");
@@ -503,7 +514,7 @@ fn sequential_jobs_become_phases_in_their_order() {
     let import =
         of("[global]\nsize=1m\nfilename=/x/y\n[a]\nrw=write\n[b]\nstonewall\n[c]\nwait_for=b\nrw=trim\n")
             .unwrap();
-    assert_eq!(import.experiment.workloads.len(), 3);
+    assert_eq!(import.experiment.workloads.names().count(), 3);
     let phases = import.experiment.phase.iter();
     let phases: Vec<&str> = phases.map(|phase| phase.workloads[0].as_str()).collect();
     assert_eq!(phases, ["a", "b", "c"]);
@@ -524,7 +535,7 @@ fn concurrent_jobs_become_one_point() {
         .map(|point| point.label)
         .collect();
     assert_eq!(points, ["a c", "a at-once", "a at-once/a", "a at-once/b"]);
-    let group = &import.experiment.together["at-once"];
+    let group = group(&import.experiment).unwrap();
     assert!(group.exit_all);
     assert_eq!(
         group.jobs[1].start_delay,
@@ -550,20 +561,16 @@ fn copies_with_their_own_files_become_workloads() {
         let starts: Vec<u64> = import
             .experiment
             .workloads
-            .values()
-            .map(|workload| workload.region.start.0 >> 20)
+            .on_targets()
+            .map(|(_, workload)| workload.region.start.0 >> 20)
             .collect();
         let workers: u32 = import
             .experiment
             .workloads
-            .values()
-            .map(|workload| workload.workers)
+            .on_targets()
+            .map(|(_, workload)| workload.workers)
             .sum();
-        let jobs = import
-            .experiment
-            .together
-            .get("at-once")
-            .map_or(Vec::new(), |group| group.jobs.clone());
+        let jobs = group(&import.experiment).map_or(Vec::new(), |group| group.jobs.clone());
         let names: Vec<String> = jobs
             .iter()
             .map(|job| format!("{}@{}", job.name(), job.target))
@@ -686,7 +693,7 @@ fn gaps_between_requests_become_strides() {
 fn a_job_ends_exactly_those_that_it_ends_in_fio() {
     let text = "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
     let import = of(text).unwrap();
-    let group = &import.experiment.together["at-once"];
+    let group = group(&import.experiment).unwrap();
     let ends: Vec<bool> = group.jobs.iter().map(|job| job.ends_run).collect();
     assert_eq!((group.exit_all, ends), (false, vec![true, false]));
 }

@@ -52,7 +52,7 @@ use crate::block::workload::{StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::hosted::HostedLoad;
-use crate::kind::{LoadKind, SharedInputs};
+use crate::kind::{LoadForm, LoadKind, SharedInputs};
 use crate::load::{
     EngineNeed, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad,
     RunOrder, RunPart, RunningLoad, WorkloadError,
@@ -88,6 +88,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
         let load = ReplayLoad::new(workload, &context.targets).sharing(&context.inputs);
         Ok(vec![(String::new(), Arc::new(load))])
     },
+    form: LoadForm::Workload,
 };
 
 /// Maximum buffer memory of all workers combined; if requests are long, the queue depth is reduced to fit.
