@@ -61,10 +61,13 @@ pub struct OwnTable {
     /// A sentence or two for references; empty for a load that only tests use, which references omit.
     pub help: &'static str,
     /// Reads an entry whose keys have their positions in a file.
-    pub read: fn(Spanned<DeTable<'_>>) -> Result<Arc<dyn LoadEntry>, toml::de::Error>,
+    pub read: ReadEntry,
     /// Describes an entry.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
+
+/// Reads the keys of a load, which have their positions in a file.
+pub type ReadEntry = fn(Spanned<DeTable<'_>>) -> Result<Arc<dyn LoadEntry>, toml::de::Error>;
 
 impl OwnTable {
     /// A table of these entries.

@@ -37,7 +37,9 @@ pub use block::workload::Workload;
 pub use commands::{Commands, LoadCommand, LoadCommandError};
 pub use entry::{LoadEntry, written};
 pub use hosted::HostedLoad;
-pub use kind::{LoadContext, LoadForm, LoadKind, NamedLoad, OwnTable, ReadError, SharedInputs};
+pub use kind::{
+    LoadContext, LoadForm, LoadKind, NamedLoad, OwnTable, ReadEntry, ReadError, SharedInputs,
+};
 pub use load::{Load, LoadError, WorkloadError};
 pub use loads::{LOADS, load_kind};
 pub use record::{NoRecorder, Recorder};
