@@ -98,7 +98,7 @@ fn empty_experiment(path: &Path) -> Experiment {
     )
     .expect("this text is an experiment");
     experiment.name = name;
-    (experiment.targets, experiment.workloads) = (BTreeMap::new(), BTreeMap::new());
+    (experiment.targets, experiment.workloads) = Default::default();
     experiment
 }
 
@@ -176,7 +176,7 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
             .iter()
             .find(|(_, target)| target.url == url);
         let target = known.map_or_else(
-            || unused(&experiment.targets, &name),
+            || unused(&name, |name| experiment.targets.contains_key(name)),
             |(known, _)| known.clone(),
         );
         experiment
@@ -191,7 +191,9 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
             .find(|(_, same)| *same == workload)
             .map(|(known, _)| known.clone());
         let name = known.unwrap_or_else(|| {
-            let name = unused(&experiment.workloads, &name);
+            let name = unused(&name, |name| {
+                experiment.workloads.names().any(|taken| taken == name)
+            });
             experiment.workloads.insert(name.clone(), workload.clone());
             own.push((name.clone(), workload));
             name
@@ -205,11 +207,11 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
 }
 
 /// `name`, with a number appended if it is taken.
-fn unused<T>(taken: &BTreeMap<String, T>, name: &str) -> String {
+fn unused(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_string()).chain(numbered);
     names
-        .find(|name| !taken.contains_key(name))
+        .find(|name| !is_taken(name))
         .expect("there are more names than jobs")
 }
 
@@ -222,7 +224,7 @@ fn together(
     made: &[Vec<PlacedJob>],
     remarks: &mut Vec<Remark>,
 ) -> String {
-    let name = match experiment.together.len() + 1 {
+    let name = match experiment.workloads.groups().count() + 1 {
         1 => "at-once".to_string(),
         number => format!("at-once-{number}"),
     };
@@ -247,7 +249,7 @@ fn together(
             });
         }
         for (copy, part) in parts.iter().enumerate() {
-            if let Some(workload) = experiment.workloads.get_mut(&part.workload) {
+            if let Some(workload) = experiment.workloads.on_target_mut(&part.workload) {
                 workload.interval = Span(interval);
                 remarks.extend(drop_ends_of_one(workload, jobs[*index]));
             }
@@ -256,7 +258,7 @@ fn together(
             } else {
                 part.workload.clone()
             };
-            let own = unused(&entries, &own);
+            let own = unused(&own, |name| entries.contains_key(name));
             let entry = JobEntry {
                 workload: part.workload.clone(),
                 target: part.target.clone(),
@@ -272,9 +274,8 @@ fn together(
         .iter()
         .filter_map(|name| entries.remove(name))
         .collect();
-    experiment
-        .together
-        .insert(name.clone(), TogetherEntry { jobs, exit_all });
+    let group = TogetherEntry { jobs, exit_all };
+    experiment.workloads.insert(name.clone(), group);
     name
 }
 
@@ -377,7 +378,7 @@ fn write(
     path: &Path,
     remarks: &[Remark],
 ) -> Result<String, toml::ser::Error> {
-    let mut root = toml::Table::try_from(experiment)?;
+    let mut root = experiment.table()?;
     for key in ["allow_overwrite", "sweep", "probes", "seed"] {
         let empty = match root.get(key) {
             Some(toml::Value::Array(values)) => values.is_empty(),

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brunt_core::Histogram;
+use brunt_load::block::sizes::{BlockSize, BlockSizes};
 use brunt_load::block::workload::{Arrival, Workload};
 use brunt_result::summary::RunSummary;
 use brunt_result::{Figures, Interval, OpFigures, OpKind};
@@ -424,22 +425,35 @@ fn options(point: &Point) -> Value {
         (_, _, true) => "rw",
         (_, _, false) => "randrw",
     };
-    let total: f64 = workload.blocks.iter().map(|block| block.weight).sum();
-    let sizes: Vec<String> = match workload.blocks.as_slice() {
-        [one] => vec![one.size.0.to_string()],
-        many => many
-            .iter()
-            .map(|block| format!("{}/{:.0}", block.size.0, block.weight / total * 100.0))
-            .collect(),
-    };
     json!({
         "name": point.label,
         "filename": point.url,
         "rw": rw,
-        "bs": sizes.join(":"),
+        "bs": block_sizes(&workload.blocks),
         "iodepth": workload.queue_depth.to_string(),
         "numjobs": workload.workers_of_all().to_string(),
     })
+}
+
+/// In fio's notation: `4096`, `4096/25:8192/75`, or for other distributions the range `512-65536`.
+fn block_sizes(sizes: &BlockSizes) -> String {
+    let list = sizes.list().unwrap_or_default();
+    let total: f64 = list.iter().map(|block| block.weight).sum();
+    let share = |block: &BlockSize| {
+        let percent = block.weight / total * 100.0;
+        format!("{}/{percent:.0}", block.size.0)
+    };
+    match list {
+        [one] => one.size.0.to_string(),
+        [] => {
+            let all = sizes.corners().into_iter().map(|size| size.0);
+            let (least, most) = all.fold((u64::MAX, 0), |(least, most), size| {
+                (least.min(size), most.max(size))
+            });
+            format!("{least}-{most}")
+        }
+        many => many.iter().map(share).collect::<Vec<String>>().join(":"),
+    }
 }
 
 struct Spread {

@@ -5,6 +5,7 @@
 //! reasons. This crate depends on no other crate of the workspace, and no crate depends on it.
 #![forbid(unsafe_code)]
 
+pub mod costs;
 pub mod cycles;
 pub mod error_types;
 pub mod imports;

@@ -5,6 +5,12 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
+
+use crate::entry::LoadEntry;
 use crate::load::{Load, WorkloadError};
 
 /// A kind of load.
@@ -20,6 +26,62 @@ pub struct LoadKind {
     pub permit: Option<&'static str>,
     /// Parses a description; some describe several loads.
     pub read: fn(&str, &LoadContext) -> Result<Vec<NamedLoad>, ReadError>,
+    /// How experiment files describe it.
+    pub form: LoadForm,
+}
+
+/// How experiment files describe loads of a kind.
+#[derive(Clone, Copy)]
+pub enum LoadForm {
+    /// As a [`Workload`](crate::Workload), which runs on each target.
+    Workload,
+    /// As a group of other workloads, in this table.
+    Group(&'static str),
+    /// By its own keys; it needs no target.
+    Own(OwnTable),
+}
+
+impl LoadForm {
+    /// Returns the table of such loads besides `workloads`, if any.
+    pub fn table(&self) -> Option<&'static str> {
+        match self {
+            LoadForm::Workload => None,
+            LoadForm::Group(table) => Some(table),
+            LoadForm::Own(own) => Some(own.name),
+        }
+    }
+}
+
+/// The table of a kind of load in experiment files, such as `[filesystems.NAME]`. The same keys are allowed in
+/// `[workloads.NAME]`, with `kind`.
+#[derive(Clone, Copy)]
+pub struct OwnTable {
+    /// Its name.
+    pub name: &'static str,
+    /// A sentence or two for references; empty for a load that only tests use, which references omit.
+    pub help: &'static str,
+    /// Reads an entry whose keys have their positions in a file.
+    pub read: ReadEntry,
+    /// Describes an entry.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+/// Reads the keys of a load, which have their positions in a file.
+pub type ReadEntry = fn(Spanned<DeTable<'_>>) -> Result<Arc<dyn LoadEntry>, toml::de::Error>;
+
+impl OwnTable {
+    /// A table of these entries.
+    pub const fn of<T>(name: &'static str, help: &'static str) -> OwnTable
+    where
+        T: LoadEntry + DeserializeOwned + JsonSchema + 'static,
+    {
+        OwnTable {
+            name,
+            help,
+            read: |table| Ok(Arc::new(T::deserialize(Deserializer::from(table))?)),
+            schema: |generator| generator.subschema_for::<T>(),
+        }
+    }
 }
 
 /// A load, with its name among the loads of one description.

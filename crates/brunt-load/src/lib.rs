@@ -35,9 +35,11 @@ pub mod transfer;
 pub use block::Session;
 pub use block::workload::Workload;
 pub use commands::{Commands, LoadCommand, LoadCommandError};
-pub use entry::LoadEntry;
+pub use entry::{LoadEntry, written};
 pub use hosted::HostedLoad;
-pub use kind::{LoadContext, LoadKind, NamedLoad, ReadError, SharedInputs};
+pub use kind::{
+    LoadContext, LoadForm, LoadKind, NamedLoad, OwnTable, ReadEntry, ReadError, SharedInputs,
+};
 pub use load::{Load, LoadError, WorkloadError};
 pub use loads::{LOADS, load_kind};
 pub use record::{NoRecorder, Recorder};

@@ -1,5 +1,6 @@
 //! The table of loads: one line per kind that an experiment can use. To add a kind, create a folder whose load
-//! implements [`crate::Load`], and [`crate::hosted::HostedLoad`] if other hosts can run it, and add its line here.
+//! implements [`crate::Load`], and [`crate::hosted::HostedLoad`] if other hosts can run it, and add its line here;
+//! experiments, agents and `brunt schema` read this table.
 
 use crate::kind::LoadKind;
 use crate::{block, file, nfs, replay, together};

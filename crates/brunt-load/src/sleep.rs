@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
-use crate::entry::LoadEntry;
+use crate::entry::{LoadEntry, written};
 use crate::hosted::{HostedLoad, OrderedLoad};
-use crate::kind::{LoadKind, NamedLoad};
+use crate::kind::{LoadForm, LoadKind, NamedLoad, OwnTable};
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
     RunningLoad, WorkloadError, wrong,
@@ -34,6 +34,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
         let nap: SleepLoad = toml::from_str(text).map_err(Box::new)?;
         Ok(vec![(String::new(), Arc::new(nap))])
     },
+    form: LoadForm::Own(OwnTable::of::<SleepLoad>("beds", "")),
 };
 
 /// Naps of several workers.
@@ -51,6 +52,12 @@ pub struct SleepLoad {
 }
 
 impl LoadEntry for SleepLoad {
+    fn kind(&self) -> &'static str {
+        LINE.name
+    }
+    fn settings(&self) -> toml::Table {
+        written(self)
+    }
     fn noun(&self) -> &'static str {
         "bed"
     }
@@ -63,8 +70,8 @@ impl LoadEntry for SleepLoad {
     fn hosts(&self) -> &[String] {
         &self.hosts
     }
-    fn on_hosts(&self, hosts: Vec<String>) -> Box<dyn LoadEntry> {
-        Box::new(SleepLoad {
+    fn on_hosts(&self, hosts: Vec<String>) -> Arc<dyn LoadEntry> {
+        Arc::new(SleepLoad {
             hosts,
             ..self.clone()
         })

@@ -1,7 +1,7 @@
 //! Experiments: the file that describes one, its runs, and their results.
 //!
-//! [`experiment`] reads and checks the file. [`study`] executes its runs and reports events to [`observe`]'s observers;
-//! [`hooks`] accompany each run; one of them injects its [`fault`]s. [`results`] writes the tables. Their content
+//! [`experiment`] reads and checks the file; [`startup`] starts what it needs. [`study`] executes its runs and reports
+//! events to [`observe`]'s observers; [`hooks`] accompany each run; one of them injects its [`fault`]s. [`results`] writes the tables. Their content
 //! is plain data of `brunt_result`: summaries, tables, degradation, statistics. The unit everywhere is the run.
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod results;
 pub mod role;
 mod rounded;
 pub mod service;
+pub mod startup;
 pub mod study;
 
 #[cfg(test)]

@@ -13,13 +13,7 @@ use crate::units;
 
 impl Draft<'_> {
     pub(super) fn arrival(&mut self, workload: &mut Workload) -> Result<(), FioError> {
-        let weights: f64 = workload.blocks.iter().map(|block| block.weight).sum();
-        let bytes: f64 = workload
-            .blocks
-            .iter()
-            .map(|block| block.size.0 as f64 * block.weight)
-            .sum();
-        let block_mean = bytes / weights;
+        let block_mean = workload.blocks.mean();
         let kb_base = self.kb_base;
         let of_requests = |text: &str| text.parse::<f64>().ok();
         let of_bytes =

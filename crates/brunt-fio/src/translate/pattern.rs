@@ -5,14 +5,11 @@ use brunt_load::Workload;
 use brunt_load::block::patterns::{
     HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Uniform, Zipf, Zone,
 };
-use brunt_load::block::workload::BlockSize;
+use brunt_load::block::sizes::{BlockSize, BlockSizes, SizeLaw, UniformSizes};
 
 use super::Draft;
 use crate::error::{Cause, FioError};
 use crate::units;
-
-/// Maximum number of block sizes for a range.
-const RANGE_SIZES_MAX: u64 = 64;
 
 impl<'a> Draft<'a> {
     pub(super) fn direction(&mut self, workload: &mut Workload) -> Result<(), FioError> {
@@ -79,13 +76,9 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn blocks(&mut self, workload: &mut Workload) -> Result<(), FioError> {
-        let one = |size| BlockSize {
-            size: Size(size),
-            weight: 1.0,
-        };
         let (key, differs) = if let Some(text) = self.text("bssplit") {
             let (text, differs) = Self::side(workload, text);
-            workload.blocks = self.split(text)?;
+            workload.blocks = self.split(text)?.into();
             ("bssplit", differs)
         } else if let Some(text) = self.text("bsrange") {
             let (text, differs) = Self::side(workload, text);
@@ -94,30 +87,21 @@ impl<'a> Draft<'a> {
             let (Some(low), Some(high)) = (parse(low), parse(high)) else {
                 return Err(self.wrong("bsrange", "two sizes such as 4k-64k"));
             };
-            let count = (high / low).max(1);
-            // Multiples of the smallest size, as fio draws them; if there are many, only some of them.
-            let step = count.div_ceil(RANGE_SIZES_MAX);
-            workload.blocks = (1..=count)
-                .rev()
-                .step_by(step as usize)
-                .map(|n| one(n * low))
-                .collect();
-            workload.blocks.reverse();
-            if step > 1 {
-                self.note(
-                    "bsrange",
-                    format!("{} of its {count} sizes are used", workload.blocks.len()),
-                );
-            }
+            // Multiples of the smallest size, as fio draws them.
+            let range = UniformSizes {
+                min: Size(low),
+                max: Size((high / low).max(1) * low),
+                step: None,
+            };
+            workload.blocks = BlockSizes::Law(SizeLaw::Uniform(range));
             ("bsrange", differs)
         } else {
             let (text, differs) = Self::side(workload, self.text("bs").unwrap_or("4k"));
             // An empty part before the first comma means fio's default.
             let text = if text.is_empty() { "4k" } else { text };
             let size = units::size(text, self.kb_base).filter(|size| *size > 0);
-            workload.blocks = vec![one(
-                size.ok_or_else(|| self.wrong("bs", "a size such as 4k"))?
-            )];
+            let size = size.ok_or_else(|| self.wrong("bs", "a size such as 4k"))?;
+            workload.blocks = BlockSizes::only(Size(size));
             ("bs", differs)
         };
         if differs {
@@ -127,14 +111,11 @@ impl<'a> Draft<'a> {
             );
         }
         workload.align = self.size("ba")?.map(Size);
-        if let Some(block) = workload
-            .blocks
-            .iter()
-            .find(|block| !block.size.0.is_multiple_of(512))
-        {
+        let mut sizes = workload.blocks.corners().into_iter();
+        if let Some(size) = sizes.find(|size| !size.0.is_multiple_of(512)) {
             let cause = Cause::BlockSize {
                 job: self.job.name.clone(),
-                bytes: block.size.0,
+                bytes: size.0,
             };
             let location = self
                 .settings
@@ -227,14 +208,11 @@ impl<'a> Draft<'a> {
         if workload.sequential >= 1.0 || self.is_on("norandommap") {
             return OffsetDistribution::Uniform(Uniform {});
         }
-        match workload.blocks[..] {
-            [BlockSize { size, .. }]
-                if size.0 == workload.align_bytes() && workload.sequential == 0.0 =>
-            {
-                OffsetDistribution::Shuffled(Shuffled {})
-            }
+        let varies = workload.blocks.varies();
+        match !varies && workload.block_bytes_max() == workload.align_bytes() {
+            true if workload.sequential == 0.0 => OffsetDistribution::Shuffled(Shuffled {}),
             _ => {
-                let why = if workload.blocks.len() > 1 {
+                let why = if varies {
                     "blocks are drawn independently, in the shares of their sizes; fio, without norandommap, visits \
                      each block once and shortens requests that meet a visited block, so it sends more and smaller ones"
                 } else {

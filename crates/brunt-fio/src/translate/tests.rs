@@ -11,9 +11,11 @@ use brunt_load::block::patterns::{
     HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Uniform, Zipf, Zone,
 };
 use brunt_load::block::processes::ArrivalProcess;
+use brunt_load::block::sizes::{BlockSizes, SizeLaw, UniformSizes};
 use brunt_load::block::stride::Stride;
 use brunt_load::block::workload::{Arrival, Burst};
 use brunt_result::choice::RingMode;
+use brunt_study::experiment::{Experiment, TogetherEntry};
 
 use crate::error::{Cause, FioError};
 use crate::import::Remark;
@@ -36,12 +38,25 @@ fn translated(text: &str, lossy: bool) -> Result<Import, FioError> {
     import(&path, lossy)
 }
 
+fn first(experiment: &Experiment) -> Workload {
+    let (_, workload) = experiment.workloads.on_targets().next().unwrap();
+    workload.clone()
+}
+
+/// The first group of jobs that run at once.
+fn group(experiment: &Experiment) -> Option<&TogetherEntry> {
+    let mut groups = experiment.workloads.groups();
+    groups
+        .find(|(name, _)| *name == "at-once")
+        .map(|(_, group)| group)
+}
+
 fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
     let import = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap();
-    let target = import.experiment.targets.into_values().next().unwrap();
+    let target = import.experiment.targets.values().next().unwrap();
     (
-        target.url,
-        import.experiment.workloads.into_values().next().unwrap(),
+        target.url.clone(),
+        first(&import.experiment),
         import.remarks,
     )
 }
@@ -91,8 +106,8 @@ fn common_keys_are_translated() {
     let (_, workload, _) = one("kb_base=1000\nbs=512kib\nio_size=3MiB\nnumber_ios=7");
     let (bytes, requests) = (workload.stop.bytes, workload.stop.requests);
     assert_eq!(
-        (workload.blocks[0].size, bytes, requests),
-        (Size(512 << 10), Some(Size(3 << 20)), Some(7))
+        (workload.block_bytes_max(), bytes, requests),
+        (512 << 10, Some(Size(3 << 20)), Some(7))
     );
     let (_, workload, _) = one("verify=crc32c\nrw=write\nthinktime=500\nthinktime_blocks=8");
     assert!(workload.verify.is_some());
@@ -111,15 +126,13 @@ fn block_sizes_in_every_notation_are_translated() {
     let check = |settings: &str, expected: &[(u64, f64)]| {
         let blocks = one(settings).1.blocks;
         let found: Vec<_> = blocks
+            .list()
+            .unwrap()
             .iter()
             .map(|block| (block.size.0, block.weight))
             .collect();
         assert_eq!(found, expected, "{settings}");
     };
-    check(
-        "bsrange=4k-16k",
-        &[(4096, 1.0), (8192, 1.0), (12288, 1.0), (16384, 1.0)],
-    );
     check(
         "bssplit=4k/10:64k/50:32k/40",
         &[(4096, 10.0), (65536, 50.0), (32768, 40.0)],
@@ -129,7 +142,13 @@ fn block_sizes_in_every_notation_are_translated() {
         &[(4096, 50.0), (65536, 25.0), (32768, 25.0)],
     );
     check("rw=write\nbs=4k,64k", &[(65536, 1.0)]);
-    assert_eq!(one("bsrange=512-1m").1.blocks.len(), 64);
+    let range = UniformSizes {
+        min: Size(512),
+        max: Size(1 << 20),
+        step: None,
+    };
+    let range = BlockSizes::Law(SizeLaw::Uniform(range));
+    assert_eq!(one("bsrange=512-1m").1.blocks, range);
 }
 
 /// Distributions and rates are translated.
@@ -366,7 +385,7 @@ fn jobs_without_a_block_engine_are_left_out() {
     );
     let import = translated(text, true).unwrap();
     assert_eq!(
-        import.experiment.workloads.keys().collect::<Vec<_>>(),
+        import.experiment.workloads.names().collect::<Vec<_>>(),
         ["map"]
     );
     assert_eq!(
@@ -386,7 +405,7 @@ fn jobs_without_a_block_engine_are_left_out() {
 fn the_syntax_of_fios_examples_is_accepted() {
     let (_, workload, _) =
         one("rw=randread\nbs=$pagesize\nrandom_distribution=zoned:50/5:30/15:20/ ; the rest");
-    assert_eq!(workload.blocks[0].size, Size(4096));
+    assert_eq!(workload.block_bytes_max(), 4096);
     let zone = |access, size| Zone { access, size };
     let zones = vec![zone(0.5, 0.05), zone(0.3, 0.15), zone(0.2, 0.8)];
     assert_eq!(
@@ -401,12 +420,12 @@ fn the_syntax_of_fios_examples_is_accepted() {
         OffsetDistribution::HotZones(HotZones { zones })
     );
     let (_, workload, _) = one("timeout=60;s\nnumjobs=2\t; two\nrw=randread\nbs=(1k*8)");
-    assert_eq!((workload.workers, workload.blocks[0].size), (2, Size(8192)));
+    assert_eq!((workload.workers, workload.block_bytes_max()), (2, 8192));
     assert_eq!(workload.stop.time, Some(Span(Duration::from_secs(60))));
     let (_, workload, _) = one("rw=write\nbs=,8k");
-    assert_eq!(workload.blocks[0].size, Size(8192));
+    assert_eq!(workload.block_bytes_max(), 8192);
     let (_, workload, _) = one("bs=,8k");
-    assert_eq!(workload.blocks[0].size, Size(4096));
+    assert_eq!(workload.block_bytes_max(), 4096);
     let (_, workload, _) = one("ioengine=io_uring\nsqthread_poll=1");
     assert_eq!(workload.ring, RingMode::Sqpoll);
     let (_, workload, _) = one("rw=randwrite\nfdatasync=8");
@@ -441,8 +460,8 @@ fn trims_are_counted_in_requests() {
     );
     let (_, workload, _) = one("rw=trim\nbs=4k,8k,16k\nnumber_ios=9");
     assert_eq!(
-        (workload.blocks[0].size, workload.sequential),
-        (Size(16384), 1.0)
+        (workload.block_bytes_max(), workload.sequential),
+        (16384, 1.0)
     );
     assert_eq!(workload.stop.requests, Some(9));
 }
@@ -452,11 +471,8 @@ fn trims_are_counted_in_requests() {
 fn a_job_without_a_size_covers_its_whole_file_or_device() {
     let import = |text: &str| {
         let import = of(text).unwrap();
-        let target = import.experiment.targets.into_values().next().unwrap();
-        (
-            target.url,
-            import.experiment.workloads.into_values().next().unwrap(),
-        )
+        let target = import.experiment.targets.values().next().unwrap();
+        (target.url.clone(), first(&import.experiment))
     };
     let (url, workload) =
         import("[job]\nfilename=/dev/sdx\nrw=randwrite\ndirect=1\nloops=2\nnumjobs=3\n");
@@ -498,7 +514,7 @@ fn sequential_jobs_become_phases_in_their_order() {
     let import =
         of("[global]\nsize=1m\nfilename=/x/y\n[a]\nrw=write\n[b]\nstonewall\n[c]\nwait_for=b\nrw=trim\n")
             .unwrap();
-    assert_eq!(import.experiment.workloads.len(), 3);
+    assert_eq!(import.experiment.workloads.names().count(), 3);
     let phases = import.experiment.phase.iter();
     let phases: Vec<&str> = phases.map(|phase| phase.workloads[0].as_str()).collect();
     assert_eq!(phases, ["a", "b", "c"]);
@@ -519,7 +535,7 @@ fn concurrent_jobs_become_one_point() {
         .map(|point| point.label)
         .collect();
     assert_eq!(points, ["a c", "a at-once", "a at-once/a", "a at-once/b"]);
-    let group = &import.experiment.together["at-once"];
+    let group = group(&import.experiment).unwrap();
     assert!(group.exit_all);
     assert_eq!(
         group.jobs[1].start_delay,
@@ -545,20 +561,16 @@ fn copies_with_their_own_files_become_workloads() {
         let starts: Vec<u64> = import
             .experiment
             .workloads
-            .values()
-            .map(|workload| workload.region.start.0 >> 20)
+            .on_targets()
+            .map(|(_, workload)| workload.region.start.0 >> 20)
             .collect();
         let workers: u32 = import
             .experiment
             .workloads
-            .values()
-            .map(|workload| workload.workers)
+            .on_targets()
+            .map(|(_, workload)| workload.workers)
             .sum();
-        let jobs = import
-            .experiment
-            .together
-            .get("at-once")
-            .map_or(Vec::new(), |group| group.jobs.clone());
+        let jobs = group(&import.experiment).map_or(Vec::new(), |group| group.jobs.clone());
         let names: Vec<String> = jobs
             .iter()
             .map(|job| format!("{}@{}", job.name(), job.target))
@@ -681,7 +693,7 @@ fn gaps_between_requests_become_strides() {
 fn a_job_ends_exactly_those_that_it_ends_in_fio() {
     let text = "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
     let import = of(text).unwrap();
-    let group = &import.experiment.together["at-once"];
+    let group = group(&import.experiment).unwrap();
     let ends: Vec<bool> = group.jobs.iter().map(|job| job.ends_run).collect();
     assert_eq!((group.exit_all, ends), (false, vec![true, false]));
 }

@@ -98,7 +98,7 @@ impl Draft<'_> {
         };
         let each = 1.0 / stride.share(workload.block_bytes_max() as f64);
         let is_whole = (each - each.round()).abs() < 1e-9;
-        if !is_whole || (workload.blocks.len() > 1 && stride.run.is_none()) {
+        if !is_whole || (workload.blocks.varies() && stride.run.is_none()) {
             let key = if stride.run.is_some() {
                 "zoneskip"
             } else {

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use brunt_invariants::costs::{self, PlugInSample};
 use brunt_invariants::layers::{self, Owned};
 use brunt_invariants::names::{self, Shared};
 use brunt_invariants::pages::{self, Pages};
@@ -410,4 +411,60 @@ fn the_book_and_the_index_of_tools_are_complete() {
         &tools,
     ));
     assert_none(&missing, "an index lists each file once");
+}
+
+/// The plug-ins that only tests use, one of each kind.
+const SAMPLES: &[PlugInSample] = &[
+    PlugInSample {
+        kind: "fault",
+        file: "crates/brunt-study/src/fault/kinds/test_only.rs",
+        folder: "crates/brunt-study/src/fault/",
+        name: "TestOnly",
+    },
+    PlugInSample {
+        kind: "access pattern",
+        file: "crates/brunt-load/src/block/patterns/test_only.rs",
+        folder: "crates/brunt-load/src/block/patterns/",
+        name: "LastOffset",
+    },
+    PlugInSample {
+        kind: "distribution of sizes",
+        file: "crates/brunt-load/src/block/sizes/test_only.rs",
+        folder: "crates/brunt-load/src/block/sizes/",
+        name: "SectorSizes",
+    },
+    PlugInSample {
+        kind: "arrival process",
+        file: "crates/brunt-load/src/block/processes/test_only.rs",
+        folder: "crates/brunt-load/src/block/processes/",
+        name: "Pairs",
+    },
+    PlugInSample {
+        kind: "load with its own keys",
+        file: "crates/brunt-load/src/sleep.rs",
+        folder: "crates/",
+        name: "SleepLoad",
+    },
+    PlugInSample {
+        kind: "analysis, with columns, a section in the terminal and on the page, and SQL",
+        file: "crates/brunt-capture/src/analysis/largest.rs",
+        folder: "crates/brunt-capture/src/analysis/",
+        name: "Largest",
+    },
+];
+
+#[test]
+fn plug_ins_cost_what_the_table_says() {
+    let sources = workspace::files(&["crates"])
+        .into_iter()
+        .filter(|file| file.ends_with(".rs") && file.contains("/src/"))
+        .filter(|file| !file.starts_with("crates/brunt-invariants/"))
+        .map(|file| (file.clone(), text_of(&file)))
+        .collect();
+    let page = text_of("docs/extending.md");
+    let found = costs::differences(SAMPLES, &sources, &page);
+    assert_none(
+        &found,
+        "docs/extending.md says what each kind of plug-in costs",
+    );
 }

@@ -226,8 +226,8 @@ fn ledger(
 
 /// The largest grain that divides every block size and the alignment.
 pub(super) fn grain_bytes(workload: &Workload, align: u64) -> u64 {
-    let blocks = workload.blocks.iter();
-    blocks.fold(align, |grain, block| gcd(grain, block.size.0))
+    let sizes = workload.blocks.corners().into_iter();
+    sizes.fold(align, |grain, size| gcd(grain, size.0))
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

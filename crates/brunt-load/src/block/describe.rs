@@ -2,7 +2,7 @@
 //!
 //! The rule: a workload is described in words only here, and its parts where they are defined.
 
-use brunt_core::units::{format_grouped, format_size};
+use brunt_core::units::format_grouped;
 
 use super::patterns::percent;
 use super::stride::Stride;
@@ -57,7 +57,7 @@ impl Workload {
     fn block_words(&self, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
         let mut words = Vec::new();
         if stays("block_size") {
-            words.push(self.block_sizes());
+            words.push(self.blocks.describe());
         }
         if stays("read") {
             words.push(match self.read {
@@ -95,7 +95,7 @@ impl Workload {
     fn nfs_words(&self, nfs: &NfsSettings, stays: &dyn Fn(&str) -> bool) -> Vec<String> {
         let mut words = vec![nfs.describe()];
         if stays("block_size") && nfs.mix.read + nfs.mix.write > 0.0 {
-            words.push(format!("transfers of {}", self.block_sizes()));
+            words.push(format!("transfers of {}", self.blocks.describe()));
         }
         words.extend(self.distribution.describe());
         words
@@ -123,19 +123,6 @@ impl Workload {
             }) => format!("{streams}, {skip} skipped"),
             Some(Stride { .. }) | None => streams.into(),
         }
-    }
-
-    fn block_sizes(&self) -> String {
-        let weights: f64 = self.blocks.iter().map(|block| block.weight).sum();
-        let blocks = self.blocks.iter().map(|block| match self.blocks.len() {
-            1 => format_size(block.size.0),
-            _ => format!(
-                "{} ({})",
-                format_size(block.size.0),
-                percent(block.weight / weights)
-            ),
-        });
-        blocks.collect::<Vec<String>>().join(" + ")
     }
 }
 

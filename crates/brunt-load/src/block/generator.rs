@@ -8,6 +8,7 @@ use brunt_core::random::Random;
 use brunt_result::OpKind;
 
 use crate::block::patterns::OffsetSampler;
+use crate::block::sizes::SizeSampler;
 use crate::block::stride::Walk;
 use crate::block::workload::Workload;
 use crate::record::kind_of;
@@ -123,8 +124,7 @@ impl Area {
 pub struct Generator {
     random: Random,
     pattern: OffsetSampler,
-    /// Block sizes, each with its cumulative probability.
-    sizes: Vec<(f64, u64)>,
+    sizes: SizeSampler,
     read: f64,
     /// Operations other than reads and writes, if the workload has any.
     others: Option<Others>,
@@ -203,18 +203,12 @@ impl Generator {
             "an area of {} bytes for blocks of {longest}",
             area.len
         );
-        let total: f64 = workload.blocks.iter().map(|block| block.weight).sum();
-        let mut sum = 0.0;
-        let sizes = workload.blocks.iter().map(|block| {
-            sum += block.weight;
-            (sum / total, block.size.0)
-        });
         // All sizes use the positions of the largest, so that a single distribution serves them all.
         let positions = (area.len - longest) / area.align + 1;
         Generator {
             random: Random::for_part(seed, u64::from(worker) * 4),
             pattern: OffsetSampler::new(&workload.distribution, positions),
-            sizes: sizes.collect(),
+            sizes: SizeSampler::new(&workload.blocks),
             read: workload.read,
             others: Others::of(workload),
             sequential: workload.sequential,
@@ -239,17 +233,7 @@ impl Generator {
             return;
         }
         let random = &mut self.random;
-        let len = match self.sizes[..] {
-            [(_, size)] => size,
-            ref sizes => {
-                let draw = random.unit();
-                sizes
-                    .iter()
-                    .find(|(below, _)| draw < *below)
-                    .unwrap_or(&sizes[sizes.len() - 1])
-                    .1
-            }
-        };
+        let len = self.sizes.draw(random);
         place.len = len;
         place.op = match &mut self.others {
             _ if self.read >= 1.0 || random.chance(self.read) => Op::Read,
@@ -295,7 +279,7 @@ mod tests {
     use crate::block::patterns::{
         HotZones, Normal, OffsetDistribution, Pareto, Shuffled, Zipf, Zone,
     };
-    use crate::block::workload::BlockSize;
+    use crate::block::sizes::BlockSize;
     use brunt_core::Size;
 
     fn next(generator: &mut Generator) -> Planned {
@@ -320,7 +304,7 @@ mod tests {
                 weight,
             });
         Workload {
-            blocks: blocks.to_vec(),
+            blocks: blocks.to_vec().into(),
             read: 0.6,
             sequential: 0.3,
             ..Workload::default()

@@ -24,6 +24,7 @@ pub mod processes;
 pub mod seeded;
 mod session;
 pub mod shuffle;
+pub mod sizes;
 pub mod stride;
 pub mod synthetic;
 pub mod verify;
@@ -45,7 +46,7 @@ use crate::collect::{Post, WorkerMessage};
 use crate::commands::Commands;
 use crate::decisions;
 use crate::hosted::HostedLoad;
-use crate::kind::LoadKind;
+use crate::kind::{LoadForm, LoadKind};
 use crate::load::{
     DepthGoal, EngineNeed, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace,
     PreparedLoad, Promise, RateGoal, RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
@@ -81,6 +82,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
         }
         Ok(vec![(String::new(), Arc::new(BlockLoad::new(workload)))])
     },
+    form: LoadForm::Workload,
 };
 
 /// A described workload as a load.

@@ -13,22 +13,18 @@ impl Workload {
         let Some(passes) = self.stop.passes.take() else {
             return;
         };
-        let weights: f64 = self.blocks.iter().map(|block| block.weight).sum();
-        let sum: f64 = self
-            .blocks
-            .iter()
-            .map(|block| block.size.0 as f64 * block.weight)
-            .sum();
+        let mean = self.blocks.mean();
         let mut bytes = region_bytes.saturating_mul(u64::from(passes));
         if let Some(stride) = self.stride {
-            bytes = ((bytes as f64 * stride.share(sum / weights)) as u64).max(1);
+            bytes = ((bytes as f64 * stride.share(mean)) as u64).max(1);
         }
         if self.read > 0.0 || self.writes() {
             let fewer = self.stop.bytes.map_or(bytes, |stated| stated.0.min(bytes));
             self.stop.bytes = Some(Size(fewer));
         } else {
-            // The number of blocks of mean size that fit.
-            let requests = ((bytes as f64 * weights / sum) as u64).max(1);
+            // The number of blocks of mean size that fit; rounding errors don't make a whole number smaller.
+            let fit = bytes as f64 / mean * (1.0 + 2.0 * f64::EPSILON);
+            let requests = (fit as u64).max(1);
             self.stop.requests = Some(
                 self.stop
                     .requests

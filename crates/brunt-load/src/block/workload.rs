@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::patterns::OffsetDistribution;
 use crate::block::processes::ArrivalProcess;
+use crate::block::sizes::BlockSizes;
 use crate::block::stride::Stride;
 use crate::nfs::settings::NfsSettings;
 use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
@@ -35,8 +36,6 @@ pub use sync::SyncWrites;
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
 /// Maximum number of workers per run.
 pub const WORKERS_MAX: u32 = 256;
-/// Maximum number of block sizes.
-pub const CHOICES_MAX: usize = 64;
 /// Idle time, in milliseconds, after which the kernel's polling thread sleeps.
 const SQPOLL_IDLE_MS: u32 = 100;
 
@@ -44,8 +43,8 @@ const SQPOLL_IDLE_MS: u32 = 100;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workload {
-    /// Block sizes and their weights.
-    pub blocks: Vec<BlockSize>,
+    /// Block sizes: a list with weights, or a distribution.
+    pub blocks: BlockSizes,
     /// Share of reads among the requests, 0 to 1. Requests that are neither reads nor `trim` nor `write_zeroes` are
     /// writes.
     pub read: f64,
@@ -190,10 +189,7 @@ pub struct Workload {
 impl Default for Workload {
     fn default() -> Workload {
         Workload {
-            blocks: vec![BlockSize {
-                size: Size(4096),
-                weight: 1.0,
-            }],
+            blocks: BlockSizes::only(Size(4096)),
             read: 1.0,
             trim: 0.0,
             write_zeroes: 0.0,
@@ -239,17 +235,6 @@ impl Default for Workload {
             spin: None,
         }
     }
-}
-
-/// A block size and its weight.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BlockSize {
-    /// Size of a request.
-    pub size: Size,
-    /// Relative frequency: the share of requests is this divided by the sum of all weights.
-    #[serde(default = "one")]
-    pub weight: f64,
 }
 
 /// A part of a device.
@@ -449,17 +434,14 @@ impl Workload {
 
     /// Returns the size of the largest block.
     pub fn block_bytes_max(&self) -> u64 {
-        self.blocks
-            .iter()
-            .map(|block| block.size.0)
-            .max()
-            .unwrap_or(0)
+        let sizes = self.blocks.corners().into_iter();
+        sizes.map(|size| size.0).max().unwrap_or(0)
     }
 
     /// Returns the size of the smallest block, in bytes.
     fn block_bytes_min(&self) -> u64 {
-        let sizes = self.blocks.iter().map(|block| block.size.0);
-        sizes.min().unwrap_or(512)
+        let sizes = self.blocks.corners().into_iter();
+        sizes.map(|size| size.0).min().unwrap_or(512)
     }
 
     /// Whether each write has to be on stable storage before it completes.
@@ -498,9 +480,6 @@ pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
     }
 }
 
-fn one() -> f64 {
-    1.0
-}
 fn thousand() -> f64 {
     1000.0
 }

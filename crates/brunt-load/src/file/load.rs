@@ -17,9 +17,9 @@ use brunt_result::choice::PageCache;
 use super::{FilePhase, FileSystem, FileSystemError, FileSystemLoad, Fsync};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
-use crate::entry::LoadEntry;
+use crate::entry::{LoadEntry, written};
 use crate::hosted::{FILE, HostedLoad, OrderedLoad};
-use crate::kind::{LoadKind, NamedLoad};
+use crate::kind::{LoadForm, LoadKind, NamedLoad, OwnTable};
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
     RunningLoad, WorkloadError,
@@ -39,9 +39,22 @@ pub(crate) const LINE: LoadKind = LoadKind {
         settings.check()?;
         Ok(settings.loads())
     },
+    form: LoadForm::Own(OwnTable::of::<FileSystemLoad>(
+        "filesystems",
+        "File system benchmarks on mounted directories, by a name of your choice. Each phase is a point; of a `sweep`, \
+         only `clients`, `file_size` and links apply.",
+    )),
 };
 
 impl LoadEntry for FileSystemLoad {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn settings(&self) -> toml::Table {
+        written(self)
+    }
+
     fn noun(&self) -> &'static str {
         "file system"
     }
@@ -54,8 +67,8 @@ impl LoadEntry for FileSystemLoad {
         &self.hosts
     }
 
-    fn on_hosts(&self, hosts: Vec<String>) -> Box<dyn LoadEntry> {
-        Box::new(FileSystemLoad {
+    fn on_hosts(&self, hosts: Vec<String>) -> Arc<dyn LoadEntry> {
+        Arc::new(FileSystemLoad {
             hosts,
             ..self.clone()
         })
@@ -77,8 +90,8 @@ impl LoadEntry for FileSystemLoad {
         FileLoad::phases(self).into_iter().map(named).collect()
     }
 
-    fn with_file_size(&self, size: Size) -> Option<Box<dyn LoadEntry>> {
-        Some(Box::new(FileSystemLoad {
+    fn with_file_size(&self, size: Size) -> Option<Arc<dyn LoadEntry>> {
+        Some(Arc::new(FileSystemLoad {
             file_size: Some(size),
             ..self.clone()
         }))

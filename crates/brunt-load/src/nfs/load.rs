@@ -23,7 +23,7 @@ use crate::block::workers::{WorkerJob, Workers, ring_of};
 use crate::block::workload::Workload;
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::Commands;
-use crate::kind::LoadKind;
+use crate::kind::{LoadForm, LoadKind};
 use crate::load::{
     Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunPart,
     RunningLoad, WorkloadError,
@@ -47,6 +47,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
         }
         Ok(vec![(String::new(), Arc::new(NfsLoad::new(workload)))])
     },
+    form: LoadForm::Workload,
 };
 
 /// A workload of NFS calls as a load.

@@ -15,6 +15,7 @@ use super::settings::NfsSettings;
 use crate::block::generator::Planned;
 use crate::block::patterns::OffsetSampler;
 use crate::block::seeded::Pattern;
+use crate::block::sizes::SizeSampler;
 use crate::block::synthetic::{RequestPace, WorkerId};
 use crate::block::workload::{Arrival, Workload};
 use crate::content::{Carried, Content};
@@ -59,8 +60,8 @@ struct NfsRequests {
     random: Random,
     /// Operations with their cumulative shares.
     choices: Vec<(f64, NfsOp)>,
-    /// Sizes of READ and WRITE with their cumulative shares.
-    sizes: Vec<(f64, u64)>,
+    /// Sizes of READ and WRITE.
+    sizes: SizeSampler,
     pattern: OffsetSampler,
     directories: u64,
     file_bytes: u64,
@@ -105,11 +106,10 @@ fn choose<T: Copy>(shares: &[(f64, T)], random: &mut Random) -> T {
 impl NfsRequests {
     fn new(workload: &Workload, settings: &NfsSettings, seed: u64, worker: u32) -> NfsRequests {
         let weighted = OPS.into_iter().map(|op| (settings.mix.weight(op), op));
-        let sizes = workload.blocks.iter();
         NfsRequests {
             random: Random::for_part(seed, u64::from(worker) * 4 + PART),
             choices: cumulative(weighted),
-            sizes: cumulative(sizes.map(|block| (block.weight, block.size.0))),
+            sizes: SizeSampler::new(&workload.blocks),
             pattern: OffsetSampler::new(&workload.distribution, settings.files_of_worker()),
             directories: settings.directories.into(),
             file_bytes: settings.file_size.0,
@@ -169,7 +169,7 @@ impl NfsRequests {
     }
 
     fn transfer(&mut self, op: NfsOp, index: u64) -> Drawn {
-        let len = choose(&self.sizes, &mut self.random);
+        let len = self.sizes.draw(&mut self.random);
         let file = self.pattern.draw(&mut self.random);
         let block = self.random.below(self.file_bytes / len);
         let address = file * self.file_bytes + block * len;

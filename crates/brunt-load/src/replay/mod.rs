@@ -44,14 +44,15 @@ use crate::block::blocks::Blocks;
 use crate::block::engine;
 use crate::block::generator::Area;
 use crate::block::journal_store::RunMark;
+use crate::block::sizes::BlockSizes;
 use crate::block::synthetic::WorkerId;
 use crate::block::worker::Worker;
 use crate::block::workers::{WorkerJob, Workers, open_device, ring_of};
-use crate::block::workload::{BlockSize, StopCondition, Workload};
+use crate::block::workload::{StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::hosted::HostedLoad;
-use crate::kind::{LoadKind, SharedInputs};
+use crate::kind::{LoadForm, LoadKind, SharedInputs};
 use crate::load::{
     EngineNeed, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad,
     RunOrder, RunPart, RunningLoad, WorkloadError,
@@ -87,6 +88,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
         let load = ReplayLoad::new(workload, &context.targets).sharing(&context.inputs);
         Ok(vec![(String::new(), Arc::new(load))])
     },
+    form: LoadForm::Workload,
 };
 
 /// Maximum buffer memory of all workers combined; if requests are long, the queue depth is reduced to fit.
@@ -213,10 +215,7 @@ impl ReplayLoad {
         let piece = longest
             .min(PIECE_BYTES_MAX)
             .min(u64::from(info.transfer_bytes_max) / block * block);
-        workload.blocks = vec![BlockSize {
-            size: Size(piece.max(block)),
-            weight: 1.0,
-        }];
+        workload.blocks = BlockSizes::only(Size(piece.max(block)));
         workload.align = Some(Size(block));
         // This only determines which kinds of requests there are.
         workload.read = if survey.changes_data() || survey.flushes > 0 {
@@ -281,7 +280,7 @@ impl ReplayLoad {
                 "queue depth {} instead of {}: buffers for requests of {} take at most {}",
                 engine.queue_depth,
                 self.workload.queue_depth,
-                engine.blocks[0].size,
+                Size(engine.block_bytes_max()),
                 Size(BUFFER_BYTES_MAX)
             ));
         }

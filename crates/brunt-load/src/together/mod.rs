@@ -24,7 +24,7 @@ use serde::Deserialize;
 use crate::block::BlockLoad;
 use crate::block::workload::Workload;
 use crate::commands::{LoadCommand, LoadCommandError};
-use crate::kind::{LoadContext, LoadKind};
+use crate::kind::{LoadContext, LoadForm, LoadKind};
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedJob,
     PreparedLoad, RunOrder, RunningLoad, WorkloadError,
@@ -45,6 +45,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
         let settings: TogetherSettings = toml::from_str(text).map_err(Box::new)?;
         Ok(vec![(String::new(), Arc::new(settings.load(context)?))])
     },
+    form: LoadForm::Group("together"),
 };
 /// Maximum number of jobs in one load.
 pub const JOBS_MAX: usize = 64;

@@ -23,9 +23,10 @@ use brunt_result::{FirstError, Interval, OpKind, Outcome};
 use sha2::{Digest, Sha256};
 
 use crate::block::seeded::{Pattern, Wrong};
+use crate::block::sizes::BlockSizes;
 use crate::block::synthetic::WorkerId;
 use crate::block::worker::{RingTime, Worker};
-use crate::block::workload::{BlockSize, SyncWrites, Workload};
+use crate::block::workload::{SyncWrites, Workload};
 use crate::record::status_of;
 use crate::{Commands, LoadCommand, Recorder};
 use data::{Data, DataEnd};
@@ -258,10 +259,7 @@ impl RangeTransfer {
         let depth = u64::from(self.depth).min(self.count).max(1) as u32;
         let reads = matches!(self.work, Work::Read(_) | Work::Compare(_));
         Workload {
-            blocks: vec![BlockSize {
-                size: Size(self.block),
-                weight: 1.0,
-            }],
+            blocks: BlockSizes::only(Size(self.block)),
             read: if reads { 1.0 } else { 0.0 },
             queue_depth: depth,
             // Wait for up to a quarter of the queue per system call.

@@ -134,6 +134,18 @@ fn the_same_seed_makes_the_same_requests() {
         ["a536a5fe855582e8", "85996aa8b9cf3217"],
     );
     closed(
+        "align = \"512\"\nblocks = { kind = \"uniform\", min = \"4k\", max = \"64k\", step = \"512\" }",
+        ["f4108ff59672e38d", "a312013d10e42e3d"],
+    );
+    closed(
+        "align = \"512\"\nblocks = { kind = \"log-normal\", median = \"16k\", sigma = 1.0, min = \"512\", max = \"1MiB\" }",
+        ["489f6c9382f281e3", "9815641ff849238c"],
+    );
+    closed(
+        "align = \"512\"\nblocks = { kind = \"pareto\", shape = 1.2, min = \"4k\", max = \"1MiB\" }",
+        ["2172d9ae1265f0f1", "dc3f292858f95d92"],
+    );
+    closed(
         "distribution = { kind = \"zipf\", theta = 1.1 }",
         ["b2a6391f076ddc02", "680051e07adeb0ca"],
     );

@@ -49,21 +49,20 @@ impl Experiment {
 
     fn check_clients_axis(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let path = ["sweep", "clients"];
-        if let Some(name) = self.together.keys().next() {
+        if let Some((name, _)) = self.workloads.groups().next() {
             let what = format!(
                 "clients are swept, but the jobs of together.{name} cannot be divided among clients"
             );
             let help = "remove clients or the group, or make two experiments".to_string();
             return Err(source.mistake(&path, what, Some(help)));
         }
-        for (table, load, name, named) in self.loads_with_clients() {
+        for (load, name, named) in self.loads_with_clients() {
             let hosts = named.len();
             if hosts == 0 {
                 let what = format!(
                     "clients are swept, but {load} {name} names no hosts to act as clients"
                 );
-                let help =
-                    format!("write hosts = [\"client-a\", \"client-b\"] under [{table}.{name}]");
+                let help = format!("add hosts = [\"client-a\", \"client-b\"] to {load} {name}");
                 return Err(source.mistake(&path, what, Some(help)));
             }
             let fits = |count: u32| (1..=hosts).contains(&(count as usize));
@@ -76,7 +75,7 @@ impl Experiment {
             {
                 let place = index.to_string();
                 let what = format!("{count} clients at once, but {load} {name} has {hosts}");
-                let help = format!("write 1 to {hosts}, or add hosts to [{table}.{name}]");
+                let help = format!("write 1 to {hosts}, or add hosts to {load} {name}");
                 return Err(source.mistake(&["sweep", "clients", &place], what, Some(help)));
             }
             let joined = named.iter().find(|host| host.contains(CLIENTS_JOINT));
@@ -90,17 +89,13 @@ impl Experiment {
         Ok(())
     }
 
-    /// Every load whose hosts may be clients: its table, its kind, its name, its hosts.
-    fn loads_with_clients(
-        &self,
-    ) -> impl Iterator<Item = (&'static str, &'static str, &str, &[String])> {
-        let workloads = self.workloads.iter();
-        let workloads =
-            workloads.map(|(name, load)| ("workloads", "workload", name.as_str(), &load.hosts[..]));
-        let entries = self
-            .entries()
-            .map(|(table, name, entry)| (table, entry.noun(), name.as_str(), entry.hosts()));
-        workloads.chain(entries)
+    /// Every load whose hosts may be clients: its kind, its name, its hosts.
+    fn loads_with_clients(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
+        let workloads = self.workloads.on_targets();
+        let workloads = workloads.map(|(name, load)| ("workload", name.as_str(), &load.hosts[..]));
+        let own = self.workloads.own();
+        let own = own.map(|(name, entry)| (entry.noun(), name.as_str(), entry.hosts()));
+        workloads.chain(own)
     }
 
     /// Number of points that `clients` splits each point into; 1 without it.

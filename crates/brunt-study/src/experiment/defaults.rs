@@ -15,7 +15,7 @@ impl Experiment {
         let aligned = |(_, workload): &(&String, &Workload)| relies_on_align(workload, self);
         let workloads: Vec<&str> = self
             .workloads
-            .iter()
+            .on_targets()
             .filter(aligned)
             .map(|(name, _)| name.as_str())
             .collect();
@@ -55,12 +55,12 @@ impl Experiment {
         };
         let is_file = target.url.starts_with("file:") || target.url.starts_with('/');
         let is_open = target.serve.is_none() && is_file && !target.url.contains("write_back=");
-        let jobs = self.together.values().flat_map(|group| &group.jobs);
+        let jobs = self.workloads.groups().flat_map(|(_, group)| &group.jobs);
         let mut jobs = jobs.filter(|job| job.target == name).map(|job| {
-            let workload = self.workloads.get_key_value(&job.workload);
-            workload.is_some_and(writes)
+            let workload = self.workloads.on_target(&job.workload);
+            workload.is_some_and(|workload| writes((&job.workload, workload)))
         });
-        is_open && (self.workloads.iter().any(writes) || jobs.any(|writes| writes))
+        is_open && (self.workloads.on_targets().any(writes) || jobs.any(|writes| writes))
     }
 }
 

@@ -1,9 +1,5 @@
-//! Loads that have their own table and need no target, such as file systems. The rest of the
-//! experiment uses them only through [`LoadEntry`].
-//!
-//! The rule: [`Experiment::entries`] is the only place that lists their tables.
+//! Loads that need no target, such as file systems. The rest of the experiment uses them only through [`LoadEntry`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brunt_core::Size;
@@ -14,9 +10,6 @@ use super::Experiment;
 use super::mistake::{FileError, Source};
 use super::plan::{Draft, What};
 use super::sweep::FILE_SIZE_AXIS;
-
-/// An entry with its table and its name in that table.
-pub type NamedEntry<'a> = (&'static str, &'a String, &'a dyn LoadEntry);
 
 /// One of an entry's loads, in a draft of a point.
 #[derive(Clone)]
@@ -42,7 +35,7 @@ impl EntryLoad {
             .find(|(name, _)| *name == self.name);
         let (_, load) = same.expect("an entry has the same loads on any hosts");
         EntryLoad {
-            entry: entry.into(),
+            entry,
             load,
             ..self.clone()
         }
@@ -59,26 +52,11 @@ impl EntryLoad {
 }
 
 impl Experiment {
-    /// All entries, table by table. Each kind of load with its own table has a line here.
-    pub fn entries(&self) -> impl Iterator<Item = NamedEntry<'_>> {
-        let mut all = Vec::new();
-        add(&mut all, "filesystems", &self.filesystems);
-        #[cfg(test)]
-        add(&mut all, "beds", &self.beds);
-        all.into_iter()
-    }
-
-    /// Whether there is an entry with this name.
-    pub(super) fn has_entry(&self, name: &str) -> bool {
-        self.entries().any(|(_, entry, _)| entry == name)
-    }
-
-    /// The drafts of all entries' loads, for each size of their files.
+    /// The drafts of all their loads, for each size of their files.
     pub(super) fn drafts_of_entries(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
         let mut drafts = Vec::new();
-        for (_, target, entry) in self.entries() {
+        for (target, entry) in self.workloads.own() {
             for (size, entry) in self.sized(entry) {
-                let entry: Arc<dyn LoadEntry> = entry.into();
                 for (name, load) in entry.loads() {
                     let what = What::Entry(EntryLoad {
                         entry: Arc::clone(&entry),
@@ -98,38 +76,33 @@ impl Experiment {
     }
 
     /// An entry at each size on the axis of file sizes; without that axis, or without files, as written.
-    pub(super) fn sized(&self, entry: &dyn LoadEntry) -> Vec<(Option<Size>, Box<dyn LoadEntry>)> {
+    pub(super) fn sized(
+        &self,
+        entry: &Arc<dyn LoadEntry>,
+    ) -> Vec<(Option<Size>, Arc<dyn LoadEntry>)> {
         let sizes = self.sweep.file_size.iter();
         let sized = sizes.filter_map(|size| Some((Some(*size), entry.with_file_size(*size)?)));
         let sized: Vec<_> = sized.collect();
         match sized.is_empty() {
-            true => vec![(None, entry.on_hosts(entry.hosts().to_vec()))],
+            true => vec![(None, Arc::clone(entry))],
             false => sized,
         }
     }
 
     /// Checks each entry on its own. In results, their names appear as target names.
     pub(super) fn check_entries(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        for (table, name, entry) in self.entries() {
+        for (name, entry) in self.workloads.own() {
             if let Err(error) = entry.check() {
-                let path = [table, name.as_str(), error.key];
+                let path = ["workloads", name.as_str(), error.key];
                 return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
             }
-            let is_other = |other: &NamedEntry<'_>| other.1 == name && other.0 != table;
-            let clash = match self.targets.contains_key(name) {
-                true => Some("target"),
-                false => self
-                    .entries()
-                    .find(is_other)
-                    .map(|(.., other)| other.noun()),
-            };
-            if let Some(clash) = clash {
+            if self.targets.contains_key(name) {
                 let what = format!(
-                    "{name} is both a {clash} and a {}: results could not distinguish them",
+                    "{name} is both a target and a {}: results could not distinguish them",
                     entry.noun()
                 );
                 let help = Some("rename one of them".into());
-                return Err(source.mistake(&[table, name], what, help));
+                return Err(source.mistake(&["workloads", name], what, help));
             }
             let is_stuck = |load: Arc<dyn Load>| load.hosted().is_none();
             if !entry.hosts().is_empty()
@@ -137,20 +110,11 @@ impl Experiment {
             {
                 let what = format!("{} {name} cannot run on other hosts", entry.noun());
                 let help = Some("omit hosts".into());
-                return Err(source.mistake(&[table, name, "hosts"], what, help));
+                return Err(source.mistake(&["workloads", name, "hosts"], what, help));
             }
         }
         Ok(())
     }
-}
-
-fn add<'a, T: LoadEntry>(
-    all: &mut Vec<NamedEntry<'a>>,
-    table: &'static str,
-    entries: &'a BTreeMap<String, T>,
-) {
-    let entries = entries.iter();
-    all.extend(entries.map(|(name, entry)| (table, name, entry as &dyn LoadEntry)));
 }
 
 #[cfg(test)]
@@ -220,8 +184,8 @@ hosts = ["a", "b"]
         let (from, to) = ("\"a\", \"b\"]", "\"a\", \"c\"]");
         check(from, to, "hosts =", "unknown host 'c'");
         let target = "[filesystems.near]\ndirectory = \"/tmp\"\n[beds.near]";
-        let said = "near is both a";
-        check("[beds.near]", target, "[filesystems.near]", said);
+        let said = "near is in both [filesystems] and [beds]";
+        check("[beds.near]", target, "[beds.near]", said);
         let sizes = format!("{TEXT}[sweep]\nfile_size = [\"1MiB\"]\n");
         assert_mistake_at(&sizes, "file_size", "file_size is swept");
         let clients = format!("{TEXT}[sweep]\nclients = [1]\n");

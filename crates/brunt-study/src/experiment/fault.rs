@@ -96,7 +96,8 @@ impl Experiment {
             let mistake = Mistake::new("", what, "remove some");
             return Err(self.fault_mistake(source, FAULTS_MAX, mistake));
         }
-        let times = self.workloads.values().filter_map(|one| one.stop.time);
+        let workloads = self.workloads.on_targets();
+        let times = workloads.filter_map(|(_, one)| one.stop.time);
         let shortest = times.map(|time| time.0).min();
         let expanded = FaultEntry::expand(self.fault.clone(), self.seed, shortest);
         self.fault =
@@ -325,7 +326,7 @@ impl Experiment {
         let (begin, end) = common.times();
         let begins_after = |time: Duration| begin.is_some_and(|begin| begin >= time);
         let ends_after = |time: Duration| end.is_some_and(|end| end > time);
-        let late = self.workloads.iter().find_map(|(name, workload)| {
+        let late = self.workloads.on_targets().find_map(|(name, workload)| {
             let time = workload.stop.time?;
             (begins_after(time.0) || ends_after(time.0)).then_some((name, time))
         });

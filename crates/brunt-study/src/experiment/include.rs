@@ -585,7 +585,7 @@ allow_overwrite = []
         assert_eq!(experiment.targets["copies-2"].place(), "memory:64MiB");
         assert_eq!(experiment.sweep.queue_depth, [1, 8]);
         // The saved experiment is self-contained.
-        let kept = toml::to_string_pretty(&experiment).unwrap();
+        let kept = experiment.written_out();
         let again = Experiment::parse("kept.toml", &kept).unwrap();
         assert_eq!(
             again,

@@ -240,13 +240,15 @@ fn places(experiment: &Experiment) -> impl Iterator<Item = (&str, String)> {
 fn directory(a: &Experiment, b: &Experiment) -> Option<InterleaveConflict> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let known: BTreeSet<PathBuf> = a
-        .entries()
-        .filter_map(|(.., entry)| entry.directory())
+        .workloads
+        .own()
+        .filter_map(|(_, entry)| entry.directory())
         .map(real)
         .collect();
     let mut others = b
-        .entries()
-        .filter_map(|(.., entry)| entry.directory())
+        .workloads
+        .own()
+        .filter_map(|(_, entry)| entry.directory())
         .map(real);
     let both = others.find(|directory| known.contains(directory))?;
     Some(InterleaveConflict::Directory(both))

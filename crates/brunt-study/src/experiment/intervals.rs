@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use brunt_core::Span;
 
-use super::Experiment;
 use super::mistake::Source;
+use super::{Experiment, TogetherEntry};
 use crate::fault::FaultEntry;
 
 /// Intervals in a run of known length.
@@ -23,7 +23,7 @@ impl Experiment {
         let faults: Vec<Duration> = self.fault.iter().flat_map(edges).collect();
         let of_run = |time: Duration| Span(meeting(&faults, fitting(time)));
         let mut shortest: Option<Duration> = None;
-        for (name, workload) in &mut self.workloads {
+        for (name, workload) in self.workloads.on_targets_mut() {
             let Some(Span(time)) = workload.stop.time else {
                 continue;
             };
@@ -44,12 +44,17 @@ impl Experiment {
     fn settle_together(&mut self, faults: &[Duration], source: &Source<'_>) {
         let is_stated = |name: &str| source.has(&["workloads", name, "interval"]);
         // A workload may be in several groups, which then share one interval.
-        for _ in 0..self.together.len() {
-            for group in self.together.values() {
+        let groups: Vec<TogetherEntry> = self
+            .workloads
+            .groups()
+            .map(|(_, group)| group.clone())
+            .collect();
+        for _ in 0..groups.len() {
+            for group in &groups {
                 let names = || group.jobs.iter().map(|job| job.workload.as_str());
                 let intervals = |stated: bool| {
                     let of = names().filter(move |name| is_stated(name) == stated);
-                    of.filter_map(|name| self.workloads.get(name))
+                    of.filter_map(|name| self.workloads.on_target(name))
                         .map(|workload| workload.interval.0)
                         .min()
                 };
@@ -64,7 +69,7 @@ impl Experiment {
                     continue;
                 };
                 for name in names().filter(|name| !is_stated(name)) {
-                    if let Some(workload) = self.workloads.get_mut(name) {
+                    if let Some(workload) = self.workloads.on_target_mut(name) {
                         workload.interval = Span(interval);
                     }
                 }

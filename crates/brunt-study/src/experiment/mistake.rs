@@ -166,6 +166,11 @@ impl<'a> Source<'a> {
         self.root = root;
     }
 
+    /// The merged content of the files, to be rearranged. Values keep their positions.
+    pub(super) fn root_mut(&mut self) -> &mut DeTable<'a> {
+        &mut self.root
+    }
+
     /// The merged content of the files, for a deserializer.
     pub(super) fn root(&self) -> toml::Spanned<DeTable<'a>> {
         let len = self.files.first().map_or(0, |file| file.text.len());

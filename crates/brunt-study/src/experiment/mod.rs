@@ -39,20 +39,18 @@ mod sweep_check;
 mod target;
 mod together;
 pub(crate) mod wording;
+mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use brunt_block::Congestion;
 use brunt_core::Span;
-use brunt_load::Workload;
-use brunt_load::file::FileSystemLoad;
 use brunt_result::require::Requirement;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::role::{Serve, TARGET_NAME};
-pub use entries::NamedEntry;
 pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use interleave::{
@@ -77,6 +75,7 @@ pub use services::{
 pub use sweep::{AxisValue, Sweep};
 pub use target::{LUNS_MAX, Target};
 pub use together::{JobEntry, TogetherEntry};
+pub use workloads::{WorkloadEntry, Workloads};
 
 use crate::fault::{FaultEntry, serialize_written};
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
@@ -93,7 +92,8 @@ pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Schemes of devices on TCP that take the option `congestion`.
 const TCP_SCHEMES: [&str; 5] = ["iscsi://", "tcp://", "nbd://", "nbds://", "nfs://"];
 
-/// An experiment as written.
+/// An experiment as written. Serializing it omits workloads that are written in their own tables: use
+/// [`Experiment::table`] or [`Experiment::written_out`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -140,21 +140,10 @@ pub struct Experiment {
     /// Targets to measure, by a name of your choice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, Target>,
-    /// Workloads, by a name of your choice. Each workload runs against each target.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub workloads: BTreeMap<String, Workload>,
-    /// Workloads that run at once, by a name of your choice. Each such group is a point, and so is each of its jobs. A
-    /// workload that a group names runs alone only on targets whose `workloads` list it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub together: BTreeMap<String, TogetherEntry>,
-    /// File system benchmarks on mounted directories, by a name of your choice. Each phase is a point; of a `sweep`, only
-    /// `clients` and links apply.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub filesystems: BTreeMap<String, FileSystemLoad>,
-    /// Loads that only sleep, for tests.
-    #[cfg(test)]
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) beds: BTreeMap<String, brunt_load::sleep::SleepLoad>,
+    /// Workloads, by a name of your choice. Each workload runs against each target, unless its `kind` is that of a table
+    /// below, such as `filesystems`: `[filesystems.NAME]` is the same as `[workloads.NAME]` with `kind = "file"`.
+    #[serde(default, skip_serializing_if = "workloads::none_on_targets")]
+    pub workloads: Workloads,
     /// Settings of hosts, by name. Shares its names with `lab.hosts`; `local` is the machine that runs the
     /// experiment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -268,14 +257,30 @@ impl Experiment {
         Hosts::of(&self.hosts, self.lab.as_ref())
     }
 
-    /// The experiment as one file, with all defaults.
+    /// The experiment as the table that its file contains, with all defaults.
+    ///
+    /// # Errors
+    /// A value can't be written as TOML; values read from a file always can.
+    pub fn table(&self) -> Result<toml::Table, toml::ser::Error> {
+        let mut table = toml::Table::try_from(self)?;
+        table.extend(self.workloads.tables());
+        Ok(table)
+    }
+
+    /// The experiment as one file, with all defaults, in the order of the reference.
     pub fn written_out(&self) -> String {
-        toml::to_string_pretty(self).expect("what was read from such a file can be written to one")
+        let can_be = "what was read from such a file can be written to one";
+        let text = toml::to_string_pretty(self).expect(can_be);
+        let tables = toml::to_string_pretty(&self.workloads.tables()).expect(can_be);
+        match tables.is_empty() {
+            true => text,
+            false => format!("{text}\n{tables}"),
+        }
     }
 
     /// The file's JSON Schema, for editors.
     pub fn schema() -> schemars::Schema {
-        schemars::schema_for!(Experiment)
+        workloads::schema()
     }
 }
 
@@ -315,7 +320,6 @@ fn five() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_core::Size;
     use std::time::Duration;
 
     const GOOD: &str = r#"
@@ -349,10 +353,7 @@ queue_depth = [1, 8, 32]
             "disk mixed block_size=4KiB queue_depth=1"
         );
         assert_eq!(plan.points[11].workload().unwrap().queue_depth, 32);
-        assert_eq!(
-            plan.points[11].workload().unwrap().blocks[0].size,
-            Size(65536)
-        );
+        assert_eq!(plan.points[11].workload().unwrap().block_bytes_max(), 65536);
         assert_eq!(
             (plan.time_min, plan.open_ended),
             (Duration::from_secs(48 * 11), false)

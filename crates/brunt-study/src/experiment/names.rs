@@ -12,12 +12,8 @@ impl Experiment {
     pub(super) fn check_names(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let keys = [
             ("targets", self.targets.keys().collect::<Vec<&String>>()),
-            ("workloads", self.workloads.keys().collect()),
-            ("together", self.together.keys().collect()),
+            ("workloads", self.workloads.names().collect()),
         ];
-        let entries = self
-            .entries()
-            .map(|(table, name, _)| (vec![table, name.as_str()], name));
         let named = keys.iter().flat_map(|(table, names)| {
             names
                 .iter()
@@ -32,7 +28,7 @@ impl Experiment {
         let faults = faults
             .map(|(index, fault)| (vec!["fault", index.as_str(), "name"], &fault.common.name));
         let names = [(vec!["name"], &self.name)].into_iter();
-        let mut names = names.chain(named).chain(entries).chain(faults);
+        let mut names = names.chain(named).chain(faults);
         match names.find(|(_, name)| name.chars().any(moves_text)) {
             None => Ok(()),
             Some((path, name)) => {

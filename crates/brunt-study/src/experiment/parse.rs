@@ -8,7 +8,8 @@ use brunt_probe::ProbesError;
 use serde::Deserialize;
 
 use super::mistake::{FileError, Source};
-use super::{Experiment, REPETITIONS_MAX, Target, fault, hosts, include};
+use super::wording::unknown_key;
+use super::{Experiment, REPETITIONS_MAX, Target, fault, hosts, include, workloads};
 use crate::fault::FileMistake;
 
 impl Experiment {
@@ -27,12 +28,18 @@ impl Experiment {
         load: include::Loader<'_>,
     ) -> Result<Experiment, Box<FileError>> {
         let texts = include::Texts::default();
-        let source = include::read(name, text, &texts, load)?;
-        let mut experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
-            .map_err(|error| {
+        let mut source = include::read(name, text, &texts, load)?;
+        workloads::gather(&mut source)?;
+        let mut root = source.root();
+        let (kinds, stated) = workloads::read_kinds(root.get_mut(), &source)?;
+        let experiment = Experiment::deserialize(toml::de::Deserializer::from(root));
+        let mut experiment = experiment.map_err(|error| {
             let nearer = fault::unreadable(&source).or_else(|| hosts::unreadable(&source));
+            let nearer = nearer.or_else(|| unknown_table(&source));
             nearer.unwrap_or_else(|| source.unreadable(&error, None))
         })?;
+        experiment.workloads.extend(kinds);
+        experiment.check_kinds(&source, &stated)?;
         experiment.read_files(&source)?;
         experiment.settle_faults(&source)?;
         experiment.settle_replays(&source);
@@ -71,7 +78,7 @@ impl Experiment {
         self.check_precision(source)?;
         self.check_congestion(source)?;
         self.check_targets(source)?;
-        for (name, workload) in &self.workloads {
+        for (name, workload) in self.workloads.on_targets() {
             if let Err(error) = workload.check() {
                 let mut path = vec!["workloads", name.as_str()];
                 path.extend(error.key.split('.'));
@@ -104,13 +111,12 @@ impl Experiment {
             let help = format!("add one, such as\n{example}");
             Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
         };
-        let blocks = !self.targets.is_empty()
-            || !self.workloads.is_empty()
-            || self.entries().next().is_none();
+        let is_empty = workloads::none_on_targets(&self.workloads);
+        let blocks = !self.targets.is_empty() || !is_empty || self.workloads.own().next().is_none();
         if blocks && self.targets.is_empty() {
             return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
         }
-        if blocks && self.workloads.is_empty() {
+        if blocks && is_empty {
             return nothing(
                 "workloads",
                 "[workloads.random-read]\nstop = { time = \"10s\" }",
@@ -154,10 +160,11 @@ impl Experiment {
     /// Checks that the workloads that targets list exist.
     fn check_workloads_of_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, target) in &self.targets {
-            let unknown = |workload: &&String| !self.workloads.contains_key(*workload);
+            let unknown = |workload: &&String| self.workloads.on_target(workload).is_none();
             if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
                 let what = format!("target {name}: there is no workload {unknown}");
-                let known: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
+                let known = self.workloads.on_targets();
+                let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();
                 let help = Some(format!("available: {}", known.join(", ")));
                 return Err(source.mistake(&["targets", name, "workloads"], what, help));
             }
@@ -184,4 +191,16 @@ impl Experiment {
             Ok(()) => Ok(()),
         }
     }
+}
+
+/// The first key of the file itself that is unknown. The deserializer doesn't know the tables of kinds of load.
+fn unknown_table(source: &Source<'_>) -> Option<Box<FileError>> {
+    let schema = Experiment::schema();
+    let known = schema.get("properties")?.as_object()?;
+    let known: Vec<&str> = known.keys().map(String::as_str).collect();
+    let root = source.root();
+    let mut keys = root.get_ref().keys();
+    let unknown = keys.find(|key| !known.contains(&key.get_ref().as_ref()))?;
+    let (what, help) = unknown_key(unknown.get_ref(), &known);
+    Some(source.mistake_at(Some(unknown.span()), what, help))
 }

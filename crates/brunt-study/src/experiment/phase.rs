@@ -79,7 +79,8 @@ impl Experiment {
     /// The phase of a point; `None` without phases.
     pub(super) fn phase_of(&self, point: &Point) -> Option<usize> {
         // The points of an entry, such as a file system, are named after its own loads.
-        let name = match self.has_entry(&point.target) {
+        let mut own = self.workloads.own();
+        let name = match own.any(|(name, _)| *name == point.target) {
             true => &point.target,
             false => &point.workload_name,
         };
@@ -94,7 +95,7 @@ impl Experiment {
 
     /// The workloads that a sweep varies.
     pub(super) fn swept_workloads(&self) -> impl Iterator<Item = (&String, &Workload)> {
-        let workloads = self.workloads.iter();
+        let workloads = self.workloads.on_targets();
         workloads.filter(|(name, _)| !self.is_preparation(name))
     }
 
@@ -138,10 +139,7 @@ impl Experiment {
             let what = format!("there are more than {PHASES_MAX} phases");
             return at(PHASES_MAX, "workloads", what, None);
         }
-        let known = self.workloads.keys().chain(self.together.keys());
-        let known: Vec<&String> = known
-            .chain(self.entries().map(|(_, name, _)| name))
-            .collect();
+        let known: Vec<&String> = self.workloads.names().collect();
         for (index, phase) in self.phase.iter().enumerate() {
             if phase.workloads.is_empty() {
                 let what = "it has no workload".to_string();

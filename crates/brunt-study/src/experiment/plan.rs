@@ -434,7 +434,8 @@ impl Experiment {
     fn drafts_alone(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
         let on_target = move |name: &String| {
             let wanted = |workload: &str| self.runs_alone(name, workload);
-            let workloads = self.workloads.iter().filter(|(name, _)| wanted(name));
+            let workloads = self.workloads.on_targets();
+            let workloads = workloads.filter(|(name, _)| wanted(name));
             let drafts = workloads.filter_map(|(workload_name, workload)| {
                 let targets = replayed_on(workload, name);
                 // One replay drives all of its targets; the first of them creates it.
@@ -460,7 +461,7 @@ impl Experiment {
 
     /// The groups of simultaneous jobs.
     fn drafts_together(&self, fleet: &Arc<Fleet>) -> impl Iterator<Item = Draft> {
-        self.together.iter().map(move |(name, group)| {
+        self.workloads.groups().map(move |(name, group)| {
             let group = self.together_draft(group, fleet);
             let urls = group.jobs.iter().map(|job| job.url.as_str());
             let urls = urls.collect::<Vec<&str>>().join(", ");

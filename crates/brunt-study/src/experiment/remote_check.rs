@@ -24,18 +24,15 @@ impl Experiment {
         self.check_host_settings(source, hosts)?;
         self.check_probed(source, hosts)?;
         self.check_guests(source, hosts)?;
-        for (table, name, named) in self.remote_loads() {
+        for (name, named) in self.remote_loads() {
             for (index, host) in named.iter().enumerate() {
                 let place = index.to_string();
-                let path = [table, name, "hosts", place.as_str()];
+                let path = ["workloads", name, "hosts", place.as_str()];
                 self.check_worker(source, hosts, &path, host)?;
             }
             let is_on = |target: &str| {
-                let workload = self
-                    .workloads
-                    .get_key_value(name)
-                    .filter(|_| table == "workloads");
-                workload.is_some_and(|workload| self.is_load_on(target, workload))
+                let workload = self.workloads.on_target(name);
+                workload.is_some_and(|workload| self.is_load_on(target, (name, workload)))
             };
             self.check_company(source, name, &is_on)?;
         }
@@ -144,20 +141,20 @@ impl Experiment {
                 return wrong(what, Some("add a service for each".to_string()));
             }
             let is_on = |job: &&JobEntry| {
-                let workload = self.workloads.get(&job.workload);
+                let workload = self.workloads.on_target(&job.workload);
                 workload
                     .is_some_and(|workload| workload.hosts.iter().any(|host| host == name.as_str()))
             };
             let group = self
-                .together
-                .iter()
+                .workloads
+                .groups()
                 .find(|(_, group)| group.jobs.iter().any(|job| is_on(&job)));
             if let Some((group, _)) = group {
                 let what =
                     format!("together {group}: {name} is a guest, which runs one load at a time");
                 let help =
                     Some("remove the group, or name other hosts in its workloads".to_string());
-                return Err(source.mistake(&["together", group, "jobs"], what, help));
+                return Err(source.mistake(&["workloads", group, "jobs"], what, help));
             }
         }
         Ok(())

@@ -108,7 +108,7 @@ impl Experiment {
         };
         places.extend(
             self.remote_loads()
-                .flat_map(|(_, _, named)| named)
+                .flat_map(|(_, named)| named)
                 .filter_map(place),
         );
         let silence = self.host_silence.map_or(SILENCE_MAX, |silence| silence.0);
@@ -204,29 +204,24 @@ impl Experiment {
         target: &'a str,
     ) -> impl Iterator<Item = (&'a String, &'a Workload)> {
         self.workloads
-            .iter()
-            .filter(move |workload| self.is_load_on(target, *workload))
+            .on_targets()
+            .filter(move |(name, workload)| self.is_load_on(target, (name.as_str(), *workload)))
     }
 
-    pub(super) fn is_load_on(&self, target: &str, (name, workload): (&String, &Workload)) -> bool {
+    pub(super) fn is_load_on(&self, target: &str, (name, workload): (&str, &Workload)) -> bool {
         match workload.devices.is_empty() {
             true => self.runs_on(target, name),
             false => workload.devices.values().any(|device| device == target),
         }
     }
 
-    /// Workloads and other loads that name hosts: their table, name and hosts.
-    pub(super) fn remote_loads(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
-        let workloads = self
-            .workloads
-            .iter()
-            .map(|(name, load)| ("workloads", name.as_str(), &load.hosts[..]));
-        let entries = self
-            .entries()
-            .map(|(table, name, entry)| (table, name.as_str(), entry.hosts()));
-        workloads
-            .chain(entries)
-            .filter(|(_, _, hosts)| !hosts.is_empty())
+    /// Workloads that name hosts, with these.
+    pub(super) fn remote_loads(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let workloads = self.workloads.on_targets();
+        let workloads = workloads.map(|(name, load)| (name.as_str(), &load.hosts[..]));
+        let own = self.workloads.own();
+        let own = own.map(|(name, entry)| (name.as_str(), entry.hosts()));
+        workloads.chain(own).filter(|(_, hosts)| !hosts.is_empty())
     }
 }
 

@@ -12,7 +12,7 @@ impl Experiment {
     /// Resolves traces' paths relative to the file that names them, and gives replays without a queue depth a default:
     /// at a trace's times, one request at a time would delay the requests behind it.
     pub(super) fn settle_replays(&mut self, source: &Source<'_>) {
-        for (name, workload) in &mut self.workloads {
+        for (name, workload) in self.workloads.on_targets_mut() {
             let Some(trace) = &mut workload.trace else {
                 continue;
             };
@@ -35,7 +35,7 @@ impl Experiment {
     pub(super) fn check_replays(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, workload) in self
             .workloads
-            .iter()
+            .on_targets()
             .filter(|(_, workload)| !workload.devices.is_empty())
         {
             let path = ["workloads", name.as_str(), "devices"];

@@ -16,7 +16,7 @@ use brunt_result::experiment::{
 
 use crate::host::HostName;
 
-use super::{Experiment, Sweep, TCP_SCHEMES, Target, TogetherEntry, toml_without_secrets};
+use super::{Experiment, Sweep, TCP_SCHEMES, Target, toml_without_secrets};
 
 impl Experiment {
     /// The description of the experiment for its results.
@@ -26,15 +26,16 @@ impl Experiment {
             .iter()
             .map(|(name, target)| (name.clone(), device(target)));
         let directories = self
-            .entries()
-            .map(|(_, name, entry)| (name.clone(), own_target(entry)));
+            .workloads
+            .own()
+            .map(|(name, entry)| (name.clone(), own_target(entry.as_ref())));
         let blocks = self
             .workloads
-            .iter()
+            .on_targets()
             .map(|(name, workload)| (name.clone(), workload_summary(workload, &self.sweep)));
         let mut workloads: BTreeMap<String, WorkloadSummary> = blocks.collect();
         self.add_together(&mut workloads);
-        for (.., entry) in self.entries() {
+        for (_, entry) in self.workloads.own() {
             for (name, load) in entry.loads() {
                 workloads.entry(name).or_insert_with(|| WorkloadSummary {
                     kind: load.kind().into(),
@@ -62,7 +63,7 @@ impl Experiment {
 
     /// Adds groups of simultaneous jobs and each of these jobs; removes workloads that nothing else runs.
     fn add_together(&self, workloads: &mut BTreeMap<String, WorkloadSummary>) {
-        for (name, group) in &self.together {
+        for (name, group) in self.workloads.groups() {
             let mut each = Vec::new();
             for job in &group.jobs {
                 let of = workload_summary(&self.workloads[&job.workload], &self.sweep);
@@ -101,14 +102,15 @@ impl Experiment {
                 .keys()
                 .any(|target| self.runs_alone(target, name))
         };
-        for name in self.workloads.keys().filter(|name| !alone(name)) {
+        let names = self.workloads.on_targets().map(|(name, _)| name);
+        for name in names.filter(|name| !alone(name)) {
             workloads.remove(name);
         }
     }
 
     /// The combined targets of groups whose jobs run on several targets.
     fn several_targets(&self) -> Vec<(String, TargetSummary)> {
-        let targets = self.together.values().map(TogetherEntry::targets);
+        let targets = self.workloads.groups().map(|(_, group)| group.targets());
         let several = targets.filter(|targets| targets.len() > 1).map(|targets| {
             let places: Vec<String> = targets
                 .iter()

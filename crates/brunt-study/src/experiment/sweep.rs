@@ -9,7 +9,8 @@ use brunt_core::device_url::OPTION_DEFAULT;
 use brunt_core::share::{self, Share};
 use brunt_core::{Size, Span};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
-use brunt_load::block::workload::{Arrival, BlockSize, Workload};
+use brunt_load::block::sizes::BlockSizes;
+use brunt_load::block::workload::{Arrival, Workload};
 use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -176,10 +177,7 @@ impl Sweep {
     /// Replaces each draft by one for each combination of values of a workload's keys.
     pub(super) fn vary(&self, drafts: &mut Vec<Draft>) {
         vary(drafts, "block_size", &self.block_size, |workload, size| {
-            workload.blocks = vec![BlockSize {
-                size: *size,
-                weight: 1.0,
-            }];
+            workload.blocks = BlockSizes::only(*size);
         });
         vary(
             drafts,

@@ -62,12 +62,13 @@ impl Experiment {
         };
         let points = product(&lengths);
         let phases: usize = self
-            .entries()
-            .map(|(.., entry)| entry.loads().len() * self.sized(entry).len())
+            .workloads
+            .own()
+            .map(|(_, entry)| entry.loads().len() * self.sized(entry).len())
             .sum();
         let on_target = |target: &String| {
             let options = axes.options_of(target);
-            options.saturating_mul(self.workloads.len())
+            options.saturating_mul(self.workloads.on_targets().count())
         };
         let alone = self.targets.keys().map(on_target);
         // Each job has a point, and so has the group.
@@ -76,7 +77,7 @@ impl Experiment {
             let options = options.map(|target| axes.options_of(&target));
             options.fold(group.jobs.len() + 1, usize::saturating_mul)
         };
-        let jobs = self.together.values().map(of_group);
+        let jobs = self.workloads.groups().map(|(_, group)| of_group(group));
         let loads = alone.chain(jobs).fold(0, usize::saturating_add);
         let most = self
             .precision_goal()
@@ -132,15 +133,16 @@ impl Experiment {
             return Ok(());
         };
         if self
-            .entries()
-            .all(|(.., entry)| entry.with_file_size(*first).is_none())
+            .workloads
+            .own()
+            .all(|(_, entry)| entry.with_file_size(*first).is_none())
         {
             let what = "file_size is swept, but there is no file system".to_string();
             let help = "add [filesystems.NAME] with a directory".to_string();
             return Err(source.mistake(&["sweep", FILE_SIZE_AXIS], what, Some(help)));
         }
         for (index, size) in self.sweep.file_size.iter().enumerate() {
-            for (_, name, entry) in self.entries() {
+            for (name, entry) in self.workloads.own() {
                 let sized = entry.with_file_size(*size);
                 if let Some(Err(error)) = sized.map(|entry| entry.check()) {
                     let index = index.to_string();

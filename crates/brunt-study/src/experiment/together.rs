@@ -160,7 +160,7 @@ impl Experiment {
     }
 
     fn jobs(&self) -> impl Iterator<Item = &JobEntry> {
-        self.together.values().flat_map(|group| &group.jobs)
+        self.workloads.groups().flat_map(|(_, group)| &group.jobs)
     }
 
     /// The jobs of a group, before the sweep.
@@ -191,27 +191,19 @@ impl Experiment {
 
     /// Checks that the jobs of each group exist and can run simultaneously.
     pub(super) fn check_together(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        for (name, group) in &self.together {
-            let path = ["together", name.as_str()];
-            if self.workloads.contains_key(name) {
-                let what = format!(
-                    "{name} is both a workload and a [together] group: results could not \
-                    distinguish them"
-                );
-                return Err(source.mistake(&path, what, Some("rename one of them".into())));
-            }
-            let path = ["together", name.as_str(), "jobs"];
+        for (name, group) in self.workloads.groups() {
+            let path = ["workloads", name.as_str(), "jobs"];
             let known = |names: Vec<&String>| {
                 let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
                 Some(format!("available: {}", names.join(", ")))
             };
             for job in &group.jobs {
-                if !self.workloads.contains_key(&job.workload) {
+                if self.workloads.on_target(&job.workload).is_none() {
                     let what = format!("together {name}: there is no workload {}", job.workload);
                     return Err(source.mistake(
                         &path,
                         what,
-                        known(self.workloads.keys().collect()),
+                        known(self.workloads.on_targets().map(|(name, _)| name).collect()),
                     ));
                 }
                 if !self.targets.contains_key(&job.target) {
@@ -374,7 +366,7 @@ queue_depth = [1, 8]
         let plan = Experiment::parse("x.toml", &text).unwrap().plan();
         assert_eq!(plan.points[2].label, "log writer queue_depth=1");
         let again = Experiment::parse("x.toml", &experiment.written_out()).unwrap();
-        assert_eq!(again.together, experiment.together);
+        assert_eq!(again.workloads, experiment.workloads);
     }
 
     #[test]
@@ -416,7 +408,7 @@ queue_depth = [1, 8]
             "[together.mixed]",
             "[together.reader]",
             15,
-            "both a workload and a [together] group",
+            "reader is in both [workloads] and [together]",
         );
         check(
             "stop = { time = \"4s\" }",

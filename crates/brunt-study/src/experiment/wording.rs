@@ -52,14 +52,11 @@ const LISTED_MAX: usize = 12;
 pub(crate) fn reworded(message: &str) -> (String, Option<String>) {
     if let Some(rest) = message.strip_prefix("unknown field `") {
         let (field, known) = split_known(rest);
-        return (format!("unknown key '{field}'"), help(field, &known, "key"));
+        return unknown_key(field, &known);
     }
     if let Some(rest) = message.strip_prefix("unknown variant `") {
         let (value, known) = split_known(rest);
-        return (
-            format!("unknown value '{value}'"),
-            help(value, &known, "value"),
-        );
+        return unknown_value(value, &known);
     }
     if let Some(rest) = message.strip_prefix("missing field `") {
         let field = rest.split('`').next().unwrap_or(rest);
@@ -85,6 +82,19 @@ pub(crate) fn reworded(message: &str) -> (String, Option<String>) {
         return ("this key doesn't take such a value".into(), None);
     }
     (message.to_string(), None)
+}
+
+/// A key that is not among those known, and what would be right.
+pub(super) fn unknown_key(key: &str, known: &[&str]) -> (String, Option<String>) {
+    (format!("unknown key '{key}'"), help(key, known, "key"))
+}
+
+/// A value that is not among those known, and what would be right.
+pub(super) fn unknown_value(value: &str, known: &[&str]) -> (String, Option<String>) {
+    (
+        format!("unknown value '{value}'"),
+        help(value, known, "value"),
+    )
 }
 
 /// The name before the next backtick, and the names in backticks after it.

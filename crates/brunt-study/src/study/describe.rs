@@ -94,7 +94,7 @@ fn role(planned: &PlannedRole) -> Option<String> {
 /// The settings of each workload that differ from the defaults, without those that the sweep varies.
 fn settings(experiment: &Experiment) -> impl Iterator<Item = String> {
     let axes = experiment.sweep.swept();
-    let workloads = experiment.workloads.iter();
+    let workloads = experiment.workloads.on_targets();
     workloads.filter_map(move |(name, workload)| {
         let swept = match experiment.is_preparation(name) {
             true => &[],
@@ -199,7 +199,7 @@ fn entries(experiment: &Experiment) -> Vec<String> {
         format!("host {host} is a guest: service {service} runs it")
     };
     let mut lines: Vec<String> = hosts.guests().map(guest).collect();
-    for (_, name, entry) in experiment.entries() {
+    for (name, entry) in experiment.workloads.own() {
         let hosts = match entry.hosts() {
             [] => String::new(),
             hosts => format!(" on {}", hosts.join(" + ")),

@@ -239,11 +239,14 @@ fn targets(experiment: &Experiment) -> Vec<SketchedTarget> {
                     .to_string()
             }),
         });
-    let own_places = experiment.entries().map(|(_, name, entry)| SketchedTarget {
-        name: name.clone(),
-        url: entry.place(),
-        host: None,
-    });
+    let own_places = experiment
+        .workloads
+        .own()
+        .map(|(name, entry)| SketchedTarget {
+            name: name.clone(),
+            url: entry.place(),
+            host: None,
+        });
     devices.chain(own_places).collect()
 }
 

@@ -1,10 +1,8 @@
 //! `--engine`: selects the system calls that a command uses for its requests.
 
-use std::collections::BTreeMap;
-
 use brunt_block::ring::engine::{self, IoEngineError};
 use brunt_core::IoEngine;
-use brunt_load::Workload;
+use brunt_study::experiment::Workloads;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 
@@ -41,12 +39,12 @@ impl EngineFlag {
     ///
     /// # Errors
     /// As for [`EngineFlag::state`]; also if a workload names another engine, or `auto`.
-    pub fn state_for(self, workloads: &BTreeMap<String, Workload>) -> Result<(), Failure> {
+    pub fn state_for(self, workloads: &Workloads) -> Result<(), Failure> {
         self.state()?;
         let Some(stated) = self.engine else {
             return Ok(());
         };
-        for (name, workload) in workloads {
+        for (name, workload) in workloads.on_targets() {
             if let Some(setting) = workload.engine.filter(|setting| *setting != stated.into()) {
                 let (said, wanted) = (setting.name(), stated.name());
                 let what = format!("--engine {wanted}: workload {name} has engine = \"{said}\"");

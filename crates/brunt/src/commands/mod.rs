@@ -23,6 +23,7 @@ mod link_changes;
 mod man;
 mod measure;
 mod memory_need;
+mod opener;
 mod overrides;
 mod probe;
 mod record;

@@ -87,7 +87,7 @@ impl Overrides {
             table.insert("repetitions".into(), Value::Integer(reps.into()));
         }
         if let Some(time) = self.time {
-            for name in experiment.workloads.keys() {
+            for (name, _) in experiment.workloads.on_targets() {
                 let path = ["workloads", name, "stop", "time"].map(String::from);
                 put(&mut table, &path, Value::String(time.to_string()));
             }

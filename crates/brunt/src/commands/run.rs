@@ -1,43 +1,38 @@
-//! `brunt run`: runs an experiment file and keeps the results. Opens targets, protects data that must not be
-//! overwritten and shows progress; `brunt-study` executes the runs.
+//! `brunt run`: runs an experiment file and keeps the results. Shows progress and writes the report; `brunt-study`
+//! starts what the experiment needs and executes its runs.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use brunt_block::Backend;
 use brunt_core::Span;
 use brunt_fio::FioJson;
-use brunt_host::{Fleet, Lane};
 use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
 use brunt_result::experiment::InterleavedWith;
 use brunt_result::failures;
 use brunt_result::summary::Summary;
 use brunt_study::experiment::{Experiment, Plan};
-use brunt_study::hooks::bridges::HostBridges;
-use brunt_study::hooks::{self, Company, HooksError, Started};
-use brunt_study::host::{HostName, Hosts};
+use brunt_study::hooks::{Company, HooksError};
+use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
 use brunt_study::results::{ClaimError, ClaimedFolder, Results};
-use brunt_study::role::{self, Role, ServingHost};
-use brunt_study::service::{ServiceGround, Services};
+use brunt_study::startup::{self, Ground};
 use brunt_study::study::{Study, StudyError, StudyTurns, table};
 use brunt_web::live::{LiveEnding, LivePlan};
 
 use super::engine::EngineFlag;
 use super::experiment_file::{import_job, read_as};
 use super::interleave::{self, Entrant};
+use super::opener::TargetOpener;
 use super::overrides::{Override, Overrides};
 use super::require::RequireFlags;
 use super::run_check::{self, Check};
-use super::{Subcommand, detach, memory_need, report, shared_storage};
+use super::{Subcommand, detach, memory_need, report};
 use crate::cli::{Done, Failure, Output};
 use crate::lab::{WatchSockets, WatchedAt};
 use crate::metrics::run::RunMetrics;
-use crate::{dashboard, devices, lab, live, metrics};
+use crate::{dashboard, lab, live, metrics};
 
 /// Run an experiment and save its results
 ///
@@ -405,29 +400,17 @@ impl Entered<'_> {
         // Open targets for writing only if they are written.
         plan.find_written().map_err(Failure::usage)?;
         memory_need::note_run(&experiment, &plan, output);
-        // Start the bridges first: targets are opened through them.
-        reach(&plan, &experiment.reached_hosts(), lab, output)?;
-        let bridges = bridges(&experiment, &plan, output)?;
-        let opened = open(&experiment, &plan, ground, output)?;
-        let Opened {
-            mut targets,
-            roles,
-            roles_by_target,
-            services,
-        } = opened;
-        let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
-        // Refuse a mismatch before the folder holds any results.
-        run_check::fit_opened(&plan, &targets)?;
-        let started = Started {
-            targets: &mut targets,
-            roles: &roles,
-            roles_by_target: &roles_by_target,
-            services: &services_by_name,
-            lab,
-            bridges,
-            interrupted: output.interrupt_flag(),
+        let interrupted = output.interrupt_flag();
+        let opener = TargetOpener {
+            plan: &plan,
+            output,
         };
-        let hooks = hooks::hooks(&experiment, &plan, started).map_err(no_hooks)?;
+        let mut started = startup::start(&experiment, &plan, ground, &opener, interrupted)?;
+        // Refuse a mismatch before the folder holds any results.
+        run_check::fit_opened(&plan, &started.opened.targets)?;
+        let hooks = started.hooks(&experiment, &plan, lab, interrupted);
+        let hooks = hooks.map_err(no_hooks)?;
+        let targets = std::mem::take(&mut started.opened.targets);
         let results = Results::create(folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
         let view = dashboard::of(&experiment.name, &plan, output, live);
@@ -451,16 +434,13 @@ impl Entered<'_> {
         let study = Study::of_plan(plan, experiment, targets, version, folder, company)
             .labelled(label)
             .taking_turns(turns);
-        let result = study.run(output.interrupt_flag());
+        let result = study.run(interrupted);
         metrics::finish(server, output);
         // From the files on disk, however the experiment ended.
         ending.report = write_page(folder, output);
         let summary = result.map_err(unfinished)?;
         ending.trouble.clone_from(&summary.trouble);
-        for role in &roles {
-            role.stop().map_err(Failure::failed)?;
-        }
-        drop(services);
+        started.stop().map_err(Failure::failed)?;
         Ok((summary, fio))
     }
 }
@@ -480,41 +460,6 @@ pub(super) fn enter(
     };
     let (lab, sockets, scratch) = lab::enter_watched(experiment, entry, hosts, at)?;
     Ok((Some(lab), sockets, scratch))
-}
-
-/// Starts bridges on the other hosts in the path, which forward until the result is dropped.
-pub(super) fn bridges(
-    experiment: &Experiment,
-    plan: &Plan,
-    output: &Output,
-) -> Result<Option<HostBridges>, Failure> {
-    let wanted = experiment.bridges();
-    let Some(fleet) = plan.fleet.as_ref().filter(|_| !wanted.is_empty()) else {
-        return Ok(None);
-    };
-    let bridges = HostBridges::start(fleet, wanted, experiment.seed).map_err(Failure::failed)?;
-    bridges.notes().iter().for_each(|note| output.note(note));
-    Ok(Some(bridges))
-}
-
-/// Connects to hosts that do more than run workloads; the others are connected when their target is opened. From now on
-/// the lab's hosts can be reached.
-pub(super) fn reach(
-    plan: &Plan,
-    hosts: &[String],
-    lab: Option<&BuiltLab>,
-    output: &Output,
-) -> Done {
-    if let (Some(fleet), Some(lab)) = (&plan.fleet, lab) {
-        fleet.lab_stands(lab.hosts().to_vec());
-    }
-    if let Some(fleet) = plan.fleet.as_ref().filter(|_| !hosts.is_empty()) {
-        let reached = fleet.connect(hosts, Lane::default(), output.interrupt_flag());
-        if !reached.map_err(Failure::failed)? {
-            return Err(Failure::failed("interrupted while connecting to hosts"));
-        }
-    }
-    Ok(())
 }
 
 /// Maps an error of the hooks to an exit status.
@@ -538,160 +483,6 @@ fn unfinished(error: StudyError) -> Failure {
 
 /// Subfolder of the results for the logs of services.
 const SERVICE_LOGS: &str = "services";
-
-/// Where the roles of an experiment run.
-pub(super) struct Ground<'a> {
-    pub hosts: &'a Hosts,
-    pub lab: Option<&'a BuiltLab>,
-    /// Folder for the files of services, if there are any.
-    pub scratch: Option<ServiceFolder>,
-    /// Folder for the output of services.
-    pub logs: PathBuf,
-}
-
-impl<'a> Ground<'a> {
-    /// For commands without results: keeps the output of services with their files.
-    pub fn without_results(
-        hosts: &'a Hosts,
-        lab: Option<&'a BuiltLab>,
-        scratch: Option<ServiceFolder>,
-    ) -> Ground<'a> {
-        // No service's folder has this name: none begins with a dot.
-        let logs = scratch
-            .as_ref()
-            .map_or_else(PathBuf::new, |scratch| scratch.path().join(".logs"));
-        Ground {
-            hosts,
-            lab,
-            scratch,
-            logs,
-        }
-    }
-}
-
-/// The targets of an experiment, and the processes that serve some of them.
-pub(super) struct Opened {
-    /// By the names of their devices ([`Plan::devices_of`]).
-    pub targets: BTreeMap<String, Arc<dyn Backend>>,
-    /// Roles of targets and services, in the order in which they are stopped.
-    pub roles: Vec<Arc<dyn Role>>,
-    pub roles_by_target: BTreeMap<String, Arc<dyn Role>>,
-    pub services: Option<Services>,
-}
-
-/// Starts the services of an experiment that has some.
-pub(super) fn start_services(
-    experiment: &Experiment,
-    ground: Ground<'_>,
-    fleet: Option<&Arc<Fleet>>,
-    output: &Output,
-) -> Result<Option<Services>, Failure> {
-    let Ground {
-        hosts,
-        lab,
-        scratch,
-        logs,
-    } = ground;
-    let Some(scratch) = scratch else {
-        return Ok(None);
-    };
-    let ground = ServiceGround {
-        hosts,
-        lab,
-        fleet,
-        scratch,
-        logs: &logs,
-    };
-    let started = Services::start(experiment, ground, output.interrupt_flag());
-    started.map(Some).map_err(|error| {
-        let failure = Failure::failed(&error);
-        error.advice().into_iter().fold(failure, Failure::advise)
-    })
-}
-
-/// Starts services and served targets, and opens all targets on this machine; refuses those whose existing data would
-/// be overwritten. Other hosts open theirs themselves, and receive the addresses of served targets.
-pub(super) fn open(
-    experiment: &Experiment,
-    plan: &Plan,
-    ground: Ground<'_>,
-    output: &Output,
-) -> Result<Opened, Failure> {
-    let (hosts, lab) = (ground.hosts, ground.lab);
-    for fault in &experiment.fault {
-        let possible = fault.kind.as_kind().check_machine();
-        possible.map_err(|error| Failure::failed(format!("fault '{}': {error}", fault.label())))?;
-    }
-    let services = start_services(experiment, ground, plan.fleet.as_ref(), output)?;
-    if let (Some(fleet), Some(services)) = (&plan.fleet, &services) {
-        fleet.services_run(services.folders().to_path_buf());
-    }
-    let (targets, roles_by_target) = Default::default();
-    let mut opened = Opened {
-        targets,
-        roles: Vec::new(),
-        roles_by_target,
-        services,
-    };
-    for (name, target) in &experiment.targets {
-        let is_remote = plan.is_remote(name);
-        // The URLs of these targets are only known now; send them to the other hosts.
-        let is_known_now = target.is_known_late();
-        if is_remote && !is_known_now {
-            continue;
-        }
-        if target.is_each_clients_own() {
-            tell_clients(experiment, name, plan, opened.services.as_ref());
-            continue;
-        }
-        let written = plan.written.iter().find(|(written, _, _)| written == name);
-        let (mut url, role) = serve(experiment, name, hosts, lab, plan.fleet.as_ref())?;
-        if let Some(services) = &opened.services {
-            url = services.filled(&url);
-        }
-        if let Some(fleet) = plan.fleet.as_ref().filter(|_| is_known_now) {
-            fleet.served(name, None).listens(url.clone());
-        }
-        if let Some(role) = role {
-            opened
-                .roles_by_target
-                .insert(name.clone(), Arc::clone(&role));
-            opened.roles.push(role);
-        }
-        if is_remote {
-            continue;
-        }
-        for (device, options) in plan.devices_of(name) {
-            let backend = devices::open(&options.applied_to(&url), written.is_none())?;
-            if let Some((_, url, allowed)) = written {
-                let allow = format!("allow it in the experiment: allow_overwrite = [\"{url}\"]");
-                devices::guard(backend.as_ref(), *allowed, &allow, output)?;
-            }
-            for note in backend.info().remarks() {
-                output.note(format_args!("{device}: {note}"));
-            }
-            opened.targets.insert(device, backend);
-        }
-    }
-    shared_storage::check(&opened.targets, plan, output)?;
-    opened
-        .roles
-        .extend(opened.services.iter().flat_map(Services::roles));
-    Ok(opened)
-}
-
-/// Sends each client the URL of its own target, completed with what the services provide.
-fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Option<&Services>) {
-    let (Some(fleet), Some(services)) = (&plan.fleet, services) else {
-        return;
-    };
-    for (host, target) in experiment.as_opened(name) {
-        let url = services.filled(&experiment.url_of(&target, None));
-        fleet
-            .served(name, host.as_ref().map(HostName::as_str))
-            .listens(url);
-    }
-}
 
 /// Writes the report from the files on disk, however the experiment ended. Returns its path.
 fn write_page(folder: &Path, output: &Output) -> Option<String> {
@@ -747,53 +538,4 @@ fn not_claimed(error: ClaimError) -> Failure {
         ClaimError::InUse(_) => Failure::usage(&error).advise("choose another folder with --out"),
         ClaimError::Io { .. } => Failure::failed(&error),
     }
-}
-
-/// A target's URL, and the process that serves it on the target's host if the experiment starts one.
-pub(super) fn serve(
-    experiment: &Experiment,
-    name: &str,
-    hosts: &Hosts,
-    lab: Option<&BuiltLab>,
-    fleet: Option<&Arc<Fleet>>,
-) -> Result<(String, Option<Arc<dyn Role>>), Failure> {
-    let target = &experiment.targets[name];
-    let Some(serve) = experiment.served(name) else {
-        return Ok((experiment.url_of(target, None), None));
-    };
-    let host = target.host.clone().unwrap_or_else(HostName::local);
-    let known = hosts.find(&host).map_err(Failure::usage)?;
-    let is_far = experiment
-        .served_remotely()
-        .iter()
-        .any(|(served, _)| served == name);
-    let role = match fleet.filter(|_| is_far) {
-        Some(fleet) => {
-            let address = known.serving_address().map_err(Failure::usage)?;
-            let at = ServingHost {
-                name: host,
-                address,
-                fleet: Arc::clone(fleet),
-            };
-            role::start_remote(name, &serve, experiment.serving_congestion(), &at)
-        }
-        None => {
-            let launcher = known.launcher(lab).map_err(Failure::failed)?;
-            role::start(
-                name,
-                role::serving(&serve).as_ref(),
-                experiment.serving_arguments(),
-                launcher,
-            )
-        }
-    };
-    let role = role.map_err(|error| {
-        Failure::failed(format!("target {error}"))
-            .advise(format!("see what [targets.{name}] serves"))
-    })?;
-    let url = experiment.url_of(target, Some(role.address()));
-    let url = role
-        .login()
-        .map_or_else(|| url.clone(), |login| login.put_into(&url));
-    Ok((url, Some(role)))
 }

@@ -18,9 +18,11 @@ use brunt_load::load::LoadTarget;
 use brunt_result::summary;
 use brunt_study::experiment::{Experiment, Plan, Point, Target};
 use brunt_study::fault::overlaps;
+use brunt_study::startup::{self, Ground};
 use brunt_study::study::describe;
 use serde_json::{Value, json};
 
+use super::opener::TargetOpener;
 use super::{memory_need, run, target};
 use crate::cli::{Done, Failure, Output};
 use crate::devices;
@@ -63,15 +65,12 @@ pub(super) fn check(
             plan.find_written().map_err(Failure::usage)?;
             memory_need::note_run(experiment, plan, output);
             plan.check_engines().map_err(Failure::usage)?;
-            run::reach(plan, &experiment.reached_hosts(), lab.as_ref(), output)?;
-            let _bridges = run::bridges(experiment, plan, output)?;
-            let ground = run::Ground::without_results(&hosts, lab.as_ref(), scratch);
-            let opened = run::open(experiment, plan, ground, output)?;
-            fit_opened(plan, &opened.targets)?;
+            let ground = Ground::without_results(&hosts, lab.as_ref(), scratch);
+            let (opener, interrupted) = (TargetOpener { plan, output }, output.interrupt_flag());
+            let started = startup::start(experiment, plan, ground, &opener, interrupted)?;
+            fit_opened(plan, &started.opened.targets)?;
             open_elsewhere(plan, output)?;
-            for role in &opened.roles {
-                role.stop().map_err(Failure::failed)?;
-            }
+            started.stop().map_err(Failure::failed)?;
         }
     }
     describe(experiment, plan)

@@ -11,8 +11,8 @@ fn an_nbd_export_becomes_the_target() {
         let regions = import
             .experiment
             .workloads
-            .values()
-            .map(|workload| workload.region);
+            .on_targets()
+            .map(|(_, workload)| workload.region);
         (
             urls,
             regions

@@ -5,7 +5,7 @@
 use brunt_block::DeviceInfo;
 use brunt_core::Size;
 
-use super::{Arrival, CHOICES_MAX, QUEUE_DEPTH_MAX, StopCondition, WORKERS_MAX, Workload};
+use super::{Arrival, QUEUE_DEPTH_MAX, StopCondition, WORKERS_MAX, Workload};
 use crate::load::{INTERVAL_MAX, INTERVAL_MIN, WorkloadError, wrong};
 
 /// Tolerance for the sum of shares: decimal fractions are inexact in binary.
@@ -113,26 +113,7 @@ impl Workload {
     }
 
     fn check_blocks(&self) -> Result<(), WorkloadError> {
-        if !(1..=CHOICES_MAX).contains(&self.blocks.len()) {
-            wrong(
-                "blocks",
-                format!("give 1 to {CHOICES_MAX} block sizes, such as [{{ size = \"4k\" }}]"),
-            )?;
-        }
-        for block in &self.blocks {
-            if block.size.0 == 0 || !block.size.0.is_multiple_of(512) {
-                wrong(
-                    "blocks",
-                    format!("{} is not a multiple of 512 bytes", block.size),
-                )?;
-            }
-            if !(block.weight > 0.0 && block.weight.is_finite()) {
-                wrong(
-                    "blocks",
-                    format!("weight {} is not a number above 0", block.weight),
-                )?;
-            }
-        }
+        self.blocks.check()?;
         match self.align {
             Some(align) if align.0 < 512 || !align.0.is_multiple_of(512) => {
                 wrong("align", format!("{align} is not a multiple of 512 bytes"))
@@ -225,7 +206,7 @@ impl Workload {
         self.check()?;
         let block = u64::from(info.block_bytes);
         let name = &info.name;
-        for size in self.blocks.iter().map(|block| block.size) {
+        for size in self.blocks.corners() {
             if !size.0.is_multiple_of(block) {
                 wrong(
                     "blocks",

@@ -1,4 +1,5 @@
 use super::*;
+use crate::block::sizes::BlockSize;
 
 fn read(text: &str) -> Result<Workload, String> {
     toml::from_str::<Workload>(text).map_err(|error| error.to_string())
@@ -25,7 +26,7 @@ fn all_parameters_of_the_paper_can_be_expressed() {
     .unwrap();
     assert_eq!(workload.check(), Ok(()));
     assert_eq!(
-        workload.blocks[2],
+        workload.blocks.list().unwrap()[2],
         BlockSize {
             size: Size(32768),
             weight: 30.0

@@ -11,10 +11,10 @@ use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
 use brunt_study::role::{Role, RoleError};
 use brunt_study::service::Services;
+use brunt_study::startup::{Ground, serve, start_services};
 use serde_json::json;
 
 use super::super::experiment_file::read;
-use super::super::run::{Ground, serve, start_services};
 use crate::cli::{Done, Failure, Output};
 use crate::lab;
 
@@ -52,7 +52,8 @@ impl Plan {
         }
         let (mut roles, mut variables) = (Vec::new(), Variables::new());
         let ground = Ground::without_results(&self.hosts, Some(&lab), scratch);
-        let services = start_services(&self.experiment, ground, None, output)?;
+        let interrupted = output.interrupt_flag();
+        let services = start_services(&self.experiment, ground, None, interrupted)?;
         for name in self.experiment.targets.keys() {
             let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab), None)?;
             roles.extend(role);

@@ -351,12 +351,12 @@ impl<'r, 'a> Writer<'r, 'a> {
         let mut open = VecDeque::from([(ROOT, String::new())]);
         while let Some((name, path)) = open.pop_front() {
             for (key, property) in self.keys_of(name) {
-                let (table, place) = inner(&self.reference.shape(property), &joined(&path, key));
-                if let Some(table) = table
-                    && !self.sections.contains_key(table)
-                {
-                    self.sections.insert(table, place.clone());
-                    open.push_back((table, place));
+                for (table, place) in inner(&self.reference.shape(property), &joined(&path, key)) {
+                    let is_taken = self.sections.values().any(|taken| *taken == place);
+                    if !is_taken && !self.sections.contains_key(table) {
+                        self.sections.insert(table, place.clone());
+                        open.push_back((table, place));
+                    }
                 }
             }
         }
@@ -407,15 +407,11 @@ impl<'r, 'a> Writer<'r, 'a> {
             } else {
                 heading.trim_matches('`')
             };
-            let (table, place) = inner(&reference.shape(property), &joined(path, key));
-            if let Some(table) = table
-                && self.sections[table] == place
-            {
-                self.section(
-                    table,
-                    &format!("`{place}`"),
-                    if name == ROOT { 2 } else { 3 },
-                );
+            for (table, place) in inner(&reference.shape(property), &joined(path, key)) {
+                if self.sections.get(table) == Some(&place) {
+                    let level = if name == ROOT { 2 } else { 3 };
+                    self.section(table, &format!("`{place}`"), level);
+                }
             }
         }
     }
@@ -494,7 +490,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         shape: &Shape<'a>,
         what: &str,
     ) -> String {
-        let leads_to = inner(shape, "").0.map(|table| {
+        let leads_to = inner(shape, "").first().map(|(table, _)| {
             let place = &self.sections[table];
             format!("[`{place}`](#{})", anchor(place))
         });
@@ -573,20 +569,14 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 }
 
-/// The type of the table that a shape leads to, and the path to one of them.
-fn inner<'a>(shape: &Shape<'a>, path: &str) -> (Option<&'a str>, String) {
+/// The types of the tables that a shape leads to, each with the path to one of them.
+fn inner<'a>(shape: &Shape<'a>, path: &str) -> Vec<(&'a str, String)> {
     match shape {
-        Shape::Table(name) => (Some(name), path.to_string()),
+        Shape::Table(name) => vec![(name, path.to_string())],
         Shape::Named(element) => inner(element, &format!("{path}.NAME")),
         Shape::List(element) => inner(element, &format!("{path}[]")),
-        Shape::Either(shapes) => {
-            let found = shapes
-                .iter()
-                .map(|shape| inner(shape, path))
-                .find(|(table, _)| table.is_some());
-            found.unwrap_or((None, path.to_string()))
-        }
-        Shape::Plain(_) | Shape::Words(_) => (None, path.to_string()),
+        Shape::Either(shapes) => shapes.iter().flat_map(|shape| inner(shape, path)).collect(),
+        Shape::Plain(_) | Shape::Words(_) => Vec::new(),
     }
 }
 

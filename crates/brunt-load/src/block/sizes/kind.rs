@@ -1,0 +1,56 @@
+//! The trait of distributions of sizes, separate from their table so that the files do not import each other in a circle.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use brunt_core::Size;
+use brunt_core::random::Random;
+
+use crate::load::WorkloadError;
+
+/// Draws of which the default of [`SizeDistribution::mean`] is the average: its relative error is below 1 % unless sizes
+/// differ by orders of magnitude.
+const MEAN_DRAWS: u32 = 1 << 16;
+
+/// Describes a distribution of sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct SizeInfo {
+    /// Its name: the value of `kind`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub help: &'static str,
+    /// A value of `blocks`.
+    pub example: &'static str,
+}
+
+/// The settings of a distribution.
+pub(super) trait SizeDistribution {
+    /// Its description.
+    fn info(&self) -> &'static SizeInfo;
+
+    /// Checks the settings; errors name their key.
+    fn check(&self) -> Result<(), WorkloadError>;
+
+    /// Describes it in a few words.
+    fn describe(&self) -> String;
+
+    /// Sizes that stand for all: the smallest and the largest are among them, and if these are multiples of a number, so
+    /// are all others. Empty only for settings that fail their check.
+    fn corners(&self) -> Vec<Size>;
+
+    /// The distribution, prepared; the settings have passed their check.
+    fn sampler(&self) -> Arc<dyn DrawSize>;
+
+    /// The mean size in bytes.
+    fn mean(&self) -> f64 {
+        let (sampler, mut random) = (self.sampler(), Random::new(0));
+        let draws = (0..MEAN_DRAWS).map(|_| sampler.draw(&mut random) as f64);
+        draws.sum::<f64>() / f64::from(MEAN_DRAWS)
+    }
+}
+
+/// A prepared distribution. The same seed gives the same sizes in every version and on every machine.
+pub(super) trait DrawSize: Debug + Send + Sync {
+    /// Draws a size in bytes, without allocating.
+    fn draw(&self, random: &mut Random) -> u64;
+}
