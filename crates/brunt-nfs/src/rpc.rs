@@ -90,7 +90,7 @@ pub enum NfsViolation {
 }
 
 /// Begins a call in `out`, which is cleared: room for the record mark, and the header. The arguments follow, then
-/// [`finish_call`].
+/// [`finish_record`].
 pub fn begin_call(
     out: &mut Vec<u8>,
     xid: Xid,
@@ -117,8 +117,25 @@ pub fn begin_call(
     call.encode(out);
 }
 
-/// Writes the record mark of a call in `out`, which is followed by `data_len` bytes of data with their padding.
-pub fn finish_call(out: &mut [u8], data_len: usize) {
+/// Begins the reply to an accepted call in `out`, which is cleared, like [`begin_call`].
+pub fn begin_reply(out: &mut Vec<u8>, xid: Xid, status: ReplyStatus) {
+    out.clear();
+    out.extend_from_slice(&[0; MARK_BYTES]);
+    let verifier = OpaqueAuth {
+        flavor: AuthFlavor::None,
+        body: &[],
+    };
+    let reply = RpcReply {
+        xid,
+        status,
+        verifier: Some(verifier),
+        body_at: 0,
+    };
+    reply.encode(out);
+}
+
+/// Writes the record mark of a message in `out`, which is followed by `data_len` bytes of data with their padding.
+pub fn finish_record(out: &mut [u8], data_len: usize) {
     let len = (out.len() - MARK_BYTES + data_len + padding(data_len)) as u32;
     out[..MARK_BYTES].copy_from_slice(&RecordMark { len, last: true }.to_bytes());
 }

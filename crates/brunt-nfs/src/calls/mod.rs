@@ -26,7 +26,7 @@ use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 pub use receive::{NfsCollected, NfsIncoming, NfsReadData, NfsReply};
 
 use crate::record::NfsRecord;
-use crate::rpc::{begin_call, finish_call};
+use crate::rpc::{begin_call, finish_record};
 
 /// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. As deep as a load's queue may be.
 pub const DEPTH_MAX: u32 = 4096;
@@ -238,7 +238,7 @@ impl NfsCalls {
             credentials.unwrap_or(&self.config.credentials),
         );
         args.encode(&mut call.head);
-        finish_call(&mut call.head, payload.len());
+        finish_record(&mut call.head, payload.len());
         self.next_check = self.next_check.min(call.deadline);
         self.waiting.push_back(index);
     }
