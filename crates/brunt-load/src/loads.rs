@@ -2,7 +2,7 @@
 //! implements [`crate::Load`], and [`crate::hosted::HostedLoad`] if other hosts can run it, and add its line here.
 
 use crate::kind::LoadKind;
-use crate::{block, file, nfs, replay, together};
+use crate::{block, file, nfs, nfs_replay, replay, together};
 
 /// All kinds of load.
 pub const LOADS: &[LoadKind] = &[
@@ -10,6 +10,7 @@ pub const LOADS: &[LoadKind] = &[
     file::LINE,
     replay::LINE,
     nfs::LINE,
+    nfs_replay::LINE,
     together::LINE,
     #[cfg(any(test, feature = "test-load"))]
     crate::sleep::LINE,
