@@ -31,15 +31,28 @@ pub fn measure(
     depth: usize,
     time: Duration,
 ) -> io::Result<RunSample> {
+    let (request, response) = match direction {
+        PayloadDirection::Read => (HEADER_BYTES, HEADER_BYTES + payload),
+        PayloadDirection::Write => (HEADER_BYTES + payload, HEADER_BYTES),
+    };
+    measure_messages(request, response, depth, time)
+}
+
+/// Keeps `depth` requests of `request` bytes, each answered with `response` bytes, in flight for `time`.
+///
+/// # Errors
+/// Those of the sockets.
+pub fn measure_messages(
+    request: usize,
+    response: usize,
+    depth: usize,
+    time: Duration,
+) -> io::Result<RunSample> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let client = TcpStream::connect(listener.local_addr()?)?;
     let (server, _) = listener.accept()?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let (request, response) = match direction {
-        PayloadDirection::Read => (HEADER_BYTES, HEADER_BYTES + payload),
-        PayloadDirection::Write => (HEADER_BYTES + payload, HEADER_BYTES),
-    };
     let answering = std::thread::spawn(move || serve(server, request, response));
     let sample = ask(client, &vec![0; request], response, depth, time);
     let target_cpu = answering

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brunt_block::turn::turn;
-use brunt_block::{Backend, Op, Request, Ring, RingConfig};
+use brunt_block::{Backend, Buf, Device, Op, Request, Ring, RingConfig};
 use brunt_core::ResourceUsage;
 use brunt_core::random::Random;
 
@@ -36,7 +36,7 @@ pub fn measure(
         PayloadDirection::Write => Op::Write,
     };
     let mut random = Random::new(1);
-    let mut request = |buf| Request {
+    let request = |buf| Request {
         tag: 0,
         op,
         offset: random.below(places) * size as u64,
@@ -44,10 +44,22 @@ pub fn measure(
         buf,
         force_unit_access: false,
     };
-    let mut batch: VecDeque<Request> = (0..depth)
-        .map(|_| request(ring.pool().take(size)))
-        .collect();
-    let (mut none, mut done) = (VecDeque::new(), Vec::with_capacity(depth as usize));
+    let bufs = (0..depth).map(|_| ring.pool().take(size)).collect();
+    keep_busy((&ring, &mut *device), bufs, time, request)
+}
+
+/// Keeps one request in flight for each of these buffers for `time`; `request` makes the next one.
+///
+/// # Errors
+/// A request fails: a measurement with errors is invalid.
+pub fn keep_busy(
+    (ring, device): (&Ring, &mut dyn Device),
+    bufs: Vec<Buf>,
+    time: Duration,
+    mut request: impl FnMut(Buf) -> Request,
+) -> io::Result<RunSample> {
+    let (mut none, mut done) = (VecDeque::new(), Vec::with_capacity(bufs.len()));
+    let mut batch: VecDeque<Request> = bufs.into_iter().map(&mut request).collect();
     // Of this thread and of those that work for its ring; `None` if these cannot be found.
     let cpu = || {
         let workers = ring.cpu().workers_nanos?;
@@ -62,10 +74,12 @@ pub fn measure(
         } else {
             &mut none
         };
-        turn(&ring, &mut *device, due, &mut done)?;
+        turn(ring, &mut *device, due, &mut done)?;
         elapsed = begin.elapsed();
         for completion in done.drain(..) {
-            completion.result.map_err(|error| failed(backend, error))?;
+            completion
+                .result
+                .map_err(|error| io::Error::other(format!("{}: {error}", device.info().name)))?;
             requests += 1;
             batch.push_back(request(completion.buf));
         }

@@ -283,6 +283,15 @@ pub struct Health {
 }
 
 impl Health {
+    /// Adds the errors of another device that belongs to the same one; of the last errors, the first one is kept.
+    pub fn add(&mut self, other: Health) {
+        self.retries += other.retries;
+        self.timeouts += other.timeouts;
+        self.reconnects += other.reconnects;
+        self.connect_retries += other.connect_retries;
+        self.trouble = self.trouble.take().or(other.trouble);
+    }
+
     /// A one-line summary; `None` if nothing went wrong.
     pub fn note(&self) -> Option<String> {
         let counts = [

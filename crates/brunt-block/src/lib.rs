@@ -41,6 +41,7 @@ pub mod remote;
 )]
 pub mod ring;
 pub mod signature;
+pub mod sink;
 pub mod socket;
 #[allow(
     unsafe_code,

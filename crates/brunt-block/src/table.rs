@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn tables_are_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let sink = tcp::TcpSink::start(tcp::SinkConfig::default()).unwrap();
+        let sink = tcp::start_sink(crate::sink::SinkConfig::default()).unwrap();
         let mut names = HashSet::new();
         for entry in BACKENDS {
             assert!(names.insert(entry.name), "{} is there twice", entry.name);

@@ -3,7 +3,7 @@
 //! experiments, agents and `brunt schema` read this table.
 
 use crate::kind::LoadKind;
-use crate::{block, file, nfs, replay, together};
+use crate::{block, file, nfs, nfs_replay, replay, together};
 
 /// All kinds of load.
 pub const LOADS: &[LoadKind] = &[
@@ -11,6 +11,7 @@ pub const LOADS: &[LoadKind] = &[
     file::LINE,
     replay::LINE,
     nfs::LINE,
+    nfs_replay::LINE,
     together::LINE,
     #[cfg(any(test, feature = "test-load"))]
     crate::sleep::LINE,

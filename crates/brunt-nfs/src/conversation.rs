@@ -17,7 +17,7 @@ use crate::calls::reply_data_max;
 use crate::connect_error::NfsConnectError;
 use crate::record::NfsRecord;
 use crate::rpc::{
-    NfsViolation, REPLY_HEAD_BYTES_MAX, bad_results, begin_call, finish_call, parse_reply,
+    NfsViolation, REPLY_HEAD_BYTES_MAX, bad_results, begin_call, finish_record, parse_reply,
 };
 
 /// Delay before a call is made again whose answer is NFS3ERR_JUKEBOX.
@@ -147,7 +147,7 @@ impl NfsConversation {
             &self.credentials,
         );
         encode(&mut self.call);
-        finish_call(&mut self.call, 0);
+        finish_record(&mut self.call, 0);
         let _ = self.socket.set_timeouts(Some(left(self.deadline)));
         let sent = (&self.socket).write_all(&self.call);
         sent.map_err(|error| self.io_error(name, error))?;

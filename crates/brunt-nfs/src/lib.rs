@@ -1,4 +1,5 @@
-//! An NFSv3 client (RFC 1813) without a kernel mount, and a file on an NFS server as a `brunt_block::Device`.
+//! An NFSv3 client (RFC 1813) without a kernel mount, a file on an NFS server as a `brunt_block::Device`, and a null
+//! server.
 //!
 //! - [`url`]: device URLs and their options;
 //! - [`rpc`]: calls and replies of ONC RPC (RFC 5531), and how a server can violate it;
@@ -8,10 +9,11 @@
 //! - [`disk`]: block requests as READ, WRITE and COMMIT calls, without I/O;
 //! - [`operations`]: requests that are any calls on the files of an export, without I/O;
 //! - [`device`] and [`folder`]: the backends; `protocol`, how bytes get from a connection to a session and back;
-//! - [`device_errors`]: maps a server's errors to a device's.
+//! - [`device_errors`]: maps a server's errors to a device's;
+//! - [`server`]: a server without data, to measure clients.
 //!
-//! The one rule: protocol rules are structs that take messages and return actions; only [`connect`], [`conversation`]
-//! and the device touch a socket, a ring or a clock.
+//! The one rule: protocol rules are structs that take messages and return actions; only [`connect`], [`conversation`],
+//! the device and the server's connections touch a socket, a ring or a clock.
 #![forbid(unsafe_code)]
 
 pub mod calls;
@@ -26,6 +28,7 @@ pub mod operations;
 mod protocol;
 pub mod record;
 pub mod rpc;
+pub mod server;
 pub mod url;
 
 pub use connect_error::NfsConnectError;

@@ -55,6 +55,8 @@ pub enum OpKind {
     Access,
     /// Changes a file's length.
     Truncate,
+    /// Reads properties of a file system, or only whether its server replies.
+    FileSystem,
 }
 
 /// Properties of a kind of operation.
@@ -85,7 +87,7 @@ const fn other(kind: OpKind, name: &'static str) -> OpInfo {
 }
 
 /// All kinds, in the order of [`OpKind`].
-pub const TABLE: [OpInfo; 21] = [
+pub const TABLE: [OpInfo; 22] = [
     moves(OpKind::Read, "read"),
     moves(OpKind::Write, "write"),
     other(OpKind::Flush, "flush"),
@@ -107,6 +109,7 @@ pub const TABLE: [OpInfo; 21] = [
     other(OpKind::RemoveDirectory, "remove-directory"),
     other(OpKind::Access, "access"),
     other(OpKind::Truncate, "truncate"),
+    other(OpKind::FileSystem, "file-system"),
 ];
 
 impl OpKind {

@@ -455,20 +455,10 @@ impl Device for JoinedDevice {
     fn health(&self) -> Health {
         let mut all = Health::default();
         for member in &self.members {
-            let Health {
-                retries,
-                timeouts,
-                reconnects,
-                connect_retries,
-                trouble,
-            } = member.device.health();
-            all.retries += retries;
-            all.timeouts += timeouts;
-            all.reconnects += reconnects;
-            all.connect_retries += connect_retries;
-            all.trouble = all
-                .trouble
-                .or_else(|| trouble.map(|what| format!("{}: {what}", member.device.info().name)));
+            let mut health = member.device.health();
+            let name = &member.device.info().name;
+            health.trouble = health.trouble.map(|what| format!("{name}: {what}"));
+            all.add(health);
         }
         all
     }

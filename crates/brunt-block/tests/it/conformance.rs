@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use brunt_block::backends::tcp::{SinkConfig, TcpSink};
+use brunt_block::backends::tcp::start_sink;
+use brunt_block::sink::SinkConfig;
 use brunt_block::{DeviceError, Inline, Op, OpenError, Ring, RingConfig, open_url};
 use tempfile::{tempdir, tempdir_in};
 
@@ -151,7 +152,7 @@ fn a_file_in_memory_conforms() {
 /// The network device conforms like any other, on one connection or several.
 #[test]
 fn tcp_devices_conform() {
-    let sink = TcpSink::start(SinkConfig::default()).unwrap();
+    let sink = start_sink(SinkConfig::default()).unwrap();
     let url = format!("tcp://{}?size=8MiB", sink.address());
     conforms_by_each_engine(&url);
     conforms_by_each_engine(&format!(

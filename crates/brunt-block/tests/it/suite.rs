@@ -239,8 +239,9 @@ fn boundaries(subject: Subject<'_>, backend: &dyn Backend) {
             "{url}: {op:?}"
         );
         let read = bench.one(Op::Read, 0, size, 0xee);
+        let kept = if zeros { 0 } else { 0x44 };
         if expected.is_err() {
-            assert!(read.buf.iter().all(|&byte| byte == 0x44), "{url}: {op:?}");
+            assert!(read.buf.iter().all(|&byte| byte == kept), "{url}: {op:?}");
             continue;
         }
         let (edge, inner) = (
@@ -248,7 +249,6 @@ fn boundaries(subject: Subject<'_>, backend: &dyn Backend) {
             &read.buf[block as usize..(size - block) as usize],
         );
         assert!(inner.iter().all(|&byte| byte == 0), "{url}: {op:?}");
-        let kept = if zeros { 0 } else { 0x44 };
         assert!(
             read.buf[..edge].iter().all(|&byte| byte == kept),
             "{url}: {op:?}"

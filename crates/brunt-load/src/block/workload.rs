@@ -19,6 +19,7 @@ use crate::block::processes::ArrivalProcess;
 use crate::block::sizes::BlockSizes;
 use crate::block::stride::Stride;
 use crate::nfs::settings::NfsSettings;
+use crate::nfs_replay::settings::NfsReplaySettings;
 use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTiming};
 
 mod check;
@@ -142,6 +143,12 @@ pub struct Workload {
     /// requests (`blocks`, `read`, `arrival` and others).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
+    /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target
+    /// is a folder of a server: `nfs://server/export/folder/`. Each run creates the files that the
+    /// trace needs in a directory of its own, and removes it afterwards. Of the other keys for
+    /// traces, `speed`, `timing` and `spin` apply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nfs_replay: Option<NfsReplaySettings>,
     /// With a trace: the name of its format, if it cannot be detected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
@@ -221,6 +228,7 @@ impl Default for Workload {
             record_requests: false,
             nfs: None,
             trace: None,
+            nfs_replay: None,
             format: None,
             reading: None,
             speed: None,

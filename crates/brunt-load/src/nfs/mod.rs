@@ -13,7 +13,7 @@ mod call;
 mod keys;
 mod load;
 pub mod op;
-mod requests;
+pub(crate) mod requests;
 pub mod settings;
 pub(crate) mod tree;
 

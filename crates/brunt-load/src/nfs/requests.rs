@@ -255,15 +255,19 @@ impl Sequence for NfsSequence {
 
 /// The data of WRITE calls, which follows from the seed and the request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NfsData {
+pub(crate) struct NfsData {
     seed: u64,
 }
 
 impl NfsData {
+    /// Data that follows from this seed and the index of the request.
+    pub(crate) fn seeded(seed: u64) -> NfsData {
+        NfsData { seed }
+    }
+
     pub(super) fn new(id: WorkerId) -> NfsData {
-        NfsData {
-            seed: Random::for_part(id.seed, u64::from(id.worker) * 4 + PART).next_u64(),
-        }
+        let mut random = Random::for_part(id.seed, u64::from(id.worker) * 4 + PART);
+        NfsData::seeded(random.next_u64())
     }
 }
 

@@ -4,53 +4,71 @@
 //!
 //! Start reading at [`NfsReplay`]. `namespace` derives from the trace what existed before its first call, `layout` where
 //! that is on the target, and `plan` what each call needs; these do no I/O. `prepare` makes the tree. `schedule` decides
-//! which call is next, `calls` writes it, and `run` sends it. `report` is the result.
+//! which call is next, `calls` writes it, and `run` sends it. `report` is the result. `load` makes it a load
+//! for experiments, with the user's [`settings`].
 //!
 //! The rule: everything happens in a directory that the replay created itself.
 
 mod calls;
+mod clients;
 mod layout;
+mod load;
 mod namespace;
 mod plan;
 mod prepare;
 mod report;
 mod run;
 mod schedule;
+pub mod settings;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use brunt_block::Backend;
 use brunt_block::table::OpenError;
+use brunt_block::{Backend, Health};
+use brunt_core::{Clock, Nanos, Span};
 use brunt_nfs::NfsFolder;
 use brunt_result::replay::{
     DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, ISSUE_ERROR_DEGRADED_MAX_US, ISSUE_ERROR_TRUE_MAX_US,
     LOST_DEGRADED_MAX, ReplayVerdict,
 };
 use brunt_result::summary::Latencies;
+use brunt_result::{OpKind, Outcome};
 use brunt_trace::TraceError;
 use brunt_trace::nfs::NfsTrace;
 use brunt_wire::nfs::v3::Procedure;
 
+use crate::block::workload::Workload;
+use crate::commands::{Commands, LoadCommand};
 use crate::nfs::tree::NfsTreeError;
+use crate::record::{NoRecorder, Recorder};
 use crate::replay::settings::ReplayTiming;
 use layout::{Planted, TreeLayout};
+pub(crate) use load::LINE;
+pub use load::{KIND, NfsReplayLoad};
 use namespace::Namespace;
 use plan::ReplayActions;
 use prepare::{PrepareOptions, PreparedTree};
-use report::LEFT_OUT_DEGRADED_MAX;
+use report::{LEFT_OUT_DEGRADED_MAX, UnsentCause};
 pub use report::{
     LateCalls, NfsProcedureCalls, NfsReplayFidelity, NfsReplayTree, STATUS_DEGRADED_MAX,
     STATUS_TRUE_MAX, StatusCause, StatusDifference,
 };
-use run::RunMeasures;
+use run::{CallsSent, RunMeasures, RunParts};
+pub use settings::NfsCallers;
 
 /// Drift below this doesn't affect the verdict, whatever its share.
 const DRIFT_TRUE_MAX_NANOS: f64 = 1e6;
 
+/// How long to wait for the last replies; the time limits of the target's URL are usually shorter.
+const DRAIN: Duration = Duration::from_secs(3600);
+/// How often to check whether the user has interrupted a replay.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Maximum depth of a tree that is removed after a replay.
 const TREE_DEPTH_MAX: usize = 1024;
 
@@ -109,30 +127,6 @@ impl From<NfsTreeError> for NfsReplayError {
     }
 }
 
-/// Whose credentials calls have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NfsCallers {
-    /// The user and group of the target's URL.
-    #[default]
-    Target,
-    /// Those of the trace, where it has AUTH_SYS; files belong to the trace's owners.
-    Trace,
-}
-
-impl NfsCallers {
-    fn as_traced(self) -> bool {
-        self == NfsCallers::Trace
-    }
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            NfsCallers::Target => "target",
-            NfsCallers::Trace => "trace",
-        }
-    }
-}
-
 /// How a trace is replayed.
 #[derive(Clone, Debug)]
 pub struct NfsReplayOptions {
@@ -140,7 +134,9 @@ pub struct NfsReplayOptions {
     pub timing: ReplayTiming,
     /// Speed relative to the trace; more than 0.
     pub speed: f64,
-    /// Maximum outstanding calls of all clients; at least 1.
+    /// How long before a call is due the thread stops sleeping and watches the clock.
+    pub spin: Duration,
+    /// Maximum outstanding calls of all clients; at least 1. If their data would take over 256 MiB, fewer are.
     pub depth: u32,
     /// Whose credentials calls have.
     pub callers: NfsCallers,
@@ -170,6 +166,14 @@ pub struct NfsPreparedTree {
     tree: PreparedTree,
     /// Its content.
     pub summary: NfsReplayTree,
+}
+
+/// The results of a replay.
+struct Replayed {
+    fidelity: NfsReplayFidelity,
+    unsent: BTreeMap<UnsentCause, u64>,
+    outcome: Outcome,
+    health: Health,
 }
 
 impl NfsReplay {
@@ -282,9 +286,80 @@ impl NfsReplay {
         options: &NfsReplayOptions,
         is_stopped: &(dyn Fn() -> bool + Sync),
     ) -> Result<NfsReplayFidelity, NfsReplayError> {
-        let known = (self.objects, prepared.tree.handles.as_slice());
-        let measures = run::run(folder, &self.actions, known, options, is_stopped)?;
-        Ok(self.judge(&measures, prepared.summary, options))
+        let commands = Commands::new();
+        let workload = Workload {
+            queue_depth: options.depth,
+            timeout: Span(Duration::ZERO),
+            drain: Span(DRAIN),
+            interval: Span(Duration::ZERO),
+            ..Workload::default()
+        };
+        let replay = || {
+            let (run, start) = ((&workload, &commands), || Some(Clock::Monotonic.now()));
+            self.replay(folder, prepared, options, run, start, &mut NoRecorder)
+        };
+        let replayed = std::thread::scope(|scope| {
+            let replaying = scope.spawn(replay);
+            while !replaying.is_finished() {
+                if is_stopped() {
+                    commands.give(LoadCommand::Stop);
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+            let ended = replaying.join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        Ok(replayed?.fidelity)
+    }
+
+    /// Sends the calls as a worker of this workload, from the time on that `start` returns when everything is ready.
+    fn replay(
+        &self,
+        folder: &NfsFolder,
+        prepared: NfsPreparedTree,
+        options: &NfsReplayOptions,
+        (workload, commands): (&Workload, &Commands),
+        start: impl FnOnce() -> Option<Nanos>,
+        recorder: &mut dyn Recorder,
+    ) -> Result<Replayed, NfsReplayError> {
+        let parts = RunParts {
+            folder,
+            plan: &self.actions,
+            objects: (self.objects, prepared.tree.handles.as_slice()),
+            workload,
+            commands,
+        };
+        let CallsSent {
+            measures,
+            outcome,
+            health,
+        } = run::run(&parts, options, start, recorder)?;
+        Ok(Replayed {
+            fidelity: self.judge(&measures, prepared.summary, options),
+            unsent: measures.unsent,
+            outcome,
+            health,
+        })
+    }
+
+    /// The kinds of its calls.
+    fn kinds(&self) -> Vec<OpKind> {
+        self.actions.kinds()
+    }
+
+    /// Time from the first call to the last.
+    fn span_ns(&self) -> u64 {
+        self.actions.actions.last().map_or(0, |last| last.start_ns)
+    }
+
+    /// Calls per second.
+    fn rate(&self) -> f64 {
+        self.calls() as f64 / (self.span_ns().max(1) as f64 / 1e9)
+    }
+
+    /// Operations of the trace that are not in the plan, by reason.
+    fn left_out(&self) -> impl Iterator<Item = (&String, &u64)> {
+        self.actions.left_out.iter()
     }
 
     /// Removes the tree.
@@ -331,6 +406,7 @@ impl NfsReplay {
         let statuses_differ = measures.procedures.values().map(|of| of.differ).sum();
         let drift = measures.drift();
         let procedures = measures.procedures.iter();
+        let unsent = measures.unsent.iter();
         let mut fidelity = NfsReplayFidelity {
             verdict: ReplayVerdict::True,
             reasons: Vec::new(),
@@ -347,7 +423,9 @@ impl NfsReplay {
             planned: self.calls(),
             sent: measures.sent,
             answered: measures.answered,
-            unsent: measures.unsent.clone(),
+            unsent: unsent
+                .map(|(why, calls)| (why.text().to_string(), *calls))
+                .collect(),
             failed: measures.failed.clone(),
             left_out: self.actions.left_out.clone(),
             left_out_share: left_out as f64 / self.operations.max(1) as f64,

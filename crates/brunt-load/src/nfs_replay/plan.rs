@@ -6,8 +6,9 @@
 //!
 //! The rule: a call of the trace is in the plan, or counted with the reason.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use brunt_result::OpKind;
 use brunt_trace::nfs::{NfsTrace, NfsTraceCall, NfsTraceCaller, NfsTraceSet, NfsTraceTime};
 use brunt_wire::nfs::v3::{FileType, NfsTime, Procedure, Status};
 
@@ -88,6 +89,33 @@ pub(super) struct Action {
     pub(super) ended_before: u32,
 }
 
+impl Action {
+    /// The kind that it is counted as.
+    pub(super) fn kind(&self) -> OpKind {
+        match self.procedure {
+            Procedure::Null | Procedure::Fsstat | Procedure::Fsinfo | Procedure::Pathconf => {
+                OpKind::FileSystem
+            }
+            Procedure::Getattr => OpKind::GetAttributes,
+            Procedure::Setattr => OpKind::SetAttributes,
+            Procedure::Lookup => OpKind::Lookup,
+            Procedure::Access => OpKind::Access,
+            Procedure::Readlink => OpKind::ReadLink,
+            Procedure::Read => OpKind::Read,
+            Procedure::Write => OpKind::Write,
+            Procedure::Create | Procedure::Mknod => OpKind::Create,
+            Procedure::Mkdir => OpKind::MakeDirectory,
+            Procedure::Symlink => OpKind::SymbolicLink,
+            Procedure::Remove => OpKind::Remove,
+            Procedure::Rmdir => OpKind::RemoveDirectory,
+            Procedure::Rename => OpKind::Rename,
+            Procedure::Link => OpKind::Link,
+            Procedure::Readdir | Procedure::Readdirplus => OpKind::ReadDirectory,
+            Procedure::Commit => OpKind::Flush,
+        }
+    }
+}
+
 /// The calls of a replay.
 #[derive(Debug, Default)]
 pub(super) struct ReplayActions {
@@ -110,6 +138,12 @@ pub(super) struct ReplayActions {
 }
 
 impl ReplayActions {
+    /// The kinds of its calls, in the order of [`OpKind`].
+    pub(super) fn kinds(&self) -> Vec<OpKind> {
+        let kinds: BTreeSet<OpKind> = self.actions.iter().map(Action::kind).collect();
+        kinds.into_iter().collect()
+    }
+
     /// The actions that this one waits for.
     pub(super) fn waits_of(&self, action: u32) -> &[u32] {
         let at = |index: usize| {

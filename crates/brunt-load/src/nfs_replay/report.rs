@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use brunt_result::replay::ReplayVerdict;
+use brunt_result::replay::{
+    ForcedWrites, LateRequests, ReplayConflicts, ReplayDigests, ReplayFidelity, ReplayVerdict,
+    UnsentRequests,
+};
 use brunt_result::summary::Latencies;
 use serde::Serialize;
 
@@ -75,6 +78,30 @@ pub struct NfsProcedureCalls {
     pub unknown: u64,
     /// Without an answer, or refused by RPC.
     pub failed: u64,
+}
+
+/// Why a call was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum UnsentCause {
+    NoHandle,
+    /// It was due, but not sent in time.
+    Late,
+    /// The run ended before it was due, or before it was answered.
+    Ended,
+    Interrupted,
+}
+
+impl UnsentCause {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            UnsentCause::NoHandle => {
+                "no handle, because the call that returns it had a different result"
+            }
+            UnsentCause::Late => "not sent before the end of the run",
+            UnsentCause::Ended => "not due, or not answered, before the end of the run",
+            UnsentCause::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// Why a status differs.
@@ -189,4 +216,62 @@ pub struct NfsReplayFidelity {
     pub seconds: f64,
     /// Whether it was interrupted.
     pub interrupted: bool,
+}
+
+impl NfsReplayFidelity {
+    /// What the results of an experiment have for every replay. Reasons for which calls are left out, and statuses that
+    /// differ, are among its rows.
+    pub(super) fn in_short(&self, unsent: BTreeMap<UnsentCause, u64>) -> ReplayFidelity {
+        let count = |why: UnsentCause| unsent.get(&why).copied().unwrap_or(0);
+        let different = |difference: &StatusDifference| {
+            let StatusDifference {
+                operation,
+                trace,
+                target,
+                cause,
+                calls,
+            } = difference;
+            let cause = cause.text();
+            let what = format!("answered {operation} with {target} instead of {trace} ({cause})");
+            (what, *calls)
+        };
+        let left_out = self.left_out.iter();
+        let left_out = left_out.map(|(why, calls)| (format!("left out: {why}"), *calls));
+        ReplayFidelity {
+            verdict: self.verdict,
+            reasons: self.reasons.clone(),
+            timing: self.timing.clone(),
+            speed: self.speed,
+            planned: self.planned,
+            sent: self.sent,
+            unsent: UnsentRequests {
+                dropped: count(UnsentCause::NoHandle),
+                skipped: count(UnsentCause::Late),
+                not_taken: 0,
+                after_end: count(UnsentCause::Ended) + count(UnsentCause::Interrupted),
+            },
+            pieces: self.sent,
+            completed: self.answered,
+            digests: ReplayDigests::default(),
+            issue_error: self.issue_error,
+            drift: self.drift,
+            drift_us: self.drift_us,
+            late: LateRequests {
+                worker: self.late.worker,
+                depth: self.late.depth,
+                conflict: self.late.dependency,
+                ..LateRequests::default()
+            },
+            reordered: 0,
+            reordered_overlapping: 0,
+            conflicts: ReplayConflicts::default(),
+            gaps: None,
+            forced: ForcedWrites::default(),
+            devices: Vec::new(),
+            rows: left_out
+                .chain(self.statuses.iter().map(different))
+                .collect(),
+            over_time: Vec::new(),
+        }
+    }
 }

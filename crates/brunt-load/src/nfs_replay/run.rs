@@ -1,37 +1,47 @@
 //! Sends the calls of a plan at their times, with a connection for each client of the trace, and compares the answers.
-//! One thread and one ring, like a worker of a replay of block requests.
+//! The plan is the sequence of a worker like those of other loads: one thread and one ring.
 //!
 //! The rule: a call that can't be sent is counted, and calls that wait for it continue.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use brunt_block::{Buf, Completion, Device, DeviceError, Op, Request, Ring, RingConfig};
-use brunt_core::{Clock, Histogram, Nanos};
+use brunt_block::{Device, Health, Op, RingConfig};
+use brunt_core::{Clock, Histogram, Nanos, Size};
 use brunt_nfs::NfsFolder;
 use brunt_nfs::device_errors::NfsStatusText;
 use brunt_result::replay::LATE_AFTER_US;
+use brunt_result::{Outcome, RequestStatus, Stopped};
 use brunt_wire::nfs::v3::{Procedure, Status};
 
 use super::calls::{ReplayCalls, ReplayState, TargetAnswer};
+use super::clients::ClientDevices;
 use super::namespace::NONE;
 use super::plan::{Action, ReplayActions};
-use super::report::{LateCalls, NfsProcedureCalls, StatusCause, StatusDifference};
+use super::report::{LateCalls, NfsProcedureCalls, StatusCause, StatusDifference, UnsentCause};
 use super::schedule::{LateCause, NextAction, Schedule};
 use super::{NfsReplayError, NfsReplayOptions};
-use crate::block::seeded::Pattern;
+use crate::block::generator::Planned;
+use crate::block::synthetic::WorkerId;
+use crate::block::worker::Worker;
+use crate::block::workers::ring_of;
+use crate::block::sizes::BlockSizes;
+use crate::block::workload::Workload;
+use crate::commands::Commands;
+use crate::nfs::requests::NfsData;
 use crate::nfs::tree::OwnedHandle;
+use crate::record::Recorder;
 use crate::replay::settings::ReplayTiming;
+use crate::replay::spin::SpinTime;
+use crate::sequence::{Next, Sequence};
 
 /// Maximum connections; more clients share them.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// Maximum delay before a stop is noticed.
-const LOOK_NANOS: u64 = 50_000_000;
-/// Before a call is due, the thread watches the clock instead of sleeping for this long: timers are late.
-const SPIN_NANOS: u64 = 200_000;
-/// Maximum time for outstanding calls after an interrupt.
-const DRAIN_NANOS: u64 = 10_000_000_000;
+/// Maximum memory for the data of outstanding calls; if calls are long, fewer are outstanding.
+const BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// When to look again for calls that wait for calls that are not outstanding.
+const LOOK_NANOS: u64 = 1_000_000;
 /// Statuses.
 const PERM: Status = Status(1);
 const ACCES: Status = Status(13);
@@ -42,7 +52,7 @@ const NOTSUPP: Status = Status(10004);
 pub(super) struct RunMeasures {
     pub(super) sent: u64,
     pub(super) answered: u64,
-    pub(super) unsent: BTreeMap<String, u64>,
+    pub(super) unsent: BTreeMap<UnsentCause, u64>,
     pub(super) failed: BTreeMap<String, u64>,
     pub(super) procedures: BTreeMap<&'static str, NfsProcedureCalls>,
     differences: BTreeMap<(&'static str, Status, Status, StatusCause), u64>,
@@ -61,6 +71,19 @@ pub(super) struct RunMeasures {
 }
 
 impl RunMeasures {
+    /// Nothing sent yet.
+    fn planned(plan: &ReplayActions, connections: usize) -> RunMeasures {
+        let mut measures = RunMeasures {
+            connections: connections as u64,
+            ..RunMeasures::default()
+        };
+        for action in &plan.actions {
+            let of = measures.procedures.entry(action.procedure.name());
+            of.or_default().planned += 1;
+        }
+        measures
+    }
+
     /// How much later the last call was sent than the first, in nanoseconds, and as a share of the time between.
     pub(super) fn drift(&self) -> Option<(f64, Option<f64>)> {
         let ((first_due, first_sent), (last_due, last_sent)) = self.first.zip(self.last)?;
@@ -89,175 +112,267 @@ impl RunMeasures {
     }
 }
 
-/// A call in flight.
+/// A call that the worker has.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     due: Nanos,
-    sent: Nanos,
+    sent: Option<Nanos>,
+    cause: LateCause,
 }
 
-struct Runner<'p> {
+/// The calls of a run, as a worker's requests.
+struct CallSequence<'p> {
     plan: &'p ReplayActions,
     state: Rc<ReplayState>,
     schedule: Schedule<'p>,
-    ring: &'p Ring,
-    devices: Vec<Box<dyn Device>>,
-    batches: Vec<VecDeque<Request>>,
+    timing: ReplayTiming,
     in_flight: HashMap<u64, InFlight>,
     measures: RunMeasures,
     /// Objects, and directories with names, on which a status differed.
     tainted: HashSet<(u32, u32)>,
-    is_timed: bool,
     depth: usize,
-    seed: u64,
 }
 
-/// Sends all calls. `known` are the target's handles of objects that exist.
+/// What a run has, besides its options.
+pub(super) struct RunParts<'a> {
+    pub(super) folder: &'a NfsFolder,
+    pub(super) plan: &'a Arc<ReplayActions>,
+    /// Number of objects, and the target's handles of those that exist.
+    pub(super) objects: (usize, &'a [(u32, OwnedHandle)]),
+    /// How requests are recorded and retried, and when the run ends.
+    pub(super) workload: &'a Workload,
+    pub(super) commands: &'a Commands,
+}
+
+/// The results of a run.
+pub(super) struct CallsSent {
+    pub(super) measures: RunMeasures,
+    pub(super) outcome: Outcome,
+    pub(super) health: Health,
+}
+
+/// The workload with the queue and the buffers that a plan needs.
+pub(super) fn fitted(workload: &Workload, plan: &ReplayActions, limits: (u32, u32)) -> Workload {
+    let bytes = |action: &Action| match action.procedure {
+        Procedure::Read => action.asked_bytes.min(limits.0),
+        Procedure::Write => action.asked_bytes.min(limits.1),
+        _ => 0,
+    };
+    let longest = plan.actions.iter().map(bytes).max().unwrap_or(0).max(512);
+    let most = (BUFFER_BYTES_MAX / u64::from(longest)) as u32;
+    let queue_depth = workload.queue_depth.min(most.max(1));
+    Workload {
+        blocks: BlockSizes::only(Size(longest.into())),
+        queue_depth,
+        reap_batch: workload.reap_batch.min(queue_depth),
+        ..workload.clone()
+    }
+}
+
+/// Sends all calls from the time on that `start` returns once everything is ready; `None` if there is no run.
 ///
 /// # Errors
 /// The server can't be reached, or the ring failed.
 pub(super) fn run(
-    folder: &NfsFolder,
-    plan: &Arc<ReplayActions>,
-    (objects, known): (usize, &[(u32, OwnedHandle)]),
+    parts: &RunParts<'_>,
     options: &NfsReplayOptions,
-    is_stopped: &(dyn Fn() -> bool + Sync),
-) -> Result<RunMeasures, NfsReplayError> {
+    start: impl FnOnce() -> Option<Nanos>,
+    recorder: &mut dyn Recorder,
+) -> Result<CallsSent, NfsReplayError> {
+    let RunParts {
+        folder,
+        plan,
+        objects: (objects, known),
+        commands,
+        ..
+    } = *parts;
     let place = folder.place();
     let limits = (place.read_bytes_max, place.write_bytes_max);
+    let workload = fitted(parts.workload, plan, limits);
     let as_traced = options.callers.as_traced();
     let state = ReplayState::new(Arc::clone(plan), objects, known, limits, as_traced);
     let state = Rc::new(state);
-    let ring = Ring::new(RingConfig::default()).map_err(NfsReplayError::Ring)?;
+    let ring = ring_of(&workload, &RingConfig::default()).map_err(NfsReplayError::Ring)?;
     let count = plan.clients.len().clamp(1, CONNECTIONS_MAX);
-    let open = |_| folder.operations(ReplayCalls(Rc::clone(&state)), &ring, options.depth);
+    let depth = workload.queue_depth;
+    let open = |_| folder.operations(ReplayCalls(Rc::clone(&state)), &ring, depth);
     let devices: Result<Vec<_>, _> = (0..count).map(open).collect();
     let devices = devices.map_err(|error| NfsReplayError::Open(Box::new(error)))?;
-    let mut runner = Runner {
+    let mut device = ClientDevices::new(devices, Arc::clone(plan));
+    let mut sequence = CallSequence {
         plan,
         state,
         schedule: Schedule::new(plan, options.timing, options.speed),
-        ring: &ring,
-        batches: devices.iter().map(|_| VecDeque::new()).collect(),
-        devices,
+        timing: options.timing,
         in_flight: HashMap::new(),
-        measures: RunMeasures {
-            connections: count as u64,
-            ..RunMeasures::default()
-        },
+        measures: RunMeasures::planned(plan, count),
         tainted: HashSet::new(),
-        is_timed: options.timing != ReplayTiming::Depth,
-        depth: options.depth as usize,
-        seed: options.seed,
+        depth: depth as usize,
     };
-    runner.run(is_stopped, options.timing)?;
-    Ok(runner.measures)
+    let (id, data) = (WorkerId::alone(options.seed), NfsData::seeded(options.seed));
+    let kinds = plan.kinds();
+    let worker = Worker::of_kinds(&mut sequence, data, &workload, &kinds, id, ring.pool());
+    let Some(start) = start() else {
+        drop(worker);
+        return Ok(CallsSent {
+            measures: sequence.measures,
+            outcome: Outcome::interrupted(),
+            health: device.health(),
+        });
+    };
+    let mut time = SpinTime {
+        ring: &ring,
+        spin: options.spin.as_nanos() as u64,
+    };
+    let outcome = worker.run(&mut device, &mut time, start, commands, recorder);
+    let outcome = outcome.map_err(NfsReplayError::Ring)?;
+    let nanos = Clock::Monotonic.now().0.saturating_sub(start.0);
+    sequence.measures.seconds = nanos as f64 / 1e9;
+    sequence.end(outcome.stopped);
+    Ok(CallsSent {
+        measures: sequence.measures,
+        outcome,
+        health: device.health(),
+    })
 }
 
-impl Runner<'_> {
-    fn run(
-        &mut self,
-        is_stopped: &(dyn Fn() -> bool + Sync),
-        timing: ReplayTiming,
-    ) -> Result<(), NfsReplayError> {
-        for action in &self.plan.actions {
-            let of = self.measures.procedures.entry(action.procedure.name());
-            of.or_default().planned += 1;
-        }
-        let start = Clock::Monotonic.now();
+impl Sequence for CallSequence<'_> {
+    type Request = Planned;
+    const WATCHES: bool = true;
+
+    fn starts(&mut self, start: Nanos) {
         self.schedule.start(start);
-        let mut done: Vec<Completion> = Vec::new();
-        let mut drain_until = Nanos::MAX;
-        loop {
-            let now = Clock::Monotonic.now();
-            if drain_until == Nanos::MAX && is_stopped() {
-                (self.measures.interrupted, drain_until) = (true, Nanos(now.0 + DRAIN_NANOS));
-            }
-            let next = match drain_until {
-                Nanos::MAX => self.send_due(),
-                _ => NextAction::End,
-            };
-            if next == NextAction::End && self.in_flight.is_empty() || now >= drain_until {
-                break;
-            }
-            for (device, batch) in self.devices.iter_mut().zip(&mut self.batches) {
-                device.submit(batch);
-            }
-            self.wait(next, now)?;
-            for device in &mut self.devices {
-                device.poll(&mut done);
-            }
-            let now = Clock::Monotonic.now();
-            for completion in done.drain(..) {
-                self.completed(completion, now, timing);
-            }
-        }
-        let left = self.schedule.left() + self.in_flight.len() as u64;
-        if left > 0 {
-            let unsent = &mut self.measures.unsent;
-            *unsent.entry("interrupted".into()).or_default() += left;
-            self.measures.sent -= self.in_flight.len() as u64;
-            for index in self.in_flight.keys() {
-                let name = self.plan.actions[*index as usize].procedure.name();
-                self.measures.procedures.entry(name).or_default().sent -= 1;
-            }
-        }
-        let nanos = Clock::Monotonic.now().0 - start.0;
-        self.measures.seconds = nanos as f64 / 1e9;
-        Ok(())
     }
 
-    /// Sends what is due; returns why nothing more is sent now.
-    fn send_due(&mut self) -> NextAction {
+    fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
         loop {
-            let now = Clock::Monotonic.now();
-            let has_room = self.in_flight.len() < self.depth;
-            match self.schedule.next(now, has_room) {
-                NextAction::Send { action, due, cause } => self.send(action, due, cause, now),
-                other => return other,
+            match self.schedule.next(now) {
+                NextAction::Send { action, due, cause } => {
+                    if !self.take(action, (due, cause), now, place) {
+                        continue;
+                    }
+                    return Next::Due(match self.timing {
+                        ReplayTiming::Trace => due,
+                        // The response time doesn't include the wait for earlier calls.
+                        ReplayTiming::Dependency | ReplayTiming::Depth => now,
+                    });
+                }
+                NextAction::At(due) => return Next::Later(due),
+                NextAction::AfterCompletion => {
+                    let own = self.in_flight.keys().next();
+                    return own.map_or(Next::Later(Nanos(now.0 + LOOK_NANOS)), |index| {
+                        Next::WaitFor(*index)
+                    });
+                }
+                NextAction::End => return Next::End,
             }
         }
     }
 
-    fn send(&mut self, index: u32, due: Nanos, cause: LateCause, now: Nanos) {
+    fn sent(&mut self, request: &Planned, at: Nanos) {
+        let Some(flight) = self.in_flight.get_mut(&request.index) else {
+            return;
+        };
+        // A retry is not another call.
+        if flight.sent.is_some() {
+            return;
+        }
+        flight.sent = Some(at);
+        let InFlight { due, cause, .. } = *flight;
+        if self.timing != ReplayTiming::Depth {
+            self.measure_lateness(due, at, cause);
+        }
+        self.measures.sent += 1;
+        self.procedure(request.index as u32).sent += 1;
+    }
+
+    fn given_back(&mut self, index: u64, at: Nanos) {
+        self.in_flight.remove(&index);
+        self.not_sent(index as u32, UnsentCause::Ended, at);
+    }
+
+    fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
+        let is_full = self.in_flight.len() >= self.depth;
+        self.schedule.note_late(at, is_full);
+        let flight = self.in_flight.remove(&index).expect("a call ends once");
+        let Some(sent) = flight.sent else {
+            return self.not_sent(index as u32, UnsentCause::Late, at);
+        };
+        let since = match self.timing {
+            ReplayTiming::Trace => flight.due,
+            _ => sent,
+        };
+        let response = Nanos(at.0.saturating_sub(since.0));
+        self.measures.response.record(response);
+        match self.state.take_answer(index as u32) {
+            Some(answer) => self.compare(index as u32, answer),
+            None => self.fail(&self.plan.actions[index as usize], status),
+        }
+        self.schedule.ended(index as u32, at);
+    }
+}
+
+impl CallSequence<'_> {
+    /// Makes a request of a call; `false` if it can't be sent.
+    fn take(
+        &mut self,
+        index: u32,
+        (due, cause): (Nanos, LateCause),
+        now: Nanos,
+        place: &mut Planned,
+    ) -> bool {
         let action = &self.plan.actions[index as usize];
         if !self.state.can_send(action) {
-            let why = "no handle, because the call that returns it had a different result";
-            *self.measures.unsent.entry(why.into()).or_default() += 1;
             self.taint(action);
-            self.schedule.ended(index, now);
-            return;
+            self.not_sent(index, UnsentCause::NoHandle, now);
+            return false;
         }
         let (len, is_shortened) = self.state.transfer(action);
         self.measures.shortened += u64::from(is_shortened);
-        let (op, buf) = match (action.procedure, len) {
-            (_, 0) => (Op::Flush, Buf::empty()),
-            (Procedure::Read, len) => (Op::Read, self.ring.pool().take(len as usize)),
-            (_, len) => {
-                let mut buf = self.ring.pool().take(len as usize);
-                let seed = self.seed.wrapping_add(index.into());
-                Pattern::Seeded(seed).fill(0, &mut buf[..len as usize]);
-                (Op::Write, buf)
-            }
+        let op = match (action.procedure, len) {
+            (_, 0) => Op::Flush,
+            (Procedure::Read, _) => Op::Read,
+            _ => Op::Write,
         };
-        // After the data was made.
-        let sent = Clock::Monotonic.now();
-        if self.is_timed {
-            self.measure_lateness(due, sent, cause);
+        *place = Planned {
+            kind: action.kind(),
+            ..Planned::new(index.into(), op, index.into(), len.into())
+        };
+        let flight = InFlight {
+            due,
+            sent: None,
+            cause,
+        };
+        self.in_flight.insert(index.into(), flight);
+        true
+    }
+
+    fn not_sent(&mut self, index: u32, why: UnsentCause, at: Nanos) {
+        *self.measures.unsent.entry(why).or_default() += 1;
+        self.schedule.ended(index, at);
+    }
+
+    fn procedure(&mut self, index: u32) -> &mut NfsProcedureCalls {
+        let name = self.plan.actions[index as usize].procedure.name();
+        self.measures.procedures.entry(name).or_default()
+    }
+
+    /// The run is over: counts what was not sent or not answered.
+    fn end(&mut self, stopped: Stopped) {
+        self.measures.interrupted = stopped == Stopped::Interrupted;
+        let unanswered = std::mem::take(&mut self.in_flight);
+        for (index, _) in unanswered.iter().filter(|(_, one)| one.sent.is_some()) {
+            self.measures.sent -= 1;
+            self.procedure(*index as u32).sent -= 1;
         }
-        self.measures.sent += 1;
-        let of = self.measures.procedures.entry(action.procedure.name());
-        of.or_default().sent += 1;
-        self.in_flight.insert(index.into(), InFlight { due, sent });
-        let connection = action.client as usize % self.devices.len();
-        self.batches[connection].push_back(Request {
-            tag: index.into(),
-            op,
-            offset: index.into(),
-            len: len.into(),
-            buf,
-            force_unit_access: false,
-        });
+        let left = self.schedule.left() + unanswered.len() as u64;
+        if left > 0 {
+            let why = match self.measures.interrupted {
+                true => UnsentCause::Interrupted,
+                false => UnsentCause::Ended,
+            };
+            *self.measures.unsent.entry(why).or_default() += left;
+        }
     }
 
     fn measure_lateness(&mut self, due: Nanos, sent: Nanos, cause: LateCause) {
@@ -275,43 +390,8 @@ impl Runner<'_> {
         }
     }
 
-    fn wait(&mut self, next: NextAction, now: Nanos) -> Result<(), NfsReplayError> {
-        let deadline = self.devices.iter().map(|device| device.deadline()).min();
-        let look = now.0.saturating_add(LOOK_NANOS);
-        let mut until = deadline.unwrap_or(Nanos::MAX).0.min(look);
-        if let NextAction::At(due) = next {
-            until = until.min(due.0.saturating_sub(SPIN_NANOS));
-        }
-        // Don't wait for a time that has passed.
-        let until = if until <= now.0 {
-            Nanos(0)
-        } else {
-            Nanos(until)
-        };
-        self.ring.enter_for(1, until).map_err(NfsReplayError::Ring)
-    }
-
-    fn completed(&mut self, completion: Completion, now: Nanos, timing: ReplayTiming) {
-        let index = completion.tag as u32;
-        let flight = self.in_flight.remove(&completion.tag);
-        let flight = flight.expect("a call ends once");
-        let since = match timing {
-            ReplayTiming::Trace => flight.due,
-            _ => flight.sent,
-        };
-        self.measures
-            .response
-            .record(Nanos(now.0.saturating_sub(since.0)));
-        let action = &self.plan.actions[index as usize];
-        match (self.state.take_answer(index), completion.result) {
-            (Some(answer), Ok(())) => self.compare(index, answer),
-            (_, result) => self.fail(action, result),
-        }
-        self.schedule.ended(index, now);
-    }
-
-    fn fail(&mut self, action: &Action, result: Result<(), DeviceError>) {
-        let why = result.map_or_else(|error| error.to_string(), |()| "no answer".into());
+    fn fail(&mut self, action: &Action, status: RequestStatus) {
+        let why = status.name().to_string();
         *self.measures.failed.entry(why).or_default() += 1;
         let of = self.measures.procedures.entry(action.procedure.name());
         of.or_default().failed += 1;

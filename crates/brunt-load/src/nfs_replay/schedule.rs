@@ -101,8 +101,9 @@ impl<'p> Schedule<'p> {
         }
     }
 
-    /// The next call, if there is room for one.
-    pub(super) fn next(&mut self, now: Nanos, has_room: bool) -> NextAction {
+    /// Finds the lane whose call is due first of those that don't wait; `Err` if all calls have been handed out. Notes
+    /// which ones are late because they wait.
+    fn earliest(&mut self, now: Nanos) -> Result<Option<(Nanos, usize)>, NextAction> {
         let mut best: Option<(Nanos, usize)> = None;
         let mut is_over = true;
         for index in 0..self.lanes.len() {
@@ -124,14 +125,31 @@ impl<'p> Schedule<'p> {
                 _ => {}
             }
         }
+        match is_over {
+            true => Err(NextAction::End),
+            false => Ok(best),
+        }
+    }
+
+    /// A call is about to end: notes why those are late that are due. `is_full` if no more calls could be sent.
+    pub(super) fn note_late(&mut self, now: Nanos, is_full: bool) {
+        if let Ok(Some((due, index))) = self.earliest(now)
+            && is_full
+            && due <= now
+        {
+            self.lanes[index].cause = LateCause::Depth;
+        }
+    }
+
+    /// The next call.
+    pub(super) fn next(&mut self, now: Nanos) -> NextAction {
+        let best = match self.earliest(now) {
+            Ok(best) => best,
+            Err(end) => return end,
+        };
         match best {
-            _ if is_over => NextAction::End,
             None => NextAction::AfterCompletion,
             Some((due, _)) if due > now => NextAction::At(due),
-            Some((_, index)) if !has_room => {
-                self.lanes[index].cause = LateCause::Depth;
-                NextAction::AfterCompletion
-            }
             Some((due, index)) => {
                 let lane = &mut self.lanes[index];
                 let action = lane.actions[lane.next];

@@ -501,37 +501,28 @@ fn calls_are_due_at_their_times() {
     let mut schedule = Schedule::new(&plan, ReplayTiming::Trace, 2.0);
     schedule.start(Nanos(5000));
     assert_eq!(
-        sends(schedule.next(Nanos(5000), true)),
+        sends(schedule.next(Nanos(5000))),
         (0, 5000, LateCause::Worker)
     );
     // The second waits for the first; the other client continues.
+    assert_eq!(schedule.next(Nanos(5005)), NextAction::At(Nanos(5020)));
+    schedule.note_late(Nanos(5030), true);
     assert_eq!(
-        schedule.next(Nanos(5005), true),
-        NextAction::At(Nanos(5020))
-    );
-    assert_eq!(
-        schedule.next(Nanos(5030), false),
-        NextAction::AfterCompletion
-    );
-    assert_eq!(
-        sends(schedule.next(Nanos(5031), true)),
+        sends(schedule.next(Nanos(5031))),
         (2, 5020, LateCause::Depth)
     );
-    assert_eq!(
-        schedule.next(Nanos(5032), true),
-        NextAction::AfterCompletion
-    );
+    assert_eq!(schedule.next(Nanos(5032)), NextAction::AfterCompletion);
     schedule.ended(0, Nanos(5033));
     assert_eq!(
-        sends(schedule.next(Nanos(5033), true)),
+        sends(schedule.next(Nanos(5033))),
         (1, 5010, LateCause::Dependency)
     );
     assert_eq!(
-        sends(schedule.next(Nanos(5034), true)),
+        sends(schedule.next(Nanos(5034))),
         (3, 5030, LateCause::Worker)
     );
     assert_eq!(
-        (schedule.next(Nanos(5035), true), schedule.left()),
+        (schedule.next(Nanos(5035)), schedule.left()),
         (NextAction::End, 0)
     );
 }
@@ -552,36 +543,24 @@ fn calls_follow_those_that_ended_before() {
         .plan();
     let mut schedule = Schedule::new(&plan, ReplayTiming::Dependency, 1.0);
     schedule.start(Nanos(0));
-    assert_eq!(sends(schedule.next(Nanos(0), true)).0, 0);
-    assert_eq!(
-        sends(schedule.next(Nanos(10), true)),
-        (1, 10, LateCause::Worker)
-    );
-    assert_eq!(schedule.next(Nanos(900), true), NextAction::AfterCompletion);
+    assert_eq!(sends(schedule.next(Nanos(0))).0, 0);
+    assert_eq!(sends(schedule.next(Nanos(10))), (1, 10, LateCause::Worker));
+    assert_eq!(schedule.next(Nanos(900)), NextAction::AfterCompletion);
     schedule.ended(1, Nanos(1000));
     // 30 ns after the end of the second.
+    assert_eq!(schedule.next(Nanos(1001)), NextAction::At(Nanos(1030)));
     assert_eq!(
-        schedule.next(Nanos(1001), true),
-        NextAction::At(Nanos(1030))
-    );
-    assert_eq!(
-        sends(schedule.next(Nanos(1030), true)),
+        sends(schedule.next(Nanos(1030))),
         (2, 1030, LateCause::Worker)
     );
-    assert_eq!(
-        schedule.next(Nanos(2000), true),
-        NextAction::AfterCompletion
-    );
+    assert_eq!(schedule.next(Nanos(2000)), NextAction::AfterCompletion);
     schedule.ended(0, Nanos(2000));
-    assert_eq!(
-        schedule.next(Nanos(2000), true),
-        NextAction::At(Nanos(2060))
-    );
+    assert_eq!(schedule.next(Nanos(2000)), NextAction::At(Nanos(2060)));
     assert_eq!(schedule.left(), 1);
 
     // As fast as possible, only dependencies count.
     let mut schedule = Schedule::new(&plan, ReplayTiming::Depth, 1.0);
     for action in 0..4 {
-        assert_eq!(sends(schedule.next(Nanos(0), true)).0, action);
+        assert_eq!(sends(schedule.next(Nanos(0))).0, action);
     }
 }

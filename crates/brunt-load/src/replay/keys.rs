@@ -39,6 +39,7 @@ impl Workload {
     pub(crate) fn check_replay(&self) -> Result<(), WorkloadError> {
         let Some(settings) = self.replay() else {
             let stated = [
+                ("nfs_replay", self.nfs_replay.is_some()),
                 ("format", self.format.is_some()),
                 ("reading", self.reading.is_some()),
                 ("speed", self.speed.is_some()),
@@ -90,7 +91,7 @@ impl Workload {
             )?;
         }
         debug_assert!(matches!(self.arrival, Arrival::Closed {}));
-        Ok(())
+        self.check_nfs_replay()
     }
 }
 

@@ -21,7 +21,7 @@ mod routes;
 mod select;
 pub mod settings;
 mod share;
-mod spin;
+pub(crate) mod spin;
 mod stream;
 mod survey;
 mod turn;
@@ -84,6 +84,14 @@ pub(crate) const LINE: LoadKind = LoadKind {
         if workload.trace.is_none() {
             let what = "a replay needs the path of a trace".into();
             return Err(WorkloadError { key: "trace", what }.into());
+        }
+        if workload.nfs_replay.is_some() {
+            let what = "NFS calls are replayed by a load of the kind `nfs-replay`".into();
+            return Err(WorkloadError {
+                key: "nfs_replay",
+                what,
+            }
+            .into());
         }
         let load = ReplayLoad::new(workload, &context.targets).sharing(&context.inputs);
         Ok(vec![(String::new(), Arc::new(load))])

@@ -19,7 +19,7 @@ pub const QUEUE_DEPTH: u32 = 64;
 /// Maximum number of rounds of a trace in one run.
 const REPEAT_MAX: u32 = 1_000_000;
 /// Default time before a due request at which a worker stops sleeping.
-const SPIN: Duration = Duration::from_micros(200);
+pub const SPIN: Duration = Duration::from_micros(200);
 /// Maximum of `spin`: a spinning worker occupies its core, so it should sleep for longer waits.
 const SPIN_MAX: Duration = Duration::from_millis(100);
 

@@ -12,11 +12,11 @@ use brunt_core::{Clock, Nanos};
 use crate::block::worker::Timeline;
 
 /// The monotonic clock and a ring, whose waits end early.
-pub(super) struct SpinTime<'a> {
+pub(crate) struct SpinTime<'a> {
     /// The source of completions.
-    pub(super) ring: &'a Ring,
+    pub(crate) ring: &'a Ring,
     /// How many nanoseconds before a due time the worker stops sleeping.
-    pub(super) spin: u64,
+    pub(crate) spin: u64,
 }
 
 impl Timeline for SpinTime<'_> {

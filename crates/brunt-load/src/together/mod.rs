@@ -30,6 +30,7 @@ use crate::load::{
     PreparedLoad, RunOrder, RunningLoad, WorkloadError,
 };
 use crate::nfs::NfsLoad;
+use crate::nfs_replay::NfsReplayLoad;
 use crate::replay::ReplayLoad;
 
 /// Its name in [`crate::LOADS`].
@@ -125,7 +126,9 @@ impl TogetherSettings {
 
 /// Returns the load of a workload: a replay if it has a trace, NFS calls if it describes some.
 pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
-    if workload.trace.is_some() {
+    if workload.nfs_replay.is_some() {
+        Arc::new(NfsReplayLoad::new(workload).sharing(&context.inputs))
+    } else if workload.trace.is_some() {
         Arc::new(ReplayLoad::new(workload, &context.targets).sharing(&context.inputs))
     } else if workload.nfs.is_some() {
         Arc::new(NfsLoad::new(workload))

@@ -26,7 +26,7 @@ use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 pub use receive::{NfsCollected, NfsIncoming, NfsReadData, NfsReply};
 
 use crate::record::NfsRecord;
-use crate::rpc::{begin_call, finish_call};
+use crate::rpc::{begin_call, begin_call_like, finish_record};
 
 /// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. As deep as a load's queue may be.
 pub const DEPTH_MAX: u32 = 4096;
@@ -148,6 +148,8 @@ struct Call {
 #[derive(Debug)]
 pub struct NfsCalls {
     config: NfsCallsConfig,
+    /// The head of a call with the connection's credential.
+    usual_head: Vec<u8>,
     attached: bool,
     calls: Vec<Call>,
     waiting: VecDeque<u16>,
@@ -183,7 +185,15 @@ impl NfsCalls {
             deadline: Nanos::MAX,
             late: false,
         };
+        let mut usual_head = Vec::new();
+        begin_call(
+            &mut usual_head,
+            Xid(0),
+            [PROGRAM_NFS, 3, 0],
+            &config.credentials,
+        );
         NfsCalls {
+            usual_head,
             attached: false,
             calls: (0..depth).map(call).collect(),
             waiting: VecDeque::with_capacity(depth as usize),
@@ -230,15 +240,15 @@ impl NfsCalls {
         call.asked = reply_data_max(args);
         (call.tries, call.sequence, call.late) = (0, self.sequence, false);
         call.deadline = now.after(self.config.timeout);
-        let procedure = [PROGRAM_NFS, 3, call.procedure as u32];
-        begin_call(
-            &mut call.head,
-            call.xid,
-            procedure,
-            credentials.unwrap_or(&self.config.credentials),
-        );
+        let (xid, number) = (call.xid, call.procedure as u32);
+        match credentials {
+            None => begin_call_like(&mut call.head, &self.usual_head, xid, number),
+            Some(credentials) => {
+                begin_call(&mut call.head, xid, [PROGRAM_NFS, 3, number], credentials);
+            }
+        }
         args.encode(&mut call.head);
-        finish_call(&mut call.head, payload.len());
+        finish_record(&mut call.head, payload.len());
         self.next_check = self.next_check.min(call.deadline);
         self.waiting.push_back(index);
     }

@@ -1,6 +1,8 @@
 //! The integration tests of brunt-nfs, one module each: linked into one binary and run in parallel.
 
 mod ganesha;
+mod hostile;
 mod server;
+mod sink;
 #[path = "../../../brunt-block/tests/it/suite.rs"]
 mod suite;

@@ -341,16 +341,18 @@ fn rows(runs: &[Replayed<'_>]) -> PageTable {
                 ]
             };
             let digests = &fidelity.digests;
-            let mut rows = vec![
-                row("digest of the trace", digests.trace.clone()),
-                row("digest of the planned requests", digests.planned.clone()),
-                row("digest of what was sent", digests.sent.clone()),
-                row(
-                    "writes to be sent with FUA",
-                    count(fidelity.forced.planned as f64),
-                ),
-                row("writes sent with FUA", count(fidelity.forced.sent as f64)),
-            ];
+            let mut rows = Vec::new();
+            // Replays of NFS calls have none.
+            if !digests.trace.is_empty() {
+                let forced = fidelity.forced;
+                rows.extend([
+                    row("digest of the trace", digests.trace.clone()),
+                    row("digest of the planned requests", digests.planned.clone()),
+                    row("digest of what was sent", digests.sent.clone()),
+                    row("writes to be sent with FUA", count(forced.planned as f64)),
+                    row("writes sent with FUA", count(forced.sent as f64)),
+                ]);
+            }
             if fidelity.pieces > fidelity.sent {
                 rows.push(row(
                     "requests sent, counting the pieces of split ones",

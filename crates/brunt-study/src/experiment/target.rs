@@ -11,6 +11,7 @@
 //! options = "sessions=2"
 //! [targets.network]
 //! serve = "tcp"                        # brunt sink
+//! serve = "nfs"                        # brunt sink --nfs
 //! ```
 
 use schemars::JsonSchema;
@@ -36,7 +37,8 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Instead of `url`: a target that the experiment starts itself and measures over TCP. A LUN in the form of
-    /// `brunt target --lun`, a list of LUNs, or `tcp` for the network alone (`brunt sink`).
+    /// `brunt target --lun`, a list of LUNs, `tcp` for the network alone (`brunt sink`), or `nfs` for
+    /// the folder of an NFS server that keeps names but no data (`brunt sink --nfs`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Serve>,
     /// With `serve`: host that serves it: one of the lab's, one of `[hosts]`, or `local` (the machine that runs the
@@ -87,7 +89,8 @@ impl Target {
             return self.url.clone();
         };
         if let Some(options) = &self.options {
-            url += &format!("?{options}");
+            let join = if url.contains('?') { '&' } else { '?' };
+            url += &format!("{join}{options}");
         }
         url
     }
@@ -227,6 +230,11 @@ mod tests {
             "serve = \"tcp\"\noptions = \"connections=2\"",
             "tcp",
             "tcp://127.0.0.1:9?connections=2",
+        );
+        check(
+            "serve = \"nfs\"\noptions = \"connections=2\"",
+            "nfs",
+            "nfs://127.0.0.1:9/export/?mountport=9&connections=2",
         );
         let two = "serve = [\"null:1GiB\", \"memory:1MiB,wb\"]\nlun = 1";
         check(

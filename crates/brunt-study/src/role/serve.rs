@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
-    expecting = "expected a LUN such as \"memory:1GiB\", a list of LUNs, or \"tcp\""
+    expecting = "expected a LUN such as \"memory:1GiB\", a list of LUNs, \"tcp\" or \"nfs\""
 )]
 pub enum Serve {
-    /// One LUN, or `tcp`.
+    /// One LUN, `tcp` or `nfs`.
     One(String),
     /// LUNs, from 0.
     Luns(Vec<String>),

@@ -1,4 +1,4 @@
-//! A sink: the other end of the `tcp` device, which measures the network alone.
+//! A sink: the other end of the `tcp` device, which measures the network alone, or an NFS server without data.
 
 use std::net::SocketAddr;
 
@@ -7,18 +7,30 @@ use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 
 pub(super) const INFO: RoleInfo = RoleInfo {
     name: "sink",
-    help: "discards writes and answers reads with zeros, to measure the network alone",
+    help: "discards writes and answers reads with zeros, to measure the network or NFS clients alone",
     example: "[targets.x]\nserve = \"tcp\"",
 };
 
-/// A sink; it has no settings.
+/// A sink, by what it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SinkRole;
+pub enum SinkRole {
+    /// The `tcp` device.
+    Tcp,
+    /// NFS: the target is the exported folder.
+    Nfs,
+}
 
-/// A sink for the word `tcp`.
+/// A sink for the words `tcp` and `nfs`.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
-    matches!(serve, Serve::One(word) if word == "tcp")
-        .then(|| Box::new(SinkRole) as Box<dyn RoleKind>)
+    let Serve::One(word) = serve else {
+        return None;
+    };
+    let role = match word.as_str() {
+        "tcp" => SinkRole::Tcp,
+        "nfs" => SinkRole::Nfs,
+        _ => return None,
+    };
+    Some(Box::new(role))
 }
 
 /// None: only a target requests a sink.
@@ -33,16 +45,22 @@ impl RoleKind for SinkRole {
 
     fn launch(&self) -> Launch {
         Launch::Process {
-            arguments: vec!["sink".into()],
+            arguments: match self {
+                SinkRole::Tcp => vec!["sink".into()],
+                SinkRole::Nfs => vec!["sink".into(), "--nfs".into()],
+            },
             takes_commands: false,
         }
     }
 
     fn url(&self, at: SocketAddr, _lun: u16) -> Option<String> {
-        Some(format!("tcp://{at}"))
+        Some(match self {
+            SinkRole::Tcp => format!("tcp://{at}"),
+            SinkRole::Nfs => format!("nfs://{at}/export/?mountport={}", at.port()),
+        })
     }
 
     fn is_network(&self) -> bool {
-        true
+        *self == SinkRole::Tcp
     }
 }

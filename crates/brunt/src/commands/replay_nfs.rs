@@ -8,7 +8,7 @@ use brunt_load::nfs_replay::{
     NfsCallers, NfsReplay, NfsReplayError, NfsReplayFidelity, NfsReplayOptions, NfsReplayTree,
     folder_of,
 };
-use brunt_load::replay::settings::ReplayTiming;
+use brunt_load::replay::settings::{ReplayTiming, SPIN};
 use brunt_result::replay::ReplayVerdict;
 use clap::ValueEnum;
 use serde_json::json;
@@ -181,6 +181,7 @@ impl NfsArgs {
         Ok(NfsReplayOptions {
             timing,
             speed,
+            spin: SPIN,
             depth,
             callers: match self.callers {
                 Callers::Target => NfsCallers::Target,

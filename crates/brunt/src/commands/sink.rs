@@ -1,11 +1,13 @@
-//! `brunt sink`: serves the remote end of the `tcp` device until Ctrl-C or SIGTERM.
+//! `brunt sink`: serves the remote end of the `tcp` device, or NFS without data, until Ctrl-C or SIGTERM.
 
 use std::time::Duration;
 
-use brunt_block::backends::tcp::{self, SinkConfig, TcpSink as Server};
+use brunt_block::backends::tcp;
 use brunt_block::reception::ReceptionListener;
+use brunt_block::sink::SinkConfig;
 use brunt_block::socket::SocketOptions;
 use brunt_core::units::format_size;
+use brunt_nfs::server::{self, DISK, EXPORT};
 use serde_json::json;
 
 use super::engine::EngineFlag;
@@ -14,18 +16,28 @@ use super::sockets::Sockets;
 use super::target::address;
 use crate::cli::{Done, Failure, Output};
 
+/// Default ports.
+const TCP_PORTAL: &str = "127.0.0.1:5260";
+const NFS_PORTAL: &str = "127.0.0.1:2049";
+const NFS_PORT: u16 = 2049;
 /// Interval between checks whether the command should stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Serve the tcp device: discard writes and answer reads with zeros
+/// Serve the tcp device, or NFS: discard writes and answer reads with zeros
 ///
 /// Prints its address, serves until Ctrl-C or SIGTERM, then prints its counters. With tcp://ADDRESS as the device
-/// on the other host, this measures the network alone with transfers the size of block requests.
+/// on the other host, this measures the network alone with transfers the size of block requests. With --nfs, it measures
+/// NFS clients: names and attributes are kept in memory, data is not.
 #[derive(clap::Args)]
 pub struct Sink {
-    /// Address to listen on; port 0 picks a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5260")]
-    portal: String,
+    /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:5260, or port 2049 with --nfs]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    portal: Option<String>,
+
+    /// Serve NFSv3 (with MOUNT and the port mapper on the same port) instead of the tcp device: /export, with the file
+    /// disk of 1 GiB. The second line of output is that file's URL
+    #[arg(long)]
+    nfs: bool,
 
     #[command(flatten)]
     sockets: Sockets,
@@ -56,13 +68,21 @@ impl super::Subcommand for Sink {
             "brunt sink --portal 0.0.0.0:5260 --receive-buffer 4MiB",
             "accept connections from other hosts",
         ),
+        (
+            "brunt sink --nfs",
+            "an NFS server without data; then: brunt io read 'nfs://127.0.0.1/export/disk?port=2049&mountport=2049'",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
         self.engine.state()?;
-        let portal =
-            address(&self.portal, tcp::PORT).map_err(|failure| failure.prefixed("--portal "))?;
+        let (usual, port) = match self.nfs {
+            true => (NFS_PORTAL, NFS_PORT),
+            false => (TCP_PORTAL, tcp::PORT),
+        };
+        let portal = address(self.portal.as_deref().unwrap_or(usual), port)
+            .map_err(|failure| failure.prefixed("--portal "))?;
         let listener = {
             let output = output.clone();
             ReceptionListener::new(move |what| output.note(what))
@@ -77,11 +97,21 @@ impl super::Subcommand for Sink {
             connections_max: usize::from(self.max_connections),
             listener,
         };
-        let sink = Server::start(config).map_err(|error| {
+        let started = match self.nfs {
+            true => server::start(config),
+            false => tcp::start_sink(config),
+        };
+        let sink = started.map_err(|error| {
             Failure::failed(format!("cannot listen on {portal}: {error}"))
                 .advise("choose another --portal; port 0 picks a free one")
         })?;
         output.line(sink.address());
+        if self.nfs {
+            let (address, port) = (sink.address(), sink.address().port());
+            output.line(format_args!(
+                "nfs://{address}{EXPORT}/{DISK}?mountport={port}"
+            ));
+        }
         if output.is_json() {
             // Standard output carries only the final object, so the address goes to standard error.
             output.note(format!("listening on {}", sink.address()));

@@ -537,3 +537,36 @@ fn a_capture_that_begins_in_the_middle_is_replayed() {
     assert!(fidelity["tree"]["invented_names"].as_u64() > Some(0));
     assert_eq!(fidelity["contradictions"], 0);
 }
+
+/// An experiment repeats a replay while its server is frozen: each run has its own files, and figures by operation show
+/// what the fault cost.
+#[test]
+fn an_experiment_replays_calls_under_a_fault() {
+    let folder = TempDir::new("nfs-replay");
+    let trace = folder.join("trace");
+    traced(&root().join("testdata/nfs3-small.pcap.zst"), &trace);
+    let text = "name = \"x\"\nrepetitions = 2\nseed = 5\n[targets.null]\nserve = \"nfs\"\n\
+                [workloads.w]\ntrace = \"trace\"\nnfs_replay = { sparse = true }\nspeed = 0.02\ninterval = \"50ms\"\n\
+                [[fault]]\ntarget = \"null\"\nfreeze = true\nat = \"300ms\"\nfor = \"300ms\"\n";
+    let out = succeed(&mut experiment(&folder, text), 120);
+    let summary: Value = serde_json::from_str(&out).expect("JSON");
+    let runs = summary["points"][0]["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        println!("{run}");
+        let replay = &run["replay"];
+        assert_eq!(
+            (&replay["planned"], &replay["completed"]),
+            (&547.into(), &547.into())
+        );
+        let ops = run["ops"].as_array().expect("operations");
+        let completed = ops.iter().filter_map(|op| op["completed"].as_u64());
+        assert_eq!(completed.sum::<u64>(), 547, "{ops:?}");
+        assert!(ops.len() > 3, "{ops:?}");
+        assert_eq!(run["faults"][0]["kind"], "freeze");
+        let slowest = ops
+            .iter()
+            .filter_map(|op| op["response"]["max_us"].as_f64());
+        assert!(slowest.fold(0.0, f64::max) > 100_000.0, "{ops:?}");
+    }
+}

@@ -10,6 +10,7 @@ mod iscsi;
 mod link;
 mod load;
 mod nbd;
+mod nfs;
 mod output;
 mod page;
 mod replay;
@@ -35,6 +36,7 @@ use self::subject::{SubjectEntry, entry};
 const SUBJECTS: &[SubjectEntry] = &[
     entry::<iscsi::IscsiArgs>(),
     entry::<nbd::NbdArgs>(),
+    entry::<nfs::NfsBenchArgs>(),
     entry::<store::StoreArgs>(),
     entry::<load::LoadArgs>(),
     entry::<link::LinkArgs>(),

@@ -1,7 +1,7 @@
 //! `tcp://host:port`: raw network throughput with the transfer sizes of block requests, for comparison with a disk, a
 //! diskless target and a full target; the role of netperf in Aiken and Grunwald, 2003, Figures 4 to 7. A read
 //! is a header answered by a header and N bytes; a write is a header and N bytes answered by a header. Up to the queue
-//! depth are in flight. [`frame`] defines the frames, whose headers have 16 bytes. The peer is a [`TcpSink`], which
+//! depth are in flight. [`frame`] defines the frames, whose headers have 16 bytes. The peer is a [sink](start_sink), which
 //! stores nothing: reads return zeros, and offsets are ignored.
 //!
 //! The one rule: a lost connection is not re-established. The device measures one network path as it is; after a loss,
@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
-pub use sink::{SinkConfig, SinkStats, TcpSink};
+pub use sink::start as start_sink;
 
 use self::connect::Connected;
 use self::frame::{FrameKind, HEADER_BYTES, Header, HeaderError, TRANSFER_BYTES_MAX};
 use super::in_range;
 use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, host_and_port};
+use crate::sink::RX_BYTES;
 use crate::socket::SocketOptions;
 use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, PayloadPlace,
@@ -32,9 +33,6 @@ use crate::{
 
 /// A sink's default port.
 pub const PORT: u16 = 5260;
-/// Receive buffer for data without a destination buffer, at both ends: holds many 4 KiB answers at once and fits into
-/// the L2 cache.
-const RX_BYTES: usize = 256 << 10;
 /// Default time limit for connecting (all attempts together), and for each request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum connections per thread's device.

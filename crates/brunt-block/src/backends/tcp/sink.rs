@@ -1,262 +1,69 @@
 //! The other end of the `tcp` device: discards writes and answers reads with zeros. Started by `brunt sink`,
 //! by experiments that measure the network, and by tests.
 //!
-//! One thread and one ring per connection; all answers of a batch are sent in one vectored call. The one rule: a peer
-//! can use only a bounded amount of memory and break only its own connection.
+//! The one rule: requests are answered in order, once each.
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use brunt_core::{Clock, Nanos};
-
+use super::TIMEOUT;
 use super::frame::{FrameKind, HEADER_BYTES, Header, HeaderError};
-use super::{RX_BYTES, TIMEOUT};
-use crate::reception::{ListeningSocket, Reception, ReceptionCounts, ReceptionListener};
-use crate::socket::{Socket, SocketOptions};
-use crate::{PayloadPlace, Ring, RingConfig, Stream};
+use crate::sink::{HELLO_TIME, SinkConfig, SinkCounts, SinkServer, SinkSession, is_full};
+use crate::{PayloadPlace, Stream};
 
-/// A connection without a greeting is closed after this time. Longer than the client's default timeout: after a lost
-/// SYN and a lost hello, TCP itself needs 6 s and more.
-const HELLO_TIME: Duration = Duration::from_secs(60);
 const _: () = assert!(
     HELLO_TIME.as_secs() > TIMEOUT.as_secs(),
     "a client that retransmits lost packets is not disconnected"
 );
-/// Maximum bytes of queued answers; beyond that, no further request is processed.
-const ANSWERS_BYTES_MAX: usize = 4 << 20;
 
-/// Configuration of a sink.
-#[derive(Clone, Debug)]
-pub struct SinkConfig {
-    /// The listening address; port 0 picks a free port.
-    pub portal: SocketAddr,
-    /// Options of every connection.
-    pub sockets: SocketOptions,
-    /// Maximum concurrent connections; further ones are closed and counted.
-    pub connections_max: usize,
-    /// Called for each connection that ended with an error, on that connection's thread.
-    pub listener: ReceptionListener,
-}
-
-impl Default for SinkConfig {
-    fn default() -> SinkConfig {
-        SinkConfig {
-            portal: SocketAddr::from(([127, 0, 0, 1], 0)),
-            sockets: SocketOptions::default(),
-            connections_max: 256,
-            listener: ReceptionListener::default(),
-        }
-    }
-}
-
-/// A sink's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SinkStats {
-    /// Connections accepted.
-    pub connections: u64,
-    /// Connections rejected because of the limit.
-    pub refused: u64,
-    /// Connections that ended because of invalid data or a local error.
-    pub broken: u64,
-    /// Requests answered.
-    pub requests: u64,
-    /// Payload bytes received and discarded.
-    pub received_bytes: u64,
-    /// Payload bytes sent.
-    pub sent_bytes: u64,
-    /// System calls of the connections' rings.
-    pub system_calls: u64,
-}
-
-/// A listening sink. Dropping it closes it.
-pub struct TcpSink {
-    state: Arc<State>,
-    address: SocketAddr,
-    reception: Reception,
-}
-
-struct State {
-    config: SinkConfig,
-    requests: AtomicU64,
-    received_bytes: AtomicU64,
-    sent_bytes: AtomicU64,
-    system_calls: AtomicU64,
-}
-
-impl TcpSink {
-    /// Starts listening.
-    ///
-    /// # Errors
-    /// The address is in use or not local.
-    pub fn start(config: SinkConfig) -> io::Result<TcpSink> {
-        let listening = ListeningSocket::tcp(config.portal)?;
-        let address = listening.address()?.expect("a bound port has an address");
-        let connections_max = config.connections_max;
-        let state = Arc::new(State {
-            config,
-            requests: AtomicU64::new(0),
-            received_bytes: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            system_calls: AtomicU64::new(0),
-        });
-        let of_connection = Arc::clone(&state);
-        let listener = state.config.listener.clone();
-        let reception = Reception::open(
-            "sink",
-            listening,
-            connections_max,
-            listener,
-            move |socket, guest| {
-                guest.settle();
-                serve(socket, &of_connection)
-            },
-        )?;
-        Ok(TcpSink {
-            state,
-            address,
-            reception,
-        })
-    }
-
-    /// The address it listens on.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The counters so far; open connections update them once per batch.
-    pub fn stats(&self) -> SinkStats {
-        let state = &self.state;
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let ReceptionCounts {
-            connections,
-            refused,
-            broken,
-        } = self.reception.counts();
-        SinkStats {
-            connections,
-            refused,
-            broken,
-            requests: get(&state.requests),
-            received_bytes: get(&state.received_bytes),
-            sent_bytes: get(&state.sent_bytes),
-            system_calls: get(&state.system_calls),
-        }
-    }
-
-    /// Closes all connections and returns the final counters.
-    pub fn shutdown(mut self) -> SinkStats {
-        self.reception.close();
-        self.stats()
-    }
+/// Starts a sink for `tcp` devices.
+///
+/// # Errors
+/// The address is in use or not local.
+pub fn start(config: SinkConfig) -> io::Result<SinkServer> {
+    SinkServer::start("sink", config, |_| Connection::default())
 }
 
 /// Why a connection ended, unless the peer closed it.
 #[derive(Debug, thiserror::Error)]
-enum SinkConnectionError {
-    #[error("cannot set up the connection's ring: {0}")]
-    Ring(#[from] io::Error),
+enum ConnectionError {
     #[error("invalid message from peer: {0}")]
     Malformed(#[from] HeaderError),
-    #[error("the peer sent no greeting within {HELLO_TIME:?}")]
-    Silent,
     #[error("the peer sent {0:?} instead of a request")]
     Unexpected(FrameKind),
 }
 
-/// A connection's counts since they were last added to the sink's.
 #[derive(Default)]
-struct Batch {
-    requests: u64,
-    received_bytes: u64,
-    sent_bytes: u64,
-}
-
-fn serve(socket: Socket, state: &State) -> Result<(), SinkConnectionError> {
-    let ring = Ring::new(RingConfig {
-        entries: 64,
-        ..RingConfig::default()
-    })?;
-    socket.set_nonblocking(false)?;
-    state.config.sockets.apply(&socket)?;
-    let stream = Stream::new(&ring, socket, RX_BYTES)?;
-    stream.socket().set_nodelay(state.config.sockets.no_delay)?;
-    let mut connection = Connection {
-        stream,
-        greeted: false,
-        swallowing: None,
-        batch: Batch::default(),
-    };
-    let hello_until = Clock::Monotonic.now().after(HELLO_TIME);
-    let mut calls = 0;
-    loop {
-        let done = connection.read();
-        connection.stream.flush();
-        let Batch {
-            requests,
-            received_bytes,
-            sent_bytes,
-        } = std::mem::take(&mut connection.batch);
-        if requests > 0 {
-            state.requests.fetch_add(requests, Ordering::Relaxed);
-            state
-                .received_bytes
-                .fetch_add(received_bytes, Ordering::Relaxed);
-            state.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
-        }
-        let now = ring.stats().system_calls;
-        state.system_calls.fetch_add(now - calls, Ordering::Relaxed);
-        calls = now;
-        done?;
-        if !connection.is_full() {
-            connection.stream.arm();
-        }
-        let until = if connection.greeted {
-            Nanos::MAX
-        } else {
-            hello_until
-        };
-        ring.enter(until)?;
-        // The peer has closed the connection, so the answers to its last requests have no reader.
-        if connection.stream.poll().ended {
-            return Ok(());
-        }
-        if !connection.greeted && Clock::Monotonic.now() >= hello_until {
-            return Err(SinkConnectionError::Silent);
-        }
-    }
-}
-
 struct Connection {
-    stream: Stream,
     /// Whether the peer has sent its greeting.
     greeted: bool,
     /// The answer to send once the current payload has been discarded.
     swallowing: Option<Header>,
-    batch: Batch,
 }
 
-impl Connection {
-    fn is_full(&self) -> bool {
-        self.stream.queued_bytes() > ANSWERS_BYTES_MAX
+impl SinkSession for Connection {
+    type Error = ConnectionError;
+
+    fn is_greeted(&self) -> bool {
+        self.greeted
     }
 
-    /// Processes all requests received so far.
-    fn read(&mut self) -> Result<(), SinkConnectionError> {
+    fn serve(
+        &mut self,
+        stream: &mut Stream,
+        counts: &mut SinkCounts,
+    ) -> Result<(), ConnectionError> {
         loop {
-            if let Some(answer) = self.swallowing {
-                if self.stream.take_placed().is_none() {
+            if let Some(header) = self.swallowing {
+                if stream.take_placed().is_none() {
                     return Ok(());
                 }
                 self.swallowing = None;
-                self.answer(answer);
+                answer(header, stream, counts);
             }
-            if self.is_full() {
+            if is_full(stream) {
                 return Ok(());
             }
-            let bytes = self.stream.bytes();
+            let bytes = stream.bytes();
             let header = match Header::parse(bytes) {
                 Ok(header) => header,
                 Err(HeaderError::Incomplete) => return Ok(()),
@@ -264,40 +71,40 @@ impl Connection {
             };
             if !self.greeted {
                 if header.kind != FrameKind::Hello {
-                    return Err(SinkConnectionError::Unexpected(header.kind));
+                    return Err(ConnectionError::Unexpected(header.kind));
                 }
-                self.stream.consume(HEADER_BYTES);
-                self.stream.push_bytes(&Header::hello().encode());
+                stream.consume(HEADER_BYTES);
+                stream.push_bytes(&Header::hello().encode());
                 self.greeted = true;
                 continue;
             }
-            let answer = header
+            let reply = header
                 .answer()
-                .ok_or(SinkConnectionError::Unexpected(header.kind))?;
+                .ok_or(ConnectionError::Unexpected(header.kind))?;
             let (len, have) = (header.payload_len(), bytes.len() - HEADER_BYTES);
             if have >= len {
-                self.stream.consume(HEADER_BYTES + len);
-                self.batch.received_bytes += len as u64;
-                self.answer(answer);
-            } else if self.stream.wants_place(len - have, HEADER_BYTES + len) {
-                self.stream.consume(HEADER_BYTES);
-                self.batch.received_bytes += len as u64;
-                self.stream.place(PayloadPlace::Discard, 0, len);
-                self.swallowing = Some(answer);
+                stream.consume(HEADER_BYTES + len);
+                counts.received_bytes += len as u64;
+                answer(reply, stream, counts);
+            } else if stream.wants_place(len - have, HEADER_BYTES + len) {
+                stream.consume(HEADER_BYTES);
+                counts.received_bytes += len as u64;
+                stream.place(PayloadPlace::Discard, 0, len);
+                self.swallowing = Some(reply);
             } else {
                 return Ok(());
             }
         }
     }
+}
 
-    fn answer(&mut self, header: Header) {
-        self.stream.push_bytes(&header.encode());
-        if header.payload_len() > 0 {
-            self.stream.push_zeros(header.payload_len());
-            self.batch.sent_bytes += header.payload_len() as u64;
-        }
-        self.batch.requests += 1;
+fn answer(header: Header, stream: &mut Stream, counts: &mut SinkCounts) {
+    stream.push_bytes(&header.encode());
+    if header.payload_len() > 0 {
+        stream.push_zeros(header.payload_len());
+        counts.sent_bytes += header.payload_len() as u64;
     }
+    counts.requests += 1;
 }
 
 #[cfg(test)]
@@ -305,9 +112,10 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpStream;
+    use std::time::Duration;
 
-    fn start(connections_max: usize) -> TcpSink {
-        TcpSink::start(SinkConfig {
+    fn start(connections_max: usize) -> SinkServer {
+        super::start(SinkConfig {
             connections_max,
             ..SinkConfig::default()
         })
@@ -319,7 +127,7 @@ mod tests {
     }
 
     /// Returns what a sink sends until it closes the connection, or until `wanted` bytes have arrived.
-    fn talk(sink: &TcpSink, bytes: &[u8], wanted: usize) -> (TcpStream, Vec<u8>) {
+    fn talk(sink: &SinkServer, bytes: &[u8], wanted: usize) -> (TcpStream, Vec<u8>) {
         let mut socket = TcpStream::connect(sink.address()).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(20)))

@@ -71,7 +71,7 @@ const NAMES: [&str; V4_FROM + v4_only()] = {
 };
 
 /// The corresponding operations in workloads and results.
-const OPS: [OperationInfo; 21] = [
+const OPS: [OperationInfo; 24] = [
     OperationInfo::of("READ", OpKind::Read),
     OperationInfo::of("READ_PLUS", OpKind::Read),
     OperationInfo::of("WRITE", OpKind::Write),
@@ -93,6 +93,9 @@ const OPS: [OperationInfo; 21] = [
     OperationInfo::of("MKDIR", OpKind::MakeDirectory),
     OperationInfo::of("RMDIR", OpKind::RemoveDirectory),
     OperationInfo::of("ACCESS", OpKind::Access),
+    OperationInfo::of("FSSTAT", OpKind::FileSystem),
+    OperationInfo::of("FSINFO", OpKind::FileSystem),
+    OperationInfo::of("PATHCONF", OpKind::FileSystem),
 ];
 
 /// All kinds, by number.

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request};
 use brunt_core::{Histogram, Nanos};
-use brunt_result::{Outcome, RequestStatus, Stopped};
+use brunt_result::{OpKind, Outcome, RequestStatus, Stopped};
 
 use crate::block::blocks::Blocks;
 use crate::block::generator::Planned;
@@ -106,8 +106,20 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// sent, retried and recorded, and when the run ends; its block sizes limit the length of requests.
     pub fn with(
         sequence: S,
+        content: C,
+        workload: &Workload,
+        id: WorkerId,
+        pool: &BufPool,
+    ) -> Worker<S, C> {
+        Worker::of_kinds(sequence, content, workload, &workload.kinds(), id, pool)
+    }
+
+    /// Like [`Worker::with`], for requests of other kinds than the workload describes.
+    pub fn of_kinds(
+        sequence: S,
         mut content: C,
         workload: &Workload,
+        kinds: &[OpKind],
         id: WorkerId,
         pool: &BufPool,
     ) -> Worker<S, C> {
@@ -120,7 +132,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             content.prepare(&mut carried);
             carried
         }));
-        let (depth, kinds) = (slots.len(), workload.kinds());
+        let depth = slots.len();
         let nonzero = |duration: Duration| (!duration.is_zero()).then_some(duration);
         Worker {
             slots,
@@ -145,7 +157,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             phase: RunPhase::new(workload, |all| id.share(all)),
             tally: Tally::new(
                 id.worker,
-                &kinds,
+                kinds,
                 nonzero(workload.interval.0),
                 workload.record_requests,
             ),
