@@ -33,6 +33,7 @@ mod trace;
 mod trace_file;
 mod trace_subject;
 mod verdicts;
+mod weeks;
 
 pub use actors::ActorsBench;
 pub use capture::CaptureBench;
@@ -50,3 +51,4 @@ pub use replay::ReplayBench;
 pub use store::StoreBench;
 pub use trace::TraceBench;
 pub use verdicts::VerdictsBench;
+pub use weeks::WeeksBench;
