@@ -272,6 +272,15 @@ impl TraceRecorder {
         mut recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
     ) -> (TraceSummary, Option<LakeError>) {
+        if let Some(health) = recorders[0].shared.take_health() {
+            let TraceRecorder {
+                groups,
+                common,
+                now_ns,
+                ..
+            } = &mut recorders[0];
+            groups.health.record(*now_ns, &health, common);
+        }
         for recorder in &mut recorders {
             recorder.groups.latencies.write(&mut recorder.common);
             recorder.send_all();

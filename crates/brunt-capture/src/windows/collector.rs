@@ -13,8 +13,8 @@ use crate::analysis::Analysis;
 
 /// Shares of windows that wait for the thread, for each pipeline. A pipeline that has another one to pass on waits.
 const SHARES_WAITING: usize = 2;
-/// Windows that wait for pipelines: each takes up to 60 MB.
-const WINDOWS_WAITING: usize = 3;
+/// Windows that wait for pipelines. Those of a few megabytes of packets in flight: the more there are, the smaller.
+const WINDOWS_WAITING: usize = 1024;
 /// Windows are at least this long, so that a report takes less time than its window.
 pub const WIDTH_MIN: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::live::namespace;
 use crate::sql::engine;
-use crate::support::{self, TempDir, brunt, need, run_within, succeed};
+use crate::support::{self, TempDir, brunt, need, root, run_within, succeed};
 use brunt_capture::trace::tables::HEALTH;
 use brunt_lake::read_table;
 use serde_json::Value;
@@ -237,10 +237,10 @@ fn a_restart_continues_reports_and_trace_and_counts_the_gap() {
 #[test]
 fn findings_are_passed_to_a_command() {
     let folder = TempDir::new("windows-hook");
-    let file = weeks(&folder);
+    let file = root().join("testdata/nfs3-stale.pcap.zst");
     let found = folder.join("found");
     let command = format!("cat >>'{}'", found.display());
-    let (whole, notes) = capture(&file, &["--window", "1d", "--on-finding", &command]);
+    let (whole, notes) = capture(&file, &["--window", "1s", "--on-finding", &command]);
     let text = std::fs::read_to_string(&found).unwrap_or_default();
     let lines: Vec<Value> = text
         .lines()

@@ -67,7 +67,7 @@ pub struct Watch {
 }
 
 /// What the servers show.
-struct Shown {
+struct WatchShown {
     metrics: Mutex<String>,
     /// Only with a live page.
     live: Option<Mutex<LiveState>>,
@@ -85,7 +85,7 @@ impl Watch {
         output: &Output,
     ) -> Result<Watch, Failure> {
         let live = LiveState::of(options.name);
-        let shown = Arc::new(Shown {
+        let shown = Arc::new(WatchShown {
             metrics: Mutex::new(metrics::page(&Picture::default())),
             live: options.serve.map(|_| Mutex::new(live)),
         });
@@ -181,7 +181,7 @@ impl Drop for Watch {
 /// Serves the live page, if there is an address for it.
 fn serve_page(
     address: Option<SocketAddr>,
-    shown: &Arc<Shown>,
+    shown: &Arc<WatchShown>,
     output: &Output,
 ) -> Result<Option<HttpServer>, Failure> {
     let Some(listener) = bind_for("the live page", address)? else {
@@ -208,7 +208,7 @@ struct Viewer {
     plain: bool,
     output: Output,
     board: FindingBoard,
-    shown: Arc<Shown>,
+    shown: Arc<WatchShown>,
     /// The current window, and the counters when it began.
     before_window: (Option<u64>, Ledger),
     trace: Option<TraceStatus>,
