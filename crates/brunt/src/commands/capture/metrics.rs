@@ -27,6 +27,10 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
             let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
                 continue;
             };
+            // Of the trace, and in a unit that Prometheus doesn't use.
+            if name == "restart_gap_ns" {
+                continue;
+            }
             if name == "calls_open" {
                 page.single(
                     "brunt_capture_calls_open",
