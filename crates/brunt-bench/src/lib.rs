@@ -34,6 +34,7 @@ mod trace;
 mod trace_file;
 mod trace_subject;
 mod verdicts;
+mod weeks;
 
 pub use actors::ActorsBench;
 pub use capture::CaptureBench;
@@ -52,3 +53,4 @@ pub use replay::ReplayBench;
 pub use store::StoreBench;
 pub use trace::TraceBench;
 pub use verdicts::{VerdictsBench, judge_recorded};
+pub use weeks::WeeksBench;

@@ -8,7 +8,7 @@ use brunt_wire::net::IpAddress;
 use crate::key::FileKey;
 
 /// Replaces whatever identifies people and machines.
-pub trait Hide: Debug + Send {
+pub trait Hide: Debug + Send + Sync {
     /// Replaces an address.
     fn address(&self, address: IpAddress) -> IpAddress;
     /// Replaces a file's key.

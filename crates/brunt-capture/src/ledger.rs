@@ -159,6 +159,10 @@ counters! {
     clock_steps,
     /// Unanswered requests that were outstanding for longer than any answered one, in a capture with gaps: the reply was most likely lost.
     replies_lost,
+    /// Number of times that the capture was started again to continue its trace.
+    restarts,
+    /// Nanoseconds between the last packet before each restart and the first after it.
+    restart_gap_ns,
 }
 
 /// A sum in a [`Ledger`] that doesn't hold.
@@ -192,6 +196,17 @@ impl Ledger {
             return Err(Unbalanced::Replies);
         }
         Ok(())
+    }
+
+    /// The counters since `before`, an earlier state of the same pipelines. Calls that were open then count as calls
+    /// of this part, too, so that its parts add up.
+    pub fn since(&self, before: &Ledger) -> Ledger {
+        let (now, then) = (self.counters(), before.counters());
+        let since = std::array::from_fn(|index| now[index].saturating_sub(then[index]));
+        let mut since = Ledger::from_counters(since);
+        since.calls += before.calls_open;
+        since.calls_open = self.calls_open;
+        since
     }
 
     /// The counter of stripped headers of this tunnel type.

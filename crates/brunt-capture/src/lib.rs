@@ -33,6 +33,7 @@ pub mod recovery;
 pub mod source;
 pub mod survey;
 pub mod trace;
+pub mod windows;
 
 pub use brunt_actors::Placement;
 
@@ -49,3 +50,4 @@ pub use operation::{
 pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};
 pub use pipeline::Pipeline;
 pub use source::{FileSource, PacketBatch, PacketRef, SourceError};
+pub use windows::{CaptureWindow, WindowCollector, WindowedAnalysis};

@@ -169,6 +169,16 @@ pub trait Sink {
     /// All available packets have been processed: deferred work is due now.
     #[inline]
     fn on_batch_end(&mut self, _now_ns: u64, _ledger: &Ledger) {}
+    /// When the sink's window ends, in nanoseconds since 1970. The first packet at or after that time comes after
+    /// [`Sink::on_window_end`].
+    #[inline]
+    fn window_until_ns(&self) -> u64 {
+        u64::MAX
+    }
+    /// The capture's time has reached [`Sink::window_until_ns`]; `ledger` counts everything before.
+    fn on_window_end(&mut self, _now_ns: u64, _ledger: &Ledger) {}
+    /// The capture has ended, with these counters.
+    fn on_end(&mut self, _ledger: &Ledger) {}
     /// Whether the sink wants [`Sink::on_packet_parsed`], which has a cost.
     const PACKETS: bool = false;
     /// The parsed properties of a packet.
@@ -200,6 +210,17 @@ impl<S: Sink> Sink for Option<S> {
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
         self.iter_mut()
             .for_each(|sink| sink.on_batch_end(now_ns, ledger));
+    }
+    #[inline]
+    fn window_until_ns(&self) -> u64 {
+        self.as_ref().map_or(u64::MAX, S::window_until_ns)
+    }
+    fn on_window_end(&mut self, now_ns: u64, ledger: &Ledger) {
+        self.iter_mut()
+            .for_each(|sink| sink.on_window_end(now_ns, ledger));
+    }
+    fn on_end(&mut self, ledger: &Ledger) {
+        self.iter_mut().for_each(|sink| sink.on_end(ledger));
     }
     const PACKETS: bool = S::PACKETS;
     #[inline]
@@ -233,6 +254,18 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
         self.0.on_batch_end(now_ns, ledger);
         self.1.on_batch_end(now_ns, ledger);
+    }
+    #[inline]
+    fn window_until_ns(&self) -> u64 {
+        self.0.window_until_ns().min(self.1.window_until_ns())
+    }
+    fn on_window_end(&mut self, now_ns: u64, ledger: &Ledger) {
+        self.0.on_window_end(now_ns, ledger);
+        self.1.on_window_end(now_ns, ledger);
+    }
+    fn on_end(&mut self, ledger: &Ledger) {
+        self.0.on_end(ledger);
+        self.1.on_end(ledger);
     }
     const PACKETS: bool = A::PACKETS || B::PACKETS;
     #[inline]

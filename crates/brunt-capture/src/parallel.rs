@@ -62,6 +62,8 @@ pub enum PipelineMessage<S> {
     Parcel(Arc<Parcel>),
     /// A query, called with the parser's index.
     Look(Question<S>),
+    /// The capture's time, in nanoseconds since 1970, after which all further packets were captured.
+    Time(u64),
 }
 
 struct Parser<S> {
@@ -79,6 +81,7 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
             PipelineMessage::Parcel(parcel) => pipeline
                 .on_some_packets(parcel.out_of_order(self.index), parcel.packets(self.index)),
             PipelineMessage::Look(question) => question(self.index, pipeline),
+            PipelineMessage::Time(now_ns) => pipeline.on_time(now_ns),
         }
     }
 
@@ -96,6 +99,8 @@ pub struct Parsers<S> {
     results: Receiver<(usize, S, Ledger)>,
     router: Router,
     tap: Option<PacketTap>,
+    /// The second that the parsers were last told.
+    told_s: u64,
 }
 
 impl<S: Sink + Send + 'static> Parsers<S> {
@@ -133,6 +138,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
             results,
             router: Router::default(),
             tap: None,
+            told_s: 0,
         }
     }
 
@@ -170,6 +176,20 @@ impl<S: Sink + Send + 'static> Parsers<S> {
             }
         }
         Ok(())
+    }
+
+    /// Tells every parser the capture's time, once a second of that time, so that windows end for those without packets.
+    /// No packet before `now_ns` may follow.
+    pub fn tell_time(&mut self, now_ns: u64) {
+        let now_s = now_ns / 1_000_000_000;
+        if now_s == self.told_s || now_ns == u64::MAX {
+            return;
+        }
+        self.told_s = now_s;
+        for address in &self.addresses {
+            // A parser that is behind has packets, whose times it sees.
+            let _ = address.try_send(PipelineMessage::Time(now_ns));
+        }
     }
 
     /// Queues a query for every parser; the query delivers its own answer.
@@ -256,6 +276,7 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
             }
         };
         seen |= !packets.is_empty();
+        let last_ns = packets.last().map(|packet| packet.time_ns);
         for packet in packets.drain(..) {
             parcel.route(parsers.router(), packet);
         }
@@ -270,6 +291,7 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
             next.chunk().expect("as above"),
         );
         parsers.deliver(parcel)?;
+        last_ns.into_iter().for_each(|now| parsers.tell_time(now));
         parcel = next;
     }
     let shares = parsers.finish()?;

@@ -189,12 +189,29 @@ impl<S: Sink> Pipeline<S> {
             .protocols
             .sink
             .on_batch_end(self.now_ns, &stages.ledger);
+        stages.protocols.sink.on_end(&stages.ledger);
         (self.stages.protocols.sink, self.stages.ledger)
+    }
+
+    /// The capture's time has reached `now_ns`: no earlier packet will follow.
+    pub fn on_time(&mut self, now_ns: u64) {
+        if now_ns >= self.stages.protocols.sink.window_until_ns() {
+            self.end_window(now_ns);
+        }
+    }
+
+    #[cold]
+    fn end_window(&mut self, now_ns: u64) {
+        let stages = &mut self.stages;
+        stages.protocols.sink.on_window_end(now_ns, &stages.ledger);
     }
 
     /// Processes one packet.
     #[inline]
     pub fn on_packet(&mut self, packet: &CapturedPacket<'_>) {
+        if packet.time_ns >= self.stages.protocols.sink.window_until_ns() {
+            self.end_window(packet.time_ns);
+        }
         let Stages {
             protocols, ledger, ..
         } = &mut self.stages;

@@ -79,7 +79,7 @@ impl Batch {
     /// Appends rows given as words. Booleans are 0 and 1; `text` maps the word of a text column to its text.
     ///
     /// # Panics
-    /// The table has more than 64 columns, a bug in this program.
+    /// There are rows, and the table has more than 64 columns, a bug in this program.
     pub fn append_words<'t>(&mut self, words: &Words, text: impl Fn(i64) -> &'t str) {
         self.append_tiles(words, |_, values, words| match values {
             Values::Texts(texts) => words.iter().for_each(|word| texts.push(text(*word))),
@@ -107,6 +107,9 @@ impl Batch {
 
     /// Appends rows tile by tile; `texts` appends the words of a text column.
     fn append_tiles(&mut self, words: &Words, mut texts: impl FnMut(&Column, &mut Values, &[i64])) {
+        if words.rows() == 0 {
+            return;
+        }
         let count = self.columns.len();
         // One word holds the null bits of all columns.
         assert!(count <= 64, "{} columns of {}", count, self.table.name);

@@ -4,6 +4,8 @@
 //! The rule: every Parquet reader must understand the file: version 1 data pages, no unsigned or nested types.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -31,6 +33,14 @@ use crate::table::{Coding, Column, ColumnKind, Table};
 
 /// Gets three quarters of the savings of higher levels, at several hundred megabytes per second.
 const ZSTD_LEVEL: i32 = 1;
+/// Time that all threads of this process have spent in zstd.
+static COMPRESSION_NS: AtomicU64 = AtomicU64::new(0);
+
+/// The time that this process has spent compressing columns, on all threads together.
+pub fn compression_time() -> Duration {
+    Duration::from_nanos(COMPRESSION_NS.load(Ordering::Relaxed))
+}
+
 /// Key of the table's name in the file's metadata.
 pub(crate) const TABLE_KEY: &str = "brunt.table";
 /// If the dictionary would exceed this size, the page stores the values themselves.
@@ -175,6 +185,22 @@ fn put_levels(cells: &Cells, rows: usize, page: &mut Vec<u8>) {
     page[..4].copy_from_slice(&len.to_le_bytes());
 }
 
+/// Replaces `compressed` with the content, compressed.
+fn compress(
+    zstd: &mut zstd::bulk::Compressor<'static>,
+    content: &[u8],
+    compressed: &mut Vec<u8>,
+) -> Result<(), ParquetError> {
+    compressed.clear();
+    compressed.reserve(zstd::zstd_safe::compress_bound(content.len()));
+    let begun = Instant::now();
+    let compressed = zstd.compress_to_buffer(content, compressed);
+    COMPRESSION_NS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    compressed
+        .map(drop)
+        .map_err(|error| ParquetError::General(error.to_string()))
+}
+
 /// Encodes a column as one page, preceded by a dictionary page if it has a dictionary.
 fn encode_column(
     scratch: &mut Scratch,
@@ -193,10 +219,7 @@ fn encode_column(
     let mut pages = SerializedPageWriter::new(&mut sink);
     let (mut bytes, mut uncompressed) = (0, 0);
     let mut put = |content: &[u8], compressed: &mut Vec<u8>, page: &dyn Fn(Bytes) -> Page| {
-        compressed.clear();
-        compressed.reserve(zstd::zstd_safe::compress_bound(content.len()));
-        zstd.compress_to_buffer(content, compressed)
-            .map_err(|error| ParquetError::General(error.to_string()))?;
+        compress(zstd, content, compressed)?;
         let page = CompressedPage::new(page(Bytes::copy_from_slice(compressed)), content.len());
         let spec = pages.write_page(page)?;
         bytes += spec.bytes_written;

@@ -51,6 +51,7 @@ pub use batch::{Batch, Row};
 pub use catalog::{Catalog, LakePart, LakeTap};
 pub use compact::{Compaction, LakeLayout};
 pub use delta::{DeltaError, DeltaVersion};
+pub use encode::compression_time;
 pub use error::LakeError;
 pub use lock::{WriterLock, WriterState};
 pub use reader::{TableReader, read_table};

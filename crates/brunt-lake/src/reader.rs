@@ -23,11 +23,34 @@ use crate::integer_times::twin_name;
 use crate::snapshot::LakeSnapshot;
 use crate::sums::Sums;
 use crate::table::{ColumnKind, Table};
+use crate::writer::ClosedPart;
 
 /// Maximum rows per batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 16;
 /// Suffix of a part's file name until it is complete.
 pub(crate) const OPEN_SUFFIX: &str = "open";
+
+/// The captured parts of a table in `root` as their writers closed them: for a writer that continues a trace.
+///
+/// # Errors
+/// The folder or a part's footer cannot be read.
+pub fn closed_parts(
+    root: &Path,
+    table: &'static Table,
+) -> Result<Vec<(u16, ClosedPart)>, LakeError> {
+    let mut closed = Vec::new();
+    for PartFile { captured, path } in captured_parts(root, table.name)? {
+        let Some((series, _)) = captured else {
+            continue;
+        };
+        let bytes = std::fs::metadata(&path)
+            .map_err(LakeError::io(&path))?
+            .len();
+        let rows = PartReader::open(path.clone(), table)?.rows()?;
+        closed.push((series, ClosedPart { path, bytes, rows }));
+    }
+    Ok(closed)
+}
 
 /// A complete part of a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

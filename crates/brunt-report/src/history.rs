@@ -25,6 +25,7 @@ pub fn history(results: &[String], series: &[HistorySeries], skipped: &[String])
         title: "History".into(),
         description: format!("{}, oldest first.", counted(results.len(), "result")),
         made_by: format!("Brunt {}", env!("CARGO_PKG_VERSION")),
+        refresh_s: None,
         glance: glance(results, series, skipped),
         sections: sections
             .into_iter()

@@ -51,6 +51,7 @@ pub fn render(page: &Page) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="generator" content=(page.made_by);
+                @if let Some(seconds) = page.refresh_s { meta http-equiv="refresh" content=(seconds); }
                 title { (page.title) " – " (page.kind) }
                 link rel="icon" href="data:,";
                 style { (PreEscaped(STYLE)) }

@@ -20,6 +20,8 @@ pub struct Page {
     pub sections: Vec<Section>,
     /// Program and version, for the footer.
     pub made_by: String,
+    /// For a page of something that goes on: seconds after which a browser loads it again.
+    pub refresh_s: Option<u32>,
 }
 
 /// The summary box at the top of a page.

@@ -14,6 +14,7 @@ pub fn page(info: &TraceInfo, name: &str, version: &str) -> Page {
         title: name.into(),
         description: String::new(),
         made_by: format!("Brunt {version}"),
+        refresh_s: None,
         glance: glance(info),
         sections: vec![
             over_time(info),

@@ -175,6 +175,10 @@ pub struct Ranking {
     pub count_kind: CountKind,
     /// Entries dropped for lack of room; all of them were light.
     pub forgotten: u64,
+    /// Maximum weight missing from any entry, and that any entry not listed here may have had, because entries were
+    /// dropped. An operation, 16 KiB of data, or 65.5 us of waiting weigh 1 each.
+    #[serde(default)]
+    pub undercount_max: u64,
     /// Share of all operations that belongs to the 25 entries with the most operations;
     /// `None` without operations.
     pub top25_operations_share: Option<f64>,

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod capture;
 pub mod http;
 pub mod live;
 pub mod metrics;

@@ -5,7 +5,7 @@
 //! The rule: the same kind and count always produce the same file.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use brunt_capture::trace::pcap::{PacketFiles, PcapOptions};
@@ -18,6 +18,8 @@ use super::scsi;
 use crate::BenchError;
 
 const CLIENTS: usize = 4;
+/// Variants of each of the built-in files.
+const FILES: u32 = 64;
 /// Size of READ and WRITE: 64 KiB.
 const DATA_BYTES: usize = 64 << 10;
 /// Size of the recurring blocks, which is also the block size for the checksums.
@@ -58,18 +60,7 @@ pub fn compose(
     let exchanges = exchanges()?;
     let failed = |error: io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let to = PacketFiles::create(PcapOptions::new(path.to_path_buf())).map_err(failed)?;
-    let mut composer = Composer {
-        to,
-        load,
-        mss: mtu - 20 - 32,
-        exchanges,
-        pool: vec![0; POOL_BLOCKS * BLOCK_BYTES],
-        random: Random::new(1),
-        time_ns: START_NS,
-        frame: Vec::with_capacity(HEADERS_BYTES + mtu),
-        data: vec![0; DATA_BYTES],
-    };
-    composer.random.fill(&mut composer.pool);
+    let mut composer = Composer::new(to, load, mtu, exchanges);
     composer.run(calls).map_err(failed)?;
     composer
         .to
@@ -79,8 +70,92 @@ pub fn compose(
     Ok(())
 }
 
-struct Composer {
-    to: PacketFiles,
+/// A long capture in bursts: small operations, then a pause until the next burst is due.
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureBursts {
+    /// Number of bursts.
+    pub count: u64,
+    /// Time from the beginning of one to that of the next.
+    pub every_ns: u64,
+    /// Calls per burst.
+    pub calls: u64,
+    /// Each of the built-in capture's files stands for up to this many; a few of them get most of the accesses.
+    pub files: u32,
+    /// After this many bursts, other files are used.
+    pub files_for: u64,
+}
+
+/// Writes a capture of bursts as pcap, until it is complete or `stop` returns true. Returns the number of calls.
+///
+/// # Errors
+/// It cannot be written.
+pub fn compose_bursts(
+    to: impl Write,
+    bursts: &CaptureBursts,
+    mut stop: impl FnMut() -> bool,
+) -> Result<u64, BenchError> {
+    let exchanges = exchanges()?;
+    let to = PcapPipe::new(to).map_err(BenchError::failed)?;
+    let mut composer = Composer::new(to, CaptureContent::Small, 1500, exchanges);
+    composer.files = bursts.files;
+    let mut connections = composer.connections();
+    let mut calls = 0;
+    for burst in 0..bursts.count {
+        if stop() {
+            break;
+        }
+        composer.first_file = (burst / bursts.files_for.max(1)) as u32 * bursts.files;
+        composer.time_ns = composer.time_ns.max(START_NS + burst * bursts.every_ns);
+        composer
+            .burst(&mut connections, bursts.calls)
+            .map_err(BenchError::failed)?;
+        calls += bursts.calls;
+    }
+    composer.to.0.flush().map_err(BenchError::failed)?;
+    Ok(calls)
+}
+
+/// Where packets go.
+trait PacketOut {
+    fn put(&mut self, packet: &CapturedPacket<'_>) -> io::Result<()>;
+}
+
+impl PacketOut for PacketFiles {
+    fn put(&mut self, packet: &CapturedPacket<'_>) -> io::Result<()> {
+        self.write(packet)
+    }
+}
+
+/// A pcap stream with nanoseconds.
+struct PcapPipe<W: Write>(BufWriter<W>);
+
+impl<W: Write> PcapPipe<W> {
+    fn new(to: W) -> io::Result<PcapPipe<W>> {
+        let mut to = BufWriter::with_capacity(1 << 20, to);
+        // Magic number for nanoseconds, version 2.4, UTC, snap length, Ethernet.
+        for word in [0xa1b2_3c4d, 2 | 4 << 16, 0, 0, 1 << 18, 1_u32] {
+            to.write_all(&word.to_le_bytes())?;
+        }
+        Ok(PcapPipe(to))
+    }
+}
+
+impl<W: Write> PacketOut for PcapPipe<W> {
+    fn put(&mut self, packet: &CapturedPacket<'_>) -> io::Result<()> {
+        let len = packet.bytes.len() as u32;
+        let (seconds, nanos) = (
+            packet.time_ns / 1_000_000_000,
+            packet.time_ns % 1_000_000_000,
+        );
+        for word in [seconds as u32, nanos as u32, len, packet.wire_len] {
+            self.0.write_all(&word.to_le_bytes())?;
+        }
+        self.0.write_all(packet.bytes)
+    }
+}
+
+struct Composer<P> {
+    to: P,
     load: CaptureContent,
     mss: usize,
     exchanges: Vec<CallAndReply>,
@@ -89,6 +164,9 @@ struct Composer {
     time_ns: u64,
     frame: Vec<u8>,
     data: Vec<u8>,
+    /// Variants of each file that are used, and the first of them.
+    files: u32,
+    first_file: u32,
 }
 
 /// A segment waiting to be sent.
@@ -125,8 +203,32 @@ impl Connection {
     }
 }
 
-impl Composer {
+impl<P: PacketOut> Composer<P> {
+    fn new(to: P, load: CaptureContent, mtu: usize, exchanges: Vec<CallAndReply>) -> Composer<P> {
+        let mut composer = Composer {
+            to,
+            load,
+            mss: mtu - 20 - 32,
+            exchanges,
+            pool: vec![0; POOL_BLOCKS * BLOCK_BYTES],
+            random: Random::new(1),
+            time_ns: START_NS,
+            frame: Vec::with_capacity(HEADERS_BYTES + mtu),
+            data: vec![0; DATA_BYTES],
+            files: FILES,
+            first_file: 0,
+        };
+        composer.random.fill(&mut composer.pool);
+        composer
+    }
+
     fn run(&mut self, calls: u64) -> io::Result<()> {
+        let mut connections = self.connections();
+        self.burst(&mut connections, calls)
+    }
+
+    /// New connections of all clients.
+    fn connections(&mut self) -> Vec<Connection> {
         let mut connections: Vec<Connection> = (0..CLIENTS)
             .map(|number| Connection {
                 number: number as u8,
@@ -139,8 +241,7 @@ impl Composer {
                     })
                     .into(),
                 replies: VecDeque::new(),
-                calls_left: calls / CLIENTS as u64
-                    + u64::from((number as u64) < calls % CLIENTS as u64),
+                calls_left: 0,
                 xid: self.random.next_u64() as u32,
                 identification: [0; 2],
             })
@@ -148,9 +249,19 @@ impl Composer {
         if self.load == CaptureContent::Scsi {
             connections.iter_mut().for_each(Connection::log_in);
         }
-        while !connections.is_empty() {
-            let index = self.random.below(connections.len() as u64) as usize;
-            let connection = &mut connections[index];
+        connections
+    }
+
+    /// Sends this many calls and all their replies.
+    fn burst(&mut self, connections: &mut [Connection], calls: u64) -> io::Result<()> {
+        for (number, connection) in (0..).zip(connections.iter_mut()) {
+            let more = u64::from(number < calls % CLIENTS as u64);
+            connection.calls_left = calls / CLIENTS as u64 + more;
+        }
+        let mut busy: Vec<usize> = (0..connections.len()).collect();
+        while !busy.is_empty() {
+            let place = self.random.below(busy.len() as u64) as usize;
+            let connection = &mut connections[busy[place]];
             for _ in 0..1 + self.random.below(BURST_MAX) {
                 if connection.segments.is_empty() && !self.advance(connection) {
                     break;
@@ -161,12 +272,11 @@ impl Composer {
                     .expect("the buffer was just filled");
                 self.send(connection, &segment)?;
             }
-            let connection = &connections[index];
             if connection.calls_left == 0
                 && connection.replies.is_empty()
                 && connection.segments.is_empty()
             {
-                connections.swap_remove(index);
+                busy.swap_remove(place);
             }
         }
         Ok(())
@@ -232,7 +342,8 @@ impl Composer {
 
     fn exchange(&mut self, xid: u32) -> (Vec<u8>, Vec<u8>) {
         // A few files get most of the accesses.
-        let files = (64.0 * self.random.unit().powi(3)) as u32;
+        let files = (f64::from(self.files) * self.random.unit().powi(3)) as u32;
+        let files = self.first_file + files;
         let kind = match self.load {
             CaptureContent::Small => {
                 let index = self.random.below(self.exchanges.len() as u64) as usize;
@@ -339,7 +450,7 @@ impl Composer {
         frame[50..52].copy_from_slice(&fold(total).to_be_bytes());
         // 10 Gb/s, with pauses.
         self.time_ns += frame.len() as u64 * 8 / 10 + self.random.below(1000);
-        self.to.write(&CapturedPacket {
+        self.to.put(&CapturedPacket {
             time_ns: self.time_ns,
             wire_len: frame.len() as u32,
             interface: 0,

@@ -14,6 +14,8 @@ mod speed;
 mod subject;
 mod tables;
 
+pub use compose::{CaptureBursts, compose_bursts};
+
 use std::path::PathBuf;
 
 use brunt_core::quantity::{Size, Span};

@@ -1,6 +1,8 @@
 //! A table of bounded size that keeps the heaviest entries. When it is full, a new entry replaces the lightest
-//! of a few candidates, and the lost weight is counted. Heavy entries are updated often, so they stay; the
-//! counter bounds the error of the totals.
+//! of a few candidates, and the lost weight is counted. Heavy entries are updated often, so they stay.
+//!
+//! The error of each entry is bounded as in the space-saving algorithm (Metwally and others, 2005): a new entry may have
+//! been here before, with at most the largest weight that was ever evicted, including what that entry may have lost.
 
 use brunt_core::prefetch;
 use hashbrown::HashTable;
@@ -35,6 +37,10 @@ pub struct Bounded<V> {
     hand: usize,
     evicted: u64,
     evicted_weight: u64,
+    /// No key without an entry ever had more weight.
+    evicted_max: u64,
+    /// For each entry, the weight that it may have lost when it was evicted earlier.
+    lost_max: Vec<u64>,
 }
 
 /// The serialized form: entries sorted by key, so that equal tables serialize equally.
@@ -43,10 +49,12 @@ struct Stored<V> {
     max: usize,
     evicted: u64,
     evicted_weight: u64,
+    #[serde(default)]
+    evicted_max: u64,
     entries: Vec<(u64, V)>,
 }
 
-impl<V: Serialize> Serialize for Bounded<V> {
+impl<V: Serialize + Weight + Default> Serialize for Bounded<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut entries: Vec<_> = self
             .entries
@@ -59,6 +67,7 @@ impl<V: Serialize> Serialize for Bounded<V> {
             max: self.max,
             evicted,
             evicted_weight,
+            evicted_max: self.undercount_max(),
             entries,
         }
         .serialize(serializer)
@@ -76,6 +85,8 @@ impl<'de, V: Deserialize<'de> + Weight + Default> Deserialize<'de> for Bounded<V
             *table.entry(key) = value;
         }
         (table.evicted, table.evicted_weight) = (stored.evicted, stored.evicted_weight);
+        table.evicted_max = stored.evicted_max;
+        table.lost_max.fill(stored.evicted_max);
         Ok(table)
     }
 }
@@ -90,6 +101,8 @@ impl<V: Weight + Default> Bounded<V> {
             hand: 0,
             evicted: 0,
             evicted_weight: 0,
+            evicted_max: 0,
+            lost_max: Vec::new(),
         }
     }
 
@@ -169,6 +182,7 @@ impl<V: Weight + Default> Bounded<V> {
                 key,
                 value: V::default(),
             });
+            self.lost_max.push(self.evicted_max);
             self.entries.len() - 1
         } else {
             let count = self.entries.len();
@@ -182,7 +196,10 @@ impl<V: Weight + Default> Bounded<V> {
                 entry.remove();
             }
             self.evicted += 1;
-            self.evicted_weight += self.entries[index].value.weight();
+            let weight = self.entries[index].value.weight();
+            self.evicted_weight += weight;
+            self.evicted_max = self.evicted_max.max(weight + self.lost_max[index]);
+            self.lost_max[index] = self.evicted_max;
             self.entries[index] = Slot {
                 key,
                 value: V::default(),
@@ -209,12 +226,33 @@ impl<V: Weight + Default> Bounded<V> {
     pub fn merge(&mut self, other: Bounded<V>, mut add: impl FnMut(&mut V, V)) {
         self.evicted += other.evicted;
         self.evicted_weight += other.evicted_weight;
-        for Slot { key, value } in other.entries {
-            match self.find(key) {
-                Some(place) => add(&mut self.entries[place].value, value),
-                None => *self.entry(key) = value,
-            }
+        self.lost_max
+            .iter_mut()
+            .for_each(|lost| *lost += other.evicted_max);
+        for (Slot { key, value }, lost) in other.entries.into_iter().zip(other.lost_max) {
+            let place = match self.find(key) {
+                Some(place) => {
+                    add(&mut self.entries[place].value, value);
+                    self.lost_max[place] -= other.evicted_max;
+                    place
+                }
+                None => {
+                    let place = self.place(key);
+                    self.entries[place].value = value;
+                    place
+                }
+            };
+            self.lost_max[place] += lost;
         }
+        self.evicted_max += other.evicted_max;
+    }
+
+    /// The weight that any entry may have lost, and that any missing one may have had, at most.
+    pub fn undercount_max(&self) -> u64 {
+        self.lost_max
+            .iter()
+            .copied()
+            .fold(self.evicted_max, u64::max)
     }
 
     /// All entries, ordered by place.
@@ -225,6 +263,11 @@ impl<V: Weight + Default> Bounded<V> {
     /// All entries, mutable.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.iter_mut().map(|slot| &mut slot.value)
+    }
+
+    /// Number of evicted entries, and [`Bounded::undercount_max`].
+    pub fn forgotten(&self) -> (u64, u64) {
+        (self.evicted, self.undercount_max())
     }
 
     /// Number of evicted entries, and their total weight.
@@ -260,5 +303,27 @@ mod tests {
         }
         let kept: u64 = table.iter().map(|(_, c)| c.0).sum();
         assert_eq!(kept + table.evicted().1, 400_000);
+    }
+
+    /// Whatever was evicted, and however often tables are merged, no entry lacks more than the stated weight.
+    #[test]
+    fn no_entry_lacks_more_than_the_stated_weight() {
+        let mut random = brunt_core::random::Random::new(3);
+        let mut tables = [(); 2].map(|()| Bounded::<Count>::new(64));
+        let mut truth = std::collections::HashMap::<u64, u64>::new();
+        for _ in 0..20_000u64 {
+            let chosen = random.next_u64();
+            // Few keys are frequent, and none stays so for long.
+            let key = spread((chosen % 1000).min(chosen >> 32 & 255));
+            tables[(chosen >> 63) as usize].entry(key).0 += 1;
+            *truth.entry(key).or_default() += 1;
+        }
+        let [mut all, other] = tables;
+        assert!(all.undercount_max() > 0);
+        all.merge(other, |mine, theirs| mine.0 += theirs.0);
+        let lacks =
+            |(key, true_count): (&u64, &u64)| true_count - all.get(*key).map_or(0, |count| count.0);
+        let most = truth.iter().map(lacks).max().unwrap();
+        assert!(most > 0 && most <= all.undercount_max(), "{most}");
     }
 }

@@ -1,10 +1,11 @@
 //! The live view of a capture: counters since its start, and the hottest entries. A pipeline creates one on
 //! request; those of several pipelines are merged. Cheap enough for once per second.
 
+use brunt_result::capture::Finding;
 use brunt_wire::net::IpAddress;
 
 use super::hot::HotLoad;
-use super::{Analysis, OperationLatency};
+use super::{Analysis, OperationLatency, findings};
 use crate::ledger::Ledger;
 use crate::operation::{FileKey, Sink};
 use crate::pipeline::Pipeline;
@@ -42,12 +43,44 @@ pub struct CaptureGlance {
     pub files: Vec<(FileKey, String, HotLoad)>,
     /// The clients with the most operations.
     pub clients: Vec<(IpAddress, HotLoad)>,
+    /// When the window that files and clients belong to began, in nanoseconds since 1970; `None` without windows.
+    pub window_ns: Option<u64>,
+    /// The time of the last packet or call in that window, in nanoseconds since 1970.
+    pub now_ns: u64,
+    /// Findings of the current window, if they were asked for. Several pipelines each judge their own connections.
+    pub findings: Vec<Finding>,
+}
+
+/// Counters of windows that are over.
+#[derive(Clone, Debug, Default)]
+pub struct PastWindows {
+    operations: Vec<OperationGlance>,
+    data_bytes: [u64; 2],
+    /// The counters when the last of them ended.
+    pub(crate) ledger: Ledger,
+}
+
+impl PastWindows {
+    /// Adds a window that ended with these counters.
+    pub(crate) fn add(&mut self, analysis: &Analysis, ledger: &Ledger) {
+        add_operations(&mut self.operations, operations(analysis));
+        for (mine, more) in self.data_bytes.iter_mut().zip(analysis.all.profile.bytes()) {
+            *mine += more;
+        }
+        self.ledger = ledger.clone();
+    }
 }
 
 /// A sink that contains analyses.
 pub trait Analysed {
-    /// The analyses.
+    /// The analyses, of the current window.
     fn analysis(&self) -> &Analysis;
+
+    /// The counters of earlier windows, and when the current one began, in nanoseconds since 1970. `None` without
+    /// windows.
+    fn past(&self) -> Option<(&PastWindows, u64)> {
+        None
+    }
 }
 
 impl Analysed for Analysis {
@@ -59,6 +92,34 @@ impl Analysed for Analysis {
 impl<B> Analysed for (Analysis, B) {
     fn analysis(&self) -> &Analysis {
         &self.0
+    }
+}
+
+/// The kinds of operations seen at least once.
+fn operations(analysis: &Analysis) -> Vec<OperationGlance> {
+    let seen = analysis.all.mix.iter().filter(|(_, o)| o.calls > 0);
+    seen.map(|(name, o)| OperationGlance {
+        name,
+        calls: o.calls,
+        errors: o.errors,
+        bytes: o.bytes,
+        latency: o.latency.clone(),
+    })
+    .collect()
+}
+
+/// Adds figures by the operation's name.
+fn add_operations(all: &mut Vec<OperationGlance>, more: Vec<OperationGlance>) {
+    for theirs in more {
+        match all.iter_mut().find(|mine| mine.name == theirs.name) {
+            Some(mine) => {
+                mine.calls += theirs.calls;
+                mine.errors += theirs.errors;
+                mine.bytes += theirs.bytes;
+                mine.latency.merge(&theirs.latency);
+            }
+            None => all.push(theirs),
+        }
     }
 }
 
@@ -78,21 +139,19 @@ impl CaptureGlance {
     pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
         let analysis = pipeline.sink().analysis();
         let hot = &analysis.all.hot;
-        let operations = analysis.all.mix.iter().filter(|(_, o)| o.calls > 0);
+        let mut seen = operations(analysis);
+        let mut data_bytes = analysis.all.profile.bytes();
+        let past = pipeline.sink().past();
+        if let Some((past, _)) = past {
+            add_operations(&mut seen, past.operations.clone());
+            data_bytes = [0, 1].map(|way| data_bytes[way] + past.data_bytes[way]);
+        }
         let files = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
         CaptureGlance {
             ledger: pipeline.ledger().clone(),
             kept_bytes: pipeline.kept_bytes() as u64,
-            operations: operations
-                .map(|(name, o)| OperationGlance {
-                    name,
-                    calls: o.calls,
-                    errors: o.errors,
-                    bytes: o.bytes,
-                    latency: o.latency.clone(),
-                })
-                .collect(),
-            data_bytes: analysis.all.profile.bytes(),
+            operations: seen,
+            data_bytes,
             files: heaviest(files.map(|(key, f)| (FileKey(key), f.load)).collect())
                 .into_iter()
                 .map(|(key, load)| (key, hot.path(key), load))
@@ -103,6 +162,23 @@ impl CaptureGlance {
                     .map(|(_, c)| (c.address, c.load))
                     .collect(),
             ),
+            window_ns: past.map(|(_, from_ns)| from_ns),
+            now_ns: analysis.all.rates.end_ns(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// The same with the findings so far, which takes a few milliseconds.
+    pub fn with_findings<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
+        let sink = pipeline.sink();
+        let before = sink.past().map(|(past, _)| &past.ledger);
+        let ledger = match before {
+            Some(before) => pipeline.ledger().since(before),
+            None => pipeline.ledger().clone(),
+        };
+        CaptureGlance {
+            findings: findings::find(sink.analysis(), &ledger),
+            ..CaptureGlance::of(pipeline)
         }
     }
 
@@ -110,21 +186,14 @@ impl CaptureGlance {
     pub fn merge(&mut self, other: CaptureGlance) {
         self.ledger.merge(&other.ledger);
         self.kept_bytes += other.kept_bytes;
-        for theirs in other.operations {
-            match self
-                .operations
-                .iter_mut()
-                .find(|mine| mine.name == theirs.name)
-            {
-                Some(mine) => {
-                    mine.calls += theirs.calls;
-                    mine.errors += theirs.errors;
-                    mine.bytes += theirs.bytes;
-                    mine.latency.merge(&theirs.latency);
-                }
-                None => self.operations.push(theirs),
+        self.window_ns = self.window_ns.max(other.window_ns);
+        self.now_ns = self.now_ns.max(other.now_ns);
+        for finding in other.findings {
+            if !self.findings.iter().any(|mine| mine.kind == finding.kind) {
+                self.findings.push(finding);
             }
         }
+        add_operations(&mut self.operations, other.operations);
         for (mine, theirs) in self.data_bytes.iter_mut().zip(other.data_bytes) {
             *mine += theirs;
         }

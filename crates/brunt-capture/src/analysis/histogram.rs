@@ -29,6 +29,11 @@ impl OperationLatency {
         self.0.merge(&other.0);
     }
 
+    /// The counted latencies, at most 0.1 % too long, in ascending order, and their counts.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.buckets().map(|(up_to, count)| (up_to.0, count))
+    }
+
     /// For each of `bounds` (ascending powers of two, in nanoseconds), the number of latencies not above it.
     pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
         self.0.counts_up_to(bounds)

@@ -103,6 +103,16 @@ pub(crate) fn bucket(ns: u64) -> usize {
     ((octave - STEP_BITS + 1) as usize * STEPS + step).min(BUCKETS - 1)
 }
 
+/// The longest latency in a bucket, in nanoseconds; the last one also has all longer ones.
+pub(super) fn bucket_up_to(bucket: usize) -> u64 {
+    let (octave, step) = (bucket / STEPS, (bucket % STEPS) as u64);
+    let next = match octave {
+        0 => step + 1,
+        _ => (STEPS as u64 + step + 1) << (octave - 1),
+    };
+    (next << UNIT_SHIFT) - 1
+}
+
 /// The middle of a bucket.
 fn middle(bucket: usize) -> u64 {
     let (octave, step) = (bucket / STEPS, (bucket % STEPS) as u64);

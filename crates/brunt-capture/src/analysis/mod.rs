@@ -26,7 +26,8 @@ mod table;
 
 pub use analyse::Analyse;
 pub use event::OperationEvent;
-pub use glance::{Analysed, CaptureGlance, OperationGlance};
+pub use findings::ledger_findings;
+pub use glance::{Analysed, CaptureGlance, OperationGlance, PastWindows};
 pub use histogram::OperationLatency;
 pub use hot::HotLoad;
 pub(crate) use latency::bucket as latency_bucket;
@@ -34,6 +35,9 @@ pub use latency::{Latency, Quantiles};
 pub(crate) use profile::{Profile, working_set_blocks};
 pub use report::{Finding, Report};
 pub use table::{ANALYSES, AnalysisInfo};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use brunt_wire::net::{IpAddress, NextHeader};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -52,7 +56,7 @@ pub struct Analysis {
     pub(crate) all: Analyses,
     pending: Vec<OperationEvent>,
     /// Replaces identifying data before any analysis sees it.
-    hide: Option<Box<dyn Hide>>,
+    hide: Option<Arc<dyn Hide>>,
 }
 
 impl Default for Analysis {
@@ -92,11 +96,49 @@ impl Analysis {
     }
 
     /// An empty state that replaces names, addresses and ids.
-    pub fn hiding(hide: Box<dyn Hide>) -> Analysis {
+    pub fn hiding(hide: Arc<dyn Hide>) -> Analysis {
         Analysis {
             hide: Some(hide),
             ..Analysis::new()
         }
+    }
+
+    /// An empty state that hides the same data.
+    pub fn afresh(&self) -> Analysis {
+        Analysis {
+            hide: self.hide.clone(),
+            ..Analysis::new()
+        }
+    }
+
+    /// Sets the time from which everything counts: requests sent earlier count at this time.
+    pub(crate) fn begin_at(&mut self, from_ns: u64) {
+        self.all.rates.begin_at(from_ns);
+    }
+
+    /// Marks the time in which the traffic was captured, if it is longer than that of the packets.
+    pub(crate) fn cover(&mut self, from_ns: u64, until_ns: u64) {
+        self.all.rates.cover(from_ns, until_ns);
+    }
+
+    /// The sum of an operation's latencies, in nanoseconds.
+    pub(crate) fn latency_sum_ns(&self, operation: &str) -> u64 {
+        let of = |(name, o): (&str, &mix::OperationFigures)| {
+            (name == operation).then(|| o.latency.sum_ns())
+        };
+        self.all.mix.iter().filter_map(of).sum()
+    }
+
+    /// An operation's latencies: the upper bound of each bucket, of which there are eight per power of two, and its count.
+    pub(crate) fn latency_buckets(&self, operation: &str) -> BTreeMap<u64, u64> {
+        let mut counts = BTreeMap::new();
+        for (_, o) in self.all.mix.iter().filter(|(name, _)| *name == operation) {
+            for (up_to_ns, count) in o.latency.buckets() {
+                let up_to_ns = latency::bucket_up_to(latency_bucket(up_to_ns)).max(up_to_ns);
+                *counts.entry(up_to_ns).or_default() += count;
+            }
+        }
+        counts
     }
 
     /// Adds the state of another pipeline, or of another part of the traffic.

@@ -48,6 +48,8 @@ pub struct Rates {
     /// The interval accessed last and its start: avoids a division, since consecutive times are close.
     last: usize,
     last_from_ns: u64,
+    /// Requests sent before this count at this time.
+    floor_ns: u64,
 }
 
 impl Default for Rates {
@@ -60,6 +62,7 @@ impl Default for Rates {
             intervals: Vec::new(),
             last: 0,
             last_from_ns: u64::MAX,
+            floor_ns: 0,
         }
     }
 }
@@ -206,6 +209,21 @@ impl Rates {
         self.end_ns = self.end_ns.max(time_ns);
     }
 
+    /// Counts requests sent before `from_ns` at that time.
+    pub(super) fn begin_at(&mut self, from_ns: u64) {
+        self.floor_ns = from_ns;
+    }
+
+    /// Includes the time from `from_ns` up to `until_ns`, whatever happened then.
+    pub(super) fn cover(&mut self, from_ns: u64, until_ns: u64) {
+        if from_ns < until_ns {
+            self.at(from_ns);
+            self.at(until_ns - 1);
+            self.reach(from_ns);
+            self.reach(until_ns);
+        }
+    }
+
     /// Time from the first packet to the last, in seconds.
     pub fn duration_s(&self) -> f64 {
         self.end_ns.saturating_sub(self.start_ns) as f64 / 1e9
@@ -223,6 +241,11 @@ impl Rates {
         } else {
             self.start_ns
         }
+    }
+
+    /// The last time seen: nanoseconds since 1970.
+    pub(super) fn end_ns(&self) -> u64 {
+        self.end_ns
     }
 
     /// The intervals: start and end, in nanoseconds since 1970, and counts. The first starts with the first
@@ -262,8 +285,9 @@ impl Analyse for Rates {
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {
         // If a trace's packets were deleted, calls determine its duration.
-        self.reach(event.time_ns);
-        let interval = self.at(event.time_ns);
+        let time_ns = event.time_ns.max(self.floor_ns);
+        self.reach(time_ns);
+        let interval = self.at(time_ns);
         interval.operations += 1;
         interval.errors += u64::from(event.error.is_some());
         match event.transfer() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::merge::Merge;
 use super::ring::{self, BLOCK_AGE, Fanout, PacketRing, ReadBlock, RingCounters, RingShape};
 use super::xdp::{self, Tap, XdpQueue};
-use super::{LiveError, LiveOptions, Origin};
+use super::{CapturePace, LiveError, LiveOptions, Origin};
 use crate::operation::Sink;
 use crate::parallel::{ParallelError, Parsers, Shares};
 use crate::parcel::Pool;
@@ -68,6 +68,7 @@ pub struct LiveCapture {
     names: Vec<String>,
     /// Losses of the interfaces before the capture began.
     card_losses: u64,
+    pace: CapturePace,
 }
 
 /// The report of a capture's reader.
@@ -80,6 +81,10 @@ pub struct LiveReport {
     /// Packets that the interfaces lost before the ring could see them; whether they would have passed the
     /// filter is unknown.
     pub card_losses: u64,
+    /// Bytes of `AF_PACKET` rings that hold packets, and of these rings. Zero with `AF_XDP`.
+    pub ring_used_bytes: u64,
+    #[allow(missing_docs)] // above
+    pub ring_bytes: u64,
 }
 
 /// Losses that the interfaces have reported since they were created: dropped and overrun.
@@ -183,6 +188,7 @@ impl LiveCapture {
             pool_waits: 0,
             names: interfaces.to_vec(),
             card_losses,
+            pace: options.pace,
         })
     }
 
@@ -213,6 +219,13 @@ impl LiveCapture {
             card_losses,
             ..LiveReport::default()
         };
+        for source in &self.rings {
+            if let Source::Packet(ring) = source {
+                let (used, all) = ring.occupancy();
+                report.ring_used_bytes += used;
+                report.ring_bytes += all;
+            }
+        }
         for counters in self.rings.iter().map(Source::counters) {
             report.counters.offered += counters.offered;
             report.counters.dropped += counters.dropped;
@@ -251,6 +264,7 @@ impl LiveCapture {
             if asked.elapsed() >= ASK_EVERY {
                 asked = Instant::now();
                 self.count_drops();
+                parsers.tell_time(merge.complete_ns());
             }
         }
         for source in &self.rings {
@@ -300,7 +314,10 @@ impl LiveCapture {
                     merge.push(index, block);
                     any = true;
                 }
-                None => merge.quiet_until(index, now.saturating_sub(LATE).as_nanos() as u64),
+                None => {
+                    let until = now.saturating_sub(LATE).as_nanos() as u64;
+                    merge.quiet_until(index, self.pace.time(until));
+                }
             }
         }
         self.deliver(merge, parsers)?;

@@ -48,6 +48,12 @@ impl Merge {
         queue.complete_ns = queue.complete_ns.max(time_ns);
     }
 
+    /// Packets that are not in a parcel yet are at least this old, in nanoseconds since 1970.
+    pub fn complete_ns(&self) -> u64 {
+        let queues = self.queues.iter().map(|queue| queue.complete_ns);
+        queues.min().unwrap_or(0)
+    }
+
     /// Moves all packets that are safe to pass on into a parcel, oldest first. Returns the time of the last.
     pub fn drain(&mut self, parcel: &mut Parcel, router: &mut Router) -> Option<u64> {
         let until = self.queues.iter().map(|queue| queue.complete_ns).min()?;

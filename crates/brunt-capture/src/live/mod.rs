@@ -14,6 +14,7 @@ mod xdp;
 mod xsk;
 
 use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use capture::{LiveCapture, LiveReport};
 pub use filter::PORTS_MAX;
@@ -51,6 +52,42 @@ pub struct LiveOptions {
     pub hardware_times: bool,
     /// Capture only packets from or to these ports; if empty, all. At most [`PORTS_MAX`].
     pub ports: Vec<u16>,
+    /// Makes time pass faster; for `AF_PACKET` only.
+    pub pace: CapturePace,
+}
+
+/// Makes a capture's time pass faster than the clock, so that a test captures weeks in minutes.
+#[derive(Clone, Copy, Debug)]
+pub struct CapturePace {
+    begin_ns: u64,
+    factor: u64,
+}
+
+impl Default for CapturePace {
+    fn default() -> CapturePace {
+        CapturePace {
+            begin_ns: 0,
+            factor: 1,
+        }
+    }
+}
+
+impl CapturePace {
+    /// From now on, each second counts as `factor` seconds.
+    pub fn faster(factor: u32) -> CapturePace {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        CapturePace {
+            begin_ns: now.unwrap_or_default().as_nanos() as u64,
+            factor: factor.into(),
+        }
+    }
+
+    /// The capture's time for a time of the clock, both in nanoseconds since 1970.
+    #[inline]
+    pub(crate) fn time(self, clock_ns: u64) -> u64 {
+        let since = clock_ns.wrapping_sub(self.begin_ns);
+        self.begin_ns.wrapping_add(since.wrapping_mul(self.factor))
+    }
 }
 
 impl Default for LiveOptions {
@@ -63,6 +100,7 @@ impl Default for LiveOptions {
             promiscuous: true,
             hardware_times: false,
             ports: Vec::new(),
+            pace: CapturePace::default(),
         }
     }
 }

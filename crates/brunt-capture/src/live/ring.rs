@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::sys::{self, RingBlock, RingMap, TakenBlock};
 use super::xdp::FrameBatch;
-use super::{LiveError, LiveOptions, filter};
+use super::{CapturePace, LiveError, LiveOptions, filter};
 use crate::source::PacketRef;
 
 /// The kernel hands a block over at this age, even if it is not full.
@@ -82,9 +82,11 @@ pub struct PacketRing {
     fd: OwnedFd,
     map: Arc<RingMap>,
     block_count: usize,
+    shape_bytes: usize,
     next: usize,
     interface: u32,
     link: LinkType,
+    pace: CapturePace,
     /// Counts since the ring was opened.
     pub counters: RingCounters,
 }
@@ -200,9 +202,11 @@ impl PacketRing {
             fd,
             map: Arc::new(map),
             block_count: shape.block_count,
+            shape_bytes: shape.bytes(),
             next: 0,
             interface,
             link,
+            pace: options.pace,
             counters: RingCounters::default(),
         };
         if fanout != Fanout::Alone {
@@ -271,7 +275,8 @@ impl PacketRing {
             self.counters.hardware_times +=
                 u64::from(status & libc::TP_STATUS_TS_RAW_HARDWARE != 0);
             packets.push(PacketRef {
-                time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds),
+                time_ns: (self.pace)
+                    .time(u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds)),
                 at: frame as u32,
                 len,
                 wire_len,
@@ -282,6 +287,15 @@ impl PacketRing {
             at += next as usize;
         }
         packets
+    }
+
+    /// Bytes of the blocks that hold packets, and of the ring.
+    pub(super) fn occupancy(&self) -> (u64, u64) {
+        let bytes = (self.shape_bytes / self.block_count) as u64;
+        (
+            self.map.blocks_used() as u64 * bytes,
+            self.shape_bytes as u64,
+        )
     }
 
     /// Queries the kernel for dropped packets.

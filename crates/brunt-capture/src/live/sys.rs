@@ -212,6 +212,15 @@ impl RingMap {
         unsafe { AtomicU32::from_ptr(self.block(index).add(STATUS_AT).cast().as_ptr()) }
     }
 
+    /// Blocks with packets that were not given back to the kernel yet, read or unread.
+    pub(super) fn blocks_used(&self) -> usize {
+        let is_used = |index: &usize| {
+            self.taken[*index].load(Ordering::Relaxed)
+                || self.status(*index).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
+        };
+        (0..self.block_count).filter(is_used).count()
+    }
+
     /// Takes block `index` if the kernel has handed it over and it is not taken already.
     pub(super) fn take(self: &Arc<Self>, index: usize) -> Option<TakenBlock> {
         if self.taken[index].load(Ordering::Acquire)

@@ -1,7 +1,7 @@
-//! Keeps a trace within its size limit: decides which parts to delete, and when rows have to be written again
+//! Keeps a trace within its limits of size and age: decides which parts to delete, and when rows have to be written again
 //! so that the remaining parts can be understood. Shared by all lanes of all pipelines.
 //!
-//! The trace is divided into *generations*, each an eighth of the limit. On a new generation, a writer forgets
+//! The trace is divided into *generations*, each an eighth of a limit. On a new generation, a writer forgets
 //! which flows and handles are known, so that each generation contains the rows that its other rows refer to.
 //! The oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and
 //! not before their pipeline has left the generation.
@@ -14,14 +14,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use brunt_lake::{ClosedPart, catalog};
 
 use super::rows::LANES;
 use super::store::Shared;
 
-/// A generation takes this fraction of the limit.
-const GENERATIONS: u64 = 8;
+/// A generation takes this fraction of the limits.
+const GENERATIONS: u32 = 8;
+
+/// How much of a trace is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeepLimits {
+    /// Bytes of all parts.
+    pub bytes: u64,
+    /// How long ago a part was closed.
+    pub age: Option<Duration>,
+}
 
 /// Totals of what was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,21 +45,29 @@ pub(super) struct Deleted {
 type Rank = (u64, bool, u64);
 
 pub(super) struct Budget {
-    keep_bytes: u64,
+    keep: KeepLimits,
     generation: AtomicU64,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+/// A closed part.
+struct Kept {
+    /// The lane that wrote it.
+    lane: usize,
+    part: ClosedPart,
+    /// When it is deleted.
+    expires: Option<Instant>,
+}
+
 struct State {
-    /// Closed parts, each with the lane that wrote it.
-    closed: BTreeMap<Rank, (usize, ClosedPart)>,
+    closed: BTreeMap<Rank, Kept>,
     closed_count: u64,
     /// Bytes of all parts, including open ones.
     total_bytes: u64,
-    /// Total bytes written so far, and that total when the generation began.
+    /// Total bytes written so far; that total, and the time, when the generation began.
     written_bytes: u64,
     generation_from: u64,
+    generation_since: Instant,
     /// The generation that each lane is writing.
     lanes: Vec<u64>,
     deleted: Deleted,
@@ -65,7 +83,7 @@ struct State {
 impl State {
     /// Removes a closed part whose file is deleted or about to be.
     fn forget(&mut self, rank: Rank) -> Option<ClosedPart> {
-        let (_, part) = self.closed.remove(&rank)?;
+        let part = self.closed.remove(&rank)?.part;
         self.unlist(rank, part.bytes);
         self.total_bytes -= part.bytes;
         Some(part)
@@ -124,17 +142,53 @@ impl TraceParts {
 }
 
 impl Budget {
-    /// A limit of `keep_bytes`, shared by `lanes` lanes.
-    pub fn new(keep_bytes: u64, lanes: usize) -> Budget {
+    /// Limits shared by `lanes` lanes, the first `past` of which belong to earlier captures and write nothing more.
+    pub fn new(keep: KeepLimits, lanes: usize, past: usize) -> Budget {
+        let mut writing = vec![0; lanes];
+        writing[..past].fill(u64::MAX);
         let state = State {
-            lanes: vec![0; lanes],
-            ..State::default()
+            closed: BTreeMap::new(),
+            closed_count: 0,
+            total_bytes: 0,
+            written_bytes: 0,
+            generation_from: 0,
+            generation_since: Instant::now(),
+            lanes: writing,
+            deleted: Deleted::default(),
+            movable: BTreeMap::new(),
+            newest: HashMap::new(),
+            claimed: None,
+            movable_bytes: 0,
         };
         Budget {
-            keep_bytes,
-            generation: AtomicU64::new(0),
+            keep,
+            // What earlier captures wrote is the oldest generation.
+            generation: AtomicU64::new(u64::from(past > 0)),
             state: Mutex::new(state),
         }
+    }
+
+    /// Adds a part of an earlier capture.
+    pub fn on_found(&self, lane: usize, is_referred_to: bool, part: ClosedPart) {
+        let modified = part.path.metadata().and_then(|about| about.modified());
+        let age = modified.ok().and_then(|modified| modified.elapsed().ok());
+        let mut state = self.state();
+        state.total_bytes += part.bytes;
+        let rank = (0, is_referred_to, state.closed_count);
+        state.closed_count += 1;
+        let left = self
+            .keep
+            .age
+            .map(|keep| keep.saturating_sub(age.unwrap_or_default()));
+        let expires = left.and_then(|left| Instant::now().checked_add(left));
+        state.closed.insert(
+            rank,
+            Kept {
+                lane,
+                part,
+                expires,
+            },
+        );
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -160,7 +214,7 @@ impl Budget {
 
     /// An open part has grown or was created.
     pub fn on_grown(&self, bytes_before: u64, bytes: u64) {
-        if bytes_before == bytes {
+        if bytes_before == bytes && self.keep.age.is_none() {
             return;
         }
         let mut state = self.state();
@@ -189,12 +243,23 @@ impl Budget {
             .map(Path::to_path_buf)
             .unwrap_or_default();
         if let Some(before) = state.newest.insert((lane, table), rank)
-            && let Some((_, part)) = state.closed.get(&before)
+            && let Some(bytes) = state.closed.get(&before).map(|kept| kept.part.bytes)
         {
-            state.movable_bytes += part.bytes;
+            state.movable_bytes += bytes;
             state.movable.insert(before.2, before);
         }
-        state.closed.insert(rank, (lane, part));
+        let expires = self
+            .keep
+            .age
+            .and_then(|age| Instant::now().checked_add(age));
+        state.closed.insert(
+            rank,
+            Kept {
+                lane,
+                part,
+                expires,
+            },
+        );
         self.make_room(&mut state);
     }
 
@@ -204,7 +269,7 @@ impl Budget {
             state.claimed = state.movable.first_key_value().map(|(_, rank)| *rank);
         }
         let rank = state.claimed?;
-        state.closed.get(&rank).map(|(_, part)| part.clone())
+        state.closed.get(&rank).map(|kept| kept.part.clone())
     }
 
     fn delete_claimed(&self) -> std::io::Result<()> {
@@ -212,8 +277,8 @@ impl Budget {
         let Some(rank) = state.claimed else {
             return Ok(());
         };
-        if let Some((_, part)) = state.closed.get(&rank) {
-            match std::fs::remove_file(&part.path) {
+        if let Some(kept) = state.closed.get(&rank) {
+            match std::fs::remove_file(&kept.part.path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -228,7 +293,7 @@ impl Budget {
         let Some(rank) = state.claimed.take() else {
             return;
         };
-        let bytes = state.closed.get(&rank).map_or(0, |(_, part)| part.bytes);
+        let bytes = state.closed.get(&rank).map_or(0, |kept| kept.part.bytes);
         state.unlist(rank, bytes);
         self.make_room(&mut state);
     }
@@ -239,11 +304,21 @@ impl Budget {
     }
 
     fn make_room(&self, state: &mut State) {
-        if state.written_bytes - state.generation_from >= self.keep_bytes / GENERATIONS {
+        let now = Instant::now();
+        let is_old = |since: Instant| {
+            let age = self.keep.age.map(|age| age / GENERATIONS);
+            age.is_some_and(|age| now.saturating_duration_since(since) >= age)
+        };
+        let written = state.written_bytes - state.generation_from;
+        if written >= self.keep.bytes / u64::from(GENERATIONS)
+            || written > 0 && is_old(state.generation_since)
+        {
             state.generation_from = state.written_bytes;
+            state.generation_since = now;
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
-        while state.total_bytes > self.keep_bytes {
+        loop {
+            let is_over = state.total_bytes > self.keep.bytes;
             // A pipeline's rows refer to rows of the same pipeline and generation.
             let has_left = |lane: usize, generation: u64| {
                 let first = lane / LANES * LANES;
@@ -251,9 +326,11 @@ impl Budget {
                     .iter()
                     .all(|now| *now > generation)
             };
-            let oldest = state.closed.iter().find(|(rank, (lane, _))| {
+            let oldest = state.closed.iter().find(|(rank, kept)| {
                 let (generation, is_referred_to, _) = **rank;
-                state.claimed != Some(**rank) && (!is_referred_to || has_left(*lane, generation))
+                let is_free = !is_referred_to || has_left(kept.lane, generation);
+                let is_due = is_over || kept.expires.is_some_and(|expires| expires <= now);
+                is_due && is_free && state.claimed != Some(**rank)
             });
             let Some(rank) = oldest.map(|(rank, _)| *rank) else {
                 return;
@@ -293,6 +370,10 @@ mod tests {
 
     struct Parts(TempDir);
 
+    fn budget(bytes: u64, age: Option<Duration>) -> Budget {
+        Budget::new(KeepLimits { bytes, age }, LANES, 0)
+    }
+
     impl Parts {
         fn close(&self, budget: &Budget, table: &str, number: u64) -> PathBuf {
             let path = self
@@ -320,7 +401,7 @@ mod tests {
     /// Oldest first; the newest part of each table stays; moved parts don't count as deleted.
     #[test]
     fn closed_parts_are_claimed_oldest_first_except_the_newest_of_each_table() {
-        let (budget, parts) = (Budget::new(u64::MAX, LANES), Parts(TempDir::new().unwrap()));
+        let (budget, parts) = (budget(u64::MAX, None), Parts(TempDir::new().unwrap()));
         assert_eq!(budget.claim(), None);
         let paths = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2)]
             .map(|(table, number)| parts.close(&budget, table, number));
@@ -341,7 +422,7 @@ mod tests {
     /// A part being moved is not deleted for lack of space; others are deleted and counted.
     #[test]
     fn a_part_being_moved_is_not_deleted_for_lack_of_space() {
-        let (budget, parts) = (Budget::new(25, LANES), Parts(TempDir::new().unwrap()));
+        let (budget, parts) = (budget(25, None), Parts(TempDir::new().unwrap()));
         let first = parts.close(&budget, "a", 0);
         let second = parts.close(&budget, "a", 1);
         assert_eq!(budget.claim().unwrap().path, first);
@@ -367,5 +448,37 @@ mod tests {
         budget.pass_over_claimed();
         parts.close(&budget, "a", 5);
         assert!(!third.exists());
+    }
+
+    /// Old parts are deleted and counted, those of earlier captures, too; parts that others refer to stay until their
+    /// pipeline has left the generation.
+    #[test]
+    fn old_parts_are_deleted_and_counted() {
+        let parts = Parts(TempDir::new().unwrap());
+        let keep = KeepLimits {
+            bytes: u64::MAX,
+            age: Some(Duration::ZERO),
+        };
+        let budget = Budget::new(keep, 2 * LANES, LANES);
+        let path = parts.0.path().join("old.parquet");
+        std::fs::write(&path, [0; 10]).unwrap();
+        let part = |path: &Path| ClosedPart {
+            path: path.to_path_buf(),
+            bytes: 10,
+            rows: 1,
+        };
+        budget.on_found(0, true, part(&path));
+        let referred_to = parts.0.path().join("flows.parquet");
+        std::fs::write(&referred_to, [0; 10]).unwrap();
+        budget.on_closed(LANES, 1, true, part(&referred_to), 0);
+        assert!(!path.exists() && referred_to.exists());
+        (LANES..2 * LANES).for_each(|lane| budget.begin(lane, 2));
+        assert!(!referred_to.exists());
+        let deleted = Deleted {
+            parts: 2,
+            rows: 2,
+            bytes: 20,
+        };
+        assert_eq!(budget.deleted(), deleted);
     }
 }

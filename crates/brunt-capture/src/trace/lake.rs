@@ -110,7 +110,7 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
     let ids: Vec<_> = IDS.into_iter().filter(has).collect();
     let placing = if is(&tables::OPERATIONS) {
         Placing::Time("request_first")
-    } else if is(&tables::PACKETS) || is(&tables::STATISTICS) {
+    } else if is(&tables::PACKETS) || is(&tables::STATISTICS) || is(&tables::HEALTH) {
         Placing::Time("time")
     } else if is(&tables::LATENCY_HISTOGRAMS) {
         Placing::Second("second")
@@ -144,7 +144,7 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
         order: order.or_else(|| others.into_iter().find(has)),
         blooms,
         ids,
-        pipeline: is(&tables::PACKETS).then_some("pipeline"),
+        pipeline: (is(&tables::PACKETS) || is(&tables::HEALTH)).then_some("pipeline"),
         tap: is(&tables::STATISTICS).then_some("tap"),
         clock: is(&tables::OPERATIONS).then_some("record_id"),
     }

@@ -16,6 +16,7 @@ pub(crate) mod common;
 pub mod extents;
 pub(crate) mod files;
 mod flows;
+mod health;
 pub mod lake;
 pub(crate) mod latencies;
 pub mod manifest;
@@ -27,6 +28,7 @@ pub mod questions;
 mod recorder;
 pub mod repeat;
 mod replay;
+mod resume;
 pub(crate) mod rows;
 mod sizer;
 mod sketches;
@@ -36,7 +38,9 @@ pub mod tables;
 
 pub use anonymize::{Anonymizer, KeyError};
 pub use budget::TraceParts;
+pub use health::TraceHealth;
 pub use recorder::{TraceRecorder, TraceStatus, TraceSummary};
+pub use resume::ContinueError;
 
 pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay};
 pub use sizer::sizer;

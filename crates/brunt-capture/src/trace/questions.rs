@@ -97,6 +97,7 @@ const fn of_analyses() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::windows::questions::WINDOW_QUESTIONS;
 
     /// Every query states what it answers and is in the table, and none uses SQL on which engines differ.
     #[test]
@@ -108,12 +109,14 @@ mod tests {
             let stem = file.file_stem().unwrap().to_str().unwrap();
             let listed = QUESTIONS
                 .iter()
+                .chain(WINDOW_QUESTIONS)
                 .any(|question| question.sql == sql && question.name == stem);
             assert!(listed, "{}", file.display());
         }
-        let names: std::collections::HashSet<_> = QUESTIONS.iter().map(|q| q.name).collect();
-        assert_eq!(names.len(), QUESTIONS.len(), "names are unique");
-        for question in QUESTIONS {
+        let all: Vec<_> = QUESTIONS.iter().chain(WINDOW_QUESTIONS).collect();
+        let names: std::collections::HashSet<_> = all.iter().map(|q| q.name).collect();
+        assert_eq!(names.len(), all.len(), "names are unique");
+        for question in all {
             assert!(
                 question.sql.starts_with("-- ") && question.help().ends_with(['.', '?']),
                 "{}",

@@ -3,6 +3,7 @@
 //! them; the groups of a protocol belong to the protocol. The one rule: everything that could identify people
 //! or machines goes through [`Pseudonyms`], so that nothing escapes anonymization.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use super::checksums::Checksums;
 use super::common::Common;
 use super::files::Files;
 use super::flows::Flows;
+use super::health::{HealthRows, TraceHealth};
 use super::latencies::LatencyHistograms;
 use super::operations::Operations;
 use super::packets::Packets;
@@ -22,7 +24,7 @@ use super::pseudonyms::Pseudonyms;
 use super::rows::{LANES, Registry, Rows};
 use super::sketches;
 use super::statistics::{NOTES, Statistics, VERSION, record_last};
-use super::store::{Lane, Shared, TraceOptions};
+use super::store::{Earlier, Lane, Shared, TraceOptions};
 use crate::analysis::Analysis;
 use crate::dissect::ProtocolTables;
 use crate::ledger::Ledger;
@@ -67,7 +69,7 @@ impl TraceStatus {
         self.0.has_failed()
     }
 
-    /// Copies the counts of lost rows and deleted parts so far into a ledger.
+    /// Adds the counts of lost rows and deleted parts so far to a ledger.
     pub fn count_into(&self, ledger: &mut Ledger) {
         self.0.count_into(ledger);
     }
@@ -76,6 +78,13 @@ impl TraceStatus {
     /// capture is running.
     pub fn set_packets_dropped(&self, dropped: u64) {
         self.0.packets_dropped.store(dropped, Ordering::Relaxed);
+    }
+}
+
+impl TraceStatus {
+    /// Sets how the capture is doing; the next row of `capture_health` has these figures.
+    pub fn set_health(&self, health: TraceHealth) {
+        self.0.set_health(health);
     }
 }
 
@@ -88,6 +97,7 @@ struct Groups {
     latencies: LatencyHistograms,
     files: Files,
     statistics: Statistics,
+    health: HealthRows,
     protocols: ProtocolTables,
 }
 
@@ -102,6 +112,7 @@ impl Groups {
             files: Files::register(registry),
             protocols: ProtocolTables::register(registry),
             statistics: Statistics::register(registry),
+            health: HealthRows::register(registry),
         };
         sketches::register(registry);
         groups
@@ -165,13 +176,25 @@ impl TraceRecorder {
             .bool(anonymous)
             .end();
         note.finish()?;
-        let shared = Arc::new(Shared::new(count, options, lock));
-        let options = options.share(count);
-        let recorders: Vec<TraceRecorder> = (0..count)
-            .map(|pipeline| TraceRecorder::start(folder, &options, pipeline as u16, &shared))
-            .collect::<Result<_, _>>()?;
-        shared.lock.name_trace()?;
+        let shared = Shared::new(count, Earlier::default(), options, lock);
+        let recorders = TraceRecorder::start_all(folder, options, 0..count, shared)?;
+        if let Some(recorder) = recorders.first() {
+            recorder.shared.lock.name_trace()?;
+        }
         Ok(recorders)
+    }
+
+    /// Recorders for pipelines with these numbers.
+    pub(super) fn start_all(
+        folder: &Path,
+        options: &TraceOptions,
+        pipelines: Range<usize>,
+        shared: Shared,
+    ) -> Result<Vec<TraceRecorder>, LakeError> {
+        let (shared, options) = (Arc::new(shared), options.share(pipelines.len()));
+        pipelines
+            .map(|pipeline| TraceRecorder::start(folder, &options, pipeline as u16, &shared))
+            .collect()
     }
 
     /// Creates a trace in `folder` for one pipeline.
@@ -249,6 +272,15 @@ impl TraceRecorder {
         mut recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
     ) -> (TraceSummary, Option<LakeError>) {
+        if let Some(health) = recorders[0].shared.take_health() {
+            let TraceRecorder {
+                groups,
+                common,
+                now_ns,
+                ..
+            } = &mut recorders[0];
+            groups.health.record(*now_ns, &health, common);
+        }
         for recorder in &mut recorders {
             recorder.groups.latencies.write(&mut recorder.common);
             recorder.send_all();
@@ -271,11 +303,14 @@ impl TraceRecorder {
             .unwrap_or(0);
         let (lane, index) = recorders[0].groups.statistics.place();
         let statistics = &mut writers[lane][index];
-        record_last(statistics.rows(), now_ns, ledger);
+        let mut all = shared.earlier();
+        all.merge(ledger);
+        record_last(statistics.rows(), now_ns, &all);
         let mut error = shared.take_error();
         if let Err(last) = statistics.finish() {
             error.get_or_insert(last);
         }
+        // Only what this capture deleted.
         let mut summary = TraceSummary {
             rows_lost: ledger.trace_rows_lost,
             parts_deleted: ledger.trace_parts_deleted,
@@ -289,6 +324,10 @@ impl TraceRecorder {
             summary.parts += written.parts;
             summary.bytes += written.bytes;
         }
+        let earlier = shared.earlier_parts;
+        summary.rows += earlier.rows;
+        summary.parts += earlier.parts;
+        summary.bytes += earlier.bytes;
         // Writers don't know about deletions.
         summary.rows -= summary.rows_deleted;
         summary.parts -= summary.parts_deleted;
@@ -333,6 +372,9 @@ impl TraceRecorder {
             self.groups
                 .statistics
                 .record(now_ns, &all, &mut self.common);
+            if let Some(health) = self.shared.take_health() {
+                self.groups.health.record(now_ns, &health, &mut self.common);
+            }
         }
     }
 }
@@ -342,7 +384,7 @@ impl TraceRecorder {
     /// show its pseudonyms.
     pub fn analysis(&self) -> Analysis {
         match self.common.hide.key {
-            Some(_) => Analysis::hiding(Box::new(self.common.hide.clone())),
+            Some(_) => Analysis::hiding(Arc::new(self.common.hide.clone())),
             None => Analysis::new(),
         }
     }

@@ -12,14 +12,15 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
 use brunt_lake::{Batch, ClosedPart, LakeError, TableWriter, Workspace, WriterLock, WriterOptions};
 
-use super::budget::Budget;
+use super::budget::{Budget, KeepLimits};
+use super::health::TraceHealth;
 use super::rows::{Chunk, LANES, TableEntry};
 use super::sketches::SketchMaker;
 use crate::ledger::Ledger;
@@ -70,6 +71,8 @@ pub struct TraceOptions {
     /// Maximum bytes of the trace on disk; beyond it, the oldest parts are deleted. `None`: keep all. Moved
     /// parts don't count.
     pub keep_bytes: Option<u64>,
+    /// Parts are deleted when they were closed this long ago. `None`: keep all.
+    pub keep_age: Option<Duration>,
     /// List closed parts so that they can be moved elsewhere ([`super::TraceParts`]).
     pub lists_parts: bool,
     /// What to do when the disk is full.
@@ -100,6 +103,7 @@ impl Default for TraceOptions {
             part_age_max: Duration::from_secs(600),
             chunk_bytes: 512 << 10,
             keep_bytes: None,
+            keep_age: None,
             lists_parts: false,
             on_full: OnFull::default(),
             on_lag: OnLag::default(),
@@ -150,34 +154,94 @@ impl std::fmt::Debug for TraceOptions {
     }
 }
 
+/// The counters of a trace.
+struct Counters {
+    /// What each pipeline reported last.
+    each: Vec<Ledger>,
+    /// When the next row of their sum is due.
+    due_ns: u64,
+    /// Those of earlier captures that this one continues.
+    earlier: Ledger,
+    /// When the last of them ended, until this one begins.
+    ended_ns: Option<u64>,
+}
+
+/// What a capture continues.
+#[derive(Default)]
+pub(super) struct Earlier {
+    /// Number of its pipelines.
+    pub pipelines: usize,
+    /// Its counters, and the time of its last packet; `None` if there is nothing to continue.
+    pub counters: Option<(Ledger, u64)>,
+    /// What it wrote.
+    pub parts: EarlierParts,
+}
+
+/// Totals of the parts of earlier captures.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EarlierParts {
+    pub parts: u64,
+    pub rows: u64,
+    pub bytes: u64,
+}
+
 /// State shared by all lanes and their feeders.
 pub(super) struct Shared {
     pub rows_lost: AtomicU64,
     /// Packets that the rings dropped; the pipelines don't know about them.
     pub packets_dropped: AtomicU64,
     failed: AtomicBool,
-    /// The counters that each pipeline reported last, and when the next row of their sum is due.
-    ledgers: Mutex<(Vec<Ledger>, u64)>,
+    counters: Mutex<Counters>,
+    health: Mutex<Option<TraceHealth>>,
     error: Mutex<Option<LakeError>>,
     pub budget: Option<Budget>,
+    pub earlier_parts: EarlierParts,
     /// Signals to other programs that parts may still be added.
     pub lock: WriterLock,
 }
 
 impl Shared {
-    pub fn new(pipelines: usize, options: &TraceOptions, lock: WriterLock) -> Shared {
-        let keep_bytes = options
-            .keep_bytes
-            .or(options.lists_parts.then_some(u64::MAX));
+    /// State for the pipelines of this capture, which are numbered after those of earlier ones.
+    pub fn new(
+        pipelines: usize,
+        earlier: Earlier,
+        options: &TraceOptions,
+        lock: WriterLock,
+    ) -> Shared {
+        let all = earlier.pipelines + pipelines;
+        let is_limited = options.lists_parts || options.keep_age.is_some();
+        let keep_bytes = options.keep_bytes.or(is_limited.then_some(u64::MAX));
+        let budget = |bytes| {
+            let age = options.keep_age;
+            let past = earlier.pipelines * LANES;
+            Budget::new(KeepLimits { bytes, age }, all * LANES, past)
+        };
+        let budget = keep_bytes.map(budget);
+        let (mut before, ended_ns) = earlier.counters.unzip();
+        if let Some(before) = &mut before {
+            before.restarts += 1;
+            before.calls_open_at_end += std::mem::take(&mut before.calls_open);
+        }
         Shared {
             rows_lost: AtomicU64::new(0),
             packets_dropped: AtomicU64::new(0),
             failed: AtomicBool::new(false),
-            ledgers: Mutex::new((vec![Ledger::default(); pipelines], 0)),
+            counters: Mutex::new(Counters {
+                each: vec![Ledger::default(); all],
+                due_ns: 0,
+                earlier: before.unwrap_or_default(),
+                ended_ns,
+            }),
+            health: Mutex::default(),
             error: Mutex::new(None),
-            budget: keep_bytes.map(|keep| Budget::new(keep, pipelines * LANES)),
+            budget,
+            earlier_parts: earlier.parts,
             lock,
         }
+    }
+
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores a pipeline's counters. If a row is due, returns the sum over all pipelines to the first caller.
@@ -188,28 +252,49 @@ impl Shared {
         now_ns: u64,
         every_ns: u64,
     ) -> Option<Ledger> {
-        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (ledgers, due_ns) = &mut *ledgers;
-        ledgers[pipeline] = ledger.clone();
-        if now_ns < *due_ns {
+        let mut counters = self.counters();
+        counters.each[pipeline] = ledger.clone();
+        if let Some(ended_ns) = counters.ended_ns.take() {
+            counters.earlier.restart_gap_ns += now_ns.saturating_sub(ended_ns);
+        }
+        if now_ns < counters.due_ns {
             return None;
         }
-        *due_ns = now_ns + every_ns;
-        let mut all = Ledger::default();
-        ledgers.iter().for_each(|ledger| all.merge(ledger));
+        counters.due_ns = now_ns + every_ns;
+        let mut all = counters.earlier.clone();
+        counters.each.iter().for_each(|ledger| all.merge(ledger));
+        drop(counters);
         all.packets_dropped += self.packets_dropped.load(Ordering::Relaxed);
         self.count_into(&mut all);
         Some(all)
     }
 
-    /// Copies the counts of lost rows and deleted parts so far into a ledger.
+    /// Sets the capture's health for the next row.
+    pub fn set_health(&self, health: TraceHealth) {
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
+    }
+
+    /// The capture's health, if it was set since the last call.
+    pub fn take_health(&self) -> Option<TraceHealth> {
+        self.health
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// The counters of the captures that this one continues.
+    pub fn earlier(&self) -> Ledger {
+        self.counters().earlier.clone()
+    }
+
+    /// Adds the counts of lost rows and deleted parts so far to a ledger.
     pub fn count_into(&self, ledger: &mut Ledger) {
-        ledger.trace_rows_lost = self.rows_lost.load(Ordering::Relaxed);
+        ledger.trace_rows_lost += self.rows_lost.load(Ordering::Relaxed);
         if let Some(budget) = &self.budget {
             let deleted = budget.deleted();
-            ledger.trace_parts_deleted = deleted.parts;
-            ledger.trace_rows_deleted = deleted.rows;
-            ledger.trace_bytes_deleted = deleted.bytes;
+            ledger.trace_parts_deleted += deleted.parts;
+            ledger.trace_rows_deleted += deleted.rows;
+            ledger.trace_bytes_deleted += deleted.bytes;
         }
     }
 

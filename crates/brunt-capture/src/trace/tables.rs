@@ -10,6 +10,7 @@ use brunt_lake::Table;
 pub use super::checksums::CHECKSUMS;
 pub use super::files::{HANDLES, NAMES};
 pub use super::flows::FLOWS;
+pub use super::health::HEALTH;
 pub use super::latencies::LATENCY_HISTOGRAMS;
 pub use super::operations::OPERATIONS;
 pub use super::packets::PACKETS;

@@ -12,3 +12,4 @@ mod trace_fields;
 mod truth;
 mod truth4;
 mod tunnels;
+mod windows;

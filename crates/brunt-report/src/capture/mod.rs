@@ -3,6 +3,7 @@
 
 mod glance;
 mod ledger;
+mod live;
 mod operations;
 mod over_time;
 mod ranking;
@@ -12,6 +13,7 @@ mod workload;
 use brunt_result::capture::Report;
 
 use crate::page::Page;
+pub use live::{LiveCapturePage, live};
 
 /// Information about a capture besides its figures.
 #[derive(Clone, Debug, Default)]
@@ -48,5 +50,6 @@ pub fn page(report: &Report, source: &Source) -> Page {
         made_by: format!("Brunt {}", source.version),
         glance: glance::glance(report, source),
         sections,
+        refresh_s: None,
     }
 }

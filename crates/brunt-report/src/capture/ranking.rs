@@ -61,7 +61,11 @@ fn concentration(ranking: &Ranking) -> String {
     );
     if ranking.forgotten > 0 {
         let forgotten = count(ranking.forgotten as f64);
-        text += &format!(" {forgotten} inactive ones were dropped to save memory.");
+        let undercount = count(ranking.undercount_max as f64);
+        text += &format!(
+            " {forgotten} inactive ones were dropped to save memory: counts may be low by up to {undercount} operations, or as \
+             many times 16 KiB of data."
+        );
     }
     text
 }

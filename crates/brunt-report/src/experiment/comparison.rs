@@ -68,6 +68,7 @@ pub fn comparison(results: &[ComparedResult<'_>]) -> Page {
         title: names.join(" and "),
         description: "Changes are from the first result to each other one.".into(),
         made_by: format!("Brunt {}", env!("CARGO_PKG_VERSION")),
+        refresh_s: None,
         glance: glance(results, &pairs),
         sections: sections
             .into_iter()

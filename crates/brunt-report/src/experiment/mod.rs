@@ -79,6 +79,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         title: summary.experiment.name.clone(),
         description: summary.experiment.description.clone(),
         made_by: format!("Brunt {}", summary.brunt),
+        refresh_s: None,
         glance: glance::glance(summary, &points, details),
         sections: Vec::new(),
     };

@@ -26,10 +26,6 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// The page, its events and the routes in `more`, all restricted to this machine's own pages.
 pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let own_name: Option<Arc<str>> = name
-        .map(|name| name.trim().into())
-        .filter(|name: &Arc<str>| !name.is_empty());
     let page = page::FILES.iter().fold(Router::new(), |routes, file| {
         routes.route(file.path, get(async move || document(file)))
     });
@@ -41,11 +37,18 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
             let what = "not found: the live page is at /, its events at /events";
             trouble(StatusCode::NOT_FOUND, what, None)
         })
-        .layer(from_fn_with_state(own_name, own_pages_only))
+        .layer(from_fn_with_state(own_name(), own_pages_only))
+}
+
+/// The name of this machine, if the system knows it.
+pub(crate) fn own_name() -> Option<Arc<str>> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    name.map(|name| name.trim().into())
+        .filter(|name: &Arc<str>| !name.is_empty())
 }
 
 /// Refuses requests from other sites.
-async fn own_pages_only(
+pub(crate) async fn own_pages_only(
     State(own_name): State<Option<Arc<str>>>,
     request: Request,
     next: Next,

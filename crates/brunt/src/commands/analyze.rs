@@ -1,6 +1,7 @@
 //! `brunt analyze`: reports on the storage traffic in a capture file.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use brunt_capture::analysis::report::is_understood;
 use brunt_capture::survey::{Survey, survey};
@@ -13,6 +14,7 @@ use brunt_capture::{
 use brunt_report::capture::{self, Source};
 use brunt_trace::{TraceError, TraceOpenError, TraceReading};
 
+use super::capture::windows::{WindowArgs, WindowContext, WindowsEnd};
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 
@@ -33,6 +35,9 @@ pub struct Analyze {
     /// it.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
+
+    #[command(flatten)]
+    windows: WindowArgs,
 }
 
 impl super::Subcommand for Analyze {
@@ -45,16 +50,27 @@ impl super::Subcommand for Analyze {
             "brunt analyze nfs.pcap --html nfs.html",
             "write a page with charts",
         ),
+        (
+            "brunt analyze nfs.pcap --window 1h --reports DIR",
+            "also write a report on each hour",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         if self.file.is_dir() {
+            if self.windows.is_used() {
+                return Err(
+                    Failure::usage("--window and --on-finding need a capture file")
+                        .advise("use --window with `brunt capture --out`, which writes both"),
+                );
+            }
             return super::record::analyze(&self.file, self.html.as_deref(), output);
         }
         report(
             &self.file,
             usize::from(self.workers),
             None,
+            &self.windows,
             self.html.as_deref(),
             output,
         )
@@ -63,7 +79,7 @@ impl super::Subcommand for Analyze {
 
 /// What reading a capture file yields.
 struct FileOutcome {
-    analyses: Vec<Analysis>,
+    end: WindowsEnd,
     recorders: Vec<TraceRecorder>,
     ledger: Ledger,
     /// Set if the file is damaged: the rest of it was not read.
@@ -78,13 +94,14 @@ pub(super) fn report(
     file: &Path,
     workers: usize,
     keep: Option<&KeepArgs>,
+    windows: &WindowArgs,
     html: Option<&Path>,
     output: &Output,
 ) -> Done {
     let mut keeper = keep
         .map(|keep| keep.start(workers, Kind::File, output))
         .transpose()?;
-    let mut outcome = read(file, workers, keeper.as_mut(), output)?;
+    let mut outcome = read(file, workers, keeper.as_mut(), windows, output)?;
     let (mut extra, failure) = match keeper {
         Some(keeper) => {
             let recorders = std::mem::take(&mut outcome.recorders);
@@ -93,7 +110,9 @@ pub(super) fn report(
         None => (Vec::new(), None),
     };
     outcome.note(output);
-    let report = merged(std::mem::take(&mut outcome.analyses)).report(&outcome.ledger);
+    extra.append(&mut outcome.end.extra);
+    let failure = failure.or(outcome.end.failure.take());
+    let report = outcome.end.analysis.report(&outcome.ledger);
     if let Some(html) = html {
         write_page(&report, file, outcome.trouble(), html, output)?;
     }
@@ -129,6 +148,7 @@ fn read(
     file: &Path,
     workers: usize,
     mut keeper: Option<&mut Keeper>,
+    windows: &WindowArgs,
     output: &Output,
 ) -> Result<FileOutcome, Failure> {
     let tap = keeper.as_ref().and_then(|keeper| keeper.tap());
@@ -136,20 +156,26 @@ fn read(
     let stop = || output.is_interrupted() || failed.as_ref().is_some_and(|failed| failed());
     let recorders = keeper.as_mut().map(|keeper| keeper.recorders());
     let recorders = recorders.unwrap_or_default();
+    let context = WindowContext {
+        name: crate::plain::file_label(file),
+        board: windows.board(output)?,
+        dropped: Arc::default(),
+    };
+    let (windows, sinks) = windows.start(analyses(&recorders, workers), context, output)?;
     // Without recordings, only the analyses run: they need less of each packet.
-    let (analyses, recorders, ledger, damage, cut_bytes) = if recorders.is_empty() {
-        let sinks = (0..workers).map(|_| Analysis::new()).collect();
+    let (sinks, recorders, ledger, damage, cut_bytes) = if recorders.is_empty() {
         let read = run(file, sinks, tap, stop)?;
         let Shares { sinks, ledger } = read.shares;
         (sinks, recorders, ledger, read.damage, read.cut_bytes)
     } else {
-        let read = run(file, with_analyses(recorders), tap, stop)?;
+        let sinks = sinks.into_iter().zip(recorders).collect();
+        let read = run(file, sinks, tap, stop)?;
         let Shares { sinks, ledger } = read.shares;
-        let (analyses, recorders) = sinks.into_iter().unzip();
-        (analyses, recorders, ledger, read.damage, read.cut_bytes)
+        let (sinks, recorders) = sinks.into_iter().unzip();
+        (sinks, recorders, ledger, read.damage, read.cut_bytes)
     };
     Ok(FileOutcome {
-        analyses,
+        end: windows.finish(sinks, &ledger),
         recorders,
         ledger,
         damage,
@@ -158,12 +184,12 @@ fn read(
     })
 }
 
-/// Each recorder with the analyses of the same packets.
-pub(super) fn with_analyses(recorders: Vec<TraceRecorder>) -> Vec<(Analysis, TraceRecorder)> {
-    recorders
-        .into_iter()
-        .map(|recorder| (recorder.analysis(), recorder))
-        .collect()
+/// Empty analyses, one for each parser; with an anonymized trace, they hide what it hides.
+pub(super) fn analyses(recorders: &[TraceRecorder], workers: usize) -> Vec<Analysis> {
+    match recorders {
+        [] => (0..workers).map(|_| Analysis::new()).collect(),
+        recorders => recorders.iter().map(TraceRecorder::analysis).collect(),
+    }
 }
 
 impl FileOutcome {
@@ -267,14 +293,6 @@ fn trace_format(file: &Path) -> Option<&'static str> {
         Err(TraceOpenError::Trace(TraceError::NoOperation { format, .. })) => Some(format),
         Err(_) => None,
     }
-}
-
-/// The combined results of all parsers.
-pub(super) fn merged(sinks: Vec<Analysis>) -> Analysis {
-    let mut sinks = sinks.into_iter();
-    let mut all = sinks.next().expect("at least one parser");
-    sinks.for_each(|sink| all.merge(sink));
-    all
 }
 
 /// Writes the report as a page; `trouble` describes problems while reading the capture.

@@ -31,6 +31,15 @@ pub struct KeepArgs {
     #[arg(long, value_name = "SIZE", requires = "out")]
     keep: Option<Size>,
 
+    /// Delete parts of the trace when they were closed this long ago, and count them.
+    #[arg(long, value_name = "TIME", requires = "out", conflicts_with = "read")]
+    keep_age: Option<Span>,
+
+    /// If --out already contains a trace, continue it: with the same --anonymize, counters that add up, and the time
+    /// without capture in the ledger (restart_gap_ns).
+    #[arg(long = "continue", requires = "out", conflicts_with = "to")]
+    continues: bool,
+
     /// Start a new part of a table when its rows take this much memory (or number 131072).
     #[arg(long, value_name = "SIZE", requires = "out", default_value = "16MiB")]
     part_size: Size,
@@ -211,6 +220,7 @@ impl KeepArgs {
             age_max: self.flush.0,
             part_age_max: self.part_age.0,
             keep_bytes: self.keep.map(|keep| keep.0),
+            keep_age: self.keep_age.map(|age| age.0),
             lists_parts: self.to.is_some(),
             on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
             anonymizer: anonymizer.map_err(Failure::usage)?,
@@ -220,6 +230,11 @@ impl KeepArgs {
             stop: Arc::new(move || stop.is_interrupted()),
             ..TraceOptions::default()
         };
+        if self.continues && is_trace(folder) {
+            return TraceRecorder::continue_shared(folder, &options, workers).map_err(|error| {
+                Failure::usage(error).advise("or choose another folder with --out")
+            });
+        }
         TraceRecorder::create_shared(folder, &options, workers)
             .map_err(|error| Failure::usage(error).advise("choose another folder with --out"))
     }
@@ -357,7 +372,7 @@ fn finish_trace(
     ));
     if summary.parts_deleted > 0 {
         output.note(format_args!(
-            "the oldest {} parts, with {} rows, were deleted to stay within the size limit",
+            "the oldest {} parts, with {} rows, were deleted to stay within --keep and --keep-age",
             summary.parts_deleted, summary.rows_deleted
         ));
     }

@@ -83,6 +83,8 @@ fn place() -> TempDir {
     }
     symlink(at("few.toml"), at("my.toml")).expect("a link");
     run(&["capture", "-r", "server.pcap.zst", "--out", "DIR"]);
+    let window = ["--window", "1h", "--reports", "REPORTS"];
+    run(&[&["analyze", "server.pcap.zst"], &window[..]].concat());
     place
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Runs a script in a new user and network namespace, in which `BRUNT` is the program and `v0`, `v1` are the ends of a
 /// link. `None` if this machine can't create one.
-fn namespace(script: &str) -> Option<String> {
+pub fn namespace(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
         ("ip", "iproute2"),

@@ -81,4 +81,5 @@ mod target_config;
 mod terminal;
 mod tgt;
 mod trace;
+mod windows;
 mod wrong;

@@ -346,7 +346,7 @@ fn every_part_is_readable_after_a_sigkill() {
 fn on_a_full_disk(folder: &TempDir, on_full: &str, relief: bool) -> Option<std::process::Output> {
     let script = r#"
         mount -t tmpfs -o size=400k none "$1" || exit 77
-        head -c 300000 /dev/zero > "$1/ballast"
+        head -c 292000 /dev/zero > "$1/ballast"
         : >"$4.said"
         if [ "$5" = goes ]; then
             (for i in $(seq 6000); do grep -q 'waiting for space' "$4.said" && break; sleep .05; done

@@ -19,6 +19,7 @@ mod store;
 mod subject;
 mod trace;
 mod verdicts;
+mod weeks;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ const SUBJECTS: &[SubjectEntry] = &[
     entry::<trace::TraceArgs>(),
     entry::<page::PageArgs>(),
     entry::<verdicts::VerdictsArgs>(),
+    entry::<weeks::WeeksArgs>(),
 ];
 
 const HELP: &str = "Examples:

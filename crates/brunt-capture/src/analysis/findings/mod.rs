@@ -49,6 +49,11 @@ pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
     findings
 }
 
+/// Findings that the counters alone show: losses of the capture.
+pub fn ledger_findings(ledger: &Ledger) -> Vec<Finding> {
+    find(&Analysis::new(), ledger)
+}
+
 #[cfg(test)]
 mod tests {
     use brunt_wire::net::NextHeader;

@@ -2,7 +2,8 @@
 
 use brunt_capture::analysis::Quantiles;
 
-use super::watch::Picture;
+use super::health::checksum_time;
+use super::picture::Picture;
 use crate::metrics::histogram::bounds;
 use crate::metrics::{MetricKind, MetricsPage};
 
@@ -12,6 +13,8 @@ pub fn page(picture: &Picture) -> String {
     ledger(&mut page, picture);
     live(&mut page, picture);
     moves(&mut page, picture);
+    findings(&mut page, picture);
+    health(&mut page, picture);
     operations(&mut page, picture);
     page.finish()
 }
@@ -24,6 +27,10 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
             let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
                 continue;
             };
+            // Of the trace, and in a unit that Prometheus doesn't use.
+            if name == "restart_gap_ns" {
+                continue;
+            }
             if name == "calls_open" {
                 page.single(
                     "brunt_capture_calls_open",
@@ -117,6 +124,113 @@ fn moves(page: &mut MetricsPage, picture: &Picture) {
             );
         }
     }
+}
+
+fn findings(page: &mut MetricsPage, picture: &Picture) {
+    let kinds = &picture.found.kinds;
+    let name = "brunt_capture_findings_total";
+    page.metric(
+        name,
+        MetricKind::Counter,
+        "Findings that appeared, each kind once per window.",
+    );
+    for (kind, (count, _)) in kinds {
+        page.sample(name, &[("kind", kind)], count);
+    }
+    let name = "brunt_capture_finding_last_time_seconds";
+    page.metric(
+        name,
+        MetricKind::Gauge,
+        "When a finding of this kind last appeared, in seconds since 1970.",
+    );
+    for (kind, (_, time_ns)) in kinds {
+        page.sample(name, &[("kind", kind)], *time_ns as f64 * 1e-9);
+    }
+    let Some(hook) = picture.found.hook else {
+        return;
+    };
+    let counters = [
+        ("runs", "Commands that were run for findings.", hook.runs),
+        ("failed", "Commands for findings that failed.", hook.failed),
+        (
+            "skipped",
+            "Findings for which no command was run, because earlier ones had not ended.",
+            hook.skipped,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(
+            &format!("brunt_capture_hook_{name}_total"),
+            MetricKind::Counter,
+            help,
+            value,
+        );
+    }
+}
+
+/// The capture's own health.
+fn health(page: &mut MetricsPage, picture: &Picture) {
+    let health = &picture.health;
+    let name = "brunt_capture_cpu_seconds_total";
+    page.metric(
+        name,
+        MetricKind::Counter,
+        "CPU time of the threads of each stage.",
+    );
+    for (stage, spent) in &health.cpu {
+        page.sample(name, &[("stage", stage)], spent.as_secs_f64());
+    }
+    let checksums = checksum_time(picture.glance.ledger.blocks_summed);
+    for (name, help, spent) in [
+        (
+            "compression",
+            "Time that trace writers spent in zstd.",
+            health.compression,
+        ),
+        (
+            "checksum",
+            "Time that parsers spent on checksums, estimated from the number of blocks.",
+            checksums,
+        ),
+    ] {
+        let name = format!("brunt_capture_{name}_seconds_total");
+        page.metric(&name, MetricKind::Counter, help);
+        page.sample(&name, &[], spent.as_secs_f64());
+    }
+    let gauges = [
+        (
+            "ring_used_bytes",
+            "Bytes of packet rings that hold packets.",
+            Some(picture.live.ring_used_bytes),
+        ),
+        (
+            "ring_bytes",
+            "Bytes of packet rings.",
+            Some(picture.live.ring_bytes),
+        ),
+        (
+            "memory_bytes",
+            "Resident memory of the process.",
+            health.memory_bytes,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("brunt_capture_{name}");
+        page.metric(&name, MetricKind::Gauge, help);
+        value
+            .iter()
+            .for_each(|value| page.sample(&name, &[], value));
+    }
+    let name = "brunt_capture_written_bytes_total";
+    page.metric(
+        name,
+        MetricKind::Counter,
+        "Bytes that the process has written to storage.",
+    );
+    health
+        .written_bytes
+        .iter()
+        .for_each(|bytes| page.sample(name, &[], bytes));
 }
 
 fn operations(page: &mut MetricsPage, picture: &Picture) {

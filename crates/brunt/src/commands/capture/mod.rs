@@ -1,23 +1,32 @@
 //! `brunt capture`: reconstructs storage operations from packets, from files and from live interfaces.
 
+pub(super) mod findings;
+mod health;
 mod metrics;
+mod page;
+mod picture;
 mod view;
 mod watch;
+pub(super) mod windows;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use brunt_capture::live::CapturePace;
 use brunt_capture::{
-    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers,
-    Placement, Shares, Sink, live,
+    Analysed, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Placement, Shares,
+    Sink, live,
 };
 use brunt_core::quantity::{Size, Span};
 
 use super::analyze;
 use super::record::{self, KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
-use watch::Watch;
+use watch::{Watch, WatchOptions};
+use windows::{WindowArgs, WindowContext};
 
 /// Reconstruct NFS traffic from packets, live or from a file, and report on it
 #[derive(clap::Args)]
@@ -99,9 +108,22 @@ pub struct Capture {
     #[arg(long, value_name = "ADDRESS", requires = "interfaces")]
     metrics: Option<SocketAddr>,
 
+    /// Serve a live page at this address while capturing: rates, latencies, hot files, findings, and how the capture
+    /// itself is doing (port 0 picks a free port).
+    #[arg(long, value_name = "ADDRESS", requires = "interfaces")]
+    serve: Option<SocketAddr>,
+
     /// Print periodic status lines instead of the live view.
     #[arg(long, requires = "interfaces")]
     plain: bool,
+
+    /// Count each second of the clock as this many seconds: to test captures of weeks in minutes.
+    #[arg(long, hide = true, value_name = "COUNT", default_value_t = 1, requires = "interfaces",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    faster: u32,
+
+    #[command(flatten)]
+    windows: WindowArgs,
 
     #[command(flatten)]
     keep: KeepArgs,
@@ -166,6 +188,14 @@ impl super::Subcommand for Capture {
             "brunt capture -i eth1 -i eth2 --metrics 127.0.0.1:9400",
             "capture both sides of a tap and serve metrics",
         ),
+        (
+            "brunt capture -i eth1 --window 1h --reports DIR",
+            "capture for weeks, with a report on each hour",
+        ),
+        (
+            "brunt capture -i eth1 --on-finding 'logger -t brunt' --serve 127.0.0.1:8080",
+            "pass findings to the system log as they appear, and serve a live page",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -174,6 +204,7 @@ impl super::Subcommand for Capture {
                 file,
                 usize::from(self.workers),
                 Some(&self.keep),
+                &self.windows,
                 None,
                 output,
             ),
@@ -229,13 +260,29 @@ impl Capture {
             promiscuous: !self.no_promiscuous,
             hardware_times: self.hardware_times,
             ports: self.ports.clone(),
+            pace: match self.faster {
+                1 => CapturePace::default(),
+                factor => CapturePace::faster(factor),
+            },
         })
     }
 
     fn live(&self, output: &Output) -> Done {
         let options = self.live_options()?;
         let workers = usize::from(self.workers);
-        let watch = Watch::start(workers, self.metrics, self.plain, output)?;
+        let context = WindowContext {
+            name: self.interfaces.join(", "),
+            board: self.windows.board(output)?,
+            dropped: Arc::new(AtomicU64::new(0)),
+        };
+        let watching = WatchOptions {
+            metrics: self.metrics,
+            serve: self.serve,
+            plain: self.plain,
+            board: &context.board,
+            name: context.name.clone(),
+        };
+        let watch = Watch::start(workers, watching, output)?;
         let capture =
             LiveCapture::open(&self.interfaces, &options, workers).map_err(
                 |error| match error {
@@ -253,20 +300,29 @@ impl Capture {
         let mut keeper = self.keep.start(workers, kind, output)?;
         // Without recordings, only the analyses run: they need less of each packet.
         let recorders = keeper.recorders();
-        let (analyses, recorders, mut ledger, live, trouble) = if recorders.is_empty() {
-            let sinks = (0..workers).map(|_| Analysis::new()).collect();
-            let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
+        let analyses = analyze::analyses(&recorders, workers);
+        let (windows, sinks) = self.windows.start(analyses, context.clone(), output)?;
+        let run = LiveRun {
+            capture,
+            keeper: &keeper,
+            watch,
+            dropped: &context.dropped,
+        };
+        let (sinks, recorders, mut ledger, live, trouble) = if recorders.is_empty() {
+            let (shares, live, trouble) = self.run_live(run, sinks, output)?;
             (shares.sinks, recorders, shares.ledger, live, trouble)
         } else {
-            let sinks = analyze::with_analyses(recorders);
-            let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
-            let (analyses, recorders) = shares.sinks.into_iter().unzip();
-            (analyses, recorders, shares.ledger, live, trouble)
+            let sinks = sinks.into_iter().zip(recorders).collect();
+            let (shares, live, trouble) = self.run_live(run, sinks, output)?;
+            let (sinks, recorders) = shares.sinks.into_iter().unzip();
+            (sinks, recorders, shares.ledger, live, trouble)
         };
         self.note_end(&live, output);
-        let (extra, failure) = keeper.finish(recorders, &mut ledger, output);
-        record::print(&analyze::merged(analyses).report(&ledger), extra, output)?;
-        if let Some(failure) = failure {
+        let end = windows.finish(sinks, &ledger);
+        let (mut extra, failure) = keeper.finish(recorders, &mut ledger, output);
+        extra.extend(end.extra);
+        record::print(&end.analysis.report(&ledger), extra, output)?;
+        if let Some(failure) = failure.or(end.failure) {
             return Err(failure);
         }
         match trouble {
@@ -316,19 +372,25 @@ impl Capture {
     /// Captures into one sink per parser until the user or a condition ends the capture.
     fn run_live<S: Sink + Analysed + Send + 'static>(
         &self,
-        capture: LiveCapture,
+        run: LiveRun<'_>,
         sinks: Vec<S>,
-        keeper: &Keeper,
-        mut watch: Watch,
         output: &Output,
     ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), Failure> {
+        let LiveRun {
+            capture,
+            keeper,
+            mut watch,
+            dropped,
+        } = run;
         let (limits, placement) = (Limits::default(), self.placement.into());
         let parsers = Parsers::start(sinks, limits, capture.parcels(), placement);
         let parsers = parsers.with_tap(keeper.tap());
+        watch.tell_trace(keeper.status());
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
         let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {
             watch.tick(capture, parsers, keeper.moves());
+            dropped.store(capture.packets_dropped(), Ordering::Relaxed);
             if let Some(status) = keeper.status() {
                 status.set_packets_dropped(capture.packets_dropped());
             }
@@ -341,6 +403,14 @@ impl Capture {
     }
 }
 
+/// What runs during a live capture.
+struct LiveRun<'a> {
+    capture: LiveCapture,
+    keeper: &'a Keeper,
+    watch: Watch,
+    dropped: &'a AtomicU64,
+}
+
 fn count(names: &[String], name: &str) -> usize {
     names.iter().filter(|other| *other == name).count()
 }
@@ -348,5 +418,5 @@ fn count(names: &[String], name: &str) -> usize {
 /// The metrics page of a capture that hasn't seen any packets.
 #[cfg(test)]
 pub fn no_metrics() -> String {
-    metrics::page(&watch::Picture::default())
+    metrics::page(&picture::Picture::default())
 }

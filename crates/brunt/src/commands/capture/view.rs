@@ -14,11 +14,13 @@ use ratatui::style::{Color, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 
-use super::watch::Picture;
+use super::picture::Picture;
 use crate::cli::Output;
 
 /// Without a terminal, print every tenth snapshot: a line every ten seconds.
 const LINE_EVERY: u32 = 10;
+/// Findings shown.
+const FOUND_MAX: usize = 3;
 
 /// Displays snapshots.
 pub struct View {
@@ -40,6 +42,11 @@ impl View {
             before: Picture::default(),
             shown: 0,
         }
+    }
+
+    /// Whether it has taken over the screen.
+    pub fn has_screen(&self) -> bool {
+        self.terminal.is_some()
     }
 
     /// Displays a snapshot.
@@ -138,11 +145,13 @@ fn line(now: &Picture, before: &Picture) -> String {
 
 fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
     let rates = Rates::between(now, before);
-    let [head, operations, files, clients, ledger] = Layout::vertical([
+    let found = now.found.latest.len().min(FOUND_MAX) as u16;
+    let [head, operations, files, clients, findings, ledger] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(9),
         Constraint::Min(5),
         Constraint::Length(7),
+        Constraint::Length(found + u16::from(found > 0)),
         Constraint::Length(5),
     ])
     .areas(frame.area());
@@ -193,7 +202,20 @@ fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
     });
     hot_table(frame, clients, "hottest clients", rows);
 
+    if found > 0 {
+        findings_block(frame, findings, now);
+    }
     ledger_block(frame, ledger, now);
+}
+
+/// The latest findings.
+fn findings_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
+    let latest = now.found.latest.iter().rev().take(FOUND_MAX);
+    let lines = latest.map(|found| Line::from(format!("{} {}", found.time(), found.finding.text)));
+    let block = Block::new()
+        .title("findings")
+        .style(Style::new().fg(Color::Yellow));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), area);
 }
 
 /// The kinds of operations, busiest first.

@@ -1,5 +1,5 @@
-//! Polls the parsers of a capture and shows their state on the terminal, as lines, and as metrics. Runs on a separate
-//! thread, so that the packet reader never waits for it.
+//! Polls the parsers of a capture and shows their state on the terminal, as lines, as metrics and on a page, and announces
+//! findings. Runs on a separate thread, so that the packet reader never waits for it.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,31 +7,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use brunt_capture::{Analysed, CaptureGlance, LiveCapture, LiveReport, Parsers, Sink};
+use brunt_capture::analysis::ledger_findings;
+use brunt_capture::trace::TraceStatus;
+use brunt_capture::{Analysed, CaptureGlance, Ledger, LiveCapture, LiveReport, Parsers, Sink};
 use brunt_remote::MoveCounts;
+use brunt_web::http::HttpServer;
 
+use super::findings::FindingBoard;
+use super::health::{self, CaptureHealth};
+use super::page::LiveState;
+use super::picture::Picture;
 use super::{metrics, view};
 use crate::cli::{Failure, Output, bind_for};
 use crate::metrics::{MetricsServer, serve};
 
 /// Interval between polls of the parsers.
 const EVERY: Duration = Duration::from_secs(1);
+/// One in this many polls also asks for findings, which take a few milliseconds of a parser.
+const FINDINGS_EVERY: u64 = 5;
 
-/// A snapshot of the capture.
-#[derive(Clone, Debug, Default)]
-pub struct Picture {
-    /// Seconds since the start.
-    pub at_s: f64,
-    /// What the parsers have seen.
-    pub glance: CaptureGlance,
-    /// State and counters of the rings.
-    pub live: LiveReport,
-    /// Queued parcels, by parser.
-    pub queued: Vec<u32>,
-    /// Messages handled by the parsers.
-    pub messages: u64,
-    /// Parts on their way to an object store; `None` if they stay here.
-    pub moves: Option<MoveCounts>,
+/// Where a capture is shown besides the terminal.
+pub struct WatchOptions<'a> {
+    /// Address of the metrics.
+    pub metrics: Option<SocketAddr>,
+    /// Address of the live page.
+    pub serve: Option<SocketAddr>,
+    /// Print lines instead of the live view.
+    pub plain: bool,
+    /// Where findings are announced.
+    pub board: &'a FindingBoard,
+    /// The interfaces.
+    pub name: String,
 }
 
 enum News {
@@ -45,6 +51,8 @@ enum News {
     },
     /// What a parser has seen.
     Seen(usize, Box<CaptureGlance>),
+    /// The trace that stores how the capture is doing.
+    Trace(TraceStatus),
 }
 
 /// Shows a capture while it runs.
@@ -53,26 +61,51 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
     started: Instant,
     next: Instant,
-    server: Option<MetricsServer>,
+    polls: u64,
+    metrics: Option<MetricsServer>,
+    page: Option<HttpServer>,
+}
+
+/// What the servers show.
+struct WatchShown {
+    metrics: Mutex<String>,
+    /// Only with a live page.
+    live: Option<Mutex<LiveState>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watch {
     /// Starts watching `parsers` parsers.
     pub fn start(
         parsers: usize,
-        metrics: Option<SocketAddr>,
-        plain: bool,
+        options: WatchOptions<'_>,
         output: &Output,
     ) -> Result<Watch, Failure> {
-        let page = Arc::new(Mutex::new(metrics::page(&Picture::default())));
-        let shown = Arc::clone(&page);
-        let current = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let server = serve(bind_for("metrics", metrics)?, output, current)?;
+        let live = LiveState::of(options.name);
+        let shown = Arc::new(WatchShown {
+            metrics: Mutex::new(metrics::page(&Picture::default())),
+            live: options.serve.map(|_| Mutex::new(live)),
+        });
+        let current = Arc::clone(&shown);
+        let current = move || lock(&current.metrics).clone();
+        let metrics = serve(bind_for("metrics", options.metrics)?, output, current)?;
+        let page = serve_page(options.serve, &shown, output)?;
         let (sender, news) = channel();
-        let output = output.clone();
+        let viewer = Viewer {
+            view: None,
+            plain: options.plain,
+            output: output.clone(),
+            board: options.board.clone(),
+            shown,
+            before_window: (None, Ledger::default()),
+            trace: None,
+        };
         let thread = std::thread::Builder::new()
             .name("watch".into())
-            .spawn(move || show(&news, parsers, &page, plain, &output))
+            .spawn(move || viewer.run(&news, parsers))
             .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
         let now = Instant::now();
         Ok(Watch {
@@ -80,8 +113,17 @@ impl Watch {
             thread: Some(thread),
             started: now,
             next: now + EVERY,
-            server,
+            polls: 0,
+            metrics,
+            page,
         })
+    }
+
+    /// Also stores the capture's health in its trace, if it has one.
+    pub fn tell_trace(&self, status: Option<&TraceStatus>) {
+        if let (Some(news), Some(status)) = (&self.news, status) {
+            let _ = news.send(News::Trace(status.clone()));
+        }
     }
 
     /// Polls the parsers when due. Never waits.
@@ -107,9 +149,15 @@ impl Watch {
         };
         // The view may have ended; the capture continues.
         let _ = news.send(round);
+        self.polls += 1;
+        let with_findings = self.polls.is_multiple_of(FINDINGS_EVERY);
         let news = news.clone();
         parsers.look(move |index, pipeline| {
-            let _ = news.send(News::Seen(index, Box::new(CaptureGlance::of(pipeline))));
+            let glance = match with_findings {
+                true => CaptureGlance::with_findings(pipeline),
+                false => CaptureGlance::of(pipeline),
+            };
+            let _ = news.send(News::Seen(index, Box::new(glance)));
         });
     }
 
@@ -119,7 +167,8 @@ impl Watch {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.server = None;
+        self.metrics = None;
+        self.page = None;
     }
 }
 
@@ -129,50 +178,120 @@ impl Drop for Watch {
     }
 }
 
-/// The watching thread: assembles snapshots and shows them.
-fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool, output: &Output) {
-    // Take over the screen only once the capture runs: earlier messages stay readable and don't appear below the first
-    // snapshot.
-    let mut view = None;
-    let mut glances: Vec<Option<Box<CaptureGlance>>> = vec![None; parsers];
-    let mut picture = Picture::default();
-    loop {
-        match news.recv_timeout(Duration::from_millis(100)) {
-            Ok(News::Round {
-                at_s,
-                live,
-                queued,
-                messages,
-                moves,
-            }) => {
-                view.get_or_insert_with(|| view::View::new(plain, output));
-                picture = Picture {
+/// Serves the live page, if there is an address for it.
+fn serve_page(
+    address: Option<SocketAddr>,
+    shown: &Arc<WatchShown>,
+    output: &Output,
+) -> Result<Option<HttpServer>, Failure> {
+    let Some(listener) = bind_for("the live page", address)? else {
+        return Ok(None);
+    };
+    let address = listener.local_addr().map_err(Failure::failed)?;
+    let state = |make: fn(&LiveState) -> String| {
+        let shown = Arc::clone(shown);
+        move || {
+            let live = shown.live.as_ref().map(|live| lock(live).clone());
+            make(&live.unwrap_or_default())
+        }
+    };
+    let server =
+        brunt_web::capture::serve(listener, state(LiveState::html), state(LiveState::json))
+            .map_err(|error| Failure::failed(format!("cannot serve the live page: {error}")))?;
+    output.note(format_args!("live page at http://{address}/"));
+    Ok(Some(server))
+}
+
+/// The watching thread.
+struct Viewer {
+    view: Option<view::View>,
+    plain: bool,
+    output: Output,
+    board: FindingBoard,
+    shown: Arc<WatchShown>,
+    /// The current window, and the counters when it began.
+    before_window: (Option<u64>, Ledger),
+    trace: Option<TraceStatus>,
+}
+
+impl Viewer {
+    /// Assembles snapshots and shows them.
+    fn run(mut self, news: &Receiver<News>, parsers: usize) {
+        let mut glances: Vec<Option<Box<CaptureGlance>>> = vec![None; parsers];
+        let mut picture = Picture::default();
+        loop {
+            match news.recv_timeout(Duration::from_millis(100)) {
+                Ok(News::Round {
                     at_s,
                     live,
                     queued,
                     messages,
                     moves,
-                    ..picture
-                };
-            }
-            Ok(News::Seen(index, glance)) => {
-                glances[index] = Some(glance);
-                // Show it only when all parsers have answered: rates of only some would be wrong.
-                if glances.iter().all(Option::is_some) {
-                    let mut all = CaptureGlance::default();
-                    glances
-                        .iter_mut()
-                        .filter_map(Option::take)
-                        .for_each(|glance| all.merge(*glance));
-                    all.ledger.packets_dropped = picture.live.counters.dropped;
-                    picture.glance = all;
-                    *page.lock().unwrap_or_else(PoisonError::into_inner) = metrics::page(&picture);
-                    view.iter_mut().for_each(|view| view.show(&picture));
+                }) => {
+                    // Take over the screen only once the capture runs: earlier messages stay readable and don't appear
+                    // below the first snapshot.
+                    let view = || view::View::new(self.plain, &self.output);
+                    let view = self.view.get_or_insert_with(view);
+                    self.board.set_quiet(view.has_screen());
+                    picture = Picture {
+                        at_s,
+                        live,
+                        queued,
+                        messages,
+                        moves,
+                        ..picture
+                    };
                 }
+                Ok(News::Seen(index, glance)) => {
+                    glances[index] = Some(glance);
+                    // Show it only when all parsers have answered: rates of only some would be wrong.
+                    if glances.iter().all(Option::is_some) {
+                        let mut all = CaptureGlance::default();
+                        glances
+                            .iter_mut()
+                            .filter_map(Option::take)
+                            .for_each(|glance| all.merge(*glance));
+                        all.ledger.packets_dropped = picture.live.counters.dropped;
+                        picture.glance = all;
+                        self.show(&mut picture);
+                    }
+                }
+                Ok(News::Trace(status)) => self.trace = Some(status),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+            self.view.iter_mut().for_each(view::View::keys);
         }
-        view.iter_mut().for_each(view::View::keys);
+        self.view = None;
+        self.board.set_quiet(false);
+    }
+
+    fn show(&mut self, picture: &mut Picture) {
+        self.announce(&picture.glance);
+        picture.found = self.board.so_far();
+        picture.health = CaptureHealth::now();
+        if let Some(trace) = &self.trace {
+            trace.set_health(health::row(picture));
+        }
+        *lock(&self.shown.metrics) = metrics::page(picture);
+        if let Some(live) = &self.shown.live {
+            lock(live).add(picture);
+        }
+        self.view.iter_mut().for_each(|view| view.show(picture));
+    }
+
+    /// Announces what the parsers have found, and losses that only the rings know of.
+    fn announce(&mut self, glance: &CaptureGlance) {
+        if self.before_window.0 != glance.window_ns {
+            self.before_window = (glance.window_ns, glance.ledger.clone());
+        }
+        let since = glance.ledger.since(&self.before_window.1);
+        let found = match glance.window_ns {
+            Some(_) => ledger_findings(&since),
+            None => ledger_findings(&glance.ledger),
+        };
+        for findings in [&found, &glance.findings] {
+            self.board.add(glance.window_ns, glance.now_ns, findings);
+        }
     }
 }

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
+use brunt_capture::windows::tables::{self as window_tables, is_windows};
 use brunt_core::units::format_size;
 use brunt_lake::integer_times::twin_name;
 use brunt_lake::reader::{SoundParts, SoundTable, sound_parts};
@@ -22,6 +23,9 @@ pub enum FolderError {
     /// It contains results, but the query is for a trace.
     #[error("{0} contains results, but this analysis is for traces")]
     NoTrace(String),
+    /// It contains tables of windows, but the query is for a trace.
+    #[error("{0} contains reports on windows, but this analysis is for traces")]
+    WindowsOnly(String),
     /// The trace is of another version, or of several.
     #[error(transparent)]
     Trace(#[from] ReplayError),
@@ -40,6 +44,9 @@ impl FolderError {
             FolderError::NoTrace(_) => {
                 Some("give a SELECT statement; docs/results.md describes the tables")
             }
+            FolderError::WindowsOnly(_) => Some(
+                "`brunt sql --list` has analyses for windows: over_windows, days, whole and others",
+            ),
             FolderError::Lake(LakeError::Malformed { .. }) => Some(
                 "read it with the build of Brunt that wrote it: version 4 of traces is still a draft",
             ),
@@ -155,6 +162,11 @@ impl Lake {
         let tables = if is_trace(&folder) {
             damaged = notes(&folder)?.damaged;
             tables::of_lake()
+        } else if is_windows(&folder) {
+            if wanted.is_of_traces {
+                return Err(FolderError::WindowsOnly(folder.display().to_string()));
+            }
+            window_tables::TABLES.to_vec()
         } else if has_results(&snapshot)? {
             if wanted.is_of_traces {
                 return Err(FolderError::NoTrace(folder.display().to_string()));

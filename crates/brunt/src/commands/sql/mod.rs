@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use brunt_capture::trace::lake::VERIFIED_MAX;
 use brunt_capture::trace::questions::{QUESTIONS, TraceQuestion};
+use brunt_capture::windows::questions::WINDOW_QUESTIONS;
 use brunt_core::input::InputFile;
 use brunt_core::units::counted;
 use brunt_lake::foreign::ForeignRows;
@@ -157,7 +158,8 @@ impl super::Subcommand for Sql {
             .trim_end_matches(';');
         let wanted = WantedTables {
             statement: Some(statement),
-            is_of_traces: named.is_some(),
+            is_of_traces: named
+                .is_some_and(|named| QUESTIONS.iter().any(|question| question.name == named.name)),
             verify_up_to: Some(if self.verify { u64::MAX } else { VERIFIED_MAX }),
         };
         let lake = self.open(folder, &wanted, &scratch, output)?;
@@ -298,10 +300,10 @@ fn named(question: &str) -> Result<Option<&'static TraceQuestion>, Failure> {
     if question.trim().contains(char::is_whitespace) {
         return Ok(None);
     }
-    match QUESTIONS.iter().find(|known| known.name == question.trim()) {
+    match all_named().find(|known| known.name == question.trim()) {
         Some(known) => Ok(Some(known)),
         None => {
-            let names: Vec<_> = QUESTIONS.iter().map(|known| known.name).collect();
+            let names: Vec<_> = all_named().map(|known| known.name).collect();
             Err(
                 Failure::usage(format!("unknown analysis {question:?}")).advise(format!(
                     "write a SELECT statement, or one of {}",
@@ -312,20 +314,24 @@ fn named(question: &str) -> Result<Option<&'static TraceQuestion>, Failure> {
     }
 }
 
+/// The analyses of traces, then those of windows.
+fn all_named() -> impl Iterator<Item = &'static TraceQuestion> {
+    QUESTIONS.iter().chain(WINDOW_QUESTIONS)
+}
+
 fn list(output: &Output) {
-    let width = QUESTIONS
-        .iter()
+    let width = all_named()
         .map(|question| question.name.len())
         .max()
         .unwrap_or(0);
-    for question in QUESTIONS {
+    for question in all_named() {
         output.line(format_args!(
             "{:<width$}  {}",
             question.name,
             question.help()
         ));
     }
-    let all = QUESTIONS.iter().map(
+    let all = all_named().map(
         |question| json!({ "name": question.name, "help": question.help(), "sql": question.sql }),
     );
     output.object(&json!({ "analyses": all.collect::<Vec<_>>() }));

@@ -1,0 +1,64 @@
+//! Windows of a capture: each hour or day has analyses of its own, so that a capture of weeks reports what happened
+//! when, and needs no more memory than one of an hour.
+//!
+//! ```text
+//!   parser 0: WindowedAnalysis ──window's state──┐
+//!   parser 1: WindowedAnalysis ──window's state──┴─► WindowCollector: merged ──► report, tables; whole capture
+//! ```
+//!
+//! Windows begin at multiples of their length since 1970 (UTC). A packet belongs to the window of its time, an
+//! operation to that of its reply. The one rule: what windows have counted adds up to the whole capture.
+
+mod collector;
+pub mod questions;
+mod sink;
+pub mod tables;
+
+pub use collector::WindowCollector;
+pub use sink::WindowedAnalysis;
+
+use crate::analysis::Analysis;
+use crate::ledger::Ledger;
+
+/// The start and the end of a window, in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WindowSpan {
+    /// When it begins.
+    pub from_ns: u64,
+    /// When the next one begins.
+    pub until_ns: u64,
+}
+
+impl WindowSpan {
+    /// The window of `width_ns` that contains a time.
+    pub(crate) fn around(time_ns: u64, width_ns: u64) -> WindowSpan {
+        let from_ns = time_ns - time_ns % width_ns;
+        WindowSpan {
+            from_ns,
+            until_ns: from_ns.saturating_add(width_ns),
+        }
+    }
+}
+
+/// A window of the whole capture that has ended.
+#[derive(Debug)]
+pub struct CaptureWindow {
+    /// When it began and ended.
+    pub span: WindowSpan,
+    /// What happened in it.
+    pub analysis: Analysis,
+    /// What was seen and lost in it ([`Ledger::since`]). Packets dropped by live rings are not included.
+    pub ledger: Ledger,
+    /// Whether the capture ended before the window did.
+    pub is_last: bool,
+}
+
+/// A pipeline's share of a window.
+struct WindowShare {
+    pipeline: usize,
+    span: WindowSpan,
+    analysis: Box<Analysis>,
+    ledger: Ledger,
+    /// When the pipeline's next window begins; `None` if the capture has ended.
+    next_ns: Option<u64>,
+}

@@ -1,0 +1,172 @@
+//! Windows of a capture, compared with a plain count per window.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use brunt_capture::{
+    Analysis, ChecksumRun, Ledger, Limits, Operation, Pipeline, Sink, WindowCollector,
+};
+use brunt_wire::pcap::CapturedPacket;
+
+use crate::common::{Packet, packets, small_piece};
+
+const WIDTH_NS: u64 = 60_000_000_000;
+const COUNT: u64 = 14;
+/// A multiple of the width.
+const START_NS: u64 = 1_767_225_600_000_000_000;
+
+/// Counts operations by the window of the packet that completed them.
+#[derive(Default)]
+struct Counted {
+    now_ns: u64,
+    windows: BTreeMap<u64, u64>,
+}
+
+impl Sink for Counted {
+    fn on_operation(&mut self, _: &Operation<'_>) {
+        *self
+            .windows
+            .entry(self.now_ns / WIDTH_NS * WIDTH_NS)
+            .or_default() += 1;
+    }
+    fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}
+    fn on_packet(&mut self, time_ns: u64, _: u32) {
+        self.now_ns = time_ns;
+    }
+}
+
+/// What a test checks of a window.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    from_ns: u64,
+    operations: u64,
+    calls_open: u64,
+    valid: bool,
+    duration_s: f64,
+    intervals: u64,
+}
+
+/// A piece of a capture, stretched over [`COUNT`] windows.
+fn stretched() -> Vec<Packet> {
+    let mut all = packets(&small_piece());
+    let (first, last) = (all[0].0, all[all.len() - 1].0);
+    let span = COUNT * WIDTH_NS - 1;
+    for packet in &mut all {
+        let since = u128::from(packet.0.saturating_sub(first)) * u128::from(span);
+        packet.0 = START_NS + (since / u128::from(last - first)) as u64;
+    }
+    all
+}
+
+/// Runs packets through windows; returns each window, the report of the whole capture, and the true counts.
+fn run(all: &[Packet]) -> (Vec<Seen>, brunt_capture::Report, BTreeMap<u64, u64>) {
+    let (to, from) = channel();
+    let each = move |window: &brunt_capture::CaptureWindow| {
+        let report = window.analysis.report(&window.ledger);
+        let seen = Seen {
+            from_ns: window.span.from_ns,
+            operations: report.operations,
+            calls_open: window.ledger.calls_open,
+            valid: report.valid,
+            duration_s: report.duration_s,
+            intervals: report.intervals.iter().map(|row| row.operations).sum(),
+        };
+        to.send(seen).unwrap();
+    };
+    let analyses = vec![Analysis::new()];
+    let width = Duration::from_nanos(WIDTH_NS);
+    let (collector, mut sinks) = WindowCollector::start(width, analyses, each).unwrap();
+    let sink = (sinks.remove(0), Counted::default());
+    // Stretched replies take minutes.
+    let limits = Limits {
+        call_timeout_ns: u64::MAX,
+        ..Limits::default()
+    };
+    let mut pipeline = Pipeline::new(sink, limits);
+    for batch in all.chunks(7) {
+        pipeline.on_packets(
+            batch
+                .iter()
+                .map(|(time_ns, wire_len, link, bytes)| CapturedPacket {
+                    time_ns: *time_ns,
+                    wire_len: *wire_len,
+                    interface: 0,
+                    link: *link,
+                    bytes,
+                }),
+        );
+    }
+    let ((windowed, counted), ledger): ((_, Counted), Ledger) = pipeline.finish();
+    drop(windowed);
+    let report = collector.finish().report(&ledger);
+    (from.try_iter().collect(), report, counted.windows)
+}
+
+/// Each operation is in the window of its reply; the windows' ledgers add up, also with calls that are open at their
+/// ends; and together they are the whole capture.
+#[test]
+fn windows_add_up_to_the_whole_capture() {
+    let all = stretched();
+    let (windows, whole, truth) = run(&all);
+    assert_eq!(windows.len() as u64, COUNT, "{windows:?}");
+    for (number, window) in (0..).zip(&windows) {
+        assert_eq!(window.from_ns, START_NS + number * WIDTH_NS);
+        let expected = truth.get(&window.from_ns).copied().unwrap_or(0);
+        assert_eq!(window.operations, expected, "{window:?}");
+        assert_eq!(window.intervals, expected, "{window:?}");
+        assert!(window.valid, "{window:?}");
+        assert!((window.duration_s - 60.0).abs() < 1e-6, "{window:?}");
+    }
+    assert!(windows.iter().any(|window| window.calls_open > 0));
+    let sum: u64 = windows.iter().map(|window| window.operations).sum();
+    assert_eq!(whole.operations, sum);
+    assert!(whole.valid);
+    // The whole report equals that of a capture without windows.
+    let mut pipeline = Pipeline::new(
+        Analysis::new(),
+        Limits {
+            call_timeout_ns: u64::MAX,
+            ..Limits::default()
+        },
+    );
+    pipeline.on_packets(
+        all.iter()
+            .map(|(time_ns, wire_len, link, bytes)| CapturedPacket {
+                time_ns: *time_ns,
+                wire_len: *wire_len,
+                interface: 0,
+                link: *link,
+                bytes,
+            }),
+    );
+    let (plain, ledger) = pipeline.finish();
+    let plain = plain.report(&ledger);
+    assert_eq!(whole.by_operation, plain.by_operation);
+    assert_eq!(whole.clients, plain.clients);
+    // Latencies of files start with their 32nd operation in a window.
+    let loads = |report: &brunt_capture::Report| -> Vec<_> {
+        let rows = report.files.top.iter();
+        rows.map(|row| (row.name.clone(), row.operations, row.bytes, row.time_ns))
+            .collect()
+    };
+    assert_eq!(loads(&whole), loads(&plain));
+    assert_eq!(whole.duration_s, plain.duration_s);
+}
+
+/// A packet with a wrong time, years ahead, gets a window of its own; the next packets get theirs.
+#[test]
+fn a_wrong_time_does_not_keep_a_window_open() {
+    let mut all = stretched();
+    let middle = all.len() / 2;
+    let right = run(&all).0;
+    all[middle].0 += 400 * 86_400 * 1_000_000_000;
+    let (windows, whole, _) = run(&all);
+    assert_eq!(
+        windows.iter().map(|window| window.operations).sum::<u64>(),
+        whole.operations
+    );
+    // Those before and after have what they had.
+    let has = |window: &Seen| windows.iter().any(|other| other.from_ns == window.from_ns);
+    assert!(right.iter().all(has), "{windows:?}");
+}

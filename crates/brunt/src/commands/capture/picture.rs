@@ -1,0 +1,28 @@
+//! A snapshot of a running capture: what the view, the metrics and the live page show.
+
+use brunt_capture::{CaptureGlance, LiveReport};
+use brunt_remote::MoveCounts;
+
+use super::findings::FoundSoFar;
+use super::health::CaptureHealth;
+
+/// A snapshot of the capture.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    /// Seconds since the start.
+    pub at_s: f64,
+    /// What the parsers have seen.
+    pub glance: CaptureGlance,
+    /// State and counters of the rings.
+    pub live: LiveReport,
+    /// Queued parcels, by parser.
+    pub queued: Vec<u32>,
+    /// Messages handled by the parsers.
+    pub messages: u64,
+    /// Parts on their way to an object store; `None` if they stay here.
+    pub moves: Option<MoveCounts>,
+    /// Findings so far.
+    pub found: FoundSoFar,
+    /// How the capture itself is doing.
+    pub health: CaptureHealth,
+}
