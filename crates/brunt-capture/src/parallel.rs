@@ -61,7 +61,7 @@ pub enum PipelineMessage<S> {
     /// Packets, possibly including those of other parsers.
     Parcel(Arc<Parcel>),
     /// A query, called with the parser's index.
-    Look(Question<S>),
+    Query(Question<S>),
 }
 
 struct Parser<S> {
@@ -78,7 +78,7 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
         match work {
             PipelineMessage::Parcel(parcel) => pipeline
                 .on_some_packets(parcel.out_of_order(self.index), parcel.packets(self.index)),
-            PipelineMessage::Look(question) => question(self.index, pipeline),
+            PipelineMessage::Query(question) => question(self.index, pipeline),
         }
     }
 
@@ -173,10 +173,10 @@ impl<S: Sink + Send + 'static> Parsers<S> {
     }
 
     /// Queues a query for every parser; the query delivers its own answer.
-    pub fn look(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
+    pub fn query(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
         for address in &self.addresses {
             // A parser that is behind is skipped: a view is not worth waiting for.
-            let _ = address.try_send(PipelineMessage::Look(Box::new(question.clone())));
+            let _ = address.try_send(PipelineMessage::Query(Box::new(question.clone())));
         }
     }
 

@@ -322,7 +322,7 @@ mod tests {
     use brunt_protocol::Proof;
 
     use super::*;
-    use crate::agent_thread::END_LOOK;
+    use crate::agent_thread::END_POLL;
     use crate::bridge::empty_file;
 
     struct Sleeper(Child);
@@ -389,7 +389,7 @@ mod tests {
             news.into_iter().for_each(|one| sender.send(one).unwrap());
             let thread = AgentThread::spawn("over", || {}).unwrap();
             while !thread.is_over() {
-                std::thread::sleep(END_LOOK);
+                std::thread::sleep(END_POLL);
             }
             AgentFault {
                 remove: channel().0,

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_is_said() {
+    fn an_unchanged_history_is_reported() {
         let page = history(&names(), &[series(Vec::new())], &[]);
         assert_eq!(page.glance.notices[0].text, "No change in 1 figure.");
         assert_eq!(page.sections[0].title, "Figures");

@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_there_once() {
+    fn each_kind_appears_once() {
         let figures = figures(&[OpKind::Read, OpKind::Write]);
         let text = serde_json::to_string(&figures).unwrap();
         assert_eq!(serde_json::from_str::<Figures>(&text).unwrap(), figures);

@@ -22,7 +22,7 @@ use crate::lab::BuiltLab;
 use crate::role::{self, AdmittedService, Role, RoleError, ServingHost};
 
 /// Where services may run.
-pub struct ServiceGround<'a> {
+pub struct ServiceEnvironment<'a> {
     /// All hosts of the experiment.
     pub hosts: &'a Hosts,
     /// Its lab, if it has one.
@@ -108,10 +108,10 @@ impl Services {
     /// privileges that it would not have, or if a host allows no services.
     pub fn start(
         experiment: &Experiment,
-        ground: ServiceGround<'_>,
+        ground: ServiceEnvironment<'_>,
         interrupted: &Arc<AtomicBool>,
     ) -> Result<Services, ServicesError> {
-        let ServiceGround {
+        let ServiceEnvironment {
             hosts,
             lab,
             fleet,

@@ -40,4 +40,4 @@ pub use recorder::{TraceRecorder, TraceStatus, TraceSummary};
 
 pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay};
 pub use sizer::sizer;
-pub use store::{OnFull, OnLag, Stop, Tell, TraceOptions};
+pub use store::{Notify, OnFull, OnLag, Stop, TraceOptions};

@@ -223,10 +223,10 @@ fn find(
         Results { status, .. } => return Err(maker.refused(Procedure::Lookup, status)),
     };
     let handle = handle.ok_or_else(|| maker.no_handle(Procedure::Lookup))?;
-    Ok(Some((handle, look_at(maker, &handle)?)))
+    Ok(Some((handle, inspect(maker, &handle)?)))
 }
 
-fn look_at(maker: &mut TreeMaker<'_>, handle: &OwnedHandle) -> Result<FoundEntry, NfsTreeError> {
+fn inspect(maker: &mut TreeMaker<'_>, handle: &OwnedHandle) -> Result<FoundEntry, NfsTreeError> {
     let object = handle.as_handle();
     match maker.call(&Args::Getattr { object })? {
         ResultBody::Getattr { attributes } => Ok(FoundEntry {
@@ -371,7 +371,7 @@ impl Preparer<'_> {
         entry: &PlantedEntry,
         handle: &OwnedHandle,
     ) -> Result<(), NfsReplayError> {
-        let found = look_at(maker, handle)?;
+        let found = inspect(maker, handle)?;
         let wanted = match &entry.what {
             Planted::Directory => FileType::Directory,
             Planted::File { .. } => FileType::Regular,

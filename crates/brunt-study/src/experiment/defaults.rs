@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_that_relies_on_a_changed_default_is_told_the_key() {
+    fn a_changed_default_is_reported_with_its_key() {
         let file = "url = \"file:/tmp/x?size=1MiB&create=yes\"";
         assert!(matches!(&notes(file, "")[..], [align] if align.contains("align")));
         let both = notes(file, "read = 0.5");

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_needs_a_twin() {
+    fn every_run_needs_a_counterpart() {
         use InterleaveConflict::{Phase, Point, Precision, Repetitions, Seed};
         let check = |from: &str, to: &str, expected| {
             assert_eq!(found(TEXT, &TEXT.replace(from, to)), Some(expected));

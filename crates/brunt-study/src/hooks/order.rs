@@ -97,7 +97,7 @@ pub fn hooks(
     let (settings, mtus): (Vec<_>, Vec<_>) = of_links.unzip();
     hooks.extend(lab.map(|lab| links(lab, settings.clone(), mtus)));
     if !roles.is_empty() {
-        let goes_on = experiment.goes_on_without_hosts();
+        let goes_on = experiment.continues_without_hosts();
         hooks.push(Box::new(Roles::new(roles.to_vec(), &watch, goes_on)));
     }
     hooks.extend(bridges.map(boxed));

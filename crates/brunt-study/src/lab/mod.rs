@@ -62,7 +62,7 @@ impl BuiltLab {
             .of_lab()
             .filter_map(|(name, host)| Some((name, host.cores.as_ref()?)))
         {
-            lab.host(name.as_str())?.keep_on(cores).map_err(|source| {
+            lab.host(name.as_str())?.pin_to(cores).map_err(|source| {
                 let what = format!("keep host {name} on cores {cores:?}");
                 LabError::System { what, source }
             })?;

@@ -264,7 +264,7 @@ mod tests {
 
     /// A real machine reports its kernel, and a file's file system.
     #[test]
-    fn this_machine() {
+    fn a_real_machine_reports_its_kernel_and_file_system() {
         let mut told = Vec::new();
         machine(&mut |key, value| told.push((key.to_string(), value.to_string())));
         assert!(

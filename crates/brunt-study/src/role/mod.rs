@@ -27,7 +27,7 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_words};
+use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_lines};
 use brunt_lab::service::KeeperOrder;
 use by_process::ProcessRole;
 pub use kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
@@ -77,7 +77,7 @@ pub enum RoleError {
         name: String,
     },
     /// It ended unexpectedly.
-    #[error("{name} ended unexpectedly ({}){}", .death.status, last_words(.lines))]
+    #[error("{name} ended unexpectedly ({}){}", .death.status, last_lines(.lines))]
     Died {
         /// The role.
         name: String,

@@ -13,7 +13,7 @@ use crate::experiment::{PhaseEntry, WaitFor};
 use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
 
 /// Interval between checks for the command's end and for an interruption.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a condition was not met.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<bool, WaitError> {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            std::thread::sleep(next.since(Clock::Monotonic.now()).min(LOOK));
+            std::thread::sleep(next.since(Clock::Monotonic.now()).min(POLL_INTERVAL));
         }
     }
 }
@@ -134,7 +134,7 @@ fn attempt(
         if stop.load(Ordering::Relaxed) || Clock::Monotonic.now() >= until {
             return Ok(None);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -17,13 +17,13 @@ use brunt_result::failures;
 use brunt_result::summary::Summary;
 use brunt_study::experiment::{Experiment, Plan};
 use brunt_study::hooks::bridges::HostBridges;
-use brunt_study::hooks::{self, Company, HooksError, Started};
+use brunt_study::hooks::{self, HooksError, RunHooks, Started};
 use brunt_study::host::{HostName, Hosts};
 use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
 use brunt_study::results::{ClaimError, ClaimedFolder, Results};
 use brunt_study::role::{self, Role, ServingHost};
-use brunt_study::service::{ServiceGround, Services};
+use brunt_study::service::{ServiceEnvironment, Services};
 use brunt_study::study::{Study, StudyError, StudyTurns, table};
 use brunt_web::live::{LiveEnding, LivePlan};
 
@@ -446,7 +446,7 @@ impl Entered<'_> {
         );
         observers.extend(live.map(|live| live.page().observer()));
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
-        let company = Company { observers, hooks };
+        let company = RunHooks { observers, hooks };
         let version = env!("CARGO_PKG_VERSION");
         let study = Study::of_plan(plan, experiment, targets, version, folder, company)
             .labelled(label)
@@ -506,7 +506,7 @@ pub(super) fn reach(
     output: &Output,
 ) -> Done {
     if let (Some(fleet), Some(lab)) = (&plan.fleet, lab) {
-        fleet.lab_stands(lab.hosts().to_vec());
+        fleet.lab_started(lab.hosts().to_vec());
     }
     if let Some(fleet) = plan.fleet.as_ref().filter(|_| !hosts.is_empty()) {
         let reached = fleet.connect(hosts, Lane::default(), output.interrupt_flag());
@@ -595,7 +595,7 @@ pub(super) fn start_services(
     let Some(scratch) = scratch else {
         return Ok(None);
     };
-    let ground = ServiceGround {
+    let ground = ServiceEnvironment {
         hosts,
         lab,
         fleet,
@@ -794,6 +794,6 @@ pub(super) fn serve(
     let url = experiment.url_of(target, Some(role.address()));
     let url = role
         .login()
-        .map_or_else(|| url.clone(), |login| login.put_into(&url));
+        .map_or_else(|| url.clone(), |login| login.add_to_url(&url));
     Ok((url, Some(role)))
 }

@@ -15,7 +15,7 @@ use super::target::address;
 use crate::cli::{Done, Failure, Output};
 
 /// Interval between checks whether the command should stop.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serve the tcp device: discard writes and answer reads with zeros
 ///
@@ -87,7 +87,7 @@ impl super::Subcommand for Sink {
             output.note(format!("listening on {}", sink.address()));
         }
         while !output.is_interrupted() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let address = sink.address().to_string();
         let stats = sink.shutdown();

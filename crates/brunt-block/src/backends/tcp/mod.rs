@@ -23,7 +23,7 @@ pub use sink::{SinkConfig, SinkStats, TcpSink};
 use self::connect::Connected;
 use self::frame::{FrameKind, HEADER_BYTES, Header, HeaderError, TRANSFER_BYTES_MAX};
 use super::in_range;
-use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, host_and_port};
+use crate::open::{BackendEntry, DevicePreview, OpenError, Opened, UrlOptions, host_and_port};
 use crate::socket::SocketOptions;
 use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, PayloadPlace,
@@ -78,13 +78,13 @@ pub const ENTRY: BackendEntry = BackendEntry {
             place, options,
         )?)?))
     },
-    foresee: |place, options| {
+    preview: |place, options| {
         let TcpConfig {
             size_bytes,
             block_bytes,
             ..
         } = TcpConfig::take(place, options)?;
-        Ok(Some(Foreseen {
+        Ok(Some(DevicePreview {
             size_bytes,
             block_bytes,
             read_only: false,
@@ -551,7 +551,7 @@ mod tests {
 
     /// Addresses and options are parsed; mistakes are reported with what would be right.
     #[test]
-    fn urls_are_parsed_and_mistakes_say_what_would_be_right() {
+    fn urls_are_parsed_and_mistakes_come_with_a_correction() {
         let check = |url: &str, words: &str| {
             let error = open_url(url)
                 .err()

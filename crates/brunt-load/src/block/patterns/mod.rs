@@ -153,7 +153,7 @@ mod tests {
     /// Names are unique; every pattern has help, and an example that parses, passes its check, is written as it was
     /// read, and draws the same positions for the same seed.
     #[test]
-    fn the_table() {
+    fn every_pattern_has_help_and_a_valid_example() {
         for (index, info) in PATTERNS.iter().enumerate() {
             let name = info.name;
             assert!(

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::kill::Kill;
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
 /// Lowest rate in bytes per second: below one block, no request would ever complete.
@@ -145,7 +145,7 @@ impl Kind for Disk {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let role = scene.service(&self.service)?;
         let folder = role

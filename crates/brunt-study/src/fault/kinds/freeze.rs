@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 
@@ -79,7 +79,7 @@ impl Kind for Freeze {
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let role = self.whose().role(common, scene)?;
         Ok(Prepared::new(move || {

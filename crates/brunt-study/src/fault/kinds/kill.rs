@@ -9,7 +9,7 @@ use super::freeze::Freeze;
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 
@@ -83,7 +83,7 @@ impl Kind for Kill {
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let role = self.whose().role(common, scene)?;
         Ok(Prepared::new(move || {

@@ -135,7 +135,7 @@ mod tests {
     /// Names are unique and differ from common keys; every kind has help, declares its keys, and has an example that
     /// parses, passes its check, and is written as it was read.
     #[test]
-    fn the_table() {
+    fn every_kind_has_help_and_a_valid_example() {
         for (index, kind) in KINDS.iter().enumerate() {
             let name = kind.name();
             assert!(

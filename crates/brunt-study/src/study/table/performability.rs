@@ -63,7 +63,7 @@ pub(super) fn lines(found: Option<&Performability>) -> Vec<String> {
         lines.push(format!("    not measured: {share} of the time{least}"));
     }
     if let (Some(level), Some(share)) = (threshold, found.available) {
-        lines.push(format!("    {level}: {} of the time", share.said()));
+        lines.push(format!("    {level}: {} of the time", share.describe()));
     }
     if found.runs_left_out > 0 {
         let runs = counted(found.runs_left_out, "run");

@@ -327,14 +327,14 @@ impl Capture {
         let parsers = parsers.with_tap(keeper.tap());
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
-        let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {
+        let keep_going = |capture: &LiveCapture, parsers: &Parsers<S>| {
             watch.tick(capture, parsers, keeper.moves());
             if let Some(status) = keeper.status() {
                 status.set_packets_dropped(capture.packets_dropped());
             }
             !output.is_interrupted() && !failed() && end.is_none_or(|end| Instant::now() < end)
         };
-        let result = capture.run(parsers, go_on);
+        let result = capture.run(parsers, keep_going);
         // Restore the terminal before printing anything else.
         watch.finish();
         result.map_err(Failure::failed)

@@ -108,7 +108,7 @@ impl Watch {
         // The view may have ended; the capture continues.
         let _ = news.send(round);
         let news = news.clone();
-        parsers.look(move |index, pipeline| {
+        parsers.query(move |index, pipeline| {
             let _ = news.send(News::Seen(index, Box::new(CaptureGlance::of(pipeline))));
         });
     }
