@@ -41,7 +41,7 @@ pub struct Services {
     started: Vec<(String, Arc<dyn Role>)>,
     /// The folders of services on other machines, there.
     far_folders: BTreeMap<String, PathBuf>,
-    /// The hosts' addresses that services get.
+    /// The addresses of hosts, passed to services.
     addresses: BTreeMap<HostName, IpAddr>,
     scratch: ServiceFolder,
 }
@@ -58,7 +58,7 @@ pub enum ServicesError {
         source: RoleError,
     },
     /// A folder cannot be created.
-    #[error("cannot make the folder {}: {source}", .path.display())]
+    #[error("cannot create the folder {}: {source}", .path.display())]
     Folder {
         /// The path.
         path: PathBuf,

@@ -2,9 +2,9 @@
 //! sends the trace's calls at their times, and compares the replies. `brunt replay` uses it if its
 //! target is a folder of an NFS server.
 //!
-//! Start reading at [`NfsReplay`]. `namespace` derives from the trace what existed before its first call, `layout` where
-//! that is on the target, and `plan` what each call needs; these do no I/O. `prepare` makes the tree. `schedule` decides
-//! which call is next, `calls` writes it, and `run` sends it. `report` is the result.
+//! Start reading at [`NfsReplay`]. `namespace` derives from the trace what existed before its first call, `layout`
+//! where that is on the target, and `plan` what each call needs; these do no I/O. `prepare` creates the tree.
+//! `schedule` decides which call is next, `calls` encodes it, and `run` sends it. `report` defines the result.
 //!
 //! The rule: everything happens in a directory that the replay created itself.
 
@@ -68,7 +68,7 @@ pub enum NfsReplayError {
         "{0} is not a folder of an NFS server; name one with a '/' at its end: nfs://server/export/folder/"
     )]
     NotAFolder(String),
-    /// The server doesn't answer, or refused something while the tree was made or removed.
+    /// The server doesn't answer, or refused an operation while the tree was created or removed.
     #[error("{0}")]
     Server(Box<dyn std::error::Error + Send + Sync>),
     /// The user interrupted it while the tree was created.
@@ -76,18 +76,18 @@ pub enum NfsReplayError {
         "interrupted while files were created on the server; run the same command again to continue"
     )]
     Stopped,
-    /// The directory exists, and was not made for this trace.
+    /// The directory exists, but was not created for this trace.
     #[error("{0} exists, but was not created for a replay of this trace with these options")]
     OtherContent(String),
-    /// Its content is no longer what the trace needs.
+    /// The directory was used by a replay, so its content is no longer what the trace needs.
     #[error("{0} was already used by a replay, so its content has changed")]
     AlreadyReplayed(String),
-    /// An entry of a prepared tree is wrong.
+    /// An entry of a prepared tree differs from what the trace needs.
     #[error("{tree}: {name} {how}")]
     Differs {
         /// The tree.
         tree: String,
-        /// The entry.
+        /// The entry's path.
         name: String,
         /// What is wrong.
         how: String,
@@ -95,8 +95,8 @@ pub enum NfsReplayError {
     /// A connection could not be opened.
     #[error("{0}")]
     Open(Box<OpenError>),
-    /// The ring failed.
-    #[error("input and output failed: {0}")]
+    /// The io_uring ring failed.
+    #[error("I/O failed: {0}")]
     Ring(#[source] io::Error),
 }
 
@@ -109,13 +109,13 @@ impl From<NfsTreeError> for NfsReplayError {
     }
 }
 
-/// Whose credentials calls have.
+/// Whose credentials the calls carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NfsCallers {
     /// The user and group of the target's URL.
     #[default]
     Target,
-    /// Those of the trace, where it has AUTH_SYS; files belong to the trace's owners.
+    /// Those of the trace's callers, where they used AUTH_SYS; files belong to the owners in the trace.
     Trace,
 }
 
@@ -138,17 +138,17 @@ impl NfsCallers {
 pub struct NfsReplayOptions {
     /// When calls are due.
     pub timing: ReplayTiming,
-    /// Speed relative to the trace; more than 0.
+    /// Speed relative to the trace, greater than 0.
     pub speed: f64,
     /// Maximum outstanding calls of all clients; at least 1.
     pub depth: u32,
-    /// Whose credentials calls have.
+    /// Whose credentials the calls carry.
     pub callers: NfsCallers,
     /// Files are created with their length, but without data.
     pub sparse: bool,
-    /// Name of the directory for the tree; by default, it follows from the tree.
+    /// Name of the directory for the tree; by default, derived from the tree's content.
     pub into: Option<String>,
-    /// Seed of data.
+    /// Seed of the data that is written.
     pub seed: u64,
 }
 
@@ -158,7 +158,7 @@ pub struct NfsReplay {
     actions: Arc<ReplayActions>,
     layout: TreeLayout,
     objects: usize,
-    /// Operations of the trace.
+    /// Number of operations in the trace.
     operations: u64,
     contradictions: u64,
     damaged_parts: u64,
@@ -168,7 +168,7 @@ pub struct NfsReplay {
 #[derive(Debug)]
 pub struct NfsPreparedTree {
     tree: PreparedTree,
-    /// Its content.
+    /// The directories, files and links in it.
     pub summary: NfsReplayTree,
 }
 
@@ -271,7 +271,7 @@ impl NfsReplay {
         prepare::begin(folder, &prepared.tree)
     }
 
-    /// Sends the calls, after [`NfsReplay::begin`]. They change the tree.
+    /// Sends the calls, after [`NfsReplay::begin`]. The calls change the tree, so it can't be used again.
     ///
     /// # Errors
     /// The server can't be reached.
@@ -290,7 +290,7 @@ impl NfsReplay {
     /// Removes the tree.
     ///
     /// # Errors
-    /// The server refused, or it has more than the replay can have made.
+    /// The server refused, or the tree has more entries than the replay can have created.
     pub fn remove(
         &self,
         folder: &NfsFolder,
@@ -313,9 +313,10 @@ impl NfsReplay {
         let directories = directories.filter(|action| action.procedure == Procedure::Mkdir);
         let planted = self.layout.entries.iter();
         let planted = planted.filter(|entry| entry.what == Planted::Directory);
-        // A RENAME may put any directory into any other. A level costs stack.
+        // A RENAME may move any directory into any other, so the depth adds up. Removal is recursive: each level takes
+        // stack space.
         let depth = (planted.count() + directories.count()).min(TREE_DEPTH_MAX) as u32;
-        // The marker, and what NFS servers keep of files that are open while they are removed.
+        // The marker, and the files that NFS servers keep for files that are removed while open.
         let names_max = self.layout.names() + 2 * made + 64;
         let limits = (names_max, depth);
         prepare::remove(folder, &self.tree_name(options), limits)
@@ -443,10 +444,10 @@ impl NfsReplayFidelity {
     }
 }
 
-/// The folder of a target.
+/// The folder of an NFS server that a target's URL names.
 ///
 /// # Errors
-/// It isn't one.
+/// The target is not such a folder.
 pub fn folder_of(backend: &dyn Backend) -> Result<&NfsFolder, NfsReplayError> {
     let folder = backend.concrete().and_then(|any| any.downcast_ref());
     folder.ok_or_else(|| NfsReplayError::NotAFolder(backend.info().name.clone()))

@@ -1,7 +1,7 @@
 //! Sends the calls of a plan at their times, with a connection for each client of the trace, and compares the answers.
 //! One thread and one ring, like a worker of a replay of block requests.
 //!
-//! The rule: a call that can't be sent is counted, and calls that wait for it continue.
+//! The rule: a call that can't be sent is counted, and no longer delays the calls that wait for it.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -30,9 +30,9 @@ pub(super) const CONNECTIONS_MAX: usize = 64;
 const LOOK_NANOS: u64 = 50_000_000;
 /// Before a call is due, the thread watches the clock instead of sleeping for this long: timers are late.
 const SPIN_NANOS: u64 = 200_000;
-/// Maximum time for outstanding calls after an interrupt.
+/// Maximum wait for outstanding calls after an interrupt.
 const DRAIN_NANOS: u64 = 10_000_000_000;
-/// Statuses.
+/// NFS statuses (RFC 1813, 2.6).
 const PERM: Status = Status(1);
 const ACCES: Status = Status(13);
 const NOTSUPP: Status = Status(10004);
@@ -61,7 +61,8 @@ pub(super) struct RunMeasures {
 }
 
 impl RunMeasures {
-    /// How much later the last call was sent than the first, in nanoseconds, and as a share of the time between.
+    /// How much the delay of calls grew from the first to the last, in nanoseconds and as a share of the time between
+    /// them.
     pub(super) fn drift(&self) -> Option<(f64, Option<f64>)> {
         let ((first_due, first_sent), (last_due, last_sent)) = self.first.zip(self.last)?;
         let between = |from: Nanos, to: Nanos| to.0 as f64 - from.0 as f64;
@@ -105,7 +106,7 @@ struct Runner<'p> {
     batches: Vec<VecDeque<Request>>,
     in_flight: HashMap<u64, InFlight>,
     measures: RunMeasures,
-    /// Objects, and directories with names, on which a status differed.
+    /// Objects and names (with their directories) for which a status differed.
     tainted: HashSet<(u32, u32)>,
     is_timed: bool,
     depth: usize,
@@ -240,7 +241,7 @@ impl Runner<'_> {
                 (Op::Write, buf)
             }
         };
-        // After the data was made.
+        // Taken after the data was generated, which takes time.
         let sent = Clock::Monotonic.now();
         if self.is_timed {
             self.measure_lateness(due, sent, cause);

@@ -43,8 +43,8 @@ impl Experiment {
         notes
     }
 
-    /// Whether a target is a file or block device where neither its URL nor a workload that writes to it says when
-    /// writes complete.
+    /// Whether a target is a file or block device for which neither the URL nor any writing workload sets when writes
+    /// complete.
     fn relies_on_write_back(&self, name: &str, target: &Target) -> bool {
         let writes = |(workload_name, workload): (&String, &Workload)| {
             let named = target.workloads.as_ref();

@@ -27,7 +27,7 @@ use crate::experiment::{Experiment, Plan};
 use crate::lab::BuiltLab;
 use crate::role::Role;
 
-/// What was opened and started for an experiment.
+/// Everything that was opened and started for an experiment.
 pub struct Started<'a> {
     /// Open targets by name. One that storage faults affect gets a fault layer.
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,

@@ -69,7 +69,7 @@ impl Roles {
         Ok(())
     }
 
-    /// Records when the loss of a host of services was first detected.
+    /// Records when the loss of a host that runs services was first detected.
     fn check_for_losses(&mut self) {
         for role in &self.roles {
             let Some(why) = role.loss() else { continue };

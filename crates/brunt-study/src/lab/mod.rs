@@ -132,8 +132,8 @@ impl BuiltLab {
     }
 }
 
-/// The directions of a link between these hosts, there and back, in which packets leave the host `from`; both without
-/// one. `None` if the link doesn't end at that host.
+/// Which directions of a link between these hosts, there and back, carry packets sent by the host `from`; both if there
+/// is none. `None` if the link doesn't end at that host.
 pub fn directions(between: &[HostName; 2], from: Option<&HostName>) -> Option<[bool; 2]> {
     match from {
         None => Some([true, true]),

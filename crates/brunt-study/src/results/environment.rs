@@ -150,7 +150,7 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
 }
 
 /// Vendor and model of the block device at `at` in sysfs, or of the disk that it is a partition of; of a loop device,
-/// its backing file. `None` if the kernel knows none: virtio disks have no model.
+/// its backing file. `None` if the kernel reports none: virtio disks have no model.
 fn device_model(at: &Path) -> Option<String> {
     let read = |path: String| {
         let text = read_to_string(at.join(path)).ok()?;

@@ -11,7 +11,7 @@ use brunt_host::{FarRole, RoleLine};
 use super::Role;
 use crate::control::{self, Absence, Reply};
 
-/// Time limit for a reply, also for a role on a busy machine.
+/// Time limit for a reply, generous enough for a role on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// While waiting for a reply, the interval between checks whether the role is frozen.
 const FROZEN_POLL: Duration = Duration::from_millis(10);

@@ -96,7 +96,7 @@ pub fn start_remote(
     }))
 }
 
-/// A service that a host is prepared to start. Dropping it makes the host forget it.
+/// A service that a host is prepared to start. Dropping it withdraws the preparation.
 pub struct AdmittedService {
     name: String,
     host: HostName,

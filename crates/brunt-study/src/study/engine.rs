@@ -1,7 +1,7 @@
 //! The I/O engine of points and runs: predicted in a plan, recorded by a study, and noted in its table.
 //!
-//! The rule: an engine is recorded only if all workers had the same one; hosts with different
-//! engines record each their own.
+//! The rule: an engine is recorded only if all workers had the same one; hosts with different engines each record their
+//! own.
 
 use std::collections::BTreeMap;
 

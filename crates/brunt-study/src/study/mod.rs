@@ -552,7 +552,7 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// What observers learn of a run when it begins.
+    /// What is reported to observers when a run begins.
     fn run_info(&self, numbers: &Numbers, (index, repetition): (usize, usize)) -> RunInfo {
         RunInfo {
             order: numbers.next as u32,

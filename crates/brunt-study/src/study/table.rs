@@ -394,7 +394,7 @@ fn probe_trouble(samples: u64, counts: [u64; 4]) -> Option<String> {
     (!told.is_empty()).then(|| format!("probes: {samples}; {}", told.join(", ")))
 }
 
-/// What the probes could not measure, each once.
+/// Everything that the probes could not measure, without repetition.
 fn probes(summary: &Summary) -> Vec<String> {
     let records = || {
         summary

@@ -40,8 +40,8 @@ pub enum WaitError {
     },
 }
 
-/// Waits for the condition of a phase in a repetition, and records that; `None` if it has none. Returns `false` if
-/// `stop` was set first.
+/// Waits for the condition of a phase in a repetition, and records the wait; `None` if the phase has no condition.
+/// Returns `false` if `stop` was set first.
 pub(super) fn before_phase(
     phase: &PhaseEntry,
     repetition: usize,
@@ -177,7 +177,7 @@ mod tests {
         assert!(matches!(error, WaitError::Command { .. }), "{error}");
     }
 
-    /// The record of a wait has its phase, repetition, command and outcome, also if the condition was not met.
+    /// The record of a wait has its phase, repetition, command and outcome, even if the condition was not met.
     #[test]
     fn waits_are_recorded() {
         let check = |wait_for: Option<WaitFor>, stop: bool, expected: Option<WaitOutcome>| {

@@ -31,7 +31,7 @@ pub struct Disk {
     /// Limits per second of the disk below a service's folder, for that service's processes: for
     /// reads and for writes each.
     pub disk: SlowDiskKeys,
-    /// With `freeze` or `kill`: all processes of this service, instead of that of a target. With `disk`: the service.
+    /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
     pub service: String,
 }
 

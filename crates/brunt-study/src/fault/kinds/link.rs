@@ -129,7 +129,7 @@ impl Kind for LinkSet {
                 return Err(Mistake::new("set", what, help));
             }
             if link.carrier == CarrierName::Bare {
-                let what = format!("link {name} is bare, without emulation");
+                let what = format!("link {name} has no emulation (its carrier is bare)");
                 return Err(Mistake::new("link", what, "omit the link's carrier"));
             }
         }

@@ -291,7 +291,7 @@ impl StorageFault {
         Ok(self.armed.filter(|now| now.life != armed.life))
     }
 
-    /// The requests affected since it was armed, if the process can be asked now.
+    /// The requests affected since it was armed, if the process can be queried now.
     fn counts(&mut self) -> Result<Option<(Armed, u64)>, DriverError> {
         let Some(mut armed) = self.present()? else {
             return Ok(None);

@@ -11,7 +11,7 @@ use crate::fault::kind::{About, FaultCommon, FaultContext, Info, Kind, Mistake, 
 pub(super) const INFO: Info = Info {
     keys: &["test_only", "hidden"],
     on_hosts: false,
-    help: "does nothing, and shows an effect or none as configured",
+    help: "does nothing, and reports an effect or none, as configured",
     proof: "its own setting",
     example: "test_only = true\nat = \"5s\"\nfor = \"5s\"",
 };

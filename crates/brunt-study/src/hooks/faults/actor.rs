@@ -19,7 +19,7 @@ use crate::rounded::rounded;
 
 /// Interval between checks for a fault that isn't in effect yet.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Interval between checks whether a fault is over early.
+/// Interval between checks for a fault that ends early.
 const OVER_POLL: Duration = Duration::from_millis(20);
 
 /// Shortest time that advice suggests.
@@ -29,7 +29,7 @@ const LONGER_LEAST: Duration = Duration::from_millis(100);
 pub(super) enum Signal {
     /// Measuring begins at this time.
     Starts(Nanos),
-    /// The run is over since this time.
+    /// The run ended at this time.
     Ends(Nanos),
 }
 

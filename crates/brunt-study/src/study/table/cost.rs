@@ -1,4 +1,4 @@
-//! What faults cost: the lines below a point's rows.
+//! The cost of faults: the lines below a point's rows.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::{OverRuns, ResponseOverRuns, runs_without};

@@ -11,7 +11,7 @@ use super::cells::{count, time, width};
 
 /// Maximum number of states that are shown; all are in the summary.
 const STATES_SHOWN: usize = 12;
-/// Columns of a state's name; a longer one has its own line.
+/// Width of a state's name; a longer one gets its own line.
 const NAME: usize = 22;
 
 /// The lines; empty without an expectation.

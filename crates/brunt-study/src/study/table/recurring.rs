@@ -63,7 +63,7 @@ pub(super) fn lines(point: &PointSummary, total: &RecurringOverRuns) -> Vec<Stri
     lines
 }
 
-/// What all occurrences of a run cost together.
+/// The combined cost of all occurrences in a run.
 fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
     let half = super::cells::half_width(drop)
         .map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
