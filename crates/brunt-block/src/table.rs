@@ -214,7 +214,7 @@ mod tests {
         let sink = tcp::TcpSink::start(tcp::SinkConfig::default()).unwrap();
         let mut names = HashSet::new();
         for entry in BACKENDS {
-            assert!(names.insert(entry.name), "{} is there twice", entry.name);
+            assert!(names.insert(entry.name), "{} appears twice", entry.name);
             assert!(!entry.help.is_empty() && !entry.help.contains('\n'));
             assert!(
                 entry
@@ -242,7 +242,7 @@ mod tests {
             }
         }
         for layer in LAYERS {
-            assert!(names.insert(layer.name), "{} is there twice", layer.name);
+            assert!(names.insert(layer.name), "{} appears twice", layer.name);
             assert!(!layer.help.is_empty() && !layer.help.contains('\n'));
             let example = layer
                 .example

@@ -145,7 +145,7 @@ impl AgentFault {
         })
     }
 
-    /// Returns the fault's thread, which is told to remove the fault without reporting it.
+    /// Returns the fault's thread, which is asked to remove the fault without reporting it.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }

@@ -93,7 +93,7 @@ impl AgentListener {
         })
     }
 
-    /// The address that it listens at.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,6 +1,6 @@
 //! Checks which news of roles an agent may send its controller, and when.
 //!
-//! The rule: news of a role is valid from its start to its end; the role listens at the requested address, its log
+//! The rule: news of a role is valid from its start to its end; the role listens on the requested address, its log
 //! stays within its limit, and its texts contain no control characters.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl RoleRules {
     /// Checks news of a role.
     ///
     /// # Errors
-    /// The role was not requested, it listens at another address, or its log exceeds the limit.
+    /// The role was not requested, it listens on another address, or its log exceeds the limit.
     pub fn take(&mut self, role: u32, news: RoleNews) -> Result<RoleNews, SessionError> {
         let asked = self
             .roles

@@ -205,7 +205,7 @@ impl AgentRole {
         self.pid.is_none() || self.asked.elapsed() < BUSY_TIME
     }
 
-    /// Returns the role's thread, which is told to end the role.
+    /// Returns the role's thread, which is asked to end the role.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }

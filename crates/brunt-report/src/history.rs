@@ -147,8 +147,7 @@ fn figures(series: &[HistorySeries]) -> Section {
         return section;
     }
     section.prose(
-        "Means over the runs of each result, by its number in the table of results. A dashed line is a change: it stands \
-         before the first result of the new level.",
+        "Means over the runs of each result, by its number in the table of results. A dashed line marks a change, before the first result of the new level.",
     );
     let mut shown: Vec<usize> = (0..series.len()).collect();
     shown.sort_by_key(|index| series[*index].changes.is_empty());

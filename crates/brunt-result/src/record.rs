@@ -179,7 +179,7 @@ fn each_kind_once<'de, D: Deserializer<'de>>(
             while let Some((kind, figures)) = list.next_element()? {
                 if ops.iter().any(|(known, _)| *known == kind) {
                     return Err(serde::de::Error::custom(format_args!(
-                        "{kind} is there twice"
+                        "{kind} appears twice"
                     )));
                 }
                 ops.push((kind, figures));
@@ -625,6 +625,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Figures>(&text).unwrap(), figures);
         let twice = text.replace("\"write\"", "\"read\"");
         let error = serde_json::from_str::<Figures>(&twice).unwrap_err();
-        assert!(error.to_string().contains("read is there twice"), "{error}");
+        assert!(error.to_string().contains("read appears twice"), "{error}");
     }
 }

@@ -287,7 +287,7 @@ impl Drop for Fleet {
             .keepers
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // All are told to end before any is waited for.
+        // All are asked to end before waiting for any.
         keepers.values_mut().for_each(HostThread::leave);
         keepers.clear();
     }

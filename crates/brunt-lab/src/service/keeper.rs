@@ -161,7 +161,7 @@ struct Keeper {
     readers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
     lacking: Lacking,
-    /// How long its processes may take to end on their own, once the service has been told to end.
+    /// How long its processes may take to end on their own, once the service has been asked to end.
     ends: Option<Duration>,
     command: Option<Pid>,
     command_ended: Option<WaitStatus>,

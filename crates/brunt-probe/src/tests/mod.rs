@@ -106,7 +106,7 @@ fn entry_of(name: &str) -> &'static Entry {
 fn the_table_is_whole() {
     let mut names = std::collections::HashSet::new();
     for entry in PROBES {
-        assert!(names.insert(entry.name), "{} is there twice", entry.name);
+        assert!(names.insert(entry.name), "{} appears twice", entry.name);
         assert!(!entry.help.is_empty() && !entry.help.contains('\n') && !entry.files.is_empty());
         let mut metrics = std::collections::HashSet::new();
         for metric in entry.metrics {

@@ -19,7 +19,7 @@ use super::times::{TimeFigure, TimesTogether};
 use super::{FaultSpan, failed_share};
 use crate::statistics::Estimate;
 
-/// Where a phase stands among the faults of its run.
+/// The position of a phase relative to the faults of its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseKind {

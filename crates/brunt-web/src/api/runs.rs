@@ -226,7 +226,7 @@ impl ServedRuns {
             .and_then(|mut to| to.write_all(experiment.text.as_bytes()));
         written.map_err(system("pass on the experiment"))?;
         let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
-        let open = |name: &str| File::create(folder.join(name)).map_err(system("make a file"));
+        let open = |name: &str| File::create(folder.join(name)).map_err(system("create a file"));
         let mut command = self
             .workshop
             .command(&file.0, folder)

@@ -361,7 +361,7 @@ impl LinkCheck<'_> {
         check_visible(before, during, quick)?;
         let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);
-        // If the link keeps counters, they tell which of two impairments caused a missing packet.
+        // If the link keeps counters, they show which of two impairments caused a missing packet.
         let missing = |seen: &Seen| {
             let mut missing = missing(before, during, seen);
             let lost = || self.counts(way).since(&start).lost;

@@ -158,7 +158,7 @@ mod tests {
             let name = info.name;
             assert!(
                 PATTERNS[..index].iter().all(|other| other.name != name),
-                "{name} is there twice"
+                "{name} appears twice"
             );
             assert!(!info.help.is_empty(), "{name}");
             let text = format!("distribution = {}", info.example);

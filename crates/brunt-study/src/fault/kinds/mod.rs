@@ -140,7 +140,7 @@ mod tests {
             let name = kind.name();
             assert!(
                 KINDS[..index].iter().all(|other| other.name() != name),
-                "{name} is there twice"
+                "{name} appears twice"
             );
             assert!(
                 kind.info.keys.iter().all(|key| !COMMON_KEYS.contains(key)),

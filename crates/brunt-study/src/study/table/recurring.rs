@@ -76,7 +76,7 @@ fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
     }
     if total.lost_unknown > 0 {
         let runs = counted(total.lost_unknown, "run");
-        text += &format!("; requests lost not known in {runs}, because a recovery is not");
+        text += &format!("; requests lost unknown in {runs}, where a recovery is undetermined");
     }
     text
 }
