@@ -5,7 +5,7 @@
 use brunt_iscsi::chap::{Challenge, Credentials};
 use brunt_iscsi::initiator::discovery::{Discovery, DiscoveryStep};
 use brunt_iscsi::initiator::login::{ConnectionPlace, Login, LoginConfig, LoginStep};
-use brunt_iscsi::params::Wishes;
+use brunt_iscsi::params::Preferences;
 use brunt_wire::iscsi::Opcode;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, padded};
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
         target_name: (!discover).then(|| "iqn.2026-11.io.brunt:t0".to_string()),
         credentials: with_chap.then(|| Credentials::new("user", "a secret of 12+")),
         target_credentials: with_chap.then(|| Credentials::new("target", "another secret")),
-        wishes: Wishes::default(),
+        wishes: Preferences::default(),
         isid: [0x80, 0, 0, 0, 0, 1],
     };
     let Ok((mut login, first)) =

@@ -13,7 +13,7 @@ use brunt_iscsi::initiator::command::{Facts, UnmapBy};
 use brunt_iscsi::initiator::session::{
     Attachment, DataDestination, InitiatorSession, SessionConfig, TagKind,
 };
-use brunt_iscsi::params::Wishes;
+use brunt_iscsi::params::Preferences;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, padded};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::IntoBytes;
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
         attribute: TagKind::default(),
     };
     let mut session = InitiatorSession::new(config, facts(), pool);
-    let connections = vec![(0, Wishes::default().values, 1)];
+    let connections = vec![(0, Preferences::default().values, 1)];
     session.attach(
         Attachment {
             cmd_sn: 1,

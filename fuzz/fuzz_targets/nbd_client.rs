@@ -10,7 +10,7 @@ use brunt_block::remote::RemoteSession;
 use brunt_block::{Buf, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_store::nbd::NbdExport;
-use brunt_store::nbd::handshake::{NbdHandshake, NbdStep, NbdWishes};
+use brunt_store::nbd::handshake::{NbdHandshake, NbdStep, NbdHandshakeOptions};
 use brunt_store::nbd::session::{NbdPayload, NbdSession, NbdSessionConfig};
 use brunt_wire::nbd::{NbdHeaders, NbdReply, NbdRequest};
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
         NbdHeaders::Structured,
         NbdHeaders::Extended,
     ][usize::from(choices[0] % 3)];
-    let wishes = NbdWishes {
+    let wishes = NbdHandshakeOptions {
         export: "disk".to_string(),
         headers,
         tls: choices[0] & 0x40 != 0,

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use brunt_block::Buf;
-use brunt_iscsi::params::Wishes;
+use brunt_iscsi::params::Preferences;
 use brunt_iscsi::scsi::{CommandOutcome, DataIn, TransportCommand};
 use brunt_iscsi::target_node::connection::{
     CommandBegun, ConnectionContext, ConnectionIo, DataOut, Destination, IsDone, Received,
@@ -166,7 +166,7 @@ impl ConnectionIo for World {
 
     fn log_out(&mut self, _whole_session: bool) {}
 
-    fn close_elsewhere(&mut self, _reach: Reach) {}
+    fn close_others(&mut self, _reach: Reach) {}
 
     fn close_cid(&mut self, _cid: u16) -> bool {
         false
@@ -191,7 +191,7 @@ fuzz_target!(|input: &[u8]| {
         ..World::default()
     };
     let mut window = CommandWindow::new(1);
-    let params = Wishes::default().values;
+    let params = Preferences::default().values;
     let mut connection = TargetConnection::new(1, 1, 0, discovery, params, 1);
     let mut rest = bytes;
     while let Some(bhs) = Bhs::peek(rest) {

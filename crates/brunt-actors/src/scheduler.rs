@@ -130,7 +130,7 @@ impl Scheduler {
                 *looks += 1;
                 *looks
             });
-            if self.look_out() {
+            if self.spin() {
                 continue;
             }
             if (self.robs_a_stalled() || patience(steal_after, since, 1, looks)) && self.steal() {
@@ -284,7 +284,7 @@ impl Scheduler {
     }
 
     /// Spins briefly; returns true if work arrived for its own home.
-    fn look_out(&self) -> bool {
+    fn spin(&self) -> bool {
         let home = &self.outbox.system.homes[self.index];
         for _ in 0..LOOKS_A_ROUND {
             if home.waiting.load(Ordering::Acquire) > 0 || home.runnable.load(Ordering::Acquire) > 0
@@ -395,7 +395,7 @@ impl Scheduler {
     }
 }
 
-/// Checks per call of [`Scheduler::look_out`]: about a microsecond.
+/// Checks per call of [`Scheduler::spin`]: about a microsecond.
 const LOOKS_A_ROUND: u32 = if cfg!(feature = "model-check") { 1 } else { 32 };
 
 /// Returns true if an idle scheduler has looked for work long enough: measured by time, or under

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take once the programs that it was waiting for are gone.
 const PATIENCE_ALONE: Duration = Duration::from_millis(500);
 /// How often the flag is checked.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of attempts at removal, because the benchmark may still be writing.
 const ROUNDS_MAX: usize = 20;
 
@@ -94,7 +94,7 @@ pub fn end_if_interrupted(
     let _ = set_child_subreaper(Some(getpid()));
     let wait = move || {
         while !interrupted.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         std::thread::sleep(PATIENCE);
         // A thread that doesn't expect its programs to be killed would end this one with the status for a bug.

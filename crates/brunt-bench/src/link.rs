@@ -406,12 +406,12 @@ impl LinkBench {
                 self.packets
             ));
         }
-        if report.there.unmeant() > 0 {
+        if report.there.unintended() > 0 {
             wrong.push(format!("{what}: {}", joined(&report.trouble())));
         }
         Ok(
             json!({ "what": what, "share": share, "packets": self.packets, "seen": seen,
-            "least": least, "most": most, "unmeant": report.there.unmeant() }),
+            "least": least, "most": most, "unmeant": report.there.unintended() }),
         )
     }
 
@@ -554,8 +554,8 @@ fn speed_of(
     let carried = |counts: &LinkCounts| counts.packets + counts.straight_frames;
     let packets = (carried(&report.there) + carried(&report.back)) as f64 / seconds;
     let times = pair.ping(300).map_err(BenchError::failed)?;
-    let unmeant = report.there.unmeant() + report.back.unmeant();
-    if unmeant > 0 && !name.starts_with("prototype") {
+    let unintended = report.there.unintended() + report.back.unintended();
+    if unintended > 0 && !name.starts_with("prototype") {
         wrong.push(format!("{name}: {}", joined(&report.trouble())));
     }
     Ok(Speed {

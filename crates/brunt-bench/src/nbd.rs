@@ -289,7 +289,7 @@ fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
     Ok(Guarded::of(child))
 }
 
-/// Whether a server listens at a path, which exists slightly before that. A trial connection would make nbdkit print an
+/// Whether a server listens on a path, which exists slightly before that. A trial connection would make nbdkit print an
 /// error.
 fn is_listened_at(socket: &Path) -> bool {
     // __SO_ACCEPTCON in the fourth column (proc(5)).

@@ -28,7 +28,7 @@ use crate::{BenchError, BenchResult, Console};
 /// A viewer that receives nothing for this long fails; the page sends something every ten seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to check whether a process has ended.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often the CPU times of the page's threads are read. What a thread does after the last reading is not counted.
 const READING: Duration = Duration::from_millis(10);
 /// Prefix of the names of the page's threads (brunt-web).
@@ -339,7 +339,7 @@ impl PageRun {
             if state.is_none_or(|state| state == "Z") {
                 break;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let cpu = process_cpu(self.0.id());
         let _ = self.0.wait();

@@ -26,7 +26,7 @@ pub struct Attempted<T, E> {
 
 /// All attempts failed.
 #[derive(Debug)]
-pub struct GaveUp<E> {
+pub struct AttemptsFailed<E> {
     /// Why the last attempt failed.
     pub last: E,
     /// Number of attempts.
@@ -44,7 +44,7 @@ pub fn in_attempts<T, E>(
     limit: Duration,
     is_transient: impl Fn(&E) -> bool,
     mut attempt: impl FnMut(Duration) -> Result<T, E>,
-) -> Result<Attempted<T, E>, GaveUp<E>> {
+) -> Result<Attempted<T, E>, AttemptsFailed<E>> {
     let start = Instant::now();
     let (mut retries, mut trouble) = (0, None);
     loop {
@@ -64,7 +64,7 @@ pub fn in_attempts<T, E>(
         };
         let attempts = retries + 1;
         if !is_transient(&last) || start.elapsed() + PAUSE >= limit || attempts == ATTEMPTS_MAX {
-            return Err(GaveUp {
+            return Err(AttemptsFailed {
                 last,
                 attempts,
                 time: start.elapsed(),

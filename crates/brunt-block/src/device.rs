@@ -58,7 +58,7 @@ pub struct Completion {
     pub result: Result<(), DeviceError>,
 }
 
-/// A device's properties at the time its backend was opened; [`Backend::look`] reports later changes.
+/// A device's properties at the time its backend was opened; [`Backend::medium_state`] reports later changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its name for messages: `memory:1GiB`, a path, an iSCSI URL without its secret.
@@ -95,7 +95,7 @@ impl DeviceInfo {
 
 /// The current state of a medium, which may differ from its state when the backend was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MediumLook {
+pub struct MediumState {
     /// Size in bytes; a multiple of the block size. From now on, requests are accepted up to this size.
     pub size_bytes: u64,
     /// The file has been unlinked and can't be opened again. Data written now is lost when this process ends.
@@ -188,14 +188,14 @@ pub trait Backend: Send + Sync {
 
     /// Checks the medium again: files and disks may grow, shrink or be deleted while they are served. May block on the
     /// file system, so a connection's thread calls it only after an error.
-    fn look(&self) -> MediumLook {
-        MediumLook {
+    fn medium_state(&self) -> MediumState {
+        MediumState {
             size_bytes: self.info().size_bytes,
             deleted: false,
         }
     }
 
-    /// Resizes the medium; from then on [`Backend::look`] reports the new size.
+    /// Resizes the medium; from then on [`Backend::medium_state`] reports the new size.
     ///
     /// # Errors
     /// The medium can't be resized by this backend, or not to this size.

@@ -15,12 +15,12 @@ pub const WORDS_BYTES: usize = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The device returned an error: a remote device's own, or an injected fault.
-    #[error("{}", Words { kind: *.kind, said: *.said })]
+    #[error("{}", Words { kind: *.kind, detail: *.detail })]
     Refused {
         /// The kind, which decides what to do about it.
         kind: RefusalKind,
         /// Details, if any.
-        said: RefusalDetail,
+        detail: RefusalDetail,
     },
     /// The operating system returned this errno.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
@@ -44,25 +44,25 @@ impl DeviceError {
     pub const fn refused(kind: RefusalKind) -> DeviceError {
         DeviceError::Refused {
             kind,
-            said: RefusalDetail::Nothing,
+            detail: RefusalDetail::Nothing,
         }
     }
 
     /// The same error without details that differ between blocks, so that errors can be counted by cause.
     #[must_use]
     pub fn cause(self) -> DeviceError {
-        let DeviceError::Refused { kind, said } = self else {
+        let DeviceError::Refused { kind, detail } = self else {
             return self;
         };
-        let said = match said {
+        let detail = match detail {
             RefusalDetail::Block(_) => RefusalDetail::Nothing,
             RefusalDetail::Words { language, bytes } => RefusalDetail::Words {
                 language,
                 bytes: (language.cause)(&bytes),
             },
-            said => said,
+            detail => detail,
         };
-        DeviceError::Refused { kind, said }
+        DeviceError::Refused { kind, detail }
     }
 
     /// A line for a table of causes: the errno's name, or the device's message.
@@ -237,12 +237,12 @@ impl fmt::Debug for Language {
 /// Formats a refusal, using the device's own message if it sent one.
 struct Words {
     kind: RefusalKind,
-    said: RefusalDetail,
+    detail: RefusalDetail,
 }
 
 impl fmt::Display for Words {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.said {
+        match &self.detail {
             RefusalDetail::Nothing => f.write_str(self.kind.words()),
             RefusalDetail::Block(block) => write!(f, "{} at block {block}", self.kind.words()),
             RefusalDetail::Code([key, code, qualifier]) => {
@@ -268,7 +268,7 @@ mod tests {
             write: |bytes, f| write!(f, "dit {}", bytes[0]),
             cause: |bytes| *bytes,
         };
-        let text = |kind, said| DeviceError::Refused { kind, said }.to_string();
+        let text = |kind, detail| DeviceError::Refused { kind, detail }.to_string();
         assert_eq!(text(RefusalKind::Busy, RefusalDetail::Nothing), "busy");
         assert_eq!(
             text(RefusalKind::MediumError, RefusalDetail::Block(7)),
@@ -295,7 +295,7 @@ mod tests {
     fn causes_do_not_depend_on_the_block() {
         let at = |block| DeviceError::Refused {
             kind: RefusalKind::MediumError,
-            said: RefusalDetail::Block(block),
+            detail: RefusalDetail::Block(block),
         };
         assert_eq!(at(7).cause(), at(8).cause());
         assert_eq!(at(7).cause_text(), "medium error");

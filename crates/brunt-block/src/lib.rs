@@ -61,11 +61,11 @@ pub use buffer::{Buf, BufPool};
 pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
 pub use device::{
-    Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request, StorageId,
+    Backend, Completion, Device, DeviceInfo, Health, Inline, MediumState, Op, Request, StorageId,
 };
 pub use error::{DeviceError, RefusalDetail, RefusalKind};
 pub use open_error::OpenError;
 pub use reconnect::{ReconnectError, ReconnectState, Reconnecting, hand_out};
 pub use ring::{Port, Ring, RingConfig, RingCpu, RingStats, Waker};
 pub use stream::{Lent, PayloadPlace, Stream, StreamEvent};
-pub use table::{foresee_url_with, open_url, open_url_with};
+pub use table::{open_url, open_url_with, preview_url_with};

@@ -34,12 +34,12 @@ pub struct BackendEntry {
     /// Opens the device from the part of the URL after the colon, consuming the options it knows.
     pub open: fn(&str, &mut UrlOptions) -> Opened,
     /// Returns what is known about the device without opening it or contacting a server; takes the same options.
-    pub foresee: fn(&str, &mut UrlOptions) -> Result<Option<Foreseen>, OpenError>,
+    pub preview: fn(&str, &mut UrlOptions) -> Result<Option<DevicePreview>, OpenError>,
 }
 
 /// What is known about a device before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Foreseen {
+pub struct DevicePreview {
     /// Its size in bytes.
     pub size_bytes: u64,
     /// The smallest logical block size, in bytes, that the device may have.
@@ -64,7 +64,7 @@ pub struct LayerEntry {
     pub wrap: Wrap,
     /// Like `wrap`, on a stand-in for a backend that isn't opened: finds mistakes without opening anything. `None` if
     /// `wrap` itself opens nothing.
-    pub foresee: Option<Wrap>,
+    pub preview: Option<Wrap>,
     /// The file that the layer opens for this value, if any. It needs a [`Permit`], like a `file:` device.
     pub file: Option<fn(&str) -> &str>,
 }

@@ -100,9 +100,9 @@ impl Drop for ListeningSocket {
 /// Called with a human-readable line for each connection that ended with an error, on that connection's thread. The
 /// default ignores these lines.
 #[derive(Clone, Default)]
-pub struct ReceptionListener(Option<Arc<Hear>>);
+pub struct ReceptionListener(Option<Arc<OnNotice>>);
 
-type Hear = dyn Fn(&str) + Send + Sync;
+type OnNotice = dyn Fn(&str) + Send + Sync;
 
 impl ReceptionListener {
     /// Calls `hear` for each line.
@@ -157,11 +157,11 @@ type Serve = dyn Fn(&State, u64, Socket) + Send + Sync;
 struct LiveConnection {
     number: u64,
     socket: Socket,
-    standing: Standing,
+    state: ReceptionState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ReceptionState {
     /// May be closed to make room for a newer connection.
     New,
     Settled,
@@ -180,8 +180,8 @@ impl Guest<'_> {
     pub fn settle(&self) {
         let mut live = self.state.live();
         let own = live.iter_mut().find(|one| one.number == self.number);
-        if let Some(own) = own.filter(|own| own.standing == Standing::New) {
-            own.standing = Standing::Settled;
+        if let Some(own) = own.filter(|own| own.state == ReceptionState::New) {
+            own.state = ReceptionState::Settled;
         }
     }
 }
@@ -281,7 +281,7 @@ impl State {
 
     /// Whether another connection fits; closes the oldest unsettled one if necessary.
     fn has_room(&self, live: &mut [LiveConnection]) -> bool {
-        let closed = |one: &&LiveConnection| one.standing == Standing::Closed;
+        let closed = |one: &&LiveConnection| one.state == ReceptionState::Closed;
         let ending = live.iter().filter(closed).count();
         if live.len() - ending < self.connections_max {
             return true;
@@ -290,10 +290,10 @@ impl State {
         if ending >= CLOSED_MAX {
             return false;
         }
-        let Some(oldest) = live.iter_mut().find(|one| one.standing == Standing::New) else {
+        let Some(oldest) = live.iter_mut().find(|one| one.state == ReceptionState::New) else {
             return false;
         };
-        oldest.standing = Standing::Closed;
+        oldest.state = ReceptionState::Closed;
         let _ = oldest.socket.shutdown(Shutdown::Both);
         self.refused.fetch_add(1, Ordering::Relaxed);
         true
@@ -333,7 +333,7 @@ fn admit(state: &Arc<State>, socket: Socket) {
     live.push(LiveConnection {
         number,
         socket: copy,
-        standing: Standing::New,
+        state: ReceptionState::New,
     });
     drop(live);
     state.connections.fetch_add(1, Ordering::Relaxed);

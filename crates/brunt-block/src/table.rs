@@ -20,7 +20,7 @@ use crate::backends::{array, file, join, memory, null, tcp};
 use crate::layers::{delayed, fault, retry, stics};
 use crate::open::{self, Parsed, Tables};
 pub use crate::open::{
-    BackendEntry, Foreseen, LayerEntry, NESTING_MAX, OpenError, Opened, Permit, UrlOptions,
+    BackendEntry, DevicePreview, LayerEntry, NESTING_MAX, OpenError, Opened, Permit, UrlOptions,
 };
 use crate::{Backend, DeviceInfo};
 
@@ -115,7 +115,7 @@ pub fn open_url_permitted(
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn foresee_url_with(
+pub fn preview_url_with(
     text: &str,
     more: &[BackendEntry],
 ) -> Result<Option<DeviceInfo>, OpenError> {
@@ -125,14 +125,14 @@ pub fn foresee_url_with(
         mut options,
         layers,
     } = open::parse(text, &tables(more), false, 0)?;
-    let Some(known) = (entry.foresee)(&argument, &mut options)? else {
+    let Some(known) = (entry.preview)(&argument, &mut options)? else {
         return Ok(None);
     };
     // Layers check only sizes and block sizes, so a null device with these shows whether they fit.
     let mut stand_in: Arc<dyn Backend> =
         Arc::new(null::NullBackend::new(known.size_bytes, known.block_bytes));
     for (layer, value) in layers {
-        stand_in = layer.foresee.unwrap_or(layer.wrap)(stand_in, &value)?;
+        stand_in = layer.preview.unwrap_or(layer.wrap)(stand_in, &value)?;
     }
     let (name, info) = (without_secrets(text.trim()), stand_in.info().clone());
     Ok(Some(DeviceInfo {
@@ -214,7 +214,7 @@ mod tests {
         let sink = tcp::start_sink(crate::sink::SinkConfig::default()).unwrap();
         let mut names = HashSet::new();
         for entry in BACKENDS {
-            assert!(names.insert(entry.name), "{} is there twice", entry.name);
+            assert!(names.insert(entry.name), "{} appears twice", entry.name);
             assert!(!entry.help.is_empty() && !entry.help.contains('\n'));
             assert!(
                 entry
@@ -227,7 +227,7 @@ mod tests {
                 .example
                 .replace("/tmp", folder.path().to_str().unwrap());
             let example = example.replace("127.0.0.1:5260", &sink.address().to_string());
-            let foreseen = foresee_url_with(&example, &[]).unwrap();
+            let foreseen = preview_url_with(&example, &[]).unwrap();
             let backend = open_url(&example).unwrap();
             assert!(backend.info().size_bytes > 0 && !backend.info().name.is_empty());
             let same = |info: DeviceInfo| {
@@ -242,13 +242,13 @@ mod tests {
             }
         }
         for layer in LAYERS {
-            assert!(names.insert(layer.name), "{} is there twice", layer.name);
+            assert!(names.insert(layer.name), "{} appears twice", layer.name);
             assert!(!layer.help.is_empty() && !layer.help.contains('\n'));
             let example = layer
                 .example
                 .replace("/tmp", folder.path().to_str().unwrap());
             let url = format!("null:1MiB?{}={example}", layer.name);
-            foresee_url_with(&url, &[])
+            preview_url_with(&url, &[])
                 .unwrap()
                 .expect("its size is in its URL");
             assert!(
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_would_be_right() {
+    fn errors_come_with_a_correction() {
         let check = |url: &str, words: &str| {
             let error = open_url(url)
                 .err()
@@ -318,7 +318,7 @@ mod tests {
         let path = folder.path().join("disk.img");
         let file = path.display();
         let size = |url: &str| {
-            foresee_url_with(url, &[])
+            preview_url_with(url, &[])
                 .unwrap()
                 .map(|info| info.size_bytes)
         };
@@ -332,7 +332,7 @@ mod tests {
         std::fs::write(&path, vec![0; 5000]).unwrap();
         assert_eq!(size(&format!("{file}")), Some(4608));
         assert_eq!(size("array:raid1,[memory:1GiB],[memory:1GiB]"), None);
-        let read_only = foresee_url_with(&format!("file:{file}?read_only=yes"), &[])
+        let read_only = preview_url_with(&format!("file:{file}?read_only=yes"), &[])
             .unwrap()
             .unwrap();
         assert!(read_only.read_only);
@@ -343,9 +343,9 @@ mod tests {
             "null:1MiB?fault=nonsense",
             "null:7",
         ] {
-            assert!(foresee_url_with(url, &[]).is_err(), "{url}");
+            assert!(preview_url_with(url, &[]).is_err(), "{url}");
         }
-        let missing = foresee_url_with("/nowhere/at/all", &[]).unwrap_err();
+        let missing = preview_url_with("/nowhere/at/all", &[]).unwrap_err();
         assert!(matches!(missing, OpenError::Os { .. }), "{missing}");
     }
 

@@ -26,7 +26,7 @@ pub struct TimeOrder {
 pub struct OutOfOrder {
     /// Packets earlier than the one before.
     pub packets_back: u64,
-    /// Packets so much earlier that the clock must have been set back.
+    /// Packets so far behind the previous one that the clock must have been set back.
     pub clock_steps: u64,
 }
 

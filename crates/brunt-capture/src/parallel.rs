@@ -61,7 +61,7 @@ pub enum PipelineMessage<S> {
     /// Packets, possibly including those of other parsers.
     Parcel(Arc<Parcel>),
     /// A query, called with the parser's index.
-    Look(Question<S>),
+    Query(Question<S>),
     /// The capture's time, in nanoseconds since 1970, after which all further packets were captured.
     Time(u64),
 }
@@ -80,7 +80,7 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
         match work {
             PipelineMessage::Parcel(parcel) => pipeline
                 .on_some_packets(parcel.out_of_order(self.index), parcel.packets(self.index)),
-            PipelineMessage::Look(question) => question(self.index, pipeline),
+            PipelineMessage::Query(question) => question(self.index, pipeline),
             PipelineMessage::Time(now_ns) => pipeline.on_time(now_ns),
         }
     }
@@ -193,10 +193,10 @@ impl<S: Sink + Send + 'static> Parsers<S> {
     }
 
     /// Queues a query for every parser; the query delivers its own answer.
-    pub fn look(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
+    pub fn query(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
         for address in &self.addresses {
             // A parser that is behind is skipped: a view is not worth waiting for.
-            let _ = address.try_send(PipelineMessage::Look(Box::new(question.clone())));
+            let _ = address.try_send(PipelineMessage::Query(Box::new(question.clone())));
         }
     }
 

@@ -213,7 +213,7 @@ impl Pool {
     }
 
     /// Waits until all parcels are back; `false` if they are not back in time.
-    pub fn wait_whole(&self, time: Duration) -> bool {
+    pub fn wait_for_all(&self, time: Duration) -> bool {
         let parcels: Vec<Parcel> = (0..self.count)
             .map_while(|_| self.take_within(time))
             .collect();

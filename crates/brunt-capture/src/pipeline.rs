@@ -11,7 +11,7 @@ use brunt_wire::pcap::CapturedPacket;
 
 use crate::clock::{CaptureClock, OutOfOrder};
 use crate::defragment::{Defragmented, Defragmenter};
-use crate::dissect::{Conversation, Datagram, Dissectors, Flow, Gap, Out, RecordIds, Standing};
+use crate::dissect::{Conversation, Datagram, Dissectors, Flow, FramingState, Gap, Out, RecordIds};
 use crate::flow::{Connection, FlowKey, FlowLookup, FlowTable};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
@@ -492,15 +492,15 @@ impl<S: Sink> Pipeline<S> {
             memory,
         };
         mine.on_segment(seq, tcp.payload, time_ns, &mut to);
-        let standing = stream.conversation.standing(direction);
-        if standing == Standing::GaveUp {
+        let framing_state = stream.conversation.framing_state(direction);
+        if framing_state == FramingState::GaveUp {
             stream.protocols.dissectors.claim_again(
                 stream.conversation,
                 stream.flow,
                 tcp.payload.bytes,
             );
         }
-        standing == Standing::Framed
+        framing_state == FramingState::Framed
     }
 
     #[cold]

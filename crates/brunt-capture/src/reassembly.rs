@@ -107,7 +107,7 @@ impl Run {
 
     /// Whether a segment at this distance from the run's start can extend the run: it is contiguous and neither
     /// was cut.
-    fn goes_on_with(&self, distance: u32, payload: Payload<'_>) -> bool {
+    fn is_extended_by(&self, distance: u32, payload: Payload<'_>) -> bool {
         distance == self.wire_len
             && self.bytes.len() == self.wire_len as usize
             && payload.bytes.len() == payload.wire_len
@@ -270,7 +270,7 @@ impl Reassembly {
                 to.ledger.bytes_retransmitted += u64::from(wire_len);
                 return;
             }
-            if run.goes_on_with(distance, payload)
+            if run.is_extended_by(distance, payload)
                 && self.waiting_bytes + payload.wire_len <= BYTES_WAITING_MAX
                 && to.memory.append(&mut run.bytes, payload.bytes)
             {
@@ -332,7 +332,7 @@ impl Reassembly {
             .first_key_value()
             .is_some_and(|(first, _)| ahead(first.0, self.next) <= 0)
         {
-            self.hand_on_first(to);
+            self.forward_first(to);
         }
     }
 
@@ -350,7 +350,7 @@ impl Reassembly {
                 }
                 self.hole(seq, since, to);
             }
-            self.hand_on_first(to);
+            self.forward_first(to);
         }
     }
 
@@ -373,7 +373,7 @@ impl Reassembly {
     }
 
     /// Delivers the first waiting run, which starts at or before the stream's position.
-    fn hand_on_first(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
+    fn forward_first(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         let Some((Seq(seq), run)) = self.waiting.pop_first() else {
             return;
         };
@@ -404,7 +404,7 @@ impl Reassembly {
             if ahead(seq, self.next) > 0 {
                 self.hole(seq, since, to);
             }
-            self.hand_on_first(to);
+            self.forward_first(to);
         }
     }
 

@@ -84,7 +84,7 @@ impl ResourceUsage {
 
 /// The resources that a terminated child process used over its lifetime.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
+pub struct ChildUsage {
     /// Its exit status.
     pub status: ExitStatus,
     /// Its CPU time and context switches, all threads.
@@ -94,12 +94,12 @@ pub struct Spent {
     pub resident_bytes_max: u64,
 }
 
-impl Spent {
+impl ChildUsage {
     /// Waits for a child process to exit.
     ///
     /// # Errors
     /// The wait fails.
-    pub fn wait(child: Child) -> io::Result<Spent> {
+    pub fn wait(child: Child) -> io::Result<ChildUsage> {
         let mut status = 0;
         let pid = child.id() as libc::pid_t;
         // SAFETY: an all-zero rusage is valid, and both pointers refer to values that outlive the call. We own the
@@ -115,7 +115,7 @@ impl Spent {
         if waited < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Spent {
+        Ok(ChildUsage {
             status: ExitStatus::from_raw(status),
             cost: ResourceUsage::from_usage(&usage),
             resident_bytes_max: usage.ru_maxrss as u64 * 1024,
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_cost_of_a_child_is_its_own() {
         let run = |script: &str| {
-            Spent::wait(
+            ChildUsage::wait(
                 std::process::Command::new("sh")
                     .args(["-c", script])
                     .spawn()

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Maximum delay in noticing a signal that another thread handled.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The flag that stops this process.
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -94,7 +94,7 @@ impl InputFile {
 
     /// Waits until data or the end of the file is available.
     fn wait(&self) -> io::Result<()> {
-        let timeout = LOOK.try_into().ok();
+        let timeout = POLL_INTERVAL.try_into().ok();
         loop {
             let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
             if self.stop.as_ref().is_some_and(is_set) {

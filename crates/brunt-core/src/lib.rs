@@ -30,7 +30,7 @@ pub mod transfer;
 pub mod units;
 
 pub use clock::{Clock, Nanos};
-pub use cost::{ResourceUsage, Spent};
+pub use cost::{ChildUsage, ResourceUsage};
 pub use engine::IoEngine;
 pub use file_lock::FileLock;
 pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::input::{LOOK, stop_flag, stopped_writing};
+use crate::input::{POLL_INTERVAL, stop_flag, stopped_writing};
 
 /// When poll(2) reports a pipe as writable, it accepts this many bytes without blocking (pipe(7), `PIPE_BUF`).
 const PIECE_BYTES: usize = 4096;
@@ -52,7 +52,7 @@ impl OutputFile {
             if is_set(stop.as_ref()) {
                 return Err(stopped_writing());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -90,7 +90,7 @@ impl OutputFile {
     fn wait(&self) -> io::Result<()> {
         let was_set = is_set(self.stop.as_ref());
         let begin = Instant::now();
-        let timeout = LOOK.try_into().ok();
+        let timeout = POLL_INTERVAL.try_into().ok();
         loop {
             match poll(
                 &mut [PollFd::new(&self.file, PollFlags::OUT)],

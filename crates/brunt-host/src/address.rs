@@ -23,7 +23,7 @@ pub enum HostAddress {
         /// The service's name.
         service: String,
     },
-    /// An agent that listens at this address with TLS.
+    /// An agent that listens on this address with TLS.
     Agent {
         /// A DNS name or an IP address, as in the agent's certificate.
         host: String,

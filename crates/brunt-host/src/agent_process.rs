@@ -15,9 +15,9 @@ use crate::stream::MessageStream;
 /// How long an agent may take to end after its controller has left; then ssh, or the local process, is killed.
 const END_TIME: Duration = Duration::from_secs(3);
 /// How long reading the last output of a process that has ended may take.
-const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
+const CLOSING_TIME: Duration = Duration::from_millis(500);
 /// Polling interval while waiting for a process to end.
-const END_LOOK: Duration = Duration::from_millis(5);
+const END_POLL: Duration = Duration::from_millis(5);
 
 /// A process that connects to an agent: ssh, or the agent itself. Dropping this ends the process.
 #[derive(Debug)]
@@ -98,9 +98,9 @@ impl AgentProcess {
             .reader
             .as_ref()
             .is_some_and(|reader| !reader.is_finished())
-            && begin.elapsed() < LAST_WORDS_TIME
+            && begin.elapsed() < CLOSING_TIME
         {
-            std::thread::sleep(END_LOOK);
+            std::thread::sleep(END_POLL);
         }
         let lines = self
             .lines
@@ -117,7 +117,7 @@ impl AgentProcess {
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => return Some(status),
-                Ok(None) if begin.elapsed() < at_most => std::thread::sleep(END_LOOK),
+                Ok(None) if begin.elapsed() < at_most => std::thread::sleep(END_POLL),
                 _ => return None,
             }
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_block::backends::join::JoinedBackend;
-use brunt_block::signature::{self, LookError, Signature};
+use brunt_block::signature::{self, Signature, SignatureError};
 use brunt_block::table::{BackendEntry, Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError};
 use brunt_core::Nanos;
@@ -85,7 +85,10 @@ pub(crate) enum WorkError {
     )]
     Holds { name: String, what: Signature },
     #[error("cannot check {name} for existing data: {source}")]
-    Look { name: String, source: LookError },
+    Look {
+        name: String,
+        source: SignatureError,
+    },
     #[error("{0}")]
     Load(#[from] LoadError),
     #[error("cannot {what} the record of requests in {}: {source}; set the agent's TMPDIR to use \
@@ -244,7 +247,7 @@ impl AgentState {
         let device = open_url_permitted(url, self.backends, !writes, permit)?;
         if writes && !overwrite {
             let name = || device.info().name.clone();
-            match signature::look(device.as_ref()).map(|looked| looked.found) {
+            match signature::scan(device.as_ref()).map(|looked| looked.found) {
                 Ok(None) => {}
                 Ok(Some(what)) => return Err(WorkError::Holds { name: name(), what }),
                 Err(source) => {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// How long a canceled thread may take to end before it is abandoned.
 const END_TIME: Duration = Duration::from_secs(3);
 /// Polling interval for that.
-pub(crate) const END_LOOK: Duration = Duration::from_millis(2);
+pub(crate) const END_POLL: Duration = Duration::from_millis(2);
 
 /// A thread. Dropping it waits briefly for its end; [`end_all`] ends several.
 #[derive(Debug)]
@@ -57,6 +57,6 @@ impl Drop for AgentThread {
 fn wait_until(is_over: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_over() && begin.elapsed() < END_TIME {
-        std::thread::sleep(END_LOOK);
+        std::thread::sleep(END_POLL);
     }
 }

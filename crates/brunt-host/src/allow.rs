@@ -27,7 +27,7 @@ enum Allowed {
     Backend(String),
     /// A kind of fault; for some, only for this process or interface.
     Fault(&'static str, Option<String>),
-    /// Targets and sinks that listen at any address of the host, or only at this one.
+    /// Targets and sinks that listen on any address of the host, or only at this one.
     Serve(Option<IpAddr>),
     /// Services: any command.
     Service,
@@ -178,7 +178,7 @@ impl AllowList {
         self.check_any(is_it, || format!("{FAULT}{kind}"))
     }
 
-    /// Checks that targets and sinks may listen at this address.
+    /// Checks that targets and sinks may listen on this address.
     ///
     /// # Errors
     /// They may not.

@@ -26,15 +26,15 @@ use crate::clock::moved;
 use crate::clock_name;
 use crate::faults::{AgentFault, no_thread};
 use crate::plain::plain;
-use crate::roles::{AgentRole, RoleGround, RoleWish, Serving, role_without_thread};
+use crate::roles::{AgentRole, RoleGround, RoleRequest, Serving, role_without_thread};
 use crate::run_thread::AgentOrder;
 use crate::sampling::{AgentClock, AgentProber};
 use crate::stream::{MessageStream, StreamError, StreamState};
 
 /// How often `stop` is checked.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a run is checked for news.
-const RUN_LOOK: Duration = Duration::from_millis(10);
+const RUN_POLL: Duration = Duration::from_millis(10);
 /// While more than this many low-priority bytes wait to be sent, no more of a service's log is added.
 const LOG_BACKLOG_BYTES: usize = 128 << 10;
 
@@ -82,7 +82,11 @@ pub fn serve(
         if stop.load(Ordering::Relaxed) {
             return Ok(AgentEnd::Stopped);
         }
-        let look = if work.is_at_work() { RUN_LOOK } else { LOOK };
+        let look = if work.is_at_work() {
+            RUN_POLL
+        } else {
+            POLL_INTERVAL
+        };
         let state = stream.wait(session.deadline().since(now).min(look))?;
         let heard = work.clock.now();
         while let Some(message) = stream.take()? {
@@ -202,10 +206,10 @@ impl AgentWork {
                 Ok(())
             }
             AgentAction::StartRole(role, wish) => {
-                self.begin_role(role, RoleWish::Serve(wish), stream)
+                self.begin_role(role, RoleRequest::Serve(wish), stream)
             }
             AgentAction::AdmitService(role, service) => {
-                self.begin_role(role, RoleWish::Keep(service), stream)
+                self.begin_role(role, RoleRequest::Keep(service), stream)
             }
             AgentAction::TellRole(role, order) => {
                 self.tell_role(role, order);
@@ -338,7 +342,7 @@ impl AgentWork {
     fn begin_role(
         &mut self,
         number: u32,
-        wish: RoleWish,
+        wish: RoleRequest,
         stream: &mut MessageStream,
     ) -> Result<(), StreamError> {
         match AgentRole::begin(wish, &self.ground) {

@@ -145,7 +145,7 @@ impl AgentFault {
         })
     }
 
-    /// Returns the fault's thread, which is told to remove the fault without reporting it.
+    /// Returns the fault's thread, which is asked to remove the fault without reporting it.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
@@ -322,7 +322,7 @@ mod tests {
     use brunt_protocol::Proof;
 
     use super::*;
-    use crate::agent_thread::END_LOOK;
+    use crate::agent_thread::END_POLL;
     use crate::bridge::empty_file;
 
     struct Sleeper(Child);
@@ -389,7 +389,7 @@ mod tests {
             news.into_iter().for_each(|one| sender.send(one).unwrap());
             let thread = AgentThread::spawn("over", || {}).unwrap();
             while !thread.is_over() {
-                std::thread::sleep(END_LOOK);
+                std::thread::sleep(END_POLL);
             }
             AgentFault {
                 remove: channel().0,

@@ -41,7 +41,7 @@ pub enum HostError {
         /// The cause.
         source: io::Error,
     },
-    /// The host doesn't listen at this address.
+    /// The host doesn't listen on this address.
     #[error("cannot connect to {host} port {port}: {source}")]
     Connect {
         /// The host's name or address.

@@ -73,7 +73,7 @@ pub use listen::{AgentListener, ListenStats};
 pub use name::clock_name;
 pub use remote::RemoteHost;
 pub use role_process::{
-    MakeRole, RoleDeath, RoleFailure, RoleLine, RoleManner, RoleProcess, last_words,
+    MakeRole, RoleDeath, RoleFailure, RoleLine, RoleManner, RoleProcess, last_lines,
 };
 pub use roles::{NotServed, RoleProgram, Serving};
 pub use run_rules::{HostPart, RunNewsError};

@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 256;
 /// A connection that has not authenticated within this time is closed.
 const HELLO_TIME: Duration = Duration::from_secs(5);
 /// How often the listener checks whether to stop.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Counts of a listening agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl AgentListener {
         })
     }
 
-    /// The address that it listens at.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -108,7 +108,7 @@ impl AgentListener {
             let mut number = 0;
             while !stop.load(Ordering::Relaxed) {
                 let Ok((socket, peer)) = self.listener.accept() else {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                     continue;
                 };
                 let Ok(copy) = socket.try_clone() else {

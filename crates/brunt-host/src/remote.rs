@@ -85,7 +85,7 @@ impl RemoteHost {
         };
         let until = host.clock.now().after(greeting_max);
         while host.program.is_empty() {
-            let Some(news) = host.hear(until)? else {
+            let Some(news) = host.receive(until)? else {
                 return Err(HostError::Silent(options.answer_max));
             };
             if let HostNews::Greeted(program) = news {
@@ -275,7 +275,7 @@ impl RemoteHost {
         self.say(&message)
     }
 
-    /// Sends a message. A closed connection is not an error here: [`RemoteHost::hear`] finds the last messages, and the
+    /// Sends a message. A closed connection is not an error here: [`RemoteHost::receive`] finds the last messages, and the
     /// cause.
     fn say(&mut self, message: &ToHost) -> Result<(), HostError> {
         match self.stream.send(message) {
@@ -291,7 +291,7 @@ impl RemoteHost {
     pub fn clock_round(&mut self, mut other: impl FnMut(HostNews)) -> Result<(), HostError> {
         self.ask_clock()?;
         while self.session.asked_since().is_some() {
-            match self.hear(self.clock.now().after(RENEW_EVERY))? {
+            match self.receive(self.clock.now().after(RENEW_EVERY))? {
                 Some(HostNews::Clock { .. }) => {}
                 Some(news) => other(news),
                 None => self.say(&ToHost::Renew)?,
@@ -304,7 +304,7 @@ impl RemoteHost {
     ///
     /// # Errors
     /// The host is lost, or could not carry out a request.
-    pub fn hear(&mut self, until: Nanos) -> Result<Option<HostNews>, HostError> {
+    pub fn receive(&mut self, until: Nanos) -> Result<Option<HostNews>, HostError> {
         let mut now = self.clock.now();
         loop {
             // A host that sends everything except the reply counts as silent, too.
@@ -413,7 +413,7 @@ mod tests {
         })
         .unwrap();
         assert!(matches!(
-            host.hear(Nanos::MAX),
+            host.receive(Nanos::MAX),
             Ok(Some(HostNews::Greeted(_)))
         ));
         (host, far)
@@ -433,12 +433,12 @@ mod tests {
         .unwrap();
         std::thread::sleep(2 * SILENCE);
         assert!(matches!(
-            host.hear(Nanos::MAX),
+            host.receive(Nanos::MAX),
             Ok(Some(HostNews::Clock { .. }))
         ));
         host.ask_clock().unwrap();
         assert!(matches!(
-            host.hear(Nanos::MAX),
+            host.receive(Nanos::MAX),
             Err(HostError::Silent(SILENCE))
         ));
     }
@@ -472,7 +472,7 @@ mod tests {
             }
         });
         let found = loop {
-            if let Err(error) = host.hear(Nanos::MAX) {
+            if let Err(error) = host.receive(Nanos::MAX) {
                 break error;
             }
         };
@@ -495,10 +495,10 @@ mod tests {
             }
         });
         let until = host.clock.now().after(SILENCE);
-        assert!(matches!(host.hear(until), Ok(None)));
+        assert!(matches!(host.receive(until), Ok(None)));
         host.ask_clock().unwrap();
         assert!(matches!(
-            host.hear(Nanos::MAX),
+            host.receive(Nanos::MAX),
             Err(HostError::Silent(SILENCE))
         ));
         drop(host);
@@ -512,9 +512,12 @@ mod tests {
         far.send(&FromHost::Note("bye".into())).unwrap();
         drop(far);
         host.ask_clock().unwrap();
-        assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Note(_)))));
         assert!(matches!(
-            host.hear(Nanos::MAX),
+            host.receive(Nanos::MAX),
+            Ok(Some(HostNews::Note(_)))
+        ));
+        assert!(matches!(
+            host.receive(Nanos::MAX),
             Err(HostError::Ended { .. })
         ));
     }

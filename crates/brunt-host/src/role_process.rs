@@ -28,9 +28,9 @@ pub(crate) const START_TIME: Duration = Duration::from_secs(60);
 /// How long a role may take to end after being asked to; then it is killed.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// Polling interval for that.
-const END_LOOK: Duration = Duration::from_millis(5);
+const END_POLL: Duration = Duration::from_millis(5);
 /// How often waiting for the first line checks for cancellation.
-pub(crate) const START_LOOK: Duration = Duration::from_millis(20);
+pub(crate) const START_POLL: Duration = Duration::from_millis(20);
 /// Extra time for a keeper, which is ready, and ends, at most this much later than its service.
 const KEEPER_TIME: Duration = Duration::from_secs(30);
 /// Maximum length of a line on its standard output that can be an answer.
@@ -84,7 +84,7 @@ pub enum RoleFailure {
         source: io::Error,
     },
     /// It ended before it listened, or didn't listen in time.
-    #[error("{what}{}", last_words(.lines))]
+    #[error("{what}{}", last_lines(.lines))]
     Start {
         /// What it did instead.
         what: String,
@@ -94,7 +94,7 @@ pub enum RoleFailure {
 }
 
 /// The last lines of a role's output, to append to the description of how it ended.
-pub fn last_words(lines: &[String]) -> String {
+pub fn last_lines(lines: &[String]) -> String {
     if lines.is_empty() {
         ", without output".to_string()
     } else {
@@ -158,7 +158,7 @@ impl RoleProcess {
     }
 
     /// Like [`RoleProcess::start`], for a role with its own time limits, or a keeper. Setting `unwanted` cancels the
-    /// wait, now or during a restart (but see [`RoleProcess::want_again`]).
+    /// wait, now or during a restart (but see [`RoleProcess::set_wanted`]).
     ///
     /// # Errors
     /// It doesn't start; the error includes its output.
@@ -182,7 +182,7 @@ impl RoleProcess {
     }
 
     /// From now on, a restart waits for the role, regardless of the flag that it was started with.
-    pub fn want_again(&mut self) {
+    pub fn set_wanted(&mut self) {
         self.unwanted = Arc::default();
     }
 
@@ -284,7 +284,7 @@ impl RoleProcess {
             while begin.elapsed() < self.manner.end_time
                 && matches!(process.child.try_wait(), Ok(None))
             {
-                std::thread::sleep(END_LOOK);
+                std::thread::sleep(END_POLL);
             }
         }
         process.end();
@@ -329,7 +329,7 @@ impl RoleLine<'_> {
     ///
     /// # Errors
     /// None arrives in this time, or none will follow.
-    pub fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
+    pub fn next_line(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         self.0.answers.recv_timeout(at_most)
     }
 }
@@ -474,7 +474,7 @@ fn first_line(
 ) -> Result<String, RecvTimeoutError> {
     let begin = Instant::now();
     loop {
-        match lines.recv_timeout(START_LOOK) {
+        match lines.recv_timeout(START_POLL) {
             Err(RecvTimeoutError::Timeout)
                 if begin.elapsed() < at_most && !unwanted.load(Ordering::Relaxed) => {}
             heard => return heard,

@@ -1,6 +1,6 @@
 //! Checks which news of roles an agent may send its controller, and when.
 //!
-//! The rule: news of a role is valid from its start to its end; the role listens at the requested address, its log
+//! The rule: news of a role is valid from its start to its end; the role listens on the requested address, its log
 //! stays within its limit, and its texts contain no control characters.
 
 use std::collections::BTreeMap;
@@ -21,13 +21,13 @@ const FOLDER_BYTES_MAX: usize = 4096;
 /// The roles of a host.
 #[derive(Debug, Default)]
 pub(crate) struct RoleRules {
-    roles: BTreeMap<u32, AskedRole>,
+    roles: BTreeMap<u32, RequestedRole>,
 }
 
 /// A role that was requested.
 #[derive(Debug)]
-struct AskedRole {
-    /// The address that it has to listen at.
+struct RequestedRole {
+    /// The address that it has to listen on.
     address: IpAddr,
     /// Bytes that may still be added to its log.
     log_left: u64,
@@ -40,11 +40,11 @@ impl RoleRules {
     /// If it starts a role whose number is in use.
     pub fn ask(&mut self, role: u32, order: &RoleOrder) {
         let asked = match order {
-            RoleOrder::Start(wish) => AskedRole {
+            RoleOrder::Start(wish) => RequestedRole {
                 address: wish.address,
                 log_left: 0,
             },
-            RoleOrder::Admit(service) => AskedRole {
+            RoleOrder::Admit(service) => RequestedRole {
                 address: service.address,
                 log_left: service.program.limits.log_bytes,
             },
@@ -59,7 +59,7 @@ impl RoleRules {
     /// Checks news of a role.
     ///
     /// # Errors
-    /// The role was not requested, it listens at another address, or its log exceeds the limit.
+    /// The role was not requested, it listens on another address, or its log exceeds the limit.
     pub fn take(&mut self, role: u32, news: RoleNews) -> Result<RoleNews, SessionError> {
         let asked = self
             .roles

@@ -32,9 +32,9 @@ use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::services::{AgentService, AgentServiceError, ServiceFolders};
 
 /// How often a role's thread checks for output and for the role's death, shortly after an order.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How often it checks otherwise: the host is busy serving a target.
-const QUIET_LOOK: Duration = Duration::from_millis(50);
+const QUIET_POLL: Duration = Duration::from_millis(50);
 /// How long after an order checks stay frequent: answers arrive within this time, or are noticed slightly later.
 const BUSY_TIME: Duration = Duration::from_secs(1);
 /// Capacity for unsent news; when it is full, the role's thread blocks.
@@ -75,7 +75,7 @@ enum ServeError {
 
 /// A role that a controller requests.
 #[derive(Debug)]
-pub(crate) enum RoleWish {
+pub(crate) enum RoleRequest {
     /// A target or sink, which is started immediately.
     Serve(Box<HostRole>),
     /// A service, which is admitted now and started later.
@@ -161,13 +161,13 @@ impl AgentRole {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn begin(wish: RoleWish, ground: &RoleGround) -> io::Result<AgentRole> {
+    pub fn begin(wish: RoleRequest, ground: &RoleGround) -> io::Result<AgentRole> {
         let (orders, pending) = channel();
         let (sender, news) = sync_channel(NEWS_MAX);
         let (log, parts) = sync_channel(LOG_PARTS_MAX);
         let (name, keeps) = match &wish {
-            RoleWish::Serve(wish) => (wish.name.clone(), false),
-            RoleWish::Keep(service) => (service.name.clone(), true),
+            RoleRequest::Serve(wish) => (wish.name.clone(), false),
+            RoleRequest::Keep(service) => (service.name.clone(), true),
         };
         let unwanted = Unwanted::default();
         let (ground, flag) = (ground.clone(), Arc::clone(&unwanted.0));
@@ -176,11 +176,11 @@ impl AgentRole {
             let tell = |news: RoleNews| sender.send(news.dated(shifted)).map_err(|_| Unheard);
             // The receiver of the news may be gone.
             let _ = match wish {
-                RoleWish::Serve(wish) => {
+                RoleRequest::Serve(wish) => {
                     drop(log);
                     serve(*wish, &ground, flag, &pending, &tell)
                 }
-                RoleWish::Keep(service) => keep(*service, &ground, flag, log, &pending, &tell),
+                RoleRequest::Keep(service) => keep(*service, &ground, flag, log, &pending, &tell),
             };
         };
         let thread = AgentThread::spawn("role", work)?;
@@ -205,7 +205,7 @@ impl AgentRole {
         self.pid.is_none() || self.asked.elapsed() < BUSY_TIME
     }
 
-    /// Returns the role's thread, which is told to end the role.
+    /// Returns the role's thread, which is asked to end the role.
     pub fn into_thread(self) -> AgentThread {
         self.thread
     }
@@ -437,9 +437,9 @@ impl RolePlay {
         let mut asked = Instant::now();
         loop {
             let look = if asked.elapsed() < BUSY_TIME {
-                LOOK
+                POLL_INTERVAL
             } else {
-                QUIET_LOOK
+                QUIET_POLL
             };
             match pending.recv_timeout(look) {
                 Ok(RoleOrder::Stop) => return Ok(()),
@@ -450,7 +450,7 @@ impl RolePlay {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Unheard),
             }
-            self.look(tell)?;
+            self.poll(tell)?;
         }
     }
 
@@ -459,7 +459,7 @@ impl RolePlay {
             // If the role is gone, no answer follows, and the caller gets the reason.
             RoleOrder::Say(line) => drop(self.process.line().say(line.as_bytes())),
             RoleOrder::Look => {
-                self.look(tell)?;
+                self.poll(tell)?;
                 return if self.died {
                     Ok(())
                 } else {
@@ -475,10 +475,10 @@ impl RolePlay {
     }
 
     /// Forwards the role's output, and its death.
-    fn look(&mut self, tell: Tell<'_>) -> Result<(), Unheard> {
+    fn poll(&mut self, tell: Tell<'_>) -> Result<(), Unheard> {
         loop {
             // The lock is released each time, because a restart waits for it.
-            let Ok(line) = self.process.line().hear(Duration::ZERO) else {
+            let Ok(line) = self.process.line().next_line(Duration::ZERO) else {
                 break;
             };
             tell(RoleNews::Output(line))?;
@@ -555,7 +555,7 @@ fn not_done(error: &FaultError) -> RoleNews {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent_thread::END_LOOK;
+    use crate::agent_thread::END_POLL;
 
     fn wish(address: &str) -> HostRole {
         HostRole {
@@ -578,7 +578,7 @@ mod tests {
                 return news;
             }
             assert!(!over, "it says why it ends");
-            std::thread::sleep(END_LOOK);
+            std::thread::sleep(END_POLL);
         }
     }
 
@@ -590,7 +590,7 @@ mod tests {
             news.into_iter().for_each(|one| sender.send(one).unwrap());
             let thread = AgentThread::spawn("over", || {}).unwrap();
             while !thread.is_over() {
-                std::thread::sleep(END_LOOK);
+                std::thread::sleep(END_POLL);
             }
             let (orders, name) = (channel().0, "disk".to_string());
             let log = HeldLog {
@@ -654,7 +654,7 @@ mod tests {
                 folders,
                 shift_ns: 0,
             };
-            let wish = RoleWish::Serve(Box::new(wish(address)));
+            let wish = RoleRequest::Serve(Box::new(wish(address)));
             let mut role = AgentRole::begin(wish, &ground).unwrap();
             let RoleNews::Refused { kind, what } = last(&mut role) else {
                 panic!("{words}")

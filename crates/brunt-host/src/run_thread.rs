@@ -20,7 +20,7 @@ use crate::journals::StoredJournals;
 use crate::spool::{RequestSpool, unnamed_file};
 
 /// Maximum time until an order is noticed.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An order to a run.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl RunThread<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(PassedOn::Stopped);
             }
-            let news = match working.inbox.recv_timeout(LOOK) {
+            let news = match working.inbox.recv_timeout(POLL_INTERVAL) {
                 Ok(WorkerMessage::Ready) => {
                     working.waiting -= 1;
                     match working.ready.take_if(|_| working.waiting == 0) {

@@ -27,7 +27,7 @@ use crate::role_process::{RoleFailure, RoleManner, RoleProcess};
 use crate::roles::own_program;
 
 /// How often a log is checked for more after everything in it was sent.
-const LOG_LOOK: Duration = Duration::from_millis(100);
+const LOG_POLL: Duration = Duration::from_millis(100);
 /// The folder of the services' logs. No service's folder has this name, because theirs don't begin with a dot.
 const LOGS: &str = ".logs";
 /// Maximum length of the name of a service's folder.
@@ -208,7 +208,7 @@ fn pass_on(path: &Path, is_whole: &AtomicBool, to: &SyncSender<Vec<u8>>) -> io::
         }
         match part.is_empty() {
             true if ends => return Ok(()),
-            true => std::thread::sleep(LOG_LOOK),
+            true => std::thread::sleep(LOG_POLL),
             false if to.send(part).is_err() => return Ok(()),
             false => {}
         }

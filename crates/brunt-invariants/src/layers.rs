@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crate_needs_through_others_is_found() {
+    fn transitive_dependencies_are_found() {
         let all = dependencies(&[("a", &["b"]), ("b", &["io-uring"]), ("c", &["libc"])]);
         assert_eq!(
             needless(&all, "a", &["io-uring", "libc"]),

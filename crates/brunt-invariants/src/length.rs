@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_found_wherever_it_stands() {
+    fn a_long_function_is_found_anywhere() {
         check(&function(70), &[]);
         check(&function(71), &["a/src/x.rs f"]);
         let after_tests = format!("#[cfg(test)]\nmod tests;\n\n{}", function(152));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_stands_in_the_modules_that_own_it() {
+    fn unsafe_code_is_only_in_allowed_modules() {
         let ring = ("ring.rs", "fn f() { unsafe { g() } }");
         let owning =
             "#![deny(unsafe_code)]\n#[allow(\n unsafe_code,\n reason = \"mmap\"\n)]\npub mod ring;";
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_stands_at_a_module_and_has_a_reason() {
+    fn an_allowance_is_on_a_module_and_has_a_reason() {
         let ring = ("ring.rs", "fn f() { unsafe { g() } }");
         check(
             &[

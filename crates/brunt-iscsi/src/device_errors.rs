@@ -36,7 +36,7 @@ const DEFERRED: u8 = 0x10;
 pub fn from_status(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     DeviceError::Refused {
         kind: kind(status, sense.as_ref()),
-        said: RefusalDetail::Words {
+        detail: RefusalDetail::Words {
             language: &SCSI,
             bytes: encode(status, sense),
         },
@@ -52,7 +52,7 @@ pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
 pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     match error {
         DeviceError::Refused {
-            said: RefusalDetail::Words { language, bytes },
+            detail: RefusalDetail::Words { language, bytes },
             ..
         } if **language == SCSI => Some(decode(bytes)),
         _ => None,
@@ -63,10 +63,10 @@ pub fn status_of(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
 /// to the error's kind.
 pub(crate) fn status_for(
     kind: RefusalKind,
-    said: RefusalDetail,
+    detail: RefusalDetail,
     writing: bool,
 ) -> (ScsiStatus, Option<Sense>) {
-    let sense = match (&said, kind) {
+    let sense = match (&detail, kind) {
         (RefusalDetail::Words { language, bytes }, _) if **language == SCSI => {
             return decode(bytes);
         }
@@ -101,7 +101,7 @@ pub(crate) fn status_for(
         }
     };
     // The information field contains the block number (SBC-3, 4.18.1).
-    let sense = if let RefusalDetail::Block(block) = said {
+    let sense = if let RefusalDetail::Block(block) = detail {
         sense.with_information(block)
     } else {
         sense
@@ -221,11 +221,11 @@ mod tests {
         for (status, sense) in words() {
             let error = from_status(status, sense);
             assert_eq!(status_of(&error), Some((status, sense)));
-            let DeviceError::Refused { kind, said } = error else {
+            let DeviceError::Refused { kind, detail } = error else {
                 panic!("{error:?}")
             };
             for writing in [false, true] {
-                assert_eq!(status_for(kind, said, writing), (status, sense));
+                assert_eq!(status_for(kind, detail, writing), (status, sense));
             }
         }
     }
@@ -248,8 +248,8 @@ mod tests {
             RefusalKind::Miscompare,
         ];
         for kind in kinds {
-            for said in [RefusalDetail::Nothing, RefusalDetail::Block(9)] {
-                let (status, sense) = status_for(kind, said, true);
+            for detail in [RefusalDetail::Nothing, RefusalDetail::Block(9)] {
+                let (status, sense) = status_for(kind, detail, true);
                 let DeviceError::Refused { kind: heard, .. } = from_status(status, sense) else {
                     panic!()
                 };
@@ -260,13 +260,13 @@ mod tests {
 
     #[test]
     fn kinds_map_to_the_sense_data_that_disks_use() {
-        let check = |kind, said, writing, key, asc, ascq, information| {
+        let check = |kind, detail, writing, key, asc, ascq, information| {
             let sense = Sense {
                 information,
                 ..Sense::new(key, asc, ascq)
             };
             assert_eq!(
-                status_for(kind, said, writing),
+                status_for(kind, detail, writing),
                 (ScsiStatus::CheckCondition, Some(sense))
             );
         };

@@ -129,7 +129,7 @@ impl Host {
     ///
     /// # Errors
     /// No core is given, or this process may not use one of them.
-    pub fn keep_on(&self, cores: &[usize]) -> io::Result<()> {
+    pub fn pin_to(&self, cores: &[usize]) -> io::Result<()> {
         let usable = sched_getaffinity(None)?;
         let mut set = CpuSet::new();
         for core in cores {

@@ -17,7 +17,7 @@ use brunt_core::Size;
 /// How long it may take until an empty cgroup can be removed.
 const REMOVE_MAX: Duration = Duration::from_secs(5);
 /// Interval between attempts.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Limits per second on the device for a cgroup's processes, for reads and writes separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,7 +345,7 @@ fn empty(path: &Path, from: impl Fn(u32) -> Option<PathBuf>) -> io::Result<()> {
         }
         // Its files don't have to be removed: they disappear with the folder.
         match fs::remove_dir(path) {
-            Err(_) if begin.elapsed() < REMOVE_MAX => std::thread::sleep(LOOK),
+            Err(_) if begin.elapsed() < REMOVE_MAX => std::thread::sleep(POLL_INTERVAL),
             removed => return removed,
         }
     }

@@ -26,7 +26,7 @@ const NAMES_MAX: u32 = 1000;
 /// How long processes that still write to the folder may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval between attempts to remove the folder.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The environment variable that gives service processes their folder, and by which they are found.
 pub const FOLDERS_VARIABLE: &str = "BRUNT_FOLDERS";
@@ -119,7 +119,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) if begin.elapsed() > PATIENCE => return Err(error),
-            Err(_) => std::thread::sleep(LOOK),
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
             Ok(()) => return Ok(()),
         }
     }

@@ -185,7 +185,7 @@ impl Catalog {
 
     /// Whether a part captured into the lake's own folder has rows that this version lacks because it was not absorbed
     /// yet or was skipped as damaged. `path` is relative to the lake's folder.
-    pub fn is_besides(&self, table: &str, captured: (u16, u64), path: &str) -> bool {
+    pub fn lacks_part(&self, table: &str, captured: (u16, u64), path: &str) -> bool {
         let (series, number) = captured;
         let is_left_out = self
             .own()

@@ -132,7 +132,7 @@ pub struct Compaction {
 
 /// A trace to absorb.
 #[derive(Clone, Copy, Debug)]
-pub struct TakeIn<'a> {
+pub struct TraceToAbsorb<'a> {
     /// The trace's folder.
     pub source: &'a Path,
     /// Index in [`Catalog::taps`].
@@ -211,7 +211,11 @@ impl Compaction {
     ///
     /// # Errors
     /// The disk failed. Discard the draft in this case.
-    pub fn take_in(&mut self, layout: &LakeLayout, from: TakeIn<'_>) -> Result<bool, LakeError> {
+    pub fn take_in(
+        &mut self,
+        layout: &LakeLayout,
+        from: TraceToAbsorb<'_>,
+    ) -> Result<bool, LakeError> {
         let mut taken = Vec::new();
         let mut bytes = 0;
         let name = layout.table.name;
@@ -247,7 +251,7 @@ impl Compaction {
     fn spread_captured(
         &mut self,
         layout: &LakeLayout,
-        from: TakeIn<'_>,
+        from: TraceToAbsorb<'_>,
         draft: &mut Catalog,
         parts: &[(PartFile, u16, u64)],
     ) -> Result<Vec<LakePart>, LakeError> {

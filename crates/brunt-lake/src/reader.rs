@@ -132,7 +132,7 @@ pub fn parts(root: &Path, table: &Table) -> Result<Vec<PartFile>, LakeError> {
 
 /// Undamaged parts that other programs can read in the same way.
 #[derive(Debug, Default)]
-pub struct SoundParts {
+pub struct IntactParts {
     /// The files.
     pub files: Vec<PathBuf>,
     /// Whether times have twins ([`crate::integer_times`]).
@@ -145,10 +145,10 @@ pub struct SoundParts {
 
 /// The undamaged parts of a table.
 #[derive(Debug, Default)]
-pub struct SoundTable {
+pub struct IntactTable {
     /// Lake parts and captured parts in separate groups, because times in captured parts have no twins. No group is
     /// empty.
-    pub groups: Vec<SoundParts>,
+    pub groups: Vec<IntactParts>,
     /// Errors of damaged parts, which are not in `groups`.
     pub damaged: Vec<LakeError>,
 }
@@ -158,12 +158,12 @@ pub struct SoundTable {
 ///
 /// # Errors
 /// The folder or a part cannot be read, or a part belongs to a different table.
-pub fn sound_parts(
+pub fn intact_parts(
     snapshot: &LakeSnapshot,
     table: &'static Table,
     verify: bool,
-) -> Result<SoundTable, LakeError> {
-    let mut sound = SoundTable::default();
+) -> Result<IntactTable, LakeError> {
+    let mut sound = IntactTable::default();
     let listed = snapshot
         .catalog()
         .map_or(&[][..], |all| all.parts(table.name));
@@ -204,9 +204,9 @@ pub fn sound_parts(
             .iter()
             .position(|group| group.has_twins == has_twins);
         let group = known.unwrap_or_else(|| {
-            sound.groups.push(SoundParts {
+            sound.groups.push(IntactParts {
                 has_twins,
-                ..SoundParts::default()
+                ..IntactParts::default()
             });
             missing.push(vec![0; table.columns.len()]);
             missing.len() - 1

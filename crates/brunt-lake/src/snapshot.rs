@@ -22,14 +22,14 @@ use crate::reader::{PartFile, captured_parts, folders_in};
 use crate::table::Table;
 
 /// Whether a captured part has rows that this version lacks.
-fn is_besides(catalog: &Catalog, root: &Path, table: &str, part: &PartFile) -> bool {
+fn lacks_part(catalog: &Catalog, root: &Path, table: &str, part: &PartFile) -> bool {
     let below = part
         .path
         .strip_prefix(root)
         .unwrap_or(&part.path)
         .to_string_lossy();
     part.captured
-        .is_none_or(|captured| catalog.is_besides(table, captured, &below))
+        .is_none_or(|captured| catalog.lacks_part(table, captured, &below))
 }
 
 /// A version of a lake, or a folder of tables that isn't a lake.
@@ -128,7 +128,7 @@ impl LakeSnapshot {
         });
         let since = captured
             .into_iter()
-            .filter(|part| is_besides(catalog, &self.root, table.name, part));
+            .filter(|part| lacks_part(catalog, &self.root, table.name, part));
         Ok(compacted.chain(since).collect())
     }
 
@@ -161,7 +161,7 @@ impl LakeSnapshot {
             for (index, part) in parts.iter().enumerate() {
                 let series = |part: &PartFile| part.captured.map(|(series, _)| series);
                 let is_last = parts.get(index + 1).map(series) != Some(series(part));
-                let is_new = |catalog: &Arc<Catalog>| is_besides(catalog, &self.root, table, part);
+                let is_new = |catalog: &Arc<Catalog>| lacks_part(catalog, &self.root, table, part);
                 if !(is_last && is_running) && self.catalog.as_ref().is_none_or(is_new) {
                     since.push(part.path.clone());
                 }

@@ -9,7 +9,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
+use brunt_block::attempts::{Attempted, AttemptsFailed, in_attempts};
 use brunt_block::socket::Socket;
 use brunt_wire::nfs::v3::{
     Args, Attributes, CreateHow, DirOp, FileType, Procedure, ResultBody, Results, SetAttributes,
@@ -48,7 +48,7 @@ pub struct NfsConnection {
 
 /// The file or folder that was found.
 #[derive(Clone, Debug)]
-pub struct NfsFound {
+pub struct NfsLookup {
     /// The file or folder, and the server's limits.
     pub file: NfsFile,
     /// Its file system and its number there.
@@ -68,7 +68,7 @@ pub fn random_xid() -> Xid {
 ///
 /// # Errors
 /// See [`NfsConnectError`].
-pub fn find(config: &NfsConfig) -> Result<(NfsConnection, NfsFound), NfsConnectError> {
+pub fn find(config: &NfsConfig) -> Result<(NfsConnection, NfsLookup), NfsConnectError> {
     let once = |time| Finder::new(config, time).find();
     let Attempted {
         value: (connection, found),
@@ -122,7 +122,7 @@ pub fn connect_once(
 ///
 /// # Errors
 /// See [`NfsConnectError`].
-pub fn find_folder(config: &NfsConfig) -> Result<NfsFound, NfsConnectError> {
+pub fn find_folder(config: &NfsConfig) -> Result<NfsLookup, NfsConnectError> {
     let once = |time| Finder::new(config, time).find_folder();
     attempts(config.timeout, once).map(|attempted| attempted.value)
 }
@@ -157,13 +157,13 @@ fn attempts<T>(
 ) -> Result<Attempted<T, String>, NfsConnectError> {
     let attempted = in_attempts(timeout, NfsConnectError::is_of_the_network, once);
     let attempted = attempted.map_err(
-        |GaveUp {
+        |AttemptsFailed {
              last,
              attempts,
              time,
          }| match attempts {
             1 => last,
-            _ => NfsConnectError::GaveUp {
+            _ => NfsConnectError::AttemptsFailed {
                 attempts,
                 time,
                 last: Box::new(last),
@@ -204,7 +204,7 @@ impl Finder<'_> {
         NfsConversation::connect(callee, port, self.deadline, random_xid())
     }
 
-    fn find(&self) -> Result<(NfsConnection, NfsFound), NfsConnectError> {
+    fn find(&self) -> Result<(NfsConnection, NfsLookup), NfsConnectError> {
         let (export, root, depth) = self.mount()?;
         let mut nfs = self.nfs()?;
         let handle = self.walk(&mut nfs, &root, depth)?;
@@ -215,7 +215,7 @@ impl Finder<'_> {
         let connection = self.ready(nfs, &attributes)?;
         Ok((
             connection,
-            NfsFound {
+            NfsLookup {
                 file,
                 identity,
                 export,
@@ -224,7 +224,7 @@ impl Finder<'_> {
         ))
     }
 
-    fn find_folder(&self) -> Result<NfsFound, NfsConnectError> {
+    fn find_folder(&self) -> Result<NfsLookup, NfsConnectError> {
         let (export, root, depth) = self.mount()?;
         let mut nfs = self.nfs()?;
         let handle = self.walk(&mut nfs, &root, depth)?;
@@ -237,7 +237,7 @@ impl Finder<'_> {
             return Err(NfsConnectError::File(self.config.name(), what));
         }
         let (file, preferred) = self.limits(&mut nfs, &root, handle)?;
-        Ok(NfsFound {
+        Ok(NfsLookup {
             file,
             identity: (attributes.fsid.get(), attributes.fileid.get()),
             export,

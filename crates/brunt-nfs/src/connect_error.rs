@@ -67,7 +67,7 @@ pub enum NfsConnectError {
     Nonsense(String, &'static str, &'static str),
     /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
-    GaveUp {
+    AttemptsFailed {
         /// Number of attempts.
         attempts: u32,
         /// Total time of all attempts.
@@ -99,7 +99,7 @@ impl ReconnectError for NfsConnectError {
             // The file is gone.
             NfsConnectError::Status { status, .. } => !matches!(status.0, 70 | 10001),
             NfsConnectError::File(..) => false,
-            NfsConnectError::GaveUp { last, .. } => last.is_transient(),
+            NfsConnectError::AttemptsFailed { last, .. } => last.is_transient(),
             // A starting server has no ports yet, then no exports.
             _ => true,
         }

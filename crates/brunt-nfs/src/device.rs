@@ -5,14 +5,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brunt_block::backends::{TRANSFER_BYTES_MAX, whole_blocks};
-use brunt_block::open::Foreseen;
+use brunt_block::open::DevicePreview;
 use brunt_block::remote::{Opening, RemoteDevice, RemoteLink};
 use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
 use brunt_block::{Backend, Device, DeviceError, DeviceInfo, ReconnectState, Ring, StorageId};
 use brunt_core::units::format_size;
 
 use crate::calls::DEPTH_MAX;
-use crate::connect::{self, NfsConnection, NfsFound, random_xid};
+use crate::connect::{self, NfsConnection, NfsLookup, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::disk::{NfsDisk, NfsDiskConfig, NfsStability};
 use crate::folder::NfsFolder;
@@ -28,10 +28,10 @@ pub const NFS: BackendEntry = BackendEntry {
     example: "nfs://127.0.0.1/export/disk.img?create=yes&size=1GiB",
     options: OPTIONS,
     open: |place, options| open_entry(place, options),
-    foresee: |place, options| {
+    preview: |place, options| {
         let config = NfsConfig::parse(place, options)?;
         // An existing file may be longer.
-        let known = |size_bytes| Foreseen {
+        let known = |size_bytes| DevicePreview {
             size_bytes,
             block_bytes: config.block_bytes,
             read_only: config.read_only,
@@ -53,7 +53,7 @@ fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
 pub struct NfsBackend {
     config: NfsConfig,
     info: DeviceInfo,
-    found: NfsFound,
+    found: NfsLookup,
     size_bytes: u64,
     stability: Arc<NfsStability>,
     /// That connection, for the first device.
@@ -130,7 +130,7 @@ impl NfsBackend {
 /// The properties of a device on this file.
 fn describe(
     config: &NfsConfig,
-    found: &NfsFound,
+    found: &NfsLookup,
     size_bytes: u64,
 ) -> Result<DeviceInfo, NfsConnectError> {
     let block_bytes = config.block_bytes;

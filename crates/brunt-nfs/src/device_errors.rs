@@ -87,7 +87,7 @@ impl NfsRefusal {
     pub fn error(self) -> DeviceError {
         DeviceError::Refused {
             kind: self.kind(),
-            said: RefusalDetail::Words {
+            detail: RefusalDetail::Words {
                 language: &NFS_WORDS,
                 bytes: self.bytes(),
             },
@@ -166,7 +166,7 @@ fn rpc_number(status: ReplyStatus) -> u32 {
 pub fn from_error(error: &DeviceError) -> Option<NfsRefusal> {
     match error {
         DeviceError::Refused {
-            said: RefusalDetail::Words { language, bytes },
+            detail: RefusalDetail::Words { language, bytes },
             ..
         } if **language == NFS_WORDS => NfsRefusal::of(bytes),
         _ => None,

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use crate::calls::DEPTH_MAX;
-use crate::connect::{self, NfsFound, random_xid};
+use crate::connect::{self, NfsLookup, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::conversation::NfsConversation;
 use crate::disk::NfsFile;
@@ -26,7 +26,7 @@ use crate::url::NfsConfig;
 pub struct NfsFolder {
     config: NfsConfig,
     info: DeviceInfo,
-    found: NfsFound,
+    found: NfsLookup,
 }
 
 impl NfsFolder {

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn urls_are_parsed() {
         let check =
             |rest: &str, name: &str| assert_eq!(parse(rest).unwrap().name(), name, "{rest}");
         check("//h/e/disk", "nfs://h/e/disk");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn malformed_urls_are_refused_with_a_reason() {
         let check = |rest: &str, words: &str| {
             let error = parse(rest).expect_err(rest).to_string();
             assert!(error.contains(words), "{rest}: {error}");

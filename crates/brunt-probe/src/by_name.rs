@@ -59,7 +59,7 @@ impl ProcessFinder {
     }
 
     /// Updates the watched processes, if the next search is due.
-    pub fn look(&mut self, watch: &Watch, now: Nanos) {
+    pub fn refresh(&mut self, watch: &Watch, now: Nanos) {
         if self.names.is_empty() || now < self.next {
             return;
         }
@@ -176,7 +176,7 @@ mod tests {
         let mut finder = ProcessFinder::new("here", &[name.clone(), "never-there".to_string()]);
         let mut now = Nanos(0);
         let mut look = |finder: &mut ProcessFinder| {
-            finder.look(&watch, now);
+            finder.refresh(&watch, now);
             now = now.after(SEARCH_INTERVAL);
             let (_, subjects) = watch.changed(None).unwrap();
             let process = |subject: super::super::Subject| match subject {

@@ -131,7 +131,7 @@ impl NoiseMeter {
                 )
             })
             .collect();
-        look_at(&mut served);
+        sample_all(&mut served);
         let (stop, stopped) = channel::<()>();
         let path = proc.to_path_buf();
         let measure = move || watch(&path, |pause| stopped.recv_timeout(pause));
@@ -152,7 +152,7 @@ impl NoiseMeter {
     pub fn stop(mut self) -> Option<MachineNoise> {
         self.stop = None;
         let mut seen = self.thread.take()?.join().ok()?;
-        look_at(&mut self.served);
+        sample_all(&mut self.served);
         let now = Counters::now(&self.proc, &self.cgroups);
         let seconds = now.at.since(self.begin.at).as_secs_f64();
         let begin = &self.begin;
@@ -227,7 +227,7 @@ fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeout
         });
         // The first repetition warms up the caches after the sleep; either one may be preempted.
         seen.add(woken.since(due), each[0].min(each[1]));
-        seen.waits.look(&task, clock.now());
+        seen.waits.sample(&task, clock.now());
         if look == PEERS_AT {
             seen.servers = tcp_peers(proc);
         }
@@ -239,9 +239,9 @@ fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeout
     seen
 }
 
-fn look_at(served: &mut [(PathBuf, ThreadWaits)]) {
+fn sample_all(served: &mut [(PathBuf, ThreadWaits)]) {
     for (task, waits) in served {
-        waits.look(task, Clock::Monotonic.now());
+        waits.sample(task, Clock::Monotonic.now());
     }
 }
 

@@ -81,7 +81,7 @@ impl Schedule {
 }
 
 impl Prober {
-    /// A prober for an experiment. `watch` lists the subjects besides this machine and this process.
+    /// A prober for an experiment. `watch` lists the subjects other than this machine and this process.
     pub fn new(probes: &Probes, watch: &Watch) -> Prober {
         Prober::on(probes, watch, true)
     }

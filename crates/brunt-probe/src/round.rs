@@ -74,7 +74,7 @@ impl SampleRound {
     }
 
     fn update_subjects(&mut self, now: Nanos) {
-        self.finder.look(&self.watch, now);
+        self.finder.refresh(&self.watch, now);
         let Some((version, subjects)) = self.watch.changed(self.version) else {
             return;
         };

@@ -50,7 +50,7 @@ pub(super) struct ThreadWaits {
 
 impl ThreadWaits {
     /// Reads the threads in the folder `task`.
-    pub fn look(&mut self, task: &Path, now: Nanos) {
+    pub fn sample(&mut self, task: &Path, now: Nanos) {
         // With many threads, only every n-th call reads them.
         let every = self.threads.len() / LOOKS_MAX + 1;
         self.looks += 1;
@@ -147,7 +147,7 @@ mod tests {
         for (tid, comm) in [(1, "brunt"), (2, "noise"), (3, "worker-0"), (4, "worker-1")] {
             write(task, tid, comm, 1000);
         }
-        waits.look(task, Nanos(10_000));
+        waits.sample(task, Nanos(10_000));
         for (tid, comm, waited) in [
             (1, "brunt", 9000),
             (2, "noise", 90_000),
@@ -156,15 +156,15 @@ mod tests {
         ] {
             write(task, tid, comm, waited);
         }
-        waits.look(task, Nanos(20_000));
+        waits.sample(task, Nanos(20_000));
         fs::remove_dir_all(task.join("3")).unwrap();
-        waits.look(task, Nanos(30_000));
+        waits.sample(task, Nanos(30_000));
         assert_eq!(waits.share(), Some((0.1 + 0.15) / 2.0));
         let mut others = ThreadWaits::default();
         fs::remove_dir_all(task.join("4")).unwrap();
-        others.look(task, Nanos(10_000));
+        others.sample(task, Nanos(10_000));
         write(task, 1, "brunt", 14_000);
-        others.look(task, Nanos(20_000));
+        others.sample(task, Nanos(20_000));
         assert_eq!(others.share(), Some(0.5));
     }
 }

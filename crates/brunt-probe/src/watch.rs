@@ -1,5 +1,5 @@
-//! The subjects that a prober watches besides its own machine: lab hosts and served processes. Code that starts one
-//! registers it here and keeps the returned guard; dropping the guard ends the watch.
+//! The subjects that a prober watches in addition to its own machine: lab hosts and served processes. Code that starts
+//! one registers it here and keeps the returned guard; dropping the guard ends the watch.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};

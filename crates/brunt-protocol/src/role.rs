@@ -26,7 +26,7 @@ pub struct HostRole {
     pub name: String,
     /// The target's `serve = …`, in the experiment's format.
     pub serve: serde_json::Value,
-    /// The host's address to listen at, on a port that the host chooses.
+    /// The host's address to listen on, on a port that the host chooses.
     pub address: IpAddr,
     /// The TCP congestion control; `None` leaves the choice to the kernel.
     pub congestion: Option<String>,
@@ -42,7 +42,7 @@ pub struct HostService {
     pub name: String,
     /// The name of its folder, inside the host's folder for the services of this connection.
     pub folder: String,
-    /// The host's address that it listens at.
+    /// The host's address that it listens on.
     pub address: IpAddr,
     /// The program to run.
     pub program: ServiceProgram,

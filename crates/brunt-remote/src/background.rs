@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Receives messages for the user.
-pub type TellUser = Arc<dyn Fn(&str) + Send + Sync>;
+pub type NotifyUser = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// When to stop waiting for a store; can be changed from another thread.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl BackgroundMover {
         mover: Mover,
         source: Box<dyn PartSource + Send>,
         deadline: Deadline,
-        tell: TellUser,
+        tell: NotifyUser,
     ) -> std::io::Result<BackgroundMover> {
         let (ends, counts) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let work = Work {
@@ -105,7 +105,7 @@ struct Work {
     source: Box<dyn PartSource + Send>,
     ends: Arc<AtomicBool>,
     counts: Arc<Mutex<MoveCounts>>,
-    tell: TellUser,
+    tell: NotifyUser,
 }
 
 impl Work {

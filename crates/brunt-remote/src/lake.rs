@@ -28,7 +28,7 @@ use brunt_lake::{Catalog, DeltaError, LakeError, LakePart, LakeSnapshot, delta};
 use crate::address::RemoteAddress;
 use crate::error::RemoteError;
 use crate::folder::LocalPart;
-use crate::store::{Fingerprint, Likeness, OBJECTS_MAX, ObjectFacts, RemoteStore};
+use crate::store::{Fingerprint, OBJECTS_MAX, ObjectFacts, ObjectMatch, RemoteStore};
 
 /// How many times to look for the newest version if it keeps being replaced and deleted in the meantime.
 pub(crate) const ATTEMPTS_MAX: usize = 8;
@@ -133,8 +133,8 @@ impl StoredLake {
             .map(|part| (part.path.as_str(), part.bytes));
         let captured = self.objects.iter().filter(|(path, _)| {
             is_captured(path).is_some_and(|(of_table, captured)| {
-                let is_besides = |newest: &Catalog| newest.is_besides(table, captured, path);
-                of_table == table && self.newest.as_ref().is_none_or(is_besides)
+                let lacks_part = |newest: &Catalog| newest.lacks_part(table, captured, path);
+                of_table == table && self.newest.as_ref().is_none_or(lacks_part)
             })
         });
         compacted
@@ -173,7 +173,7 @@ impl StoredLake {
         let newest = self.newest.as_ref()?;
         parts.find(|part| {
             is_captured(&part.relative).is_some_and(|(table, captured)| {
-                !newest.is_besides(table, captured, &part.relative)
+                !newest.lacks_part(table, captured, &part.relative)
                     && !self.objects.contains_key(&part.relative)
             })
         })
@@ -287,7 +287,7 @@ impl StoredLake {
         };
         let file = File::open(&part.path).map_err(RemoteError::io(&part.path))?;
         let print = Fingerprint::read(file, part.bytes).map_err(RemoteError::io(&part.path))?;
-        Ok(print.likeness(object) == Likeness::Same)
+        Ok(print.likeness(object) == ObjectMatch::Same)
     }
 
     /// Whether an object was last modified at least `keep` before `now_ms`; false if there is no such object.
@@ -361,7 +361,7 @@ impl StoredLake {
                     !is_first_old
                         || kept
                             .iter()
-                            .any(|kept| kept.is_besides(table, captured, object))
+                            .any(|kept| kept.lacks_part(table, captured, object))
                 }
                 // It may have been sent for a version that is still to come.
                 (None, Some(version)) => version > newest.version || !is_old(object),

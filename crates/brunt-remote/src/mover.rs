@@ -15,7 +15,7 @@ use crate::address::RemoteAddress;
 use crate::error::RemoteError;
 use crate::folder::{LakeMark, LocalPart, MARK_BYTES_MAX, MARK_NAME, Stamp};
 use crate::plan::{Ending, MoveStep, NextStep, PartPlan, Patience, StepOutcome};
-use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, Sent};
+use crate::store::{Fingerprint, ObjectFacts, ObjectMatch, RemoteStore, Sent};
 
 /// A source of parts.
 pub trait PartSource {
@@ -198,7 +198,7 @@ impl Mover {
             return self
                 .claim_place()
                 .map(|()| MoveTurn::Went)
-                .or_else(|error| self.put_off(error));
+                .or_else(|error| self.postpone(error));
         }
         if self.current.is_none() {
             let Some(part) = source.claim() else {
@@ -249,7 +249,7 @@ impl Mover {
     }
 
     /// Schedules another attempt after an error; returns the error unless it is transient.
-    fn put_off(&mut self, error: RemoteError) -> Result<MoveTurn, RemoteError> {
+    fn postpone(&mut self, error: RemoteError) -> Result<MoveTurn, RemoteError> {
         self.patience.on_no_answer(self.now());
         if !error.is_passing() {
             return Err(error);
@@ -268,7 +268,7 @@ impl Mover {
             address: self.address.to_string(),
             theirs,
         };
-        if self.store.look(&key)?.is_none() {
+        if self.store.stat(&key)?.is_none() {
             if let Some(object) = self.store.list(&self.address.prefix, 1)?.first()
                 && object.key != key
             {
@@ -308,7 +308,7 @@ impl Mover {
         }
         match step {
             MoveStep::Look => {
-                *facts = self.store.look(&key)?;
+                *facts = self.store.stat(&key)?;
                 Ok(if facts.is_some() {
                     StepOutcome::Present
                 } else {
@@ -331,9 +331,9 @@ impl Mover {
                 };
                 let facts = facts.as_ref().expect("the part was seen before");
                 let is_same = match print.likeness(facts) {
-                    Likeness::Same => true,
-                    Likeness::Different => false,
-                    Likeness::Unknown => {
+                    ObjectMatch::Same => true,
+                    ObjectMatch::Different => false,
+                    ObjectMatch::Unknown => {
                         let (is_same, bytes) = is_object_same(&*self.store, &key, part)?;
                         self.counts.bytes_read_back += bytes;
                         is_same

@@ -21,7 +21,7 @@ use crate::folder::{LakeMark, LocalPart, MARK_NAME, forget_moved, is_part};
 use crate::lake::{ATTEMPTS_MAX, StoredLake, is_captured, is_hint, is_of_log};
 use crate::mover::{is_object_same, read_mark};
 use crate::retry::StoreRetry;
-use crate::store::{Fingerprint, Likeness, ObjectFacts, RemoteStore, StopWaiting};
+use crate::store::{Fingerprint, ObjectFacts, ObjectMatch, RemoteStore, StopWaiting};
 
 /// Counters of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -159,11 +159,11 @@ impl Puller<'_> {
             guard::mark_pending(self.folder, catalog.version)?;
         }
         let is_known = |path: &str| known.contains_key(path) && known.get(path) == live.get(path);
-        let is_besides = |path: &str| {
+        let lacks_part = |path: &str| {
             is_captured(path)
-                .is_some_and(|(table, captured)| catalog.is_besides(table, captured, path))
+                .is_some_and(|(table, captured)| catalog.lacks_part(table, captured, path))
         };
-        let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || is_besides(path);
+        let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || lacks_part(path);
         self.fetch_wanted(retry, stored, &is_wanted, &is_known, counts)?;
         // Parts named by a log aren't necessarily in the version.
         let named = self.parts_in_logs(catalog)?;
@@ -304,9 +304,9 @@ impl Puller<'_> {
             let file = File::open(&path).map_err(RemoteError::io(&path))?;
             let print = Fingerprint::read(file, object.bytes).map_err(RemoteError::io(&path))?;
             let is_same = match print.likeness(object) {
-                Likeness::Same => true,
-                Likeness::Different => false,
-                Likeness::Unknown => is_object_same(self.store, &object.key, &part)?.0,
+                ObjectMatch::Same => true,
+                ObjectMatch::Different => false,
+                ObjectMatch::Unknown => is_object_same(self.store, &object.key, &part)?.0,
             };
             let conflict = || RemoteError::Conflict {
                 path,
@@ -333,7 +333,7 @@ impl Puller<'_> {
         // Compare the received bytes with the store's tag. If the tag proves nothing, the length and the transport's
         // checks have to suffice, plus the checksums in the part when it is read.
         let print = Fingerprint::read(File::open(&open).map_err(io)?, object.bytes).map_err(io)?;
-        if bytes != object.bytes || print.likeness(object) == Likeness::Different {
+        if bytes != object.bytes || print.likeness(object) == ObjectMatch::Different {
             return Err(RemoteError::Conflict {
                 path: open,
                 object: object_name(),

@@ -287,7 +287,7 @@ fn facts(meta: ObjectMeta) -> ObjectFacts {
 }
 
 impl RemoteStore for S3Store {
-    fn look(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError> {
+    fn stat(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError> {
         match self.wait(key, self.client.head(&Key::from(key))) {
             Ok(meta) => Ok(Some(facts(meta))),
             Err(RemoteError::Gone { .. }) => Ok(None),

@@ -42,7 +42,7 @@ pub trait RemoteStore: Send {
     ///
     /// # Errors
     /// The store does not answer or denies the request.
-    fn look(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError>;
+    fn stat(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError>;
 
     /// Sends a file of `bytes` bytes, which must not change meanwhile.
     ///
@@ -59,13 +59,13 @@ pub trait RemoteStore: Send {
     /// Sends a small object, replacing an existing one: for hints, whose information is also in other objects.
     ///
     /// # Errors
-    /// As for [`RemoteStore::look`].
+    /// As for [`RemoteStore::stat`].
     fn replace_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), RemoteError>;
 
     /// Deletes an object; a missing one is not an error.
     ///
     /// # Errors
-    /// As for [`RemoteStore::look`].
+    /// As for [`RemoteStore::stat`].
     fn delete(&self, key: &str) -> Result<(), RemoteError>;
 
     /// Reads an object from start to end in pieces; `each` returns false to stop early.
@@ -81,7 +81,7 @@ pub trait RemoteStore: Send {
     /// All objects whose keys are below a folder, in key order; at most `count_max`.
     ///
     /// # Errors
-    /// As for [`RemoteStore::look`].
+    /// As for [`RemoteStore::stat`].
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<ObjectFacts>, RemoteError>;
 
     /// Unanswered requests for pieces that the methods above repeated.
@@ -137,7 +137,7 @@ pub struct Fingerprint {
 
 /// What a store's metadata proves about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Likeness {
+pub enum ObjectMatch {
     /// Its tag is the MD5 of these bytes.
     Same,
     /// Its size or its MD5 differs.
@@ -194,18 +194,18 @@ impl Fingerprint {
     }
 
     /// Compares the file with a store's metadata.
-    pub fn likeness(&self, facts: &ObjectFacts) -> Likeness {
+    pub fn likeness(&self, facts: &ObjectFacts) -> ObjectMatch {
         if facts.bytes != self.bytes {
-            return Likeness::Different;
+            return ObjectMatch::Different;
         }
         let Some(etag) = facts.etag.as_deref() else {
-            return Likeness::Unknown;
+            return ObjectMatch::Unknown;
         };
         if etag == self.md5 || Some(etag) == self.pieces_tag.as_deref() {
-            Likeness::Same
+            ObjectMatch::Same
         } else {
             // If the object was encrypted with a customer's key or sent in other pieces, its tag proves nothing.
-            Likeness::Unknown
+            ObjectMatch::Unknown
         }
     }
 }
@@ -238,13 +238,19 @@ mod tests {
             etag: etag.map(str::to_string),
             modified_ms: 0,
         };
-        assert_eq!(print.likeness(&facts(6, Some(&print.md5))), Likeness::Same);
+        assert_eq!(
+            print.likeness(&facts(6, Some(&print.md5))),
+            ObjectMatch::Same
+        );
         assert_eq!(
             print.likeness(&facts(7, Some(&print.md5))),
-            Likeness::Different
+            ObjectMatch::Different
         );
-        assert_eq!(print.likeness(&facts(6, Some("0123-2"))), Likeness::Unknown);
-        assert_eq!(print.likeness(&facts(6, None)), Likeness::Unknown);
+        assert_eq!(
+            print.likeness(&facts(6, Some("0123-2"))),
+            ObjectMatch::Unknown
+        );
+        assert_eq!(print.likeness(&facts(6, None)), ObjectMatch::Unknown);
     }
 
     #[test]

@@ -148,8 +148,7 @@ fn figures(series: &[HistorySeries]) -> Section {
         return section;
     }
     section.prose(
-        "Means over the runs of each result, by its number in the table of results. A dashed line is a change: it stands \
-         before the first result of the new level.",
+        "Means over the runs of each result, by its number in the table of results. A dashed line marks a change, before the first result of the new level.",
     );
     let mut shown: Vec<usize> = (0..series.len()).collect();
     shown.sort_by_key(|index| series[*index].changes.is_empty());
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_is_said() {
+    fn an_unchanged_history_is_reported() {
         let page = history(&names(), &[series(Vec::new())], &[]);
         assert_eq!(page.glance.notices[0].text, "No change in 1 figure.");
         assert_eq!(page.sections[0].title, "Figures");

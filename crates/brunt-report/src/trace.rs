@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn missing_data_is_reported() {
         let html = rendered("0,0,0,R,1.0\n", "spc");
         for shown in [
             "All requests have the same time.",

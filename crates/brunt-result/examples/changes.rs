@@ -3,7 +3,7 @@
 //!     cargo run --release -p brunt-result --example changes
 //!
 //! Synthetic series with known truth: normal noise, and in a part of the unchanged series one outlier, or one result in
-//! ten that is slower by 30 %, as on a shared machine. "Looked at each time" evaluates a series after each of 100 results,
+//! ten that is slower by 30 %, as on a shared machine. "SignatureScan at each time" evaluates a series after each of 100 results,
 //! as a job of CI does.
 
 use brunt_core::random::Random;

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_come_back_in_their_order() {
+    fn counters_keep_their_order() {
         let counters: Counters = [("packets", 3), ("calls", u64::MAX), ("a", 0)]
             .into_iter()
             .collect();

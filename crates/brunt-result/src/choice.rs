@@ -163,7 +163,7 @@ pub struct DepthTrial {
 
 impl DepthChoice {
     /// Formats the choice for display: `16, measured: 1: 2.1 MB/s, 2: 4.2 MB/s, …`.
-    pub fn said(&self) -> String {
+    pub fn describe(&self) -> String {
         let told: Vec<String> = self
             .trials
             .iter()

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn few_runs_say_nothing() {
+    fn few_runs_show_no_drift() {
         assert_eq!(
             correlation(&[(0..8).map(|order| (order, f64::from(order))).collect()]),
             None

@@ -1,7 +1,7 @@
 //! Estimates over the runs of each point: means with their intervals, precision, and the cost of sticky faults. A study
 //! makes them at its end, or before each round if it aims at a precision; readers of an unfinished result make them.
 //!
-//! The rule: computed from the runs of all points alone, so that they are the same whoever makes them.
+//! The rule: computed from the runs of all points alone, so that they are the same for every caller.
 
 use crate::correlated::CorrelatedFigure;
 use crate::experiment::{ArrivalKind, ExperimentSummary};

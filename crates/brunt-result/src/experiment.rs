@@ -69,7 +69,7 @@ pub struct CongestionSummary {
 
 impl CongestionSummary {
     /// Describes the algorithm and who chose it.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let by = if self.chosen {
             "set by the experiment"
         } else {

@@ -190,7 +190,7 @@ mod tests {
 
     /// Only the last change counts, and only while it is new.
     #[test]
-    fn a_change_for_the_worse_is_new_for_so_many_results() {
+    fn a_regression_is_new_for_a_few_results() {
         let mut results = slower();
         let is_new =
             |results: &[Summary], newest| of(results, 0.0)[0].newly_worse(newest).is_some();

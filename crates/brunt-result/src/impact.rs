@@ -135,17 +135,17 @@ impl ImpactIndex {
 
 impl ImpactRatio {
     /// The ratio with its interval, or why there is none.
-    pub fn said(&self) -> String {
+    pub fn describe(&self) -> String {
         match (self.interval, self.missing) {
             (Some(found), _) => format!("{:.3} [{:.3}, {:.3}]", found.ratio, found.low, found.high),
-            (None, missing) => missing.map_or("-", NoInterval::said).to_string(),
+            (None, missing) => missing.map_or("-", NoInterval::describe).to_string(),
         }
     }
 }
 
 impl NoInterval {
     /// The reason in words.
-    pub fn said(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             NoInterval::NoRound => "no complete round",
             NoInterval::OneRound => "no interval: one round",
@@ -184,7 +184,7 @@ pub struct RunLeftOut {
 
 impl RunLeftOut {
     /// Describes the run and the reason in words.
-    pub fn said(&self) -> String {
+    pub fn describe(&self) -> String {
         let why = match self.absent.is_empty() {
             true => "incomplete".to_string(),
             false => format!("without {}", self.absent.join(", ")),

@@ -198,14 +198,14 @@ impl LinkCounts {
     fn trouble(&self, way: &str, why: &str, lived_nanos: u64, form: SettingForm) -> Vec<Doubt> {
         let mut trouble: Vec<Doubt> = self.crowded(way, form).into_iter().collect();
         let mut say = |reason, what| trouble.push(Doubt::new(reason, what));
-        if self.unmeant() > 0 {
+        if self.unintended() > 0 {
             let carried = self.carried(lived_nanos);
             say(
                 VoidReason::LinkDropped,
                 format!(
                     "{} packets {way} were lost unintentionally: {} for lack of buffers, {} refused by the host, \
                      {} dropped by its device; it carried {:.3} Mb/s, write {} for the link",
-                    self.unmeant(),
+                    self.unintended(),
                     self.unmeant_no_buffer,
                     self.unmeant_refused,
                     self.unmeant_device,
@@ -284,7 +284,7 @@ impl LinkCounts {
     }
 
     /// Packets lost although no setting asked for it.
-    pub fn unmeant(&self) -> u64 {
+    pub fn unintended(&self) -> u64 {
         self.unmeant_no_buffer + self.unmeant_refused + self.unmeant_device
     }
 }
@@ -425,7 +425,7 @@ mod tests {
 
     /// A link that deviates from its description is reported, with a remedy.
     #[test]
-    fn trouble_is_said() {
+    fn trouble_is_reported() {
         let check = |counts: LinkCounts, usual_priority: bool, said: Option<&str>| {
             let report = LinkReport {
                 there: counts,

@@ -194,7 +194,7 @@ impl NoiseShare {
     }
 
     /// Describes the noise in a sentence, if it matters.
-    pub fn said(&self) -> Option<String> {
+    pub fn describe(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(cpus) = self.others_cpus.filter(|cpus| *cpus >= OTHERS_SHOWN) {
             let most = self.others_most.as_ref();
@@ -407,7 +407,7 @@ pub(crate) mod tests {
     fn a_quiet_machine_is_not_mentioned() {
         let share = share(quiet());
         assert!(
-            share.said().is_none() && share.explains() < NOISE_SHOWN,
+            share.describe().is_none() && share.explains() < NOISE_SHOWN,
             "{share:?}"
         );
         // One preempted sample of the work and one late wake-up are no noise; nor are the load's threads waiting
@@ -417,7 +417,7 @@ pub(crate) mod tests {
             wakeup_max_us: 30_000.0,
             ..quiet()
         };
-        assert!(super::tests::share(preempted).said().is_none());
+        assert!(super::tests::share(preempted).describe().is_none());
         let crowded = MachineNoise {
             waited_share: Some(0.6),
             ..quiet()
@@ -436,7 +436,7 @@ pub(crate) mod tests {
             others_most: Some("hog 0.20".into()),
             ..quiet()
         };
-        let said = share(hog.clone()).said().unwrap();
+        let said = share(hog.clone()).describe().unwrap();
         assert!(
             said.contains("others used 0.20 processors (hog 0.20)"),
             "{said}"
@@ -450,7 +450,7 @@ pub(crate) mod tests {
             stolen_share: Some(0.1),
             ..waiting
         };
-        let said = share(stolen).said().unwrap();
+        let said = share(stolen).describe().unwrap();
         assert!(
             said.starts_with("may explain 25.0% of response times")
                 && said.contains("10.0% stolen"),
@@ -506,7 +506,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn machines_that_differ_are_told_apart() {
+    fn different_machines_are_distinguished() {
         let four = |noise: MachineNoise| of(&[noise.clone(), noise.clone(), noise.clone(), noise]);
         let slow = MachineNoise {
             work_median_us: Some(25.0),

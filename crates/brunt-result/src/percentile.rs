@@ -75,7 +75,7 @@ impl Percentile {
         f64::from(self.0) / f64::from(PARTS_PER_PERCENT)
     }
 
-    /// Whether one of so many requests is expected beyond it.
+    /// Whether at least one of this many requests is expected beyond it.
     fn is_known_from(self, requests: u64) -> bool {
         u128::from(requests) * u128::from(HUNDRED - self.0) >= u128::from(HUNDRED)
     }
@@ -216,7 +216,7 @@ mod tests {
         );
     }
 
-    /// One of so many requests has to be expected beyond a percentile.
+    /// At least one of this many requests has to be expected beyond a percentile.
     #[test]
     fn too_few_requests_have_no_percentile() {
         let mut times = Histogram::new();

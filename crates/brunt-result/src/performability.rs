@@ -374,7 +374,7 @@ impl SystemState {
 
 impl TimeShare {
     /// `99.4%`, or `99.4% to 99.9%`.
-    pub fn said(&self) -> String {
+    pub fn describe(&self) -> String {
         let [least, most] = [self.at_least, self.at_most].map(share_in_words);
         match least == most {
             true => least,

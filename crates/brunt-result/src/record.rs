@@ -179,7 +179,7 @@ fn each_kind_once<'de, D: Deserializer<'de>>(
             while let Some((kind, figures)) = list.next_element()? {
                 if ops.iter().any(|(known, _)| *known == kind) {
                     return Err(serde::de::Error::custom(format_args!(
-                        "{kind} is there twice"
+                        "{kind} appears twice"
                     )));
                 }
                 ops.push((kind, figures));
@@ -619,12 +619,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_there_once() {
+    fn each_kind_appears_once() {
         let figures = figures(&[OpKind::Read, OpKind::Write]);
         let text = serde_json::to_string(&figures).unwrap();
         assert_eq!(serde_json::from_str::<Figures>(&text).unwrap(), figures);
         let twice = text.replace("\"write\"", "\"read\"");
         let error = serde_json::from_str::<Figures>(&twice).unwrap_err();
-        assert!(error.to_string().contains("read is there twice"), "{error}");
+        assert!(error.to_string().contains("read appears twice"), "{error}");
     }
 }

@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_what_would_be_right() {
+    fn mistakes_come_with_a_correction() {
         let error = |text: &str| text.parse::<Requirement>().unwrap_err().to_string();
         assert!(error("p99 under 2ms").contains("'p99 below 2ms'"));
         assert!(error("p101 below 2ms").contains("p99.9"));

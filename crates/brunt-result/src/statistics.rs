@@ -359,7 +359,7 @@ mod tests {
 
     /// Quantiles of Student's t match the printed tables.
     #[test]
-    fn student_table() {
+    fn student_quantiles_match_printed_tables() {
         let check = |freedom, expected: f64| {
             assert!(
                 (student_quantile(0.975, freedom) - expected).abs() < 5e-4,
@@ -431,7 +431,7 @@ mod tests {
 
     /// The interval of a ratio covers the truth about as often as stated.
     #[test]
-    fn bootstrap_covers() {
+    fn bootstrap_intervals_cover_the_mean() {
         let mut random = Random::new(11);
         let mut covered = 0;
         let rounds = 100;

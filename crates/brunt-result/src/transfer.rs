@@ -18,7 +18,7 @@ use crate::degradation::PhaseKind;
 use crate::statistics::Estimate;
 use crate::summary::RunSummary;
 
-/// What the links of a lab carried while a run was measured, beside what its load moved.
+/// What the links of a lab carried while a run was measured, compared with what its load moved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTransfer {
     /// Measured time in seconds, from the start of the earliest worker to the end of the last one.

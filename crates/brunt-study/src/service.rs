@@ -22,7 +22,7 @@ use crate::lab::BuiltLab;
 use crate::role::{self, AdmittedService, Role, RoleError, ServingHost};
 
 /// Where services may run.
-pub struct ServiceGround<'a> {
+pub struct ServiceEnvironment<'a> {
     /// All hosts of the experiment.
     pub hosts: &'a Hosts,
     /// Its lab, if it has one.
@@ -41,7 +41,7 @@ pub struct Services {
     started: Vec<(String, Arc<dyn Role>)>,
     /// The folders of services on other machines, there.
     far_folders: BTreeMap<String, PathBuf>,
-    /// The hosts' addresses that services get.
+    /// The addresses of hosts, passed to services.
     addresses: BTreeMap<HostName, IpAddr>,
     scratch: ServiceFolder,
 }
@@ -58,7 +58,7 @@ pub enum ServicesError {
         source: RoleError,
     },
     /// A folder cannot be created.
-    #[error("cannot make the folder {}: {source}", .path.display())]
+    #[error("cannot create the folder {}: {source}", .path.display())]
     Folder {
         /// The path.
         path: PathBuf,
@@ -108,10 +108,10 @@ impl Services {
     /// privileges that it would not have, or if a host allows no services.
     pub fn start(
         experiment: &Experiment,
-        ground: ServiceGround<'_>,
+        ground: ServiceEnvironment<'_>,
         interrupted: &Arc<AtomicBool>,
     ) -> Result<Services, ServicesError> {
-        let ServiceGround {
+        let ServiceEnvironment {
             hosts,
             lab,
             fleet,

@@ -34,7 +34,7 @@ pub struct Format {
 
 /// Information that a format needs and that the caller didn't provide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unstated {
+pub enum MissingInfo {
     /// The operation: [`FormatOptions::op`], or a column that contains it.
     Operation,
     /// The meaning of the columns: [`FormatOptions::columns`].
@@ -43,13 +43,13 @@ pub enum Unstated {
 
 impl Format {
     /// The required information that these options lack.
-    pub fn unstated(&self, options: &FormatOptions) -> Option<Unstated> {
+    pub fn unstated(&self, options: &FormatOptions) -> Option<MissingInfo> {
         if self.needs_columns && options.columns.is_none() {
-            return Some(Unstated::Columns);
+            return Some(MissingInfo::Columns);
         }
         let has_op = options.op.is_some()
             || self.needs_columns && options.columns.is_some_and(|columns| columns.op.is_some());
-        (self.needs_op && !has_op).then_some(Unstated::Operation)
+        (self.needs_op && !has_op).then_some(MissingInfo::Operation)
     }
 }
 

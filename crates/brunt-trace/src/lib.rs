@@ -44,7 +44,7 @@ pub use digest::{DigestBuilder, StreamDigest};
 pub use error::TraceError;
 pub use fit::{ModelDistance, ModelFitter, TraceModel};
 pub use format::{
-    DamagedRow, Decode, EventCounts, Format, FormatOptions, ReadingKey, TracedEvent, Unstated,
+    DamagedRow, Decode, EventCounts, Format, FormatOptions, MissingInfo, ReadingKey, TracedEvent,
 };
 pub use info::{Counted, Footprint, Rate, Response, SizeCount, Summarizer, TraceInfo};
 pub use locality::{BLOCKS_MAX, CacheShare, Reuse, ReuseSampler};

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use brunt_core::LeftOutTransfers;
 
 use crate::error::TraceError;
-use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, Unstated};
+use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, MissingInfo};
 use crate::record::{BlockRequest, Devices};
 use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
 use crate::text::as_utf8;
@@ -147,13 +147,13 @@ impl FileStream {
             },
         };
         match format.unstated(options) {
-            Some(Unstated::Operation) => {
+            Some(MissingInfo::Operation) => {
                 return Err(TraceError::NoOperation {
                     path,
                     format: format.name,
                 });
             }
-            Some(Unstated::Columns) => {
+            Some(MissingInfo::Columns) => {
                 return Err(TraceError::NoColumns {
                     path,
                     format: format.name,

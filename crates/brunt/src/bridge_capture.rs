@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_capture::Ledger;
-use brunt_capture::trace::Tell;
+use brunt_capture::trace::Notify;
 use brunt_capture::trace::pcap::{
     PacketComments, PacketFeed, PacketLane, PcapOptions, PcapStatus, PcapSummary,
 };
@@ -37,7 +37,11 @@ impl BridgeCapture {
     ///
     /// # Errors
     /// The file already exists, or cannot be created.
-    pub fn start(path: &Path, interfaces: &[String; 2], tell: Tell) -> io::Result<BegunCapture> {
+    pub fn start(
+        path: &Path,
+        interfaces: &[String; 2],
+        notify: Notify,
+    ) -> io::Result<BegunCapture> {
         let is_ng = path
             .extension()
             .is_some_and(|extension| extension == WITH_INTERFACES);
@@ -49,7 +53,7 @@ impl BridgeCapture {
         let comments = PacketComments::default();
         let options = PcapOptions {
             interfaces,
-            tell,
+            tell: notify,
             comments: comments.clone(),
             ..PcapOptions::new(path.to_path_buf())
         };

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use brunt_block::backends::is_device_name;
 use brunt_block::open::BackendEntry;
-use brunt_block::signature::{self, Detector, LookError, Looked};
+use brunt_block::signature::{self, Detector, SignatureError, SignatureScan};
 use brunt_block::table::{Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError, open_url_with};
 use brunt_core::device_path;
@@ -75,7 +75,7 @@ pub const OVERWRITE: &str = "add --overwrite";
 
 /// Opens a device only to inspect it: for writing, to see whether that is possible, and read-only if it is in use or
 /// may not be written.
-pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
+pub fn open_for_inspection(url: &str) -> Result<Arc<dyn Backend>, Failure> {
     match open_url_with(url, &BACKENDS, false) {
         Err(OpenError::InUse { .. } | OpenError::Os { .. }) => open(url, true),
         other => other.map_err(|error| open_failure(&error, error.to_string())),
@@ -132,8 +132,8 @@ pub fn guard(
         return Ok(());
     }
     let name = &backend.info().name;
-    match signature::look(backend) {
-        Ok(Looked { found: None, by }) => {
+    match signature::scan(backend) {
+        Ok(SignatureScan { found: None, by }) => {
             if by == Detector::Table && !backend.storage().is_empty() {
                 output.note(format_args!(
                     "{name}: looked for existing data with {by}, because libblkid cannot be loaded"
@@ -141,13 +141,13 @@ pub fn guard(
             }
             Ok(())
         }
-        Ok(Looked {
+        Ok(SignatureScan {
             found: Some(what), ..
         }) => Err(Failure::usage(format!("{name} contains {what}"))
             .advise(format!("if the data on this device may be lost, {allow}"))),
         // Allowing the overwrite wouldn't help.
-        Err(LookError::Ring(error)) => Err(Failure::failed(error)),
-        Err(LookError::Device(error)) => Err(Failure::failed(format!(
+        Err(SignatureError::Ring(error)) => Err(Failure::failed(error)),
+        Err(SignatureError::Device(error)) => Err(Failure::failed(format!(
             "cannot check {name} for existing data: {error}"
         ))
         .advise(format!("to write without this check, {allow}"))),

@@ -20,7 +20,7 @@ pub struct WatchedAt {
     pub live: Option<SocketAddr>,
 }
 
-/// Sockets that listen at these addresses.
+/// Sockets that listen on these addresses.
 #[derive(Debug, Default)]
 pub struct WatchSockets {
     /// See [`WatchedAt::metrics`].

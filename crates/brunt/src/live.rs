@@ -118,12 +118,12 @@ pub fn open(
         "live page at http://{address}/#token={}",
         token.text()
     ));
-    warn_of_others(address, output);
+    warn_if_reachable(address, output);
     Ok(Some(Served::of(page, shown, output)))
 }
 
 /// Warns if a page at this address is reachable from other machines.
-pub fn warn_of_others(address: SocketAddr, output: &Output) {
+pub fn warn_if_reachable(address: SocketAddr, output: &Output) {
     if address.ip().is_unspecified() || !address.ip().is_loopback() {
         output.note("anyone who can reach this address can watch; starting and stopping needs the token, which is \
                      sent unencrypted");

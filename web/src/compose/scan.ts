@@ -226,7 +226,7 @@ class Scanner {
     const hex = digits && this.text.slice(this.at, this.at + digits);
     if (!digits || !hex || !/^[0-9a-fA-F]+$/.test(hex) || hex.length < digits) this.fail(`'\\${next}' has no meaning here`);
     const code = parseInt(hex, 16);
-    if (code > 0x10ffff) this.fail('this is no character');
+    if (code > 0x10ffff) this.fail('this is not a valid character');
     this.at += digits;
     return String.fromCodePoint(code);
   }

@@ -140,7 +140,7 @@ async function ask(method: string, path: string, body?: unknown): Promise<Respon
   try {
     answer = await fetch(path, { method, headers, body: body === undefined ? null : JSON.stringify(body) });
   } catch {
-    throw new Refused(0, 'Brunt does not answer: it has ended, or the connection is lost', null, []);
+    throw new Refused(0, 'Brunt does not answer: it has exited, or the connection is lost', null, []);
   }
   if (answer.ok) return answer;
   const text = await answer.text();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use brunt_capture::trace::extents::{self, ExtentSizes};
-use brunt_core::Spent;
+use brunt_core::ChildUsage;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
@@ -192,7 +192,7 @@ impl Program {
             .stderr(File::create(&stderr).map_err(tell)?);
         let start = Instant::now();
         let child = on_cores(self.cores(), || command.start()).map_err(tell)?;
-        let spent = Spent::wait(child).map_err(tell)?;
+        let spent = ChildUsage::wait(child).map_err(tell)?;
         let wall = start.elapsed();
         if !spent.status.success() {
             let text = fs::read_to_string(&stderr).unwrap_or_default();

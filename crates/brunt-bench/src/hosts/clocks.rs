@@ -90,7 +90,7 @@ fn estimates_of(
         while track.rounds() < u64::from(ROUNDS) {
             remote.ask_clock().map_err(|error| failed(&error))?;
             loop {
-                let news = remote.hear(Nanos::MAX).map_err(|error| failed(&error))?;
+                let news = remote.receive(Nanos::MAX).map_err(|error| failed(&error))?;
                 if let Some(HostNews::Clock { monotonic, .. }) = news {
                     track.add(monotonic).map_err(|error| failed(&error))?;
                     break;

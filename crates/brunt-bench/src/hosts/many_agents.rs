@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use brunt_core::{Clock, Spent};
+use brunt_core::{ChildUsage, Clock};
 use brunt_host::Authority;
 use brunt_lab::Lab;
 use serde_json::{Value, json};
@@ -71,7 +71,8 @@ pub(super) fn measure(
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .start();
-        let spent = Spent::wait(child.map_err(BenchError::failed)?).map_err(BenchError::failed)?;
+        let spent =
+            ChildUsage::wait(child.map_err(BenchError::failed)?).map_err(BenchError::failed)?;
         if !spent.status.success() {
             return Err(BenchError::failed(format!(
                 "brunt run with {number} agents: {}",
@@ -106,7 +107,13 @@ fn experiment(address: &str, ports: &[u16], controller: &Path, seconds: u64) -> 
 }
 
 /// Prints the cost of a run.
-fn row(number: u16, seconds: u64, spent: &Spent, summary: &Value, output: &dyn Console) -> Value {
+fn row(
+    number: u16,
+    seconds: u64,
+    spent: &ChildUsage,
+    summary: &Value,
+    output: &dyn Console,
+) -> Value {
     let hosts = summary["points"][0]["runs"][0]["hosts"]
         .as_array()
         .cloned()

@@ -93,7 +93,7 @@ impl HostsBench {
             let mut rows = Vec::new();
             for link in [BARE, EVEN, UNEVEN] {
                 let testbed = Testbed::build(&shifts, &link)?;
-                testbed.say_how_hosts_are_reached(output);
+                testbed.note_hosts_over_sshd(output);
                 rows.push(clocks::measure(
                     &testbed,
                     &link,

@@ -183,7 +183,7 @@ impl Testbed {
     }
 
     /// Prints a note on how many hosts are reached through sshd.
-    pub fn say_how_hosts_are_reached(&self, output: &dyn Console) {
+    pub fn note_hosts_over_sshd(&self, output: &dyn Console) {
         let by_ssh = |host: &&TestbedHost| matches!(host.place.address, HostAddress::Ssh { .. });
         if self.hosts.iter().filter(by_ssh).count() == 0 {
             output.note(

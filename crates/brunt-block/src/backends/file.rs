@@ -25,7 +25,7 @@ use crate::ring::RingCompletion;
 use crate::ring::call::{Call, Manner, RingFile};
 use crate::sparse::Allocation;
 use crate::{
-    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Op, Port, Request, Ring,
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumState, Op, Port, Request, Ring,
 };
 
 /// Size of one write of zeros where the file system has no zeroing operation.
@@ -79,7 +79,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
             &FileOptions::take(options)?,
         )?))
     },
-    foresee: |path, options| medium::foresee(&named(path)?, &FileOptions::take(options)?),
+    preview: |path, options| medium::preview(&named(path)?, &FileOptions::take(options)?),
 };
 
 /// Decodes the path in a URL. Rejects it if only a file with the literal percent signs exists.
@@ -297,20 +297,20 @@ impl Backend for FileBackend {
         Some((Allocation::Mapped, (hole - offset).next_multiple_of(block)))
     }
 
-    fn look(&self) -> MediumLook {
+    fn medium_state(&self) -> MediumState {
         let shared = &self.shared;
         let block = u64::from(shared.info.block_bytes);
-        match shared.medium.look() {
+        match shared.medium.state() {
             Ok((size_bytes, deleted)) => {
                 let size_bytes = size_bytes / block * block;
                 shared.size_bytes.store(size_bytes, Ordering::Relaxed);
-                MediumLook {
+                MediumState {
                     size_bytes,
                     deleted,
                 }
             }
             // The file system no longer knows the file (ESTALE), or the disk was removed.
-            Err(_) => MediumLook {
+            Err(_) => MediumState {
                 size_bytes: shared.size_bytes.load(Ordering::Relaxed),
                 deleted: true,
             },
@@ -319,7 +319,7 @@ impl Backend for FileBackend {
 
     fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
         self.shared.medium.resize(size_bytes)?;
-        self.look();
+        self.medium_state();
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     options: &[],
     open,
     // Not known without opening the members.
-    foresee: |_, _| Ok(None),
+    preview: |_, _| Ok(None),
 };
 
 fn open(text: &str, options: &mut UrlOptions) -> Opened {

@@ -15,7 +15,7 @@ use brunt_core::units::format_size;
 
 use super::file::FileOptions;
 use super::{holder, whole_blocks};
-use crate::open::{Foreseen, OpenError};
+use crate::open::{DevicePreview, OpenError};
 use crate::{Buf, StorageId};
 
 /// ioctl for the size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
@@ -72,7 +72,7 @@ pub(super) struct Medium {
 
 impl Medium {
     /// The current size in bytes, and whether the file has been unlinked since it was opened.
-    pub fn look(&self) -> io::Result<(u64, bool)> {
+    pub fn state(&self) -> io::Result<(u64, bool)> {
         if self.block_device {
             return Ok((ioctl_u64(&self.file, BLKGETSIZE64)?, false));
         }
@@ -302,7 +302,10 @@ fn performance_notes(
 }
 
 /// What is known about a file or block device without opening it.
-pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Foreseen>, OpenError> {
+pub(super) fn preview(
+    path: &Path,
+    options: &FileOptions,
+) -> Result<Option<DevicePreview>, OpenError> {
     let made = options.create || options.temporary;
     let size_bytes = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && !options.temporary => metadata
@@ -327,7 +330,7 @@ pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Fores
     };
     let block_bytes = options.block_bytes.unwrap_or(512);
     let usable = size_bytes >= u64::from(block_bytes);
-    Ok(usable.then_some(Foreseen {
+    Ok(usable.then_some(DevicePreview {
         size_bytes,
         block_bytes,
         read_only: options.read_only,

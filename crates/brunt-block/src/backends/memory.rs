@@ -11,7 +11,7 @@ use super::array::{in_brackets, split};
 use super::immediate::Immediate;
 use crate::open::{BackendEntry, NESTING_MAX, OpenError};
 use crate::sparse::{Allocation, SparseMemory};
-use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
+use crate::{Backend, Device, DeviceInfo, Inline, MediumState, Op, Request, Ring};
 
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -32,7 +32,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
         })?;
         Ok(Arc::new(backend))
     },
-    foresee: super::foresee,
+    preview: super::preview,
 };
 
 /// Address space reserved for growth: this multiple of the size, at least `ROOM_BYTES_MIN`.
@@ -128,8 +128,8 @@ impl Backend for MemoryBackend {
         true
     }
 
-    fn look(&self) -> MediumLook {
-        MediumLook {
+    fn medium_state(&self) -> MediumState {
+        MediumState {
             size_bytes: self.memory.len(),
             deleted: false,
         }

@@ -19,7 +19,7 @@ pub mod tcp;
 
 use brunt_core::units::parse_size;
 
-use crate::open::{Foreseen, OpenError, UrlOptions};
+use crate::open::{DevicePreview, OpenError, UrlOptions};
 use crate::{DeviceError, DeviceInfo, Op, Request};
 
 /// The common properties of backends without a medium. The size is rounded down to whole blocks.
@@ -64,9 +64,9 @@ fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
 }
 
 /// The properties of backends without a medium, all of which are known from the URL.
-fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, OpenError> {
+fn preview(size: &str, options: &mut UrlOptions) -> Result<Option<DevicePreview>, OpenError> {
     let block_bytes = options.block()?.unwrap_or(512);
-    Ok(Some(Foreseen {
+    Ok(Some(DevicePreview {
         size_bytes: size_of(size, block_bytes)?,
         block_bytes,
         read_only: false,

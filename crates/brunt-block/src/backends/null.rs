@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::immediate::Immediate;
 use crate::open::{BackendEntry, OpenError};
-use crate::{Backend, Device, DeviceInfo, Inline, MediumLook, Op, Request, Ring};
+use crate::{Backend, Device, DeviceInfo, Inline, MediumState, Op, Request, Ring};
 
 /// The table entry.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -37,9 +37,9 @@ pub const ENTRY: BackendEntry = BackendEntry {
         }
         Ok(Arc::new(backend))
     },
-    foresee: |size, options| {
+    preview: |size, options| {
         options.flag("fill")?;
-        super::foresee(size, options)
+        super::preview(size, options)
     },
 };
 
@@ -88,8 +88,8 @@ impl Backend for NullBackend {
         )))
     }
 
-    fn look(&self) -> MediumLook {
-        MediumLook {
+    fn medium_state(&self) -> MediumState {
+        MediumState {
             size_bytes: self.size_bytes.load(Ordering::Relaxed),
             deleted: false,
         }

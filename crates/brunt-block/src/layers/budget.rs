@@ -10,7 +10,7 @@ use brunt_core::Nanos;
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
 use crate::open::{LayerEntry, bad_value};
 use crate::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, MediumLook, OpenError, RefusalKind,
+    Backend, Completion, Device, DeviceError, DeviceInfo, MediumState, OpenError, RefusalKind,
     Request, Ring,
 };
 
@@ -30,7 +30,7 @@ pub const ENTRY: LayerEntry = LayerEntry {
         });
         Ok(Arc::new(BudgetBackend { inner, budget }))
     },
-    foresee: None,
+    preview: None,
     file: None,
 };
 
@@ -89,8 +89,8 @@ impl Backend for BudgetBackend {
         }))
     }
 
-    fn look(&self) -> MediumLook {
-        self.inner.look()
+    fn medium_state(&self) -> MediumState {
+        self.inner.medium_state()
     }
 
     fn resize(&self, size_bytes: u64) -> std::io::Result<()> {

@@ -25,7 +25,9 @@ use brunt_core::{Clock, Nanos};
 use super::disk::{Arm, DiskMistake, DiskModel};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Request, Ring};
+use crate::{
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumState, Request, Ring,
+};
 
 const FORMS: &str = "write const:100us, uniform:50us-150us, exp:100us or \
     lognormal:100us,sigma=0.5, optionally followed by ,servers=4 ,shared or ,seed=7; or \
@@ -47,7 +49,7 @@ pub const ENTRY: LayerEntry = LayerEntry {
             Clock::Monotonic,
         )))
     },
-    foresee: None,
+    preview: None,
     file: None,
 };
 
@@ -306,8 +308,8 @@ impl Backend for DelayedBackend {
         self.inner.allocation(offset)
     }
 
-    fn look(&self) -> MediumLook {
-        self.inner.look()
+    fn medium_state(&self) -> MediumState {
+        self.inner.medium_state()
     }
 
     fn resize(&self, size_bytes: u64) -> std::io::Result<()> {

@@ -21,8 +21,8 @@ use crate::control::{
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{
-    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind,
-    Request, Ring,
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, MediumState, Op,
+    RefusalKind, Request, Ring,
 };
 
 const FORMS: &str = "write the number of retries, 1 to 1000, as in retry=5, optionally with ,delay=1ms ,off ,name=NAME";
@@ -35,7 +35,7 @@ pub const ENTRY: LayerEntry = LayerEntry {
         followed by ,delay=TIME between tries, ,off (until turned on), ,name=NAME",
     example: "5,delay=100us",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
-    foresee: None,
+    preview: None,
     file: None,
 };
 
@@ -76,7 +76,7 @@ pub struct RetrySwitch {
     retries: AtomicU64,
     overcome: AtomicU64,
     recovered: AtomicU64,
-    told: AtomicU64,
+    failures: AtomicU64,
 }
 
 impl RetrySwitch {
@@ -88,7 +88,7 @@ impl RetrySwitch {
             retries: AtomicU64::new(0),
             overcome: AtomicU64::new(0),
             recovered: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
         })
     }
 
@@ -123,8 +123,8 @@ impl RetrySwitch {
     }
 
     /// Number of failures reported to the caller.
-    pub fn told(&self) -> u64 {
-        self.told.load(Ordering::Relaxed)
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
     }
 }
 
@@ -152,14 +152,14 @@ impl Controllable for RetrySwitch {
             ("retries", Value::Count(self.retries())),
             ("overcome", Value::Count(self.overcome())),
             ("recovered", Value::Count(self.recovered())),
-            ("told", Value::Count(self.told())),
+            ("told", Value::Count(self.failures())),
         ]
     }
 
     fn figures(&self) -> PartFigures {
         vec![
             ("retries_per_s", PartFigure::Counter(self.retries())),
-            ("failures_per_s", PartFigure::Counter(self.told())),
+            ("failures_per_s", PartFigure::Counter(self.failures())),
         ]
     }
 }
@@ -227,8 +227,8 @@ impl Backend for RetryBackend {
         self.inner.allocation(offset)
     }
 
-    fn look(&self) -> MediumLook {
-        self.inner.look()
+    fn medium_state(&self) -> MediumState {
+        self.inner.medium_state()
     }
 
     fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
@@ -416,7 +416,7 @@ impl RetryDevice {
                 return self.waiting.push((at, index, buf));
             }
         }
-        self.switch.told.fetch_add(1, Ordering::Relaxed);
+        self.switch.failures.fetch_add(1, Ordering::Relaxed);
         self.answer(index, buf, Err(error), done);
     }
 
@@ -542,7 +542,7 @@ mod tests {
             (
                 three.retry.retries(),
                 three.retry.overcome(),
-                three.retry.told()
+                three.retry.failures()
             ),
             (3, 1, 0)
         );
@@ -555,7 +555,7 @@ mod tests {
                 ..
             })
         ));
-        assert_eq!((two.retry.retries(), two.retry.told()), (2, 1));
+        assert_eq!((two.retry.retries(), two.retry.failures()), (2, 1));
     }
 
     /// The delay separates attempts, and switching retries off works.

@@ -69,7 +69,7 @@ impl KernelWorkers {
     pub fn cpu(&mut self) -> RingCpu {
         let begin = Clock::Monotonic.now();
         if begin >= self.look_again {
-            self.look();
+            self.update();
             let end = Clock::Monotonic.now();
             self.look_again = end.after(end.since(begin) * LOOK_SHARE);
         }
@@ -87,7 +87,7 @@ impl KernelWorkers {
 
     /// The kernel names these threads after the thread that they work for: `iou-wrk-TID`, `iou-sqp-TID`
     /// (io_uring/io-wq.c, sqpoll.c). A polling thread has its own workers.
-    fn look(&mut self) {
+    fn update(&mut self) {
         let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
             self.is_known = false;
             return;

@@ -358,7 +358,7 @@ impl Ring {
         }
         if let Some(idle) = self.inner.config.sqpoll_idle_ms {
             // While the kernel's polling thread is awake, completions appear without a system call.
-            if self.look(Duration::from_millis(u64::from(idle)), until, false)? {
+            if self.poll_for(Duration::from_millis(u64::from(idle)), until, false)? {
                 return Ok(());
             }
         } else if self.busy_poll(until)? {
@@ -423,23 +423,23 @@ impl Ring {
         let Some(_turn) = PollTurn::take() else {
             return Ok(false);
         };
-        self.look(Duration::from_nanos(nanos), until, true)
+        self.poll_for(Duration::from_nanos(nanos), until, true)
     }
 
     /// Submits, then polls for completions for `time`, making a system call only if the kernel has pending work to run
     /// in one. Returns whether the wait is over. If `polite`, it yields to other threads that wait for this core
     /// (possibly the peer whose answer is awaited), and then skips polling for some waits.
-    fn look(&self, time: Duration, until: Nanos, polite: bool) -> io::Result<bool> {
+    fn poll_for(&self, time: Duration, until: Nanos, polite: bool) -> io::Result<bool> {
         let begin = Clock::Monotonic.now();
-        let is_over = self.look_from(begin, time, until, polite);
+        let is_over = self.poll_untimed(begin, time, until, polite);
         let polled = Clock::Monotonic.now().since(begin).as_nanos() as u64;
         let polled_nanos = &self.inner.polled_nanos;
         polled_nanos.set(polled_nanos.get() + polled);
         is_over
     }
 
-    /// [`Ring::look`], without counting its time.
-    fn look_from(
+    /// [`Ring::poll_for`], without counting its time.
+    fn poll_untimed(
         &self,
         begin: Nanos,
         time: Duration,

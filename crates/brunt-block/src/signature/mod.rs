@@ -19,7 +19,7 @@ mod table;
 
 /// Why a device could not be checked.
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
+pub enum SignatureError {
     /// No ring is available for any device, so nothing could be written either.
     #[error(transparent)]
     Ring(io::Error),
@@ -71,7 +71,7 @@ impl fmt::Display for Signature {
 
 /// The result of checking a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Looked {
+pub struct SignatureScan {
     /// The first signature, if any.
     pub found: Option<Signature>,
     /// The detector used.
@@ -81,18 +81,18 @@ pub struct Looked {
 /// Searches for signatures of data on the device.
 ///
 /// # Errors
-/// See [`LookError`].
-pub fn look(backend: &dyn Backend) -> Result<Looked, LookError> {
+/// See [`SignatureError`].
+pub fn scan(backend: &dyn Backend) -> Result<SignatureScan, SignatureError> {
     let image = read(backend)?;
     let by_table = || table::find(&image);
     let looked = match blkid::find(&image) {
-        Some(found) => Looked {
+        Some(found) => SignatureScan {
             // libblkid is stricter because it verifies checksums and distant structures, so the table's results count
             // too.
             found: found.or_else(by_table),
             by: Detector::Blkid,
         },
-        None => Looked {
+        None => SignatureScan {
             found: by_table(),
             by: Detector::Table,
         },
@@ -164,7 +164,7 @@ fn ranges(size: u64, block: u64) -> Vec<(u64, u64)> {
     whole
 }
 
-fn read(backend: &dyn Backend) -> Result<Image, LookError> {
+fn read(backend: &dyn Backend) -> Result<Image, SignatureError> {
     let info = backend.info();
     let block = u64::from(info.block_bytes);
     let longest = REQUEST_BYTES_MAX
@@ -177,7 +177,7 @@ fn read(backend: &dyn Backend) -> Result<Image, LookError> {
         arena_bytes: 0,
         ..RingConfig::default()
     };
-    let ring = Ring::new(config).map_err(LookError::Ring)?;
+    let ring = Ring::new(config).map_err(SignatureError::Ring)?;
     let mut device = backend.open(&ring, DEPTH).map_err(io::Error::other)?;
     let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
     let mut batch = VecDeque::new();

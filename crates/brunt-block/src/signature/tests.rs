@@ -198,7 +198,7 @@ fn empty_and_random_disks_contain_no_signature() {
                 backend.memory().write(offset, &page);
             }
         }
-        assert_eq!(look(&backend).unwrap().found, None);
+        assert_eq!(scan(&backend).unwrap().found, None);
         assert_eq!(table::find(&read(&backend).unwrap()), None);
     };
     check(&|_| 0);
@@ -209,9 +209,9 @@ fn empty_and_random_disks_contain_no_signature() {
 #[test]
 fn a_short_device_is_read_completely() {
     let backend = MemoryBackend::new(512, 512).unwrap();
-    assert_eq!(look(&backend).unwrap().found, None);
+    assert_eq!(scan(&backend).unwrap().found, None);
     backend.memory().write(510, b"\x55\xaa");
-    let found = look(&backend).unwrap().found.unwrap().to_string();
+    let found = scan(&backend).unwrap().found.unwrap().to_string();
     assert!(
         found.starts_with("an MBR partition table or a boot sector ("),
         "{found}"
@@ -266,7 +266,7 @@ fn requests_respect_the_devices_maximum_size() {
         }
         .limited(64 << 10),
     );
-    assert_eq!(look(&*short).unwrap().found, None);
+    assert_eq!(scan(&*short).unwrap().found, None);
 }
 
 /// A device with a smaller maximum request size, which refuses longer requests.
@@ -428,7 +428,7 @@ fn signatures_written_by_real_tools_are_found() {
         }
         let backend = crate::open_url(path.to_str().unwrap()).unwrap();
         let image = read(&*backend).unwrap();
-        let looked = [look(&*backend).unwrap().found, table::find(&image)];
+        let looked = [scan(&*backend).unwrap().found, table::find(&image)];
         for found in looked {
             let found = found.unwrap_or_else(|| panic!("{program}: nothing found"));
             assert!(kinds.contains(&found.kind.as_str()), "{program}: {found}");

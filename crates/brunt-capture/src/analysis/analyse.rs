@@ -23,9 +23,9 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
 
     /// Announces the next events, so that analyses with tables can look up their entries in one go.
     #[inline]
-    fn look(&mut self, _events: &[OperationEvent]) {}
+    fn prefetch(&mut self, _events: &[OperationEvent]) {}
 
-    /// An operation, with its index among the events passed to [`Analyse::look`].
+    /// An operation, with its index among the events passed to [`Analyse::prefetch`].
     #[inline]
     fn on_event(&mut self, _event: &OperationEvent, _place: usize) {}
 

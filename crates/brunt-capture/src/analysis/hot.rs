@@ -309,7 +309,7 @@ impl Analyse for Hot {
     const HELP: &'static str = "which files, clients and pairs of them are hot";
 
     /// Finds the entries that these events will update; prefetches them and their counters.
-    fn look(&mut self, events: &[OperationEvent]) {
+    fn prefetch(&mut self, events: &[OperationEvent]) {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
         places.extend(events.iter().map(|event| {
@@ -517,7 +517,7 @@ impl Hot {
         });
     }
 
-    /// Stores the deferred names, prefetching entries like [`Hot::look`].
+    /// Stores the deferred names, prefetching entries like [`Hot::prefetch`].
     pub(super) fn store_deferred(&mut self) {
         for deferred in &mut self.deferred {
             deferred.place = self.files.guess(deferred.file.0);

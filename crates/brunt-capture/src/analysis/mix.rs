@@ -84,7 +84,7 @@ impl Analyse for Mix {
     const SQL: Option<&'static str> = Some(include_str!("../../sql/mix.sql"));
 
     /// Prefetches the counters that these events will update.
-    fn look(&mut self, events: &[OperationEvent]) {
+    fn prefetch(&mut self, events: &[OperationEvent]) {
         for event in events {
             if let Some(ns) = event.latency_ns {
                 self.by_kind[event.kind.index()].latency.prefetch(ns);

@@ -186,7 +186,7 @@ impl Analysis {
     pub fn settle(&mut self) {
         let Analysis { all, pending, .. } = self;
         all.settle();
-        all.look(pending);
+        all.prefetch(pending);
         for (place, event) in pending.iter().enumerate() {
             all.on_event(event, place);
         }

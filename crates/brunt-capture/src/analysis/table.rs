@@ -37,8 +37,8 @@ macro_rules! analyses {
 
         impl Analyses {
             #[inline]
-            pub fn look(&mut self, events: &[OperationEvent]) {
-                $($(#[$attribute])* self.$name.look(events);)*
+            pub fn prefetch(&mut self, events: &[OperationEvent]) {
+                $($(#[$attribute])* self.$name.prefetch(events);)*
             }
 
             #[inline(always)]

@@ -112,7 +112,7 @@ pub enum Gap {
 
 /// The state of a dissector for one direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum FramingState {
     /// It knows the message boundaries.
     Framed,
     /// It is searching for the next message, or has seen too little.
@@ -309,7 +309,7 @@ pub trait Dissector: Sized + Debug {
     );
 
     /// Its state for a direction.
-    fn standing(connection: &Self::Connection, direction: u8) -> Standing;
+    fn framing_state(connection: &Self::Connection, direction: u8) -> FramingState;
 
     /// Ends a direction: the connection ended or was evicted, or the capture ended.
     fn on_end<S: Sink>(

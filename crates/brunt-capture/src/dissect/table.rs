@@ -6,8 +6,8 @@
 use super::detail::Detail;
 use super::registered::Registered;
 use super::{
-    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables,
-    ProtocolInfo, Standing,
+    Claim, Counter, Datagram, Dissector, Flow, FramingState, Gap, OperationInfo, Out, OwnPart,
+    OwnTables, ProtocolInfo,
 };
 use crate::limits::Limits;
 use crate::operation::{FileKey, Operation, Sink};
@@ -341,11 +341,11 @@ macro_rules! dissectors {
         impl Conversation {
             /// The state of its dissector for a direction.
             #[inline]
-            pub fn standing(&self, direction: u8) -> Standing {
+            pub fn framing_state(&self, direction: u8) -> FramingState {
                 match self {
-                    Conversation::Undecided | Conversation::Unclaimed => Standing::Searching,
+                    Conversation::Undecided | Conversation::Unclaimed => FramingState::Searching,
                     $($(#[$attribute])* Conversation::$variant(connection) => {
-                        <$dissector>::standing(connection, direction)
+                        <$dissector>::framing_state(connection, direction)
                     })*
                 }
             }

@@ -236,8 +236,8 @@ impl LiveCapture {
         report
     }
 
-    /// Reads until `go_on` returns false, then drains the rings, so that everything captured until then is
-    /// analysed. Calls `go_on` at least a few times a second, with the capture and its parsers.
+    /// Reads until `keep_going` returns false, then drains the rings, so that everything captured until then is
+    /// analysed. Calls `keep_going` at least a few times a second, with the capture and its parsers.
     ///
     /// # Errors
     /// A parser failed. If an interface goes away, the capture ends, and the results so far are returned with
@@ -245,12 +245,12 @@ impl LiveCapture {
     pub fn run<S: Sink + Send + 'static>(
         mut self,
         mut parsers: Parsers<S>,
-        mut go_on: impl FnMut(&LiveCapture, &Parsers<S>) -> bool,
+        mut keep_going: impl FnMut(&LiveCapture, &Parsers<S>) -> bool,
     ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), ParallelError> {
         let mut merge = Merge::new(self.rings.len());
         let mut trouble = None;
         let mut asked = Instant::now();
-        while go_on(&self, &parsers) {
+        while keep_going(&self, &parsers) {
             match self.read_round(&mut merge, &mut parsers) {
                 Ok(true) => {}
                 Ok(false) => {

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use brunt_lake::catalog::Absorbed;
 use brunt_lake::check::{self, Checked, Problem, Repaired};
-use brunt_lake::compact::{CompactCounts, CompactOptions, TakeIn};
+use brunt_lake::compact::{CompactCounts, CompactOptions, TraceToAbsorb};
 use brunt_lake::delta::LogRepair;
 use brunt_lake::place::{Grain, PIPELINES_MAX, Placing};
-use brunt_lake::reader::sound_parts;
+use brunt_lake::reader::intact_parts;
 use brunt_lake::{
     Batch, Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Table, WriterState, reader,
     runs,
@@ -195,7 +195,7 @@ fn compact_all(
             .trace_name
             .clone_from(&writer.trace_name);
         let is_running = writer.is_running;
-        let from = TakeIn {
+        let from = TraceToAbsorb {
             source: root,
             tap,
             is_running,
@@ -299,7 +299,7 @@ pub fn changed_parts(root: &Path) -> Result<Vec<LakeError>, LakeError> {
     let bytes = snapshot.bytes(layouts.iter().map(|layout| layout.table))?;
     let mut damaged = Vec::new();
     for layout in layouts.iter().filter(|_| bytes <= VERIFIED_MAX) {
-        damaged.extend(sound_parts(&snapshot, layout.table, true)?.damaged);
+        damaged.extend(intact_parts(&snapshot, layout.table, true)?.damaged);
     }
     Ok(damaged)
 }
@@ -395,7 +395,7 @@ fn add_all(
             tap
         }
     };
-    let from = TakeIn {
+    let from = TraceToAbsorb {
         source: trace,
         tap,
         is_running: writer.is_running,

@@ -44,4 +44,4 @@ pub use resume::ContinueError;
 
 pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay};
 pub use sizer::sizer;
-pub use store::{OnFull, OnLag, Stop, Tell, TraceOptions};
+pub use store::{Notify, OnFull, OnLag, Stop, TraceOptions};

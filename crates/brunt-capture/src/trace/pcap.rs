@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use brunt_wire::pcap::{CapturedPacket, LinkType, PACKET_BYTES_MAX};
 use serde::Serialize;
 
-use super::store::{OnFull, OnLag, RETRY, Stop, Tell};
+use super::store::{Notify, OnFull, OnLag, RETRY, Stop};
 use crate::ledger::Ledger;
 use crate::parcel::Parcel;
 
@@ -59,7 +59,7 @@ pub struct PcapOptions {
     /// What to do when the disk is full.
     pub on_full: OnFull,
     /// Receives messages for the user.
-    pub tell: Tell,
+    pub tell: Notify,
     /// Returns true to end a wait for disk space.
     pub stop: Stop,
 }

@@ -51,7 +51,7 @@ pub enum OnLag {
 }
 
 /// Reports a message to the user during the capture.
-pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 /// Whether the user wants to stop.
 pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -89,7 +89,7 @@ pub struct TraceOptions {
     /// Write the table `sketches`; otherwise it is empty.
     pub sketches: bool,
     /// Receives messages for the user.
-    pub tell: Tell,
+    pub tell: Notify,
     /// Returns true to end a wait for disk space.
     pub stop: Stop,
 }

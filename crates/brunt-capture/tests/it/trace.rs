@@ -180,7 +180,7 @@ fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
 }
 
 /// No two calls or flows share an id, and all references resolve.
-fn rows_refer_to_what_is_there(folder: &Path) {
+fn rows_refer_to_existing_rows(folder: &Path) {
     let ids = ints(folder, &tables::OPERATIONS, "record_id");
     let known: HashSet<i64> = ids.iter().copied().collect();
     assert_eq!(known.len(), ids.len());
@@ -294,7 +294,7 @@ fn several_parsers_write_one_trace() {
                 assert_eq!(rows, by_one, "{}", table.name);
             }
         }
-        rows_refer_to_what_is_there(together.path());
+        rows_refer_to_existing_rows(together.path());
         // Their sum was written during the capture and at its end.
         let totals = ints(together.path(), &tables::STATISTICS, "packets");
         assert!(

@@ -183,7 +183,7 @@ fn attributes_equal_tsharks() {
 /// omitted ones gives the attributes of every reply. For both versions of NFS.
 #[test]
 fn attributes_are_stored_when_they_change() {
-    for (capture, table, is_told) in [
+    for (capture, table, repeats_last_written) in [
         (
             common::small_piece(),
             &tables::ATTRIBUTES,
@@ -201,7 +201,7 @@ fn attributes_are_stored_when_they_change() {
         record_with(&capture, &changes, &TraceOptions::default());
         let of_files = |folder: &Path| {
             let mut of_files: BTreeMap<String, Vec<Cells>> = BTreeMap::new();
-            for row in rows(folder, table).into_iter().filter(is_told) {
+            for row in rows(folder, table).into_iter().filter(repeats_last_written) {
                 if let Some(file) = row.get("file") {
                     of_files.entry(file.clone()).or_default().push(row);
                 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::AllowList;
-use crate::agent_thread::END_LOOK;
+use crate::agent_thread::END_POLL;
 use crate::test_only;
 use brunt_load::LOADS;
 use brunt_protocol::{FailureKind, LoadStep};
@@ -63,7 +63,7 @@ fn until_release(run: AgentRun, records: bool, step: LoadStep) -> Vec<FromHost> 
                 _ => {}
             }
         }
-        std::thread::sleep(END_LOOK);
+        std::thread::sleep(END_POLL);
     }
 }
 
@@ -353,7 +353,7 @@ fn a_dropped_run_ends() {
     let run = AgentRun::begin(assignment, &agent_state).unwrap();
     let wait = |wanted: fn(&FromHost) -> bool| {
         while !run.news().any(|news| wanted(&news)) {
-            std::thread::sleep(END_LOOK);
+            std::thread::sleep(END_POLL);
         }
     };
     wait(|news| matches!(news, FromHost::Ready(_)));

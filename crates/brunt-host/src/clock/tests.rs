@@ -102,7 +102,7 @@ fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
 }
 
 #[test]
-fn the_true_offset_lies_in_the_interval() {
+fn the_interval_contains_the_true_offset() {
     for asymmetric in [false, true] {
         let (held, widths) = thousand(13, asymmetric);
         let (median, p99) = (widths[500], widths[990]);

@@ -50,7 +50,7 @@ impl Dates {
     }
 
     /// Keeps a current estimate if the last one is old enough, because requests made now may arrive later.
-    pub fn look(&mut self, track: &ClockTrack, now: Nanos) {
+    pub fn update(&mut self, track: &ClockTrack, now: Nanos) {
         if self.is_due(now) {
             self.now(track, now);
         }

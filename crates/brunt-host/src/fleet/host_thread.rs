@@ -16,7 +16,7 @@ use super::dates::Dates;
 use super::error::FleetError;
 use super::faults::{BridgeAnswer, FaultEnd, FaultTask, HeldFaults, HostBridgeError};
 use super::journals::FetchedJournals;
-use super::roles::{HeardRole, HeldRoles};
+use super::roles::{HeldRoles, RoleInbox};
 use super::task::{HostTask, RunningTask};
 use super::watch::{HeldWatch, WatchEnd, WatchTask};
 use crate::address::HostAddress;
@@ -34,7 +34,7 @@ const ASK_BEFORE_START: Duration = Duration::from_millis(10);
 /// The usual interval resumes this long before a start, so that the host is otherwise idle when its workers wake up.
 const LEAVE_BEFORE_START: Duration = Duration::from_millis(20);
 /// Maximum time until an order is noticed.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A host is given its start time this long in advance: a job that starts after others may begin hours later.
 const START_AHEAD: Duration = Duration::from_secs(5);
 /// Maximum time for a host to end a run that was released.
@@ -62,7 +62,7 @@ pub(super) enum HostThreadOrder {
     /// Ask for the report of the host's bridge.
     AskBridge(BridgeAnswer),
     /// Start or admit a role, whose news goes here.
-    BeginRole(u32, RoleOrder, Arc<HeardRole>),
+    BeginRole(u32, RoleOrder, Arc<RoleInbox>),
     /// Pass an order to a role.
     Role(u32, RoleOrder),
 }
@@ -124,7 +124,7 @@ impl HostThread {
         })
     }
 
-    /// Sends an order, which the thread notices within [`LOOK`].
+    /// Sends an order, which the thread notices within [`POLL_INTERVAL`].
     pub fn tell(&self, order: HostThreadOrder) {
         if let Some(orders) = &self.orders {
             // The thread lives as long as this sender.
@@ -292,7 +292,7 @@ impl HeldHost {
         &mut self,
         role: u32,
         order: RoleOrder,
-        heard: Arc<HeardRole>,
+        heard: Arc<RoleInbox>,
     ) -> Result<(), FleetError> {
         let Some(host) = &mut self.host else {
             heard.lose(&self.lost.clone().unwrap_or_default());
@@ -401,8 +401,8 @@ impl HeldHost {
         self.start_if_due()?;
         let now = self.clock.now();
         self.ask_if_due(now)?;
-        let until = now.after(LOOK).min(self.next_ask);
-        while let Some(news) = self.hear(until)? {
+        let until = now.after(POLL_INTERVAL).min(self.next_ask);
+        while let Some(news) = self.receive(until)? {
             let now = self.clock.now();
             self.take(news, now)?;
             if now >= until {
@@ -412,11 +412,11 @@ impl HeldHost {
         self.release_if_wanted()
     }
 
-    fn hear(&mut self, until: Nanos) -> Result<Option<HostNews>, FleetError> {
+    fn receive(&mut self, until: Nanos) -> Result<Option<HostNews>, FleetError> {
         let Some(host) = &mut self.host else {
             return Ok(None);
         };
-        host.hear(until).map_err(|source| FleetError::Host {
+        host.receive(until).map_err(|source| FleetError::Host {
             host: self.name.clone(),
             source,
         })
@@ -431,14 +431,14 @@ impl HeldHost {
             self.dates.round();
         }
         if let Some(task) = &mut self.task {
-            task.look_back(host, now);
+            task.save_start_estimate(host, now);
         }
         let dated = news.is_dated();
         let estimate = match dated {
             true => self.dates.now(host.monotonic(), now),
             false => None,
         };
-        self.dates.look(host.monotonic(), now);
+        self.dates.update(host.monotonic(), now);
         if dated && estimate.is_none() {
             return Err(FleetError::ClockSet(self.name.clone()));
         }

@@ -28,7 +28,7 @@ use super::host_thread::HostThreadOrder;
 use super::journals::WantedJournals;
 use super::members::RunMembers;
 use super::task::{HostEnd, HostTask};
-use super::{Fleet, FleetError, HostedUrl, LOOK, Lane};
+use super::{Fleet, FleetError, HostedUrl, Lane, POLL_INTERVAL};
 use crate::run_rules::HostPart;
 
 /// Time for a start to reach a host's workers, excluding the network: several times the polling intervals of our thread
@@ -343,7 +343,7 @@ fn wait_for_all(
         if begin.elapsed() >= at_most {
             return Ok(false);
         }
-        match messages.recv_timeout(LOOK) {
+        match messages.recv_timeout(POLL_INTERVAL) {
             Ok(WorkerMessage::Ready) => workers -= 1,
             Ok(WorkerMessage::Done(_, result)) => drop((*result)?),
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}

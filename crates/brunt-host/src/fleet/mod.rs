@@ -43,7 +43,7 @@ pub use target::{HostedUrl, TargetUrl};
 pub use watch::{WatchEnd, WatchTask};
 
 /// Maximum time until a request to stop is noticed.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time to copy this program to a host.
 const CONNECT_MAX: Duration = Duration::from_secs(60);
 /// Maximum time for all other steps of connecting, unless hosts may be silent for longer.
@@ -122,7 +122,7 @@ impl Fleet {
     ///
     /// # Panics
     /// If called twice.
-    pub fn lab_stands(&self, hosts: Vec<Host>) {
+    pub fn lab_started(&self, hosts: Vec<Host>) {
         assert!(
             self.reach.lab.set(hosts).is_ok(),
             "an experiment has one lab"
@@ -187,7 +187,7 @@ impl Fleet {
         drop(sender);
         let mut failure = None;
         loop {
-            match reached.recv_timeout(LOOK) {
+            match reached.recv_timeout(POLL_INTERVAL) {
                 Ok((name, Ok(host_thread))) => {
                     drop(self.keepers().insert((name, lane), host_thread))
                 }
@@ -287,7 +287,7 @@ impl Drop for Fleet {
             .keepers
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        // All are told to end before any is waited for.
+        // All are asked to end before waiting for any.
         keepers.values_mut().for_each(HostThread::leave);
         keepers.clear();
     }

@@ -26,7 +26,7 @@ use crate::clock::ClockEstimate;
 use crate::host_error::HostError;
 use crate::host_news::HostNews;
 use crate::remote::RemoteHost;
-use crate::role_process::{RoleManner, START_LOOK};
+use crate::role_process::{RoleManner, START_POLL};
 
 /// Longer than a host takes to respond to an order to a role, not counting the role's start time: the host gives up
 /// first.
@@ -99,21 +99,21 @@ pub enum FarRoleError {
 
 /// The file that a service's output is appended to.
 #[derive(Debug)]
-struct KeptLog {
+struct RoleLog {
     path: PathBuf,
     file: File,
     /// Set once a write has failed.
     failed: Option<Arc<io::Error>>,
 }
 
-impl KeptLog {
-    fn open(path: &Path) -> Result<KeptLog, FarRoleError> {
+impl RoleLog {
+    fn open(path: &Path) -> Result<RoleLog, FarRoleError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let failed = |source| FarRoleError::Log {
             path: path.to_path_buf(),
             source: Arc::new(source),
         };
-        Ok(KeptLog {
+        Ok(RoleLog {
             path: path.to_path_buf(),
             file: file.map_err(failed)?,
             failed: None,
@@ -139,9 +139,9 @@ impl KeptLog {
 
 /// Unread news of a role.
 #[derive(Debug, Default)]
-struct HeardNews {
+struct UnreadNews {
     /// Only for services.
-    log: Option<KeptLog>,
+    log: Option<RoleLog>,
     output: VecDeque<String>,
     /// The answer to the last order.
     answer: Option<RoleNews>,
@@ -156,13 +156,13 @@ struct HeardNews {
 
 /// The news of a role, filled in by the host's thread.
 #[derive(Debug, Default)]
-pub(super) struct HeardRole {
-    news: Mutex<HeardNews>,
+pub(super) struct RoleInbox {
+    news: Mutex<UnreadNews>,
     changed: Condvar,
 }
 
-impl HeardRole {
-    fn lock(&self) -> MutexGuard<'_, HeardNews> {
+impl RoleInbox {
+    fn lock(&self) -> MutexGuard<'_, UnreadNews> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,7 +196,7 @@ impl HeardRole {
     fn wait<T>(
         &self,
         at_most: Duration,
-        mut find: impl FnMut(&mut HeardNews) -> Option<T>,
+        mut find: impl FnMut(&mut UnreadNews) -> Option<T>,
     ) -> Option<T> {
         let begin = Instant::now();
         let mut news = self.lock();
@@ -230,7 +230,7 @@ pub struct FarRole {
     /// Maximum wait for an answer; `stop_max` is the maximum wait for the role's end.
     answer_max: Duration,
     stop_max: Duration,
-    heard: Arc<HeardRole>,
+    heard: Arc<RoleInbox>,
     /// Held during an order, so that there is only one at a time.
     asking: Mutex<()>,
     /// Held during a conversation, so that there is only one at a time.
@@ -249,7 +249,7 @@ impl Fleet {
     ) -> Result<FarRole, FarRoleError> {
         let manner = RoleManner::default();
         let order = RoleOrder::Start(Box::new(wish));
-        let mut role = self.begin_role(host, order, manner, STOP_TIME, HeardNews::default())?;
+        let mut role = self.begin_role(host, order, manner, STOP_TIME, UnreadNews::default())?;
         role.listens(&AtomicBool::new(false))?;
         Ok(role)
     }
@@ -266,9 +266,9 @@ impl Fleet {
         log: &Path,
     ) -> Result<FarRole, FarRoleError> {
         let manner = RoleManner::of_service(&service.program);
-        let news = HeardNews {
-            log: Some(KeptLog::open(log)?),
-            ..HeardNews::default()
+        let news = UnreadNews {
+            log: Some(RoleLog::open(log)?),
+            ..UnreadNews::default()
         };
         let order = RoleOrder::Admit(Box::new(service));
         let mut role = self.begin_role(host, order, manner, STOP_SERVICE_TIME, news)?;
@@ -287,9 +287,9 @@ impl Fleet {
         order: RoleOrder,
         manner: RoleManner,
         stop_time: Duration,
-        news: HeardNews,
+        news: UnreadNews,
     ) -> Result<FarRole, FarRoleError> {
-        let heard = Arc::new(HeardRole {
+        let heard = Arc::new(RoleInbox {
             news: Mutex::new(news),
             changed: Condvar::default(),
         });
@@ -333,11 +333,11 @@ impl FarRole {
         let begin = Instant::now();
         let answer = loop {
             let left = self.answer_max.saturating_sub(begin.elapsed());
-            match self.answer(left.min(START_LOOK)) {
+            match self.answer(left.min(START_POLL)) {
                 Err(FarRoleError::Slow { host, .. }) if unwanted.load(Ordering::Relaxed) => {
                     return Err(FarRoleError::Unwanted { host });
                 }
-                Err(FarRoleError::Slow { .. }) if left > START_LOOK => {}
+                Err(FarRoleError::Slow { .. }) if left > START_POLL => {}
                 Err(FarRoleError::Slow { host, .. }) => {
                     return Err(FarRoleError::Slow {
                         host,
@@ -390,7 +390,7 @@ impl FarRole {
                 .lock()
                 .log
                 .as_ref()
-                .map_or(Ok(()), KeptLog::check),
+                .map_or(Ok(()), RoleLog::check),
             other => Err(self.refused(other)),
         }
     }
@@ -399,7 +399,7 @@ impl FarRole {
     ///
     /// # Errors
     /// The outage can't be verified, or the host is lost.
-    pub fn put_away(&self, outage: RoleOutage) -> Result<Proof, FarRoleError> {
+    pub fn interrupt(&self, outage: RoleOutage) -> Result<Proof, FarRoleError> {
         match self.ask(RoleOrder::Break(outage))? {
             RoleNews::Away(proof) => Ok(proof),
             other => Err(self.refused(other)),
@@ -462,7 +462,7 @@ impl FarRole {
     ///
     /// # Errors
     /// None arrives in this time, or none will follow.
-    pub fn hear(&self, at_most: Duration) -> Result<String, RecvTimeoutError> {
+    pub fn next_line(&self, at_most: Duration) -> Result<String, RecvTimeoutError> {
         let found = self
             .heard
             .wait(at_most, |news| match news.output.pop_front() {
@@ -555,7 +555,7 @@ impl Drop for FarRole {
 /// The roles of a host, as held by its thread.
 #[derive(Debug, Default)]
 pub(super) struct HeldRoles {
-    heard: BTreeMap<u32, Arc<HeardRole>>,
+    heard: BTreeMap<u32, Arc<RoleInbox>>,
 }
 
 impl HeldRoles {
@@ -564,7 +564,7 @@ impl HeldRoles {
         &mut self,
         role: u32,
         order: RoleOrder,
-        heard: Arc<HeardRole>,
+        heard: Arc<RoleInbox>,
         host: &mut RemoteHost,
     ) -> Result<(), HostError> {
         self.heard.insert(role, heard);
@@ -617,13 +617,13 @@ mod tests {
     fn a_log_is_kept_until_its_host_is_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.log");
-        let log = Some(KeptLog::open(&path).unwrap());
-        let heard = HeardRole {
-            news: Mutex::new(HeardNews {
+        let log = Some(RoleLog::open(&path).unwrap());
+        let heard = RoleInbox {
+            news: Mutex::new(UnreadNews {
                 log,
-                ..HeardNews::default()
+                ..UnreadNews::default()
             }),
-            ..HeardRole::default()
+            ..RoleInbox::default()
         };
         heard.take(RoleNews::Log(b"one\ntw".to_vec()));
         heard.take(RoleNews::Log(b"o\n".to_vec()));
@@ -643,7 +643,7 @@ mod tests {
             false,
             Duration::from_secs(1),
         ));
-        let (host, heard) = ("far".to_string(), Arc::<HeardRole>::default());
+        let (host, heard) = ("far".to_string(), Arc::<RoleInbox>::default());
         let address = SocketAddr::from(([127, 0, 0, 1], 9));
         let (pid, asking, talking, folder) = Default::default();
         let (number, answer_max, stop_max) = (1, ANSWER_TIME, STOP_TIME);
@@ -674,12 +674,15 @@ mod tests {
                 .answer(answer_max)
                 .map(|answer| role.refused(answer).to_string());
             assert_eq!(message.unwrap(), "host far: its thread panicked");
-            assert_eq!(role.hear(answer_max), Err(RecvTimeoutError::Disconnected));
+            assert_eq!(
+                role.next_line(answer_max),
+                Err(RecvTimeoutError::Disconnected)
+            );
         }
         // A stopped role is sent no orders, as its host would not answer.
         role.heard.take(RoleNews::Stopped);
         assert!(role.stop().is_ok() && role.check().is_ok());
-        let message = role.put_away(RoleOutage::Kill).unwrap_err().to_string();
+        let message = role.interrupt(RoleOutage::Kill).unwrap_err().to_string();
         assert_eq!(message, "host far: it was stopped");
     }
 }

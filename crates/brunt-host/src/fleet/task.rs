@@ -255,7 +255,7 @@ impl RunningTask {
     }
 
     /// Saves an estimate of the host's clock at the start before the rounds around it are discarded.
-    pub fn look_back(&mut self, host: &RemoteHost, now: Nanos) {
+    pub fn save_start_estimate(&mut self, host: &RemoteHost, now: Nanos) {
         if let Some(start) = self
             .start
             .filter(|start| self.at_start.is_none() && start.after(AFTER_START) <= now)

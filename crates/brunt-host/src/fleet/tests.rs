@@ -32,7 +32,7 @@ const PANICS: &[BackendEntry] = &[BackendEntry {
     example: "panics:x",
     options: &[],
     open: |_, _| panic!("this device breaks its own promises"),
-    foresee: |_, _| Ok(None),
+    preview: |_, _| Ok(None),
 }];
 
 /// An agent in this process that listens until dropped.
@@ -419,10 +419,10 @@ fn a_run_without_a_thread_is_released() {
     };
     host.prepare(assignment, part).unwrap();
     let until = || Clock::Monotonic.now().after(PATIENCE);
-    let panicked = host.hear(until()).unwrap_err().to_string();
+    let panicked = host.receive(until()).unwrap_err().to_string();
     assert!(panicked.contains("thread panicked"), "{panicked}");
     host.release().unwrap();
-    assert_eq!(host.hear(until()).unwrap(), Some(HostNews::Released));
+    assert_eq!(host.receive(until()).unwrap(), Some(HostNews::Released));
 }
 
 /// The agent still answers clock requests: only the run's thread is gone.

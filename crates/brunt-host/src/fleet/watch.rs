@@ -45,7 +45,7 @@ pub struct WatchEnd {
     /// The totals counted by the agent; for a lost host, what it had reported until then.
     pub report: WatchReport,
     /// Samples received.
-    pub came: u64,
+    pub samples: u64,
     /// Remarks for the user.
     pub notes: Vec<String>,
     /// How far the samples' times may be off.
@@ -121,7 +121,7 @@ impl HeldWatch {
                 let estimate = estimate?;
                 let sample = Arc::unwrap_or_clone(sample);
                 let [start, end] = [sample.start, sample.end].map(|at| estimate.to_ours(at));
-                self.end.came += 1;
+                self.end.samples += 1;
                 self.end.clock_error_us = Some(estimate.offset.error().as_nanos() as f64 / 1e3);
                 (self.task.take)(Sample {
                     host: Arc::clone(&self.host),

@@ -319,7 +319,7 @@ fn plain_data_and_parsers_do_no_io() {
 }
 
 #[test]
-fn unsafe_stands_in_the_modules_that_own_it() {
+fn unsafe_code_is_only_in_allowed_modules() {
     assert_none(
         &FOUND.unsafety,
         "crates without unsafe forbid it, others declare the modules that own it",

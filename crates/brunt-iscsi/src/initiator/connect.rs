@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
+use brunt_block::attempts::{Attempted, AttemptsFailed, in_attempts};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::table::OpenError;
 use brunt_block::{Buf, BufPool, DeviceError, ReconnectError, RefusalKind};
@@ -85,7 +85,7 @@ pub enum ConnectError {
     Lun(String),
     /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
-    GaveUp {
+    AttemptsFailed {
         /// Number of attempts.
         attempts: u32,
         /// Total time of the attempts.
@@ -99,7 +99,7 @@ impl ReconnectError for ConnectError {
     fn is_transient(&self) -> bool {
         match self {
             ConnectError::Login(_, error) => error.is_transient(),
-            ConnectError::GaveUp { last, .. } => last.is_transient(),
+            ConnectError::AttemptsFailed { last, .. } => last.is_transient(),
             // A starting target opens its portal slightly before its LUNs are available.
             _ => true,
         }
@@ -123,7 +123,7 @@ impl ConnectError {
             | ConnectError::Login(..)
             | ConnectError::Violation(..)
             | ConnectError::Lun(_)
-            | ConnectError::GaveUp { .. } => false,
+            | ConnectError::AttemptsFailed { .. } => false,
         }
     }
 }
@@ -160,14 +160,14 @@ fn over_the_network<T>(
     once: impl FnMut(Duration) -> Result<T, ConnectError>,
 ) -> Result<Attempted<T, ConnectError>, ConnectError> {
     in_attempts(limit, ConnectError::is_of_the_network, once).map_err(
-        |GaveUp {
+        |AttemptsFailed {
              last,
              attempts,
              time,
          }| {
             match attempts {
                 1 => last,
-                _ => ConnectError::GaveUp {
+                _ => ConnectError::AttemptsFailed {
                     attempts,
                     time,
                     last: Box::new(last),

@@ -47,7 +47,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     example: "iscsi://127.0.0.1:3260/iqn.2026-11.io.brunt:t0/0",
     options: OPTIONS,
     open: open_entry,
-    foresee: |place, options| config(place, options).map(|_| None),
+    preview: |place, options| config(place, options).map(|_| None),
 };
 
 fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::login_error::LoginError;
 use crate::chap::{self, Challenge, Credentials};
-use crate::params::{IscsiRole, Negotiation, Params, Wishes};
+use crate::params::{IscsiRole, Negotiation, Params, Preferences};
 
 /// Maximum number of exchanges in a login: two for security, one or two for operational keys, and some more for targets
 /// that send their keys one by one.
@@ -34,7 +34,7 @@ pub struct LoginConfig {
     /// Credentials that the target must prove (mutual CHAP).
     pub target_credentials: Option<Credentials>,
     /// Operational keys.
-    pub wishes: Wishes,
+    pub wishes: Preferences,
     /// Identifies the session, together with the initiator's name.
     pub isid: [u8; 6],
 }
@@ -446,7 +446,7 @@ mod tests {
             target_name: Some("iqn.2026-11.io.brunt:t0".to_string()),
             credentials: None,
             target_credentials: None,
-            wishes: Wishes::default(),
+            wishes: Preferences::default(),
             isid: ISID,
         }
     }

@@ -17,7 +17,7 @@ use brunt_wire::iscsi::pdu::lun_field;
 
 use super::session::TagKind;
 use crate::chap::Credentials;
-use crate::params::{DigestPolicy, Wishes};
+use crate::params::{DigestPolicy, Preferences};
 
 /// The default iSCSI port (RFC 7143, 14).
 pub const PORT: u16 = 3260;
@@ -242,7 +242,7 @@ pub struct InitiatorConfig {
     /// The credentials that the target must prove.
     pub target_credentials: Option<Credentials>,
     /// Operational keys.
-    pub wishes: Wishes,
+    pub wishes: Preferences,
     /// Number of connections per session.
     pub connections: u16,
     /// Number of sessions per device.
@@ -352,11 +352,11 @@ fn attribute(options: &mut UrlOptions) -> Result<TagKind, OpenError> {
 }
 
 /// The operational keys from the options.
-fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Wishes, OpenError> {
-    let mut wishes = Wishes {
+fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Preferences, OpenError> {
+    let mut wishes = Preferences {
         header_digest: digest(options, "header_digest")?,
         data_digest: digest(options, "data_digest")?,
-        ..Wishes::default()
+        ..Preferences::default()
     };
     let values = &mut wishes.values;
     values.max_connections = connections;

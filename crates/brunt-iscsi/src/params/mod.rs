@@ -256,7 +256,7 @@ impl Default for Params {
 /// A side's preferred values. Digests have an order of preference, other keys a single value; `header_digest` and
 /// `data_digest` in `values` are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Preferences {
     /// Preference for the header digest.
     pub header_digest: DigestPolicy,
     /// Preference for the data digest.
@@ -265,10 +265,10 @@ pub struct Wishes {
     pub values: Params,
 }
 
-impl Default for Wishes {
+impl Default for Preferences {
     /// Optimized for speed: large segments, and unsolicited data where possible.
-    fn default() -> Wishes {
-        Wishes {
+    fn default() -> Preferences {
+        Preferences {
             header_digest: DigestPolicy::Allow,
             data_digest: DigestPolicy::Allow,
             values: Params {

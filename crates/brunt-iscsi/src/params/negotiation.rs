@@ -4,7 +4,7 @@
 use brunt_wire::iscsi::text::parse_number;
 
 use super::{DigestPolicy, TaskReporting};
-use super::{IscsiRole, KEYS, KeyPhase, Params, Rule, SEGMENT_MAX, Sender, TextKey, Wishes};
+use super::{IscsiRole, KEYS, KeyPhase, Params, Preferences, Rule, SEGMENT_MAX, Sender, TextKey};
 
 /// The peer violated the negotiation rules, which ends the login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum NegotiationError {
 #[derive(Clone, Debug)]
 pub struct Negotiation {
     role: IscsiRole,
-    wishes: Wishes,
+    wishes: Preferences,
     /// Whether this is a discovery session (known once `SessionType` is).
     discovery: bool,
     /// Whether this is the session's first connection; keys of [`KeyPhase::LeadingOnly`] are negotiated only then.
@@ -47,7 +47,7 @@ const _: () = assert!(KEYS.len() <= 32, "the bit sets hold 32 keys");
 impl Negotiation {
     /// Starts a negotiation. For a connection that joins a session, use [`Negotiation::joining`] with the session's
     /// values.
-    pub fn new(role: IscsiRole, wishes: Wishes, discovery: bool) -> Negotiation {
+    pub fn new(role: IscsiRole, wishes: Preferences, discovery: bool) -> Negotiation {
         Negotiation {
             role,
             wishes,
@@ -60,7 +60,7 @@ impl Negotiation {
     }
 
     /// Starts a negotiation for an additional connection of a session, whose session-wide values are already settled.
-    pub fn joining(role: IscsiRole, wishes: Wishes, session: &Params) -> Negotiation {
+    pub fn joining(role: IscsiRole, wishes: Preferences, session: &Params) -> Negotiation {
         let defaults = Params::default();
         let values = Params {
             header_digest: defaults.header_digest,

@@ -3,7 +3,7 @@
 use super::*;
 
 fn target() -> Negotiation {
-    Negotiation::new(IscsiRole::Target, Wishes::default(), false)
+    Negotiation::new(IscsiRole::Target, Preferences::default(), false)
 }
 
 /// Every key of section 13 is answered as its row requires.
@@ -66,9 +66,9 @@ fn values_that_the_table_forbids_are_refused() {
     check(&[("TargetAlias", "not yours to say")]);
     check(&[("SessionType", "Other")]);
     check(&[("MaxBurstLength", "Irrelevant")]);
-    let wishes = Wishes {
+    let wishes = Preferences {
         header_digest: DigestPolicy::Require,
-        ..Wishes::default()
+        ..Preferences::default()
     };
     let mut strict = Negotiation::new(IscsiRole::Target, wishes, false);
     assert!(strict.on_pairs(&[("HeaderDigest", "None")]).is_err());
@@ -118,9 +118,9 @@ fn in_discovery_the_keys_of_normal_sessions_are_irrelevant() {
 /// Both sides of this crate agree on the same values.
 #[test]
 fn both_ends_agree() {
-    let wishes = Wishes {
+    let wishes = Preferences {
         data_digest: DigestPolicy::Prefer,
-        ..Wishes::default()
+        ..Preferences::default()
     };
     let mut initiator = Negotiation::new(IscsiRole::Initiator, wishes, false);
     let mut target = target();
@@ -144,9 +144,9 @@ fn offers_that_determine_the_result_need_no_answer() {
         initial_r2t: true,
         ..Params::default()
     };
-    let wishes = Wishes {
+    let wishes = Preferences {
         values,
-        ..Wishes::default()
+        ..Preferences::default()
     };
     let mut initiator = Negotiation::new(IscsiRole::Initiator, wishes, false);
     initiator.offers();
@@ -161,7 +161,7 @@ fn offers_that_determine_the_result_need_no_answer() {
 #[test]
 fn an_answer_outside_the_offer_ends_the_login() {
     let check = |pair: (&str, &str)| {
-        let mut initiator = Negotiation::new(IscsiRole::Initiator, Wishes::default(), false);
+        let mut initiator = Negotiation::new(IscsiRole::Initiator, Preferences::default(), false);
         initiator.offers();
         assert!(initiator.on_pairs(&[pair]).is_err(), "{pair:?}");
     };
@@ -182,7 +182,7 @@ fn a_joining_connection_keeps_the_sessions_values() {
         header_digest: true,
         ..Params::default()
     };
-    let mut negotiation = Negotiation::joining(IscsiRole::Target, Wishes::default(), &session);
+    let mut negotiation = Negotiation::joining(IscsiRole::Target, Preferences::default(), &session);
     let answers = negotiation
         .on_pairs(&[("MaxBurstLength", "65536"), ("HeaderDigest", "None")])
         .unwrap();

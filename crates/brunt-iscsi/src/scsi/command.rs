@@ -116,8 +116,8 @@ impl Refused {
     /// Converts a device error to what the initiator sees.
     pub(super) fn device(error: DeviceError, writing: bool) -> Refused {
         let sense = match error {
-            DeviceError::Refused { kind, said } => {
-                match device_errors::status_for(kind, said, writing) {
+            DeviceError::Refused { kind, detail } => {
+                match device_errors::status_for(kind, detail, writing) {
                     (ScsiStatus::CheckCondition, Some(sense)) => sense,
                     (status, _) => return Refused::Status(status),
                 }

@@ -10,7 +10,7 @@ use super::connection::KeepAlive;
 use super::event::Listener;
 use super::listeners::{Listeners, OpenPortals, Portal};
 use crate::chap::ChapUser;
-use crate::params::Wishes;
+use crate::params::Preferences;
 
 /// Settings of a target server, independent of its targets.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct TargetConfig {
     /// Users who may run discovery; `None`: everyone, or the users of all targets if any target has users.
     pub discovery: Option<Vec<ChapUser>>,
     /// Parameters to negotiate for.
-    pub wishes: Wishes,
+    pub wishes: Preferences,
     /// Maximum number of sessions.
     pub sessions_max: usize,
     /// Maximum number of connections that have not logged in; beyond it, the oldest one is dropped.
@@ -42,7 +42,7 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl Default for TargetConfig {
     fn default() -> TargetConfig {
-        let mut wishes = Wishes::default();
+        let mut wishes = Preferences::default();
         wishes.values.max_connections = 8;
         TargetConfig {
             portals: vec![SocketAddr::from(([127, 0, 0, 1], 3260)).into()],

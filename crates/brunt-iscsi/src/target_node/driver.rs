@@ -637,7 +637,7 @@ impl ConnectionIo for SocketIo<'_> {
         self.units.log_out(whole_session);
     }
 
-    fn close_elsewhere(&mut self, reach: Reach) {
+    fn close_others(&mut self, reach: Reach) {
         self.shared
             .table
             .close(self.connection_id, |other| match reach {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use brunt_block::socket::SocketOptions;
 
-use crate::params::Wishes;
+use crate::params::Preferences;
 
 /// An address where a target listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ pub struct Listeners {
     /// The open portals.
     pub open: OpenPortals,
     /// The parameters to negotiate for.
-    pub wishes: Arc<Wishes>,
+    pub wishes: Arc<Preferences>,
     /// Socket options of connections in full-feature phase.
     pub sockets: SocketOptions,
 }

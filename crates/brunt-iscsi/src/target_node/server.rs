@@ -239,7 +239,7 @@ fn watch_disks(state: &ServerState) {
         for served in &targets {
             let target = (targets.len() > 1).then_some(served.name.as_str());
             for (lun, unit) in served.luns.units() {
-                for event in &unit.look() {
+                for event in &unit.poll_medium() {
                     state
                         .config
                         .listener

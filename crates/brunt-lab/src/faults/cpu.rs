@@ -210,7 +210,7 @@ impl CpuHog {
             shown: (Nanos(0), 0),
         };
         for number in 0..count {
-            let hand = Hand {
+            let hand = HogThread {
                 core: self.cores[number / each],
                 share: self.share,
                 real_time: team.real_time && number % each == 0,
@@ -384,7 +384,7 @@ pub fn usable_cores() -> Vec<usize> {
 }
 
 /// The state of one thread.
-struct Hand {
+struct HogThread {
     core: usize,
     /// The share of the core for all of its threads together.
     share: f64,
@@ -399,7 +399,7 @@ struct Hand {
     used: Arc<[AtomicU64]>,
 }
 
-impl Hand {
+impl HogThread {
     /// Computes for its share of the elapsed time until stopped.
     fn burn(&self) -> io::Result<()> {
         if self.core >= CpuSet::MAX_CPU {

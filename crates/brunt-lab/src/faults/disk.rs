@@ -35,7 +35,7 @@ const TOLERANCE: f64 = 0.6;
 
 /// How long a process may take to end, and the polling interval.
 const ENDING_MAX: Duration = Duration::from_secs(2);
-const ENDING_LOOK: Duration = Duration::from_millis(5);
+const ENDING_POLL: Duration = Duration::from_millis(5);
 
 /// Returns the processes to limit at the time of the call.
 pub type Processes = Box<dyn Fn() -> Vec<u32> + Send>;
@@ -248,7 +248,7 @@ fn strangers(group: &IoGroup, processes: &Processes) -> usize {
     let mut found = processes();
     found.retain(|pid| !group.holds(*pid));
     while !found.is_empty() && begin.elapsed() < ENDING_MAX {
-        std::thread::sleep(ENDING_LOOK);
+        std::thread::sleep(ENDING_POLL);
         let now = processes();
         found.retain(|pid| now.contains(pid) && !group.holds(*pid));
     }

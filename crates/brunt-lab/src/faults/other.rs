@@ -20,7 +20,7 @@ use crate::{Fault, FaultError, Proof};
 /// How long the kernel may take to end a process, and its supervisor to restart it.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The kernel keeps at most this many bytes of a program's name.
 const COMM_BYTES: usize = 15;
 /// PF_KTHREAD of linux/sched.h.
@@ -268,7 +268,7 @@ impl Fault for KillOther {
                     seen: "it is still running".into(),
                 });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -310,7 +310,7 @@ impl Fault for KillOther {
                     seen,
                 });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

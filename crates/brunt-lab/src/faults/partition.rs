@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use brunt_core::{Clock, Nanos};
 
-use super::link::look::{PATIENCE, Unseen};
+use super::link::check::{PATIENCE, Unseen};
 use super::link::probe::{Probe, Seen};
 use super::link::signs::{PACKETS_MIN, TIMED_MIN};
 use crate::link::{Direction, HostPair, LinkError};

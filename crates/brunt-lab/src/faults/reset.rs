@@ -54,7 +54,7 @@ struct TcpCounts {
 }
 
 /// No connection has been reset so far.
-pub struct NotSeenYet {
+pub struct NoResetYet {
     /// The counters of the link and the hosts.
     pub counted: String,
 }
@@ -104,7 +104,7 @@ impl TcpReset {
         [report.there, report.back][self.rule.direction as usize].tcp_resets
     }
 
-    /// Makes the link reset connections from now on; returns the start time. [`TcpReset::look`] checks whether one was
+    /// Makes the link reset connections from now on; returns the start time. [`TcpReset::check`] checks whether one was
     /// reset.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl TcpReset {
     ///
     /// # Errors
     /// The fault is not armed, or the hosts' counters cannot be read.
-    pub fn look(&self, clock: &Clock) -> Result<Result<Proof, NotSeenYet>, FaultError> {
+    pub fn check(&self, clock: &Clock) -> Result<Result<Proof, NoResetYet>, FaultError> {
         let Some(armed) = &self.armed else {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
@@ -174,7 +174,7 @@ impl TcpReset {
                 what,
                 value: Some(to.resets as f64),
             }),
-            false => Err(NotSeenYet { counted: what }),
+            false => Err(NoResetYet { counted: what }),
         })
     }
 
@@ -268,9 +268,9 @@ impl Fault for TcpReset {
         self.arm()?;
         let deadline = clock.now().after(PATIENCE + self.longest * 2);
         loop {
-            match self.look(clock)? {
+            match self.check(clock)? {
                 Ok(proof) => return Ok(proof),
-                Err(NotSeenYet { counted: seen }) if clock.now() >= deadline => {
+                Err(NoResetYet { counted: seen }) if clock.now() >= deadline => {
                     return Err(FaultError::NotShown {
                         fault: self.describe(),
                         seen,
@@ -282,7 +282,7 @@ impl Fault for TcpReset {
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
-        let seen = self.look(clock)?;
+        let seen = self.check(clock)?;
         self.armed = None;
         let ended = self.link.reset(None);
         let at: Nanos = ended.map_err(|error| {

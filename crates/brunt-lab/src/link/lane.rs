@@ -425,7 +425,7 @@ impl Lane {
         }
         // After the partition check: connections that don't get through are not tracked.
         if resets.is_armed()
-            && let Some(looking) = resets.look(self.direction, frame, clock.now())
+            && let Some(looking) = resets.inspect(self.direction, frame, clock.now())
         {
             add(&counters.tcp_untracked, 1);
             if !std::mem::replace(&mut self.resets_full, true) {

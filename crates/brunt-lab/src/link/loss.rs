@@ -276,7 +276,7 @@ mod tests {
 
     /// With a share of 1 exactly every n-th packet is lost; with less, no two losses are closer than the gap.
     #[test]
-    fn a_gap_lies_between_losses() {
+    fn losses_are_at_least_a_gap_apart() {
         let every = lost(LossModel::Gap { share: 1.0, gap: 5 }, 1000);
         assert!(
             every

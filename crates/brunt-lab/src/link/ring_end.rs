@@ -17,7 +17,7 @@ use crate::netlink::Netlink;
 use crate::sys::{self, PacketRead, SlotFrame, SlotRead, SlotRing};
 
 /// How often an idle interface is checked for existence.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When a frame arrived at this machine, according to the kernel's timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl RingEnd {
     /// The interface is gone.
     pub(super) fn read(&mut self, buffer: &mut [u8], clock: &Clock) -> io::Result<RingRead> {
         match self.ring.take() {
-            SlotRead::Nothing => self.look(clock).map(|()| RingRead::Nothing),
+            SlotRead::Nothing => self.check_end(clock).map(|()| RingRead::Nothing),
             SlotRead::Frame(frame) => {
                 let arrival = self.arrival(Some(frame.stamp), clock);
                 Ok(RingRead::Frame(frame, arrival))
@@ -111,9 +111,12 @@ impl RingEnd {
     }
 
     /// Regularly checks whether the interface still exists, which the ring doesn't report.
-    fn look(&mut self, clock: &Clock) -> io::Result<()> {
+    fn check_end(&mut self, clock: &Clock) -> io::Result<()> {
         let now = clock.now();
-        if self.looked.is_some_and(|looked| now.since(looked) < LOOK) {
+        if self
+            .looked
+            .is_some_and(|looked| now.since(looked) < POLL_INTERVAL)
+        {
             return Ok(());
         }
         self.looked = Some(now);

@@ -29,11 +29,11 @@ use crate::process::{below, comm, resident_bytes, signal};
 use crate::sys::{Signals, die_with_parent};
 
 /// How often a service is checked until it is ready.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How often it is checked afterwards: the keeper should not affect measurements.
-const CALM_LOOK: Duration = Duration::from_millis(250);
+const CALM_POLL: Duration = Duration::from_millis(250);
 /// How often its memory is summed up.
-const MEMORY_LOOK: Duration = Duration::from_secs(1);
+const MEMORY_POLL: Duration = Duration::from_secs(1);
 
 /// Events from the keeper's other threads.
 pub(super) enum Event {
@@ -161,7 +161,7 @@ struct Keeper {
     readers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
     lacking: Lacking,
-    /// How long its processes may take to end on their own, once the service has been told to end.
+    /// How long its processes may take to end on their own, once the service has been asked to end.
     ends: Option<Duration>,
     command: Option<Pid>,
     command_ended: Option<WaitStatus>,
@@ -214,7 +214,7 @@ impl Keeper {
         {
             self.command = Some(self.start(&prepare, true)?);
             while self.command_ended.is_none() {
-                if self.step(LOOK)? {
+                if self.step(POLL_INTERVAL)? {
                     return Ok(());
                 }
                 self.in_time(begin, "its prepare command does not exit")?;
@@ -234,7 +234,7 @@ impl Keeper {
         let command = self.order.program.command.clone();
         self.command = Some(self.start(&command, true)?);
         loop {
-            if self.step(LOOK)? {
+            if self.step(POLL_INTERVAL)? {
                 return Ok(());
             }
             self.is_alive()?;
@@ -250,7 +250,7 @@ impl Keeper {
         }
         let said = writeln!(io::stdout(), "{}", self.address).and_then(|()| io::stdout().flush());
         said.map_err(|error| os("report that it is ready", error))?;
-        while !self.step(CALM_LOOK)? {
+        while !self.step(CALM_POLL)? {
             self.is_alive()?;
         }
         Ok(())
@@ -329,7 +329,7 @@ impl Keeper {
         }
         self.reap()?;
         if let Some(max) = self.order.program.limits.memory_bytes
-            && self.memory_seen.elapsed() >= MEMORY_LOOK
+            && self.memory_seen.elapsed() >= MEMORY_POLL
         {
             self.memory_seen = Instant::now();
             let used = below(std::process::id())
@@ -414,7 +414,7 @@ impl Keeper {
                 if self.childless {
                     return Ok(());
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         kill_below(std::process::id());

@@ -99,7 +99,7 @@ fn bytes_arrive_whole() {
             transfer(&b, &a, bytes);
             let (_, report) = lab.reports().unwrap().remove(0);
             assert_eq!(
-                (report.there.unmeant(), report.back.unmeant()),
+                (report.there.unintended(), report.back.unintended()),
                 (0, 0),
                 "{text}: {report:?}"
             );
@@ -164,7 +164,7 @@ fn congestion_is_marked_for_tcp() {
             transfer(&a, &b, 2 << 20);
             let (_, report) = lab.reports().unwrap().remove(0);
             let there = report.there;
-            assert_eq!((there.unmeant(), there.lost), (0, 0), "{report:?}");
+            assert_eq!((there.unintended(), there.lost), (0, 0), "{report:?}");
             assert_eq!(there.ecn_marked > 0, capable, "{report:?}");
             assert!(there.ecn_not_capable > 0 || capable, "{report:?}");
             // The host counts merged packets as one.
@@ -212,7 +212,7 @@ fn the_prototype_carries() {
         transfer(&a, &b, 2 << 20);
         let (_, report) = lab.reports().unwrap().remove(0);
         assert_eq!(
-            (report.there.unmeant(), report.back.unmeant()),
+            (report.there.unintended(), report.back.unintended()),
             (0, 0),
             "{report:?}"
         );
@@ -339,7 +339,7 @@ fn loss_changes_under_way() {
         "{report:?}"
     );
     assert_eq!(
-        (report.there.unmeant(), report.back.unmeant()),
+        (report.there.unintended(), report.back.unintended()),
         (0, 0),
         "{report:?}"
     );
@@ -377,9 +377,9 @@ fn processes_run_on_hosts() {
         Carrier::Brunt,
     );
     // Threads that settle on the host share its core; others don't.
-    let error = a.keep_on(&[100_000]).unwrap_err().to_string();
+    let error = a.pin_to(&[100_000]).unwrap_err().to_string();
     assert!(
-        error.contains("unknown core 100000; the cores are ") && a.keep_on(&[]).is_err(),
+        error.contains("unknown core 100000; the cores are ") && a.pin_to(&[]).is_err(),
         "{error}"
     );
     let cores = |line: String| {
@@ -388,7 +388,7 @@ fn processes_run_on_hosts() {
     };
     let own = || cores(std::fs::read_to_string("/proc/thread-self/status").unwrap()).unwrap();
     let all = own();
-    a.keep_on(&[0]).unwrap();
+    a.pin_to(&[0]).unwrap();
     let settled = std::thread::scope(|scope| {
         scope
             .spawn(|| a.settle().map(|()| own()).unwrap())

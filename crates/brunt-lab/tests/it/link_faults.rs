@@ -404,7 +404,7 @@ fn connections_close_slowly() {
         "{report:?}"
     );
     fault.remove(&clock).unwrap();
-    assert_eq!(lab.link("wire").unwrap().report().there.unmeant(), 0);
+    assert_eq!(lab.link("wire").unwrap().report().there.unintended(), 0);
     // The canary: a link that holds FINs in the other direction.
     let mut fault = lab
         .one_way_fault("wire", "b", of("delay = '1ms'\nslow_close = '300ms'"))

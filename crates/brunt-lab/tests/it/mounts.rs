@@ -13,14 +13,11 @@ use crate::Test;
 
 pub const TESTS: [Test; 2] = [
     ("hosts_see_their_own_mounts", hosts_see_their_own_mounts),
-    (
-        "hosts_have_names_of_their_own",
-        hosts_have_names_of_their_own,
-    ),
+    ("hosts_have_separate_names", hosts_have_separate_names),
 ];
 
 /// The output of a shell on this host.
-fn said(host: &Host, folder: &Path, line: &str) -> String {
+fn output_text(host: &Host, folder: &Path, line: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", line]).current_dir(folder);
     host.place(&mut command).unwrap();
@@ -43,7 +40,7 @@ fn hosts_see_their_own_mounts() {
     let place = folder.join("place");
     fs::create_dir(&place).unwrap();
     assert_eq!(
-        said(
+        output_text(
             a,
             &folder,
             "mount -t tmpfs none place && echo inside >place/file && pwd"
@@ -55,13 +52,13 @@ fn hosts_see_their_own_mounts() {
     for number in 0..2 {
         assert_eq!(a.run(read).unwrap(), "inside\n", "thread {number}");
         assert_eq!(
-            said(a, &place, "cat file"),
+            output_text(a, &place, "cat file"),
             "inside\n",
             "a process that starts in the folder"
         );
     }
     assert!(b.run(read).is_err() && read().is_err());
-    assert_eq!(said(b, &folder, "ls place"), "");
+    assert_eq!(output_text(b, &folder, "ls place"), "");
     let here = std::env::current_dir().unwrap();
     assert_eq!(a.run(std::env::current_dir).unwrap(), here);
     // Processes keep a working folder that is removed after they start in it.
@@ -79,7 +76,7 @@ fn hosts_see_their_own_mounts() {
     assert!(!outside.contains(place_text), "{outside}");
     fs::remove_dir_all(&folder).unwrap();
     assert_eq!(
-        said(
+        output_text(
             a,
             Path::new("/"),
             &format!("test -e {place_text} || echo gone")
@@ -89,7 +86,7 @@ fn hosts_see_their_own_mounts() {
 }
 
 /// Host names are known on hosts only.
-fn hosts_have_names_of_their_own() {
+fn hosts_have_separate_names() {
     let before = fs::read_to_string("/etc/hosts");
     let Ok(before) = before else {
         return println!("skipped: needs /etc/hosts");
@@ -97,7 +94,7 @@ fn hosts_have_names_of_their_own() {
     let lab = Lab::new(["near", "far"], Clock::default()).unwrap();
     lab.publish_names().unwrap();
     for host in ["near", "far"] {
-        let names = said(lab.host(host).unwrap(), Path::new("/"), "cat /etc/hosts");
+        let names = output_text(lab.host(host).unwrap(), Path::new("/"), "cat /etc/hosts");
         assert_eq!(
             names,
             format!("10.77.0.2\tfar\n10.77.0.1\tnear\n{before}"),

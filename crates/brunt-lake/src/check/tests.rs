@@ -5,7 +5,7 @@ use std::time::Duration;
 use tempfile::{TempDir, tempdir};
 
 use super::*;
-use crate::compact::{CompactOptions, Compaction, TakeIn};
+use crate::compact::{CompactOptions, Compaction, TraceToAbsorb};
 use crate::reader::read_table;
 use crate::table::{Column, Table};
 use crate::writer::{TableWriter, WriterOptions};
@@ -88,7 +88,7 @@ fn compact(root: &Path, keep_old: Duration) -> Result<(), LakeError> {
             ..LakeTap::default()
         });
     }
-    let from = TakeIn {
+    let from = TraceToAbsorb {
         source: root,
         tap: 0,
         is_running: false,

@@ -14,7 +14,7 @@ const STATED: &str = "as set in the workload";
 
 /// What is known about the engine before any measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ForeseenEngine {
+pub enum EnginePreview {
     /// The choice is final.
     Settled(EngineChoice),
     /// The setting is `auto`, and both engines work: trials decide.
@@ -30,13 +30,13 @@ fn needs_io_uring(ring: RingMode) -> bool {
 ///
 /// # Errors
 /// The engine doesn't work here, or doesn't have this ring mode.
-pub fn foresee(
+pub fn preview(
     setting: Option<EngineSetting>,
     ring: RingMode,
-) -> Result<ForeseenEngine, WorkloadError> {
+) -> Result<EnginePreview, WorkloadError> {
     let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
     let settled = |engine, why: String| {
-        Ok(ForeseenEngine::Settled(EngineChoice::unmeasured(
+        Ok(EnginePreview::Settled(EngineChoice::unmeasured(
             engine, why,
         )))
     };
@@ -54,7 +54,7 @@ pub fn foresee(
         Some(EngineSetting::Threads) => settled(IoEngine::Threads, STATED.into()),
         Some(EngineSetting::Auto) => match engine::io_uring() {
             Ok(()) if needs_io_uring(ring) => settled(IoEngine::IoUring, only()),
-            Ok(()) => Ok(ForeseenEngine::Measured),
+            Ok(()) => Ok(EnginePreview::Measured),
             Err(why) if needs_io_uring(ring) => wrong("ring", format!("{}: {why}", only())),
             Err(why) => settled(IoEngine::Threads, why.to_string()),
         },
@@ -75,14 +75,14 @@ pub fn foresee(
 /// Determines a workload's engine without trials: for `auto`, that is io_uring where it works.
 ///
 /// # Errors
-/// The same as [`foresee`].
+/// The same as [`preview`].
 pub fn settle(
     setting: Option<EngineSetting>,
     ring: RingMode,
 ) -> Result<EngineChoice, WorkloadError> {
-    Ok(match foresee(setting, ring)? {
-        ForeseenEngine::Settled(choice) => choice,
-        ForeseenEngine::Measured => EngineChoice::unmeasured(
+    Ok(match preview(setting, ring)? {
+        EnginePreview::Settled(choice) => choice,
+        EnginePreview::Measured => EngineChoice::unmeasured(
             IoEngine::IoUring,
             "the default where the kernel allows it; replays are not measured beforehand",
         ),
@@ -94,12 +94,12 @@ mod tests {
     use super::*;
 
     fn settled(setting: Option<EngineSetting>, ring: RingMode) -> Option<IoEngine> {
-        match foresee(setting, ring).unwrap() {
-            ForeseenEngine::Settled(choice) => {
+        match preview(setting, ring).unwrap() {
+            EnginePreview::Settled(choice) => {
                 assert!(!choice.why.is_empty() && choice.trials.is_empty());
                 Some(choice.engine)
             }
-            ForeseenEngine::Measured => None,
+            EnginePreview::Measured => None,
         }
     }
 
@@ -113,7 +113,7 @@ mod tests {
         // Accepted, because trials would just find that the other modes don't work.
         assert_eq!(settled(threads, RingMode::Auto), Some(IoEngine::Threads));
         for ring in [RingMode::Sqpoll, RingMode::Poll] {
-            let error = foresee(threads, ring).unwrap_err();
+            let error = preview(threads, ring).unwrap_err();
             assert_eq!(error.key, "ring");
             assert!(error.what.contains(ring.name()), "{error}");
         }
@@ -133,9 +133,9 @@ mod tests {
             }
             Err(_) => {
                 assert_eq!(settled(auto, RingMode::Interrupt), Some(IoEngine::Threads));
-                assert_eq!(foresee(auto, RingMode::Sqpoll).unwrap_err().key, "ring");
+                assert_eq!(preview(auto, RingMode::Sqpoll).unwrap_err().key, "ring");
                 assert_eq!(
-                    foresee(Some(EngineSetting::IoUring), RingMode::Interrupt)
+                    preview(Some(EngineSetting::IoUring), RingMode::Interrupt)
                         .unwrap_err()
                         .key,
                     "engine"

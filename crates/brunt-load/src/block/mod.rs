@@ -52,7 +52,7 @@ use crate::load::{
     PreparedLoad, Promise, RateGoal, RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::NoRecorder;
-use engine::ForeseenEngine;
+use engine::EnginePreview;
 use journal_store::RunMark;
 pub use session::Session;
 use synthetic::WorkerId;
@@ -122,7 +122,7 @@ impl BlockLoad {
                 skip_after: Span(rate.skip_after),
             };
         }
-        workload.keep_journals_apart(order.order);
+        workload.separate_journals(order.order);
         if let Some(trial) = order.trial {
             (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
             workload.stop = StopCondition {
@@ -263,7 +263,7 @@ impl Load for BlockLoad {
     }
 
     fn open(&self, on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
-        engine::foresee(self.workload.engine, self.workload.ring)?;
+        engine::preview(self.workload.engine, self.workload.ring)?;
         Ok(device(on)?.info().notes.clone())
     }
 
@@ -292,9 +292,9 @@ impl Load for BlockLoad {
         // Bytes and requests are totals over all workers.
         let devices = part.workers_of_all / part.workers_on_device.max(1);
         workload.settle_passes(region_bytes.saturating_mul(u64::from(devices)));
-        let engine = match engine::foresee(workload.engine, workload.ring)? {
-            ForeseenEngine::Settled(choice) => choice,
-            ForeseenEngine::Measured => self.choose_engine(on, order.seed, stop)?,
+        let engine = match engine::preview(workload.engine, workload.ring)? {
+            EnginePreview::Settled(choice) => choice,
+            EnginePreview::Measured => self.choose_engine(on, order.seed, stop)?,
         };
         let ring = match workload.ring {
             RingMode::Auto => self.choose_ring(&engine, on, order.seed, stop)?,

@@ -224,7 +224,7 @@ impl Measured {
 
 /// The rings of a load's runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settled {
+pub struct RingChoices {
     /// Their engine; `None` if the load leaves it to its hosts, or has no rings.
     pub engine: Option<EngineChoice>,
     /// Their mode; `None` for a load without rings.
@@ -241,7 +241,7 @@ pub fn settle(
     on: &LoadTarget,
     seed: u64,
     stop: &AtomicBool,
-) -> Result<Option<Settled>, LoadError> {
+) -> Result<Option<RingChoices>, LoadError> {
     // Its workers end as soon as they are ready: only the choice matters here.
     let (messages, inbox) = MessageSender::new();
     match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
@@ -249,7 +249,7 @@ pub fn settle(
             // Otherwise workers beyond the inbox's capacity would wait forever.
             drop(inbox);
             drop(running);
-            Ok(Some(Settled { engine, ring }))
+            Ok(Some(RingChoices { engine, ring }))
         }
         Err(LoadError::Interrupted) => Ok(None),
         Err(error) => Err(error),

@@ -221,7 +221,7 @@ fn a_depth_search_finds_the_servers_of_an_array() {
         if (3..=8).contains(&choice.queue_depth) {
             return;
         }
-        said = choice.said();
+        said = choice.describe();
     }
     panic!("{said}");
 }
@@ -257,18 +257,18 @@ fn a_depth_search_keeps_a_latency_limit() {
     };
     let found = search(23);
     // Additional delays on a busy machine reduce the depth, never increase it.
-    assert!((1..=4).contains(&found.queue_depth), "{}", found.said());
+    assert!((1..=4).contains(&found.queue_depth), "{}", found.describe());
     assert!(
         found.trials.iter().any(|trial| trial.kept == Some(false)),
         "{}",
-        found.said()
+        found.describe()
     );
     let none = search(1);
     assert_eq!(none.queue_depth, 1);
     assert!(
-        none.said().contains("no depth keeps the limit"),
+        none.describe().contains("no depth keeps the limit"),
         "{}",
-        none.said()
+        none.describe()
     );
 }
 

@@ -111,7 +111,7 @@ impl FileSystem {
                 free,
             });
         }
-        let folder = own_folder(directory).map_err(os("make a folder"))?;
+        let folder = own_folder(directory).map_err(os("create a folder"))?;
         let made = make_file(&folder, load.direct)
             .and_then(|file| Ok((file, Names::new(&folder, load.files)?)));
         let (file, names) = match made {

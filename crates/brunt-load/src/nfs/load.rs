@@ -16,7 +16,7 @@ use super::requests::{NfsData, NfsSequence};
 use super::settings::NfsSettings;
 use super::tree::{DEPTH_MAX, NfsTree, NfsTreeError, TreeMaker, most};
 use crate::block::BlockLoad;
-use crate::block::engine::{self, ForeseenEngine};
+use crate::block::engine::{self, EnginePreview};
 use crate::block::synthetic::WorkerId;
 use crate::block::worker::{RingTime, Worker};
 use crate::block::workers::{WorkerJob, Workers, ring_of};
@@ -169,7 +169,7 @@ impl Load for NfsLoad {
     }
 
     fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
-        engine::foresee(self.workload.engine, self.workload.ring)?;
+        engine::preview(self.workload.engine, self.workload.ring)?;
         let backend = device(on)?;
         let folder = folder(backend.as_ref())?;
         self.check_sizes(folder)?;
@@ -201,9 +201,9 @@ impl Load for NfsLoad {
         _stop: &AtomicBool,
     ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
         let mut workload = BlockLoad::new(self.workload.clone()).ordered(order);
-        let engine = match engine::foresee(workload.engine, workload.ring)? {
-            ForeseenEngine::Settled(choice) => choice,
-            ForeseenEngine::Measured => {
+        let engine = match engine::preview(workload.engine, workload.ring)? {
+            EnginePreview::Settled(choice) => choice,
+            EnginePreview::Measured => {
                 let what = "with `nfs`, choose io_uring or threads".to_string();
                 return Err(WorkloadError {
                     key: "engine",

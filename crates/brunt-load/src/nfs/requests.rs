@@ -76,7 +76,7 @@ struct Drawn {
     planned: Planned,
     /// It needs the name that this request makes.
     after: Option<u64>,
-    /// It makes a name.
+    /// It creates a name.
     makes: bool,
 }
 
@@ -189,7 +189,7 @@ pub(super) struct NfsSequence {
     start: Nanos,
     /// A request that waits for a name, and when it was due.
     held: Option<(Drawn, Nanos)>,
-    /// Requests in flight that make names.
+    /// Requests in flight that create names.
     making: Vec<u64>,
 }
 

@@ -228,7 +228,7 @@ pub(crate) fn most(settings: &NfsSettings, workers: u32, runs: u64) -> u64 {
     u64::from(workers) * (worker + runs * (names + 2)) + 1
 }
 
-/// Makes and removes files, one call at a time.
+/// Creates and removes files, one call at a time.
 pub(crate) struct TreeMaker<'a> {
     folder: &'a NfsFolder,
     nfs: NfsConversation,

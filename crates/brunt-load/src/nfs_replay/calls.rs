@@ -36,11 +36,11 @@ pub(super) struct ReplayState {
     actions: Arc<ReplayActions>,
     /// The target's handle of each object.
     handles: Vec<OnceCell<OwnedHandle>>,
-    /// Where listings that others continue ended: cookie and verifier.
+    /// Where directory listings ended that later calls continue: cookie and verifier.
     cookies: RefCell<HashMap<u32, (u64, u64)>>,
     followed: HashSet<u32>,
     answers: RefCell<HashMap<u32, TargetAnswer>>,
-    /// Bodies of the callers' credentials; empty if all calls have the URL's.
+    /// AUTH_SYS bodies of the callers' credentials; empty if all calls use the credentials of the URL.
     credentials: Vec<Vec<u8>>,
     read_bytes_max: u32,
     write_bytes_max: u32,
@@ -89,7 +89,7 @@ impl ReplayState {
         object == NONE || self.handles[object as usize].get().is_some()
     }
 
-    /// Whether all handles of a call are known.
+    /// Whether the target's handles are known for every object that a call names.
     pub(super) fn can_send(&self, action: &Action) -> bool {
         let has_cookie = match action.detail {
             CallDetail::Listing { after, .. } => {
@@ -100,7 +100,7 @@ impl ReplayState {
         has_cookie && self.is_known(action.objects.object) && self.is_known(action.objects.other)
     }
 
-    /// Bytes of data that a call moves, and whether the target takes fewer than the trace's call moved.
+    /// Bytes of data that a call moves, and whether the target's transfer limit made it shorter than in the trace.
     pub(super) fn transfer(&self, action: &Action) -> (u32, bool) {
         let (asked, limit) = match action.procedure {
             Procedure::Read => (action.asked_bytes, self.read_bytes_max),
@@ -276,7 +276,7 @@ impl ReplayState {
     }
 }
 
-/// A trace's tables may have more than AUTH_SYS can carry; the rest is left out.
+/// A trace may list more groups than AUTH_SYS can carry; the rest is left out.
 fn credentials(caller: &NfsTraceCaller) -> Vec<u8> {
     let name = &caller.machine_name;
     let groups: Vec<u8> = caller
@@ -312,7 +312,7 @@ fn attributes(set: &ActionSet) -> SetAttributes<'_> {
     }
 }
 
-/// The calls of one connection.
+/// Writes the calls of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayCalls(pub(super) Rc<ReplayState>);
 
@@ -337,7 +337,7 @@ impl NfsPlan for ReplayCalls {
             }
             _ => None,
         };
-        // The parent of the tree's top doesn't belong to the replay.
+        // The parent of the tree's top directory doesn't belong to the replay, so its handle isn't kept.
         let is_dot = action.name != NONE && matches!(state.text(action.name), b"." | b"..");
         if let (Some(handle), result) = (handle, action.objects.result)
             && result != NONE

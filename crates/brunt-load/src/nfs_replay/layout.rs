@@ -1,12 +1,12 @@
-//! Where the files that a trace needs are on the target: the tree that is created before a replay.
+//! The tree of files that is created on the target before a replay, because the trace's calls need them.
 //!
 //! ```text
 //! brunt-replay-5f0c…/root/…        what was below the root of the trace's export
-//!                   /root-1/…      the same of another one
+//!                   /root-1/…      the same for another export
 //!                   /unknown/d0 …  directories and files whose names were not captured
 //! ```
 //!
-//! The rule: each object is in the tree once, and a directory comes before what is in it.
+//! The rule: each object is in the tree once, and a directory precedes its entries.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::namespace::{NONE, Namespace, ObjectKind};
 
-/// Content of links whose content was not captured.
+/// Target of symbolic links whose target was not captured.
 const UNKNOWN_TARGET: &[u8] = b"unknown";
 
 /// An object of the tree before the trace.
@@ -27,20 +27,20 @@ pub(super) enum Planted {
     Fifo,
 }
 
-/// A directory, file or link of the tree.
+/// A directory, file or symbolic link of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlantedEntry {
-    /// The entry of its directory; [`NONE`] for the top of the tree.
+    /// Index of its directory's entry; [`NONE`] for the top of the tree.
     pub(super) parent: u32,
     pub(super) name: Vec<u8>,
     pub(super) what: Planted,
     pub(super) mode: Option<u32>,
     pub(super) owner: Option<(u32, u32)>,
-    /// Its object; [`NONE`] for a directory that exists only to hold others.
+    /// Index of its object in the trace; [`NONE`] for a directory that exists only to hold others.
     pub(super) object: u32,
 }
 
-/// A further name of a file.
+/// Another name of a file (a hard link).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlantedLink {
     pub(super) entry: u32,
@@ -53,11 +53,11 @@ pub(super) struct PlantedLink {
 pub(super) struct TreeLayout {
     pub(super) entries: Vec<PlantedEntry>,
     pub(super) links: Vec<PlantedLink>,
-    /// Objects without a known name.
+    /// Number of objects whose name is not known.
     pub(super) invented_names: u64,
-    /// Objects of which only the name is known, so type and length are guesses.
+    /// Number of objects of which only the name is known, so type and length are guesses.
     pub(super) only_named: u64,
-    /// Files whose length is not known.
+    /// Number of files whose length is not known.
     pub(super) unknown_sizes: u64,
 }
 
@@ -98,7 +98,7 @@ impl TreeLayout {
             };
             planter.plant_below(*id, NONE, name.as_bytes());
         }
-        // First those without a name, which may be directories of others.
+        // Objects without a name come first, because they may be the directories of others.
         for is_nameless in [true, false] {
             for id in &initial {
                 let links = &namespace.objects[*id as usize].links;
@@ -143,7 +143,7 @@ impl TreeLayout {
         hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Number of entries with their further names.
+    /// Number of entries, counting hard links.
     pub(super) fn names(&self) -> u64 {
         (self.entries.len() + self.links.len()) as u64
     }
@@ -183,12 +183,12 @@ impl TreePlanter<'_> {
         entry
     }
 
-    /// Plants an object, and everything below it.
+    /// Adds an object, and everything below it, to the tree.
     fn plant_below(&mut self, id: u32, parent: u32, name: &[u8]) {
         let mut queue = vec![(id, parent, name.to_vec())];
         while let Some((id, parent, name)) = queue.pop() {
             if let Some(entry) = self.entry_of.get(&id) {
-                // A directory has one name.
+                // A directory has only one name, so only files get hard links.
                 if self.layout.entries[*entry as usize].what != Planted::Directory {
                     self.layout.links.push(PlantedLink {
                         entry: *entry,
@@ -213,7 +213,7 @@ impl TreePlanter<'_> {
         }
     }
 
-    /// A file in a directory that must not be empty.
+    /// A file that keeps a directory from being empty.
     fn invent_in(&mut self, parent: u32) {
         self.layout.invented_names += 1;
         self.layout.entries.push(PlantedEntry {

@@ -86,7 +86,7 @@ pub enum NfsReplayError {
         "{0} is not a folder of an NFS server; name one with a '/' at its end: nfs://server/export/folder/"
     )]
     NotAFolder(String),
-    /// The server doesn't answer, or refused something while the tree was made or removed.
+    /// The server doesn't answer, or refused an operation while the tree was created or removed.
     #[error("{0}")]
     Server(Box<dyn std::error::Error + Send + Sync>),
     /// The user interrupted it while the tree was created.
@@ -94,18 +94,18 @@ pub enum NfsReplayError {
         "interrupted while files were created on the server; run the same command again to continue"
     )]
     Stopped,
-    /// The directory exists, and was not made for this trace.
+    /// The directory exists, but was not created for this trace.
     #[error("{0} exists, but was not created for a replay of this trace with these options")]
     OtherContent(String),
-    /// Its content is no longer what the trace needs.
+    /// The directory was used by a replay, so its content is no longer what the trace needs.
     #[error("{0} was already used by a replay, so its content has changed")]
     AlreadyReplayed(String),
-    /// An entry of a prepared tree is wrong.
+    /// An entry of a prepared tree differs from what the trace needs.
     #[error("{tree}: {name} {how}")]
     Differs {
         /// The tree.
         tree: String,
-        /// The entry.
+        /// The entry's path.
         name: String,
         /// What is wrong.
         how: String,
@@ -113,8 +113,8 @@ pub enum NfsReplayError {
     /// A connection could not be opened.
     #[error("{0}")]
     Open(Box<OpenError>),
-    /// The ring failed.
-    #[error("input and output failed: {0}")]
+    /// The io_uring ring failed.
+    #[error("I/O failed: {0}")]
     Ring(#[source] io::Error),
 }
 
@@ -132,19 +132,19 @@ impl From<NfsTreeError> for NfsReplayError {
 pub struct NfsReplayOptions {
     /// When calls are due.
     pub timing: ReplayTiming,
-    /// Speed relative to the trace; more than 0.
+    /// Speed relative to the trace, greater than 0.
     pub speed: f64,
     /// How long before a call is due the thread stops sleeping and watches the clock.
     pub spin: Duration,
     /// Maximum outstanding calls of all clients; at least 1. If their data would take over 256 MiB, fewer are.
     pub depth: u32,
-    /// Whose credentials calls have.
+    /// Whose credentials the calls carry.
     pub callers: NfsCallers,
     /// Files are created with their length, but without data.
     pub sparse: bool,
-    /// Name of the directory for the tree; by default, it follows from the tree.
+    /// Name of the directory for the tree; by default, derived from the tree's content.
     pub into: Option<String>,
-    /// Seed of data.
+    /// Seed of the data that is written.
     pub seed: u64,
 }
 
@@ -154,7 +154,7 @@ pub struct NfsReplay {
     actions: Arc<ReplayActions>,
     layout: TreeLayout,
     objects: usize,
-    /// Operations of the trace.
+    /// Number of operations in the trace.
     operations: u64,
     contradictions: u64,
     damaged_parts: u64,
@@ -164,7 +164,7 @@ pub struct NfsReplay {
 #[derive(Debug)]
 pub struct NfsPreparedTree {
     tree: PreparedTree,
-    /// Its content.
+    /// The directories, files and links in it.
     pub summary: NfsReplayTree,
 }
 
@@ -275,7 +275,7 @@ impl NfsReplay {
         prepare::begin(folder, &prepared.tree)
     }
 
-    /// Sends the calls, after [`NfsReplay::begin`]. They change the tree.
+    /// Sends the calls, after [`NfsReplay::begin`]. The calls change the tree, so it can't be used again.
     ///
     /// # Errors
     /// The server can't be reached.
@@ -365,7 +365,7 @@ impl NfsReplay {
     /// Removes the tree.
     ///
     /// # Errors
-    /// The server refused, or it has more than the replay can have made.
+    /// The server refused, or the tree has more entries than the replay can have created.
     pub fn remove(
         &self,
         folder: &NfsFolder,
@@ -388,9 +388,10 @@ impl NfsReplay {
         let directories = directories.filter(|action| action.procedure == Procedure::Mkdir);
         let planted = self.layout.entries.iter();
         let planted = planted.filter(|entry| entry.what == Planted::Directory);
-        // A RENAME may put any directory into any other. A level costs stack.
+        // A RENAME may move any directory into any other, so the depth adds up. Removal is recursive: each level takes
+        // stack space.
         let depth = (planted.count() + directories.count()).min(TREE_DEPTH_MAX) as u32;
-        // The marker, and what NFS servers keep of files that are open while they are removed.
+        // The marker, and the files that NFS servers keep for files that are removed while open.
         let names_max = self.layout.names() + 2 * made + 64;
         let limits = (names_max, depth);
         prepare::remove(folder, &self.tree_name(options), limits)
@@ -521,10 +522,10 @@ impl NfsReplayFidelity {
     }
 }
 
-/// The folder of a target.
+/// The folder of an NFS server that a target's URL names.
 ///
 /// # Errors
-/// It isn't one.
+/// The target is not such a folder.
 pub fn folder_of(backend: &dyn Backend) -> Result<&NfsFolder, NfsReplayError> {
     let folder = backend.concrete().and_then(|any| any.downcast_ref());
     folder.ok_or_else(|| NfsReplayError::NotAFolder(backend.info().name.clone()))

@@ -12,15 +12,15 @@ use std::collections::HashMap;
 use brunt_trace::nfs::{NfsTrace, NfsTraceCall, NfsTraceName, NfsTraceSet};
 use brunt_wire::nfs::v3::{FileType, Procedure, Status};
 
-/// No object, name or call.
+/// Stands for no object, name or call.
 pub(super) const NONE: u32 = u32::MAX;
 
 const EXIST: u32 = 17;
 const NOTEMPTY: u32 = 66;
-/// CREATE's mode UNCHECKED.
+/// The mode UNCHECKED of CREATE (RFC 1813, 3.3.8).
 const UNCHECKED: u32 = 0;
 
-/// What an object is.
+/// The type of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ObjectKind {
     #[default]
@@ -32,7 +32,7 @@ pub(super) enum ObjectKind {
     Special,
 }
 
-/// A file, directory or link that calls refer to.
+/// A file, directory or symbolic link that calls refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TracedObject {
     pub(super) kind: ObjectKind,
@@ -43,36 +43,36 @@ pub(super) struct TracedObject {
     pub(super) is_created: bool,
     /// A call on its handle did not fail with NFS3ERR_STALE.
     pub(super) was_alive: bool,
-    /// Directories and names where it was before the trace.
+    /// The directories that contained it before the trace, each with its name there.
     pub(super) links: Vec<(u32, u32)>,
     /// Length before the trace.
     pub(super) size_bytes: Option<u64>,
-    /// End of what was read before it was changed: its length if no reply says it.
+    /// End of the data that was read before it was changed: its length if no reply contains the length.
     pub(super) read_to: u64,
     pub(super) mode: Option<u32>,
     pub(super) owner: Option<(u32, u32)>,
-    /// Content of a symbolic link.
+    /// Target of a symbolic link.
     pub(super) target: Option<u32>,
     /// It contains something that the trace does not name.
     pub(super) is_not_empty: bool,
-    /// Its data or length was changed, so what is seen from now on isn't what it was before.
+    /// Its data or length was changed, so later observations don't show its state before the trace.
     is_changed: bool,
-    /// It is the same as this object.
+    /// It turned out to be the same as this object.
     same_as: Option<u32>,
-    /// Number of names in it now.
+    /// Current number of names in it.
     children: u32,
 }
 
 /// The objects of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallObjects {
-    /// The object or directory that it is about.
+    /// The object or directory on which it operates.
     pub(super) object: u32,
-    /// The directory of LINK, and RENAME's second one.
+    /// LINK's directory, or RENAME's target directory.
     pub(super) other: u32,
-    /// Whose handle its reply has.
+    /// The object whose handle its reply contains.
     pub(super) result: u32,
-    /// What it removes, or replaces with another file.
+    /// The object that it removes, or replaces with another file.
     pub(super) victim: u32,
 }
 
@@ -89,7 +89,7 @@ impl CallObjects {
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) objects: Vec<TracedObject>,
-    /// For each call of the trace.
+    /// The objects of each call of the trace.
     pub(super) calls: Vec<CallObjects>,
     /// Replies that contradict earlier ones, because calls between them were not captured.
     pub(super) contradictions: u64,
@@ -100,7 +100,7 @@ pub(super) struct Namespace {
 struct NameState {
     /// `None` if it doesn't exist.
     holds: Option<u32>,
-    /// When the last call that said so ended.
+    /// When the last call that showed this ended.
     end_ns: i64,
 }
 
@@ -166,7 +166,7 @@ struct Observer<'a> {
     trace: &'a NfsTrace,
     objects: Vec<TracedObject>,
     files: HashMap<i64, u32>,
-    /// By directory and name.
+    /// Keyed by directory and name.
     names: HashMap<(u32, u32), NameState>,
     contradictions: u64,
 }
@@ -238,12 +238,12 @@ impl Observer<'_> {
         id
     }
 
-    /// A reply says that the name exists, and maybe which handle it has.
+    /// A reply shows that the name exists, and possibly its handle.
     fn sees_name(&mut self, name: (u32, u32), file: Option<i64>, call: &NfsTraceCall) -> u32 {
         let known = file.map(|file| self.object_of(file));
         let Some(state) = self.state(name) else {
             return match known {
-                // It was created elsewhere: the call that brought it here was not captured.
+                // It was created under another name: the call that moved it here was not captured.
                 Some(id) if self.objects[id as usize].is_created => {
                     self.contradictions += 1;
                     self.set(name, Some(id), call);
@@ -259,7 +259,7 @@ impl Observer<'_> {
         match (state.holds, known) {
             (Some(held), None) => held,
             (Some(held), Some(id)) if held == id => id,
-            // So far only its name was known.
+            // Until now only its name was known.
             (Some(held), Some(id)) if !self.objects[held as usize].has_handle => {
                 self.unite(held, id);
                 id
@@ -275,7 +275,7 @@ impl Observer<'_> {
         }
     }
 
-    /// A reply says that the name doesn't exist.
+    /// A reply shows that the name doesn't exist.
     fn sees_no_name(&mut self, name: (u32, u32), call: &NfsTraceCall) {
         match self.state(name) {
             None => self.set(name, None, call),
@@ -287,7 +287,7 @@ impl Observer<'_> {
         }
     }
 
-    /// What was known only by its name is this object.
+    /// The object that was known only by its name is this one.
     fn unite(&mut self, named: u32, id: u32) {
         let known = std::mem::take(self.at(named));
         self.at(named).same_as = Some(id);
@@ -316,7 +316,7 @@ impl Observer<'_> {
             if may_exist {
                 return self.sees_name(name, file, call);
             }
-            // Another call that ran at the same time saw it first.
+            // A concurrent call has already observed it.
             let is_overlapped = state.is_some_and(|state| call.start_ns <= state.end_ns);
             if is_overlapped && (known.is_none() || known == Some(held)) {
                 let object = self.at(held);
@@ -367,7 +367,7 @@ impl Observer<'_> {
         id
     }
 
-    /// Learns from a call, and returns its objects.
+    /// Records what a call and its reply show, and returns the call's objects.
     fn see(&mut self, call: &NfsTraceCall) -> CallObjects {
         let mut objects = CallObjects::NONE;
         let Some(procedure) = Procedure::from_number(call.procedure) else {
@@ -376,7 +376,7 @@ impl Observer<'_> {
         let trace = self.trace;
         if let Some(file) = call.file {
             objects.object = self.object_of(file);
-            // Without an answer, it may be.
+            // Without a reply, the call may have succeeded.
             let is_alive = call.status != Some(Status::STALE.0);
             self.at(objects.object).was_alive |= is_alive;
         }
@@ -557,7 +557,7 @@ impl Observer<'_> {
         }
     }
 
-    /// Learns from attributes in a reply.
+    /// Records the attributes in a reply.
     fn see_attributes(&mut self, call: &NfsTraceCall, procedure: Procedure, objects: &CallObjects) {
         let trace = self.trace;
         for before in trace.sizes_before.of(call.record) {

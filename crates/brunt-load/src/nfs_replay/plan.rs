@@ -1,10 +1,10 @@
 //! The calls of a replay in the order of the trace: what each needs, when it is due, and which earlier calls it waits
 //! for.
 //!
-//! A call waits for an earlier one that had ended before it began in the trace, if both concern the same name, or one of
-//! them creates or removes what the other uses. Calls that ran at the same time don't wait for each other.
+//! A call waits for an earlier one that had ended before it began in the trace, if both refer to the same name, or one
+//! of them creates or removes an object that the other uses. Calls that ran at the same time don't wait for each other.
 //!
-//! The rule: a call of the trace is in the plan, or counted with the reason.
+//! The rule: each call of the trace is either in the plan or counted with the reason for leaving it out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use brunt_wire::nfs::v3::{FileType, NfsTime, Procedure, Status};
 use super::layout::TreeLayout;
 use super::namespace::{CallObjects, NONE, Namespace};
 
-/// Maximum earlier users of a name or an object that a call which removes it waits for: the last ones.
+/// A call that removes a name or an object waits for at most this many earlier users of it, the latest ones.
 const USERS_MAX: usize = 16;
 const NOT_SYNC: u32 = 10002;
 const NANOS: i64 = 1_000_000_000;
@@ -33,17 +33,17 @@ enum NotReplayable {
     UnknownListing,
 }
 
-/// Arguments that only some procedures have.
+/// Arguments of specific procedures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallDetail {
     None,
-    /// WRITE: the number of its `stable_how`.
+    /// WRITE: `stable_how`, as its number (RFC 1813, 3.3.7).
     Stable(u32),
-    /// ACCESS: rights.
+    /// ACCESS: the requested rights, as a bit mask.
     Access(u32),
-    /// What it sets, an index into [`ReplayActions::sets`].
+    /// The attributes that it sets: an index into [`ReplayActions::sets`].
     Set(u32),
-    /// Bytes of names and cookies, and of the whole reply; continues after the listing that this action makes.
+    /// Maximum bytes of names and cookies, and of the whole reply; the listing continues after that of this action.
     Listing {
         dir_bytes_max: u32,
         bytes_max: u32,
@@ -51,7 +51,7 @@ pub(super) enum CallDetail {
     },
 }
 
-/// Attributes to set.
+/// The attributes that a call sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ActionSet {
     pub(super) set: NfsTraceSet,
@@ -61,10 +61,10 @@ pub(super) struct ActionSet {
     pub(super) kind: Option<FileType>,
 }
 
-/// A call to make.
+/// A call to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Action {
-    /// When it began, and when its reply ended, after the first call began.
+    /// When it began and when its reply arrived, relative to the start of the first call.
     pub(super) start_ns: u64,
     pub(super) end_ns: Option<u64>,
     /// Its client, an index into [`NfsTrace::clients`].
@@ -72,20 +72,20 @@ pub(super) struct Action {
     /// Its caller, an index into [`ReplayActions::callers`].
     pub(super) caller: Option<u32>,
     pub(super) procedure: Procedure,
-    /// The trace's status, if it is known.
+    /// The status in the trace, if known.
     pub(super) status: Option<Status>,
-    /// Bytes that moved.
+    /// Bytes transferred in the trace.
     pub(super) moved_bytes: u64,
     pub(super) objects: CallObjects,
-    /// Texts; [`NONE`] if it has none.
+    /// Indexes of its texts (names, link targets); [`NONE`] if it has none.
     pub(super) name: u32,
     pub(super) new_name: u32,
     pub(super) offset_bytes: u64,
     pub(super) asked_bytes: u32,
     pub(super) detail: CallDetail,
-    /// Where the actions that it waits for begin in [`ReplayActions::waits`]. They end where those of the next begin.
+    /// Start of the actions that it waits for in [`ReplayActions::waits`]; they end where the next action's start.
     waits_at: u32,
-    /// How many calls of its client had ended before it began.
+    /// Number of its client's calls that had ended before it began.
     pub(super) ended_before: u32,
 }
 
@@ -131,9 +131,9 @@ pub(super) struct ReplayActions {
     pub(super) races: HashSet<u32>,
     /// Calls of the trace that are not replayed, by reason.
     pub(super) left_out: BTreeMap<String, u64>,
-    /// NFSv3 calls among those that are left out.
+    /// The NFSv3 calls among them.
     pub(super) not_replayable: u64,
-    /// SETATTR whose guard, the file's ctime, was left out, because no other server has the same.
+    /// SETATTR calls sent without their guard (the file's ctime), which no other server would match.
     pub(super) guards_dropped: u64,
 }
 
@@ -202,7 +202,7 @@ impl ReplayActions {
                 self.actions[index].start_ns,
             );
             let passed: &mut usize = &mut passed[client];
-            // An earlier call even if times are wrong: waiting for a later one would never end.
+            // Always an earlier call, even if times are wrong: waiting for a later one would never end.
             while let Some(end) = ends[client].get(*passed)
                 && self.actions[*end as usize].end_ns <= Some(start)
                 && (*end as usize) < index
@@ -215,7 +215,7 @@ impl ReplayActions {
     }
 }
 
-/// What calls use: an object, or a name in a directory.
+/// A resource that calls use: an object, or a name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Used {
     Object(u32),
@@ -229,7 +229,7 @@ struct Ended {
     end_ns: Option<u64>,
 }
 
-/// Who created or removed a thing last, and who used it since.
+/// The action that last created or removed a resource, and those that have used it since.
 #[derive(Debug, Default)]
 struct History {
     changed: Option<Ended>,
@@ -239,12 +239,13 @@ struct History {
 #[derive(Debug, Default)]
 struct Uses {
     histories: HashMap<Used, History>,
-    /// Actions that ran at the same time as another one that changed what they use.
+    /// Actions that ran concurrently with another one that changed a resource they use.
     races: HashSet<u32>,
 }
 
 impl Uses {
-    /// An action uses a thing, or changes whether it exists. Appends what it waits for.
+    /// Records that an action uses a resource, or changes whether it exists. Appends the actions that it has to wait
+    /// for.
     fn add(&mut self, used: Used, changes: bool, me: Ended, start_ns: u64, waits: &mut Vec<u32>) {
         let (histories, races) = (&mut self.histories, &mut self.races);
         let history = histories.entry(used).or_default();
@@ -282,10 +283,10 @@ struct ActionPlanner<'a> {
 }
 
 impl ActionPlanner<'_> {
-    /// Adds a call.
+    /// Adds a call of the trace to the plan.
     ///
     /// # Errors
-    /// The reason why it is not replayed.
+    /// The call is not replayed; the error is the reason.
     fn add(
         &mut self,
         call: &NfsTraceCall,
@@ -305,7 +306,7 @@ impl ActionPlanner<'_> {
             client: call.client,
             caller: call.caller,
             procedure,
-            // NULL has none.
+            // NULL has no object.
             status: match (procedure, call.end_ns) {
                 (Procedure::Null, Some(_)) => Some(Status::OK),
                 _ => call.status.map(Status),
@@ -328,7 +329,7 @@ impl ActionPlanner<'_> {
         Ok(())
     }
 
-    /// Whether the handles of a call can be known.
+    /// Checks that the replay can know the handles that a call needs.
     fn check_objects(
         &self,
         procedure: Procedure,
@@ -419,7 +420,7 @@ impl ActionPlanner<'_> {
             | Procedure::Mknod => {
                 let set = *self.trace.sets.first(record).ok_or(missing)?;
                 let mut args = action_set(set);
-                // A guard makes sense only if it is meant to fail.
+                // A guard is useful only if the call failed because of it.
                 if args.guard.is_some() && call.status != Some(NOT_SYNC) {
                     args.guard = None;
                     self.plan.guards_dropped += 1;
@@ -480,7 +481,7 @@ impl ActionPlanner<'_> {
         if creates && objects.result != NONE {
             self.creators.entry(objects.result).or_insert(me);
         }
-        // Without its creator, there is no handle, whatever the trace says about its end.
+        // Without the call that created it there is no handle, whatever the trace records about its result.
         let objects = [objects.object, objects.other];
         waits.extend(objects.iter().filter_map(|id| self.creators.get(id)));
         if let CallDetail::Listing { after, .. } = action.detail
@@ -490,7 +491,7 @@ impl ActionPlanner<'_> {
         }
         waits.sort_unstable();
         waits.dedup();
-        // Never itself, regardless of the trace's handles and times: it would wait forever.
+        // It never waits for itself, whatever the trace's handles and times are: that would never end.
         waits.retain(|earlier| *earlier < me);
         self.plan.waits.extend(waits);
     }

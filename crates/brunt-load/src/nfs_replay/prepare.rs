@@ -1,6 +1,5 @@
-//! Creates the tree that a replay needs, and checks it. A file in the tree records its state, so an
-//! interrupted preparation continues, and a tree that was replayed on is not mistaken for a fresh
-//! one.
+//! Creates the tree that a replay needs, and checks it. A file in the tree records its state, so an interrupted
+//! preparation continues, and a tree that a replay has changed is not mistaken for a new one.
 //!
 //! ```text
 //! brunt-replay-5f0c…/preparing-5f0c… until everything is created and checked
@@ -8,7 +7,8 @@
 //!                   /replayed-5f0c…    from the first call of a replay on
 //! ```
 //!
-//! The rule: nothing outside this directory is changed, and what exists is either what the trace needs or an error.
+//! The rule: nothing outside this directory is changed, and an existing entry that differs from what the trace needs is
+//! an error.
 
 use brunt_nfs::NfsFolder;
 use brunt_wire::nfs::v3::{
@@ -21,15 +21,15 @@ use super::layout::{Planted, PlantedEntry, TreeLayout};
 use super::namespace::NONE;
 use crate::nfs::tree::{NfsTree, NfsTreeError, OwnedHandle, TreeMaker};
 
-/// Connections that make files at the same time.
+/// Number of connections that create files in parallel.
 const MAKERS: usize = 4;
-/// Modes of objects whose mode is not in the trace.
+/// Modes of objects whose mode was not captured.
 const DIR_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
-/// Rights that the replay's own user needs.
+/// Permissions that the replay's own user needs.
 const DIR_OWN: u32 = 0o700;
 const FILE_OWN: u32 = 0o600;
-/// Rights of everyone where the owner is not known, so that the trace's users are not refused.
+/// Permissions for everyone where the owner is not known, so that the trace's users are not refused.
 const DIR_ALL: u32 = 0o777;
 const FILE_ALL: u32 = 0o666;
 
@@ -38,9 +38,9 @@ const FILE_ALL: u32 = 0o666;
 pub(super) struct PrepareOptions {
     /// Name of its directory.
     pub(super) name: String,
-    /// Files have their length, but no data.
+    /// Files get their length, but no data.
     pub(super) sparse: bool,
-    /// Files belong to the trace's owners.
+    /// Files get the owners in the trace.
     pub(super) as_traced: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct PreparedTree {
     digest: String,
     /// The target's handle of each object.
     pub(super) handles: Vec<(u32, OwnedHandle)>,
-    /// Entries that existed already.
+    /// Number of entries that already existed.
     pub(super) found: u64,
 }
 
@@ -85,7 +85,7 @@ struct Preparer<'a> {
     base: OwnedHandle,
 }
 
-/// Makes the tree, or checks the one that exists.
+/// Creates the tree, or checks the one that exists.
 ///
 /// # Errors
 /// The server refused, or the directory exists with other content.
@@ -156,17 +156,17 @@ pub(super) fn prepare(
 /// Records in the tree that a replay is about to change it.
 ///
 /// # Errors
-/// The server refused.
+/// The server refused to rename the marker.
 pub(super) fn begin(folder: &NfsFolder, tree: &PreparedTree) -> Result<(), NfsReplayError> {
     let mut maker = TreeMaker::new(folder, &|| false)?;
     let states = [TreeState::Prepared, TreeState::Replayed];
     Ok(mark(&mut maker, &tree.base, states, &tree.digest)?)
 }
 
-/// Removes the tree, with at most this many names and this deep.
+/// Removes the tree, unless it has more than this many names or levels.
 ///
 /// # Errors
-/// The server refused, or there is more than that.
+/// The server refused, or the tree exceeds a limit.
 pub(super) fn remove(
     folder: &NfsFolder,
     name: &str,
@@ -193,7 +193,7 @@ fn mark(
     maker.call(&rename).map(drop)
 }
 
-/// The server's information about an entry.
+/// An entry's attributes on the server.
 #[derive(Clone, Copy, Debug)]
 struct FoundEntry {
     kind: FileType,
@@ -223,10 +223,10 @@ fn find(
         Results { status, .. } => return Err(maker.refused(Procedure::Lookup, status)),
     };
     let handle = handle.ok_or_else(|| maker.no_handle(Procedure::Lookup))?;
-    Ok(Some((handle, look_at(maker, &handle)?)))
+    Ok(Some((handle, inspect(maker, &handle)?)))
 }
 
-fn look_at(maker: &mut TreeMaker<'_>, handle: &OwnedHandle) -> Result<FoundEntry, NfsTreeError> {
+fn inspect(maker: &mut TreeMaker<'_>, handle: &OwnedHandle) -> Result<FoundEntry, NfsTreeError> {
     let object = handle.as_handle();
     match maker.call(&Args::Getattr { object })? {
         ResultBody::Getattr { attributes } => Ok(FoundEntry {
@@ -238,12 +238,12 @@ fn look_at(maker: &mut TreeMaker<'_>, handle: &OwnedHandle) -> Result<FoundEntry
 }
 
 impl Preparer<'_> {
-    /// The handle of an entry that holds others, or of the top.
+    /// The handle of a directory's entry, or of the top of the tree.
     fn parent(&self, handles: &[OwnedHandle], parent: u32) -> OwnedHandle {
         handles.get(parent as usize).copied().unwrap_or(self.base)
     }
 
-    /// Makes everything; returns the handles in the order of the entries, and how many existed.
+    /// Creates all entries; returns their handles in order, and the number of entries that already existed.
     fn make(&self, maker: &mut TreeMaker<'_>) -> Result<(Vec<OwnedHandle>, u64), NfsReplayError> {
         let entries = &self.layout.entries;
         let mut handles = vec![self.base; entries.len()];
@@ -288,7 +288,7 @@ impl Preparer<'_> {
         Ok((handles, found))
     }
 
-    /// Adds further names, and gives directories their modes, which may forbid to create anything in them.
+    /// Adds hard links, then sets the modes of directories, which may forbid creating entries in them.
     fn finish(
         &self,
         maker: &mut TreeMaker<'_>,
@@ -335,7 +335,7 @@ impl Preparer<'_> {
         }
     }
 
-    /// Makes an entry unless it exists, and checks it. Returns its handle, and whether it existed.
+    /// Creates an entry unless it exists, and checks it. Returns its handle, and whether it existed.
     fn entry(
         &self,
         maker: &mut TreeMaker<'_>,
@@ -371,7 +371,7 @@ impl Preparer<'_> {
         entry: &PlantedEntry,
         handle: &OwnedHandle,
     ) -> Result<(), NfsReplayError> {
-        let found = look_at(maker, handle)?;
+        let found = inspect(maker, handle)?;
         let wanted = match &entry.what {
             Planted::Directory => FileType::Directory,
             Planted::File { .. } => FileType::Regular,
@@ -454,7 +454,7 @@ impl Preparer<'_> {
         if mode.is_none() && owner.is_none() {
             return Ok(());
         }
-        // An owner's change clears bits of the mode, so the mode is set last.
+        // Changing the owner clears mode bits, so the mode is set last.
         let owners = owner.map(|(uid, gid)| SetAttributes {
             uid: Some(uid),
             gid: Some(gid),

@@ -1,6 +1,7 @@
 //! How faithful a replay of NFS traffic was.
 //!
-//! The rule: each call of the trace is counted once: sent, not sent with the reason, or left out with the reason.
+//! The rule: each call of the trace is counted once: as sent, as not sent with the reason, or as left out with the
+//! reason.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ pub const STATUS_DEGRADED_MAX: f64 = 0.05;
 /// Maximum share of NFSv3 calls that are left out of a degraded replay.
 pub(super) const LEFT_OUT_DEGRADED_MAX: f64 = 0.5;
 
-/// The tree that was made for a replay.
+/// The tree that was created for a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NfsReplayTree {
     /// Its directory in the target's folder.
@@ -27,56 +28,56 @@ pub struct NfsReplayTree {
     pub directories: u64,
     /// Regular files.
     pub files: u64,
-    /// Their length.
+    /// Total length of the regular files, in bytes.
     pub bytes: u64,
     /// Symbolic links.
     pub symlinks: u64,
     /// Fifos, including those that replace devices and sockets.
     pub fifos: u64,
-    /// Further names of files.
+    /// Hard links.
     pub hard_links: u64,
-    /// Names that were not captured, and were invented.
+    /// Objects whose name was not captured; they have invented names.
     pub invented_names: u64,
     /// Objects of which only the name was captured, so type, length and mode are guesses.
     pub only_named: u64,
-    /// Files whose length was not captured; they are as long as what was read of them.
+    /// Files whose length was not captured; they end where the captured reads ended.
     pub unknown_sizes: u64,
     /// Entries that existed already when the tree was prepared.
     pub found: u64,
 }
 
-/// Late calls by cause.
+/// Number of late calls, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LateCalls {
     /// The replay's own thread was busy.
     pub worker: u64,
-    /// They waited for another call.
+    /// They waited for another call to complete.
     pub dependency: u64,
     /// Too many calls were outstanding.
     pub depth: u64,
 }
 
 impl LateCalls {
-    /// All of them.
+    /// All late calls.
     pub fn total(&self) -> u64 {
         self.worker + self.dependency + self.depth
     }
 }
 
-/// Calls of a procedure.
+/// Counts of calls of one procedure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NfsProcedureCalls {
-    /// In the plan.
+    /// Calls in the plan.
     pub planned: u64,
     /// Sent.
     pub sent: u64,
-    /// Answered with the trace's status.
+    /// Calls answered with the trace's status.
     pub same: u64,
-    /// Answered with another status.
+    /// Calls answered with another status.
     pub differ: u64,
-    /// Answered, but the trace's status is not known.
+    /// Calls answered whose status in the trace is not known.
     pub unknown: u64,
-    /// Without an answer, or refused by RPC.
+    /// Calls without an answer, or rejected by RPC.
     pub failed: u64,
 }
 
@@ -118,7 +119,7 @@ pub enum StatusCause {
     Unsupported,
     /// In the trace, another call changed the same object or name at the same time.
     Race,
-    /// None of these.
+    /// No known cause.
     Other,
 }
 
@@ -143,11 +144,11 @@ pub struct StatusDifference {
     pub operation: String,
     /// The trace's status.
     pub trace: String,
-    /// The target's.
+    /// The target's status.
     pub target: String,
-    /// Why.
+    /// Why they differ.
     pub cause: StatusCause,
-    /// How many.
+    /// Number of such calls.
     pub calls: u64,
 }
 
@@ -162,11 +163,11 @@ pub struct NfsReplayFidelity {
     pub timing: String,
     /// Speed relative to the trace.
     pub speed: f64,
-    /// Clients of the trace, with a connection each, up to a limit.
+    /// Clients in the trace; each has a connection, up to a limit.
     pub clients: u64,
-    /// Connections.
+    /// Connections used.
     pub connections: u64,
-    /// Whose credentials the calls had: `trace` or `target`.
+    /// Whose credentials the calls carried: `trace` or `target`.
     pub callers: String,
     /// Calls in the plan.
     pub planned: u64,
@@ -188,13 +189,13 @@ pub struct NfsReplayFidelity {
     pub statuses: Vec<StatusDifference>,
     /// Calls whose status differs, of those whose status in the trace is known.
     pub statuses_differ: u64,
-    /// READ and WRITE that succeeded in both, and moved a different number of bytes.
+    /// READs and WRITEs that succeeded in both, but transferred a different number of bytes.
     pub sizes_differ: u64,
-    /// READ and WRITE that were made shorter, because the target takes less.
+    /// READs and WRITEs that were shortened to the target's transfer limit.
     pub shortened: u64,
-    /// SETATTR without its guard, the file's ctime.
+    /// SETATTR calls sent without their guard, the file's ctime.
     pub guards_dropped: u64,
-    /// Bytes that the trace's READ and WRITE moved, and those of the replay.
+    /// Bytes transferred by READ and WRITE in the trace, and in the replay.
     pub moved_bytes: [u64; 2],
     /// Replies of the trace that contradict earlier ones: calls between them were not captured.
     pub contradictions: u64,
@@ -202,19 +203,19 @@ pub struct NfsReplayFidelity {
     pub damaged_parts: u64,
     /// The tree.
     pub tree: NfsReplayTree,
-    /// From when calls were due to when they were sent.
+    /// Issue error: the time from when a call was due until it was sent.
     pub issue_error: Option<Latencies>,
-    /// How much later the last call was sent than the first, relative to when they were due, divided by the time between.
+    /// Drift: how much the delay of calls grew from the first to the last, as a share of the time between them.
     pub drift: Option<f64>,
-    /// The same difference.
+    /// The same growth as a time.
     pub drift_us: Option<f64>,
-    /// Calls that were sent over 100 µs late.
+    /// Number of calls that were sent more than 100 µs late.
     pub late: LateCalls,
     /// Response times: with the trace's timing from when calls were due.
     pub response: Option<Latencies>,
-    /// How long it took.
+    /// Duration of the replay.
     pub seconds: f64,
-    /// Whether it was interrupted.
+    /// Whether the replay was interrupted.
     pub interrupted: bool,
 }
 

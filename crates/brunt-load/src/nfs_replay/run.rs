@@ -1,7 +1,7 @@
 //! Sends the calls of a plan at their times, with a connection for each client of the trace, and compares the answers.
 //! The plan is the sequence of a worker like those of other loads: one thread and one ring.
 //!
-//! The rule: a call that can't be sent is counted, and calls that wait for it continue.
+//! The rule: a call that can't be sent is counted, and no longer delays the calls that wait for it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -23,10 +23,10 @@ use super::report::{LateCalls, NfsProcedureCalls, StatusCause, StatusDifference,
 use super::schedule::{LateCause, NextAction, Schedule};
 use super::{NfsReplayError, NfsReplayOptions};
 use crate::block::generator::Planned;
+use crate::block::sizes::BlockSizes;
 use crate::block::synthetic::WorkerId;
 use crate::block::worker::Worker;
 use crate::block::workers::ring_of;
-use crate::block::sizes::BlockSizes;
 use crate::block::workload::Workload;
 use crate::commands::Commands;
 use crate::nfs::requests::NfsData;
@@ -128,7 +128,7 @@ struct CallSequence<'p> {
     timing: ReplayTiming,
     in_flight: HashMap<u64, InFlight>,
     measures: RunMeasures,
-    /// Objects, and directories with names, on which a status differed.
+    /// Objects and names (with their directories) for which a status differed.
     tainted: HashSet<(u32, u32)>,
     depth: usize,
 }

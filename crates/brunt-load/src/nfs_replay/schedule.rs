@@ -1,5 +1,5 @@
 //! Which call of a plan is due next, and when. Calls of a client are sent in the order of the trace; a call that has to
-//! wait delays those of its own client only.
+//! wait delays only calls of the same client.
 //!
 //! The rule: no clock and no I/O. A call is handed out once, after everything that it waits for has ended.
 
@@ -14,7 +14,7 @@ pub(super) enum LateCause {
     /// The replay's own thread was busy.
     #[default]
     Worker,
-    /// It waited for another call.
+    /// It waited for another call to complete.
     Dependency,
     /// Too many calls were outstanding.
     Depth,
@@ -29,9 +29,9 @@ pub(super) enum NextAction {
         due: Nanos,
         cause: LateCause,
     },
-    /// Nothing is due before this time, unless a call ends.
+    /// No call is due before this time, unless a call in flight ends.
     At(Nanos),
-    /// Nothing can be sent before a call ends.
+    /// No call can be sent before one in flight ends.
     AfterCompletion,
     /// All calls have been handed out.
     End,
@@ -42,7 +42,7 @@ pub(super) enum NextAction {
 struct Lane {
     actions: Vec<u32>,
     next: usize,
-    /// How many calls have ended, in the order of the trace's replies, and when that many had ended.
+    /// Number of calls that have ended, in the order of the trace's replies, and when this number was reached.
     ended: usize,
     ended_at: Vec<Nanos>,
     cause: LateCause,
@@ -84,7 +84,7 @@ impl<'p> Schedule<'p> {
         (ns as f64 / self.speed) as u64
     }
 
-    /// When the next call of a lane is due; `None` if it waits for calls before.
+    /// When the next call of a lane is due; `None` if it waits for earlier calls.
     fn due(&self, lane: &Lane, action: u32, now: Nanos) -> Option<Nanos> {
         let planned = &self.plan.actions[action as usize];
         let by_time = Nanos(self.start.0.saturating_add(self.scaled(planned.start_ns)));
@@ -163,7 +163,7 @@ impl<'p> Schedule<'p> {
         }
     }
 
-    /// A call has ended, or won't be sent.
+    /// Records that a call has ended, or won't be sent.
     pub(super) fn ended(&mut self, action: u32, at: Nanos) {
         self.done[action as usize] = true;
         let client = self.plan.actions[action as usize].client as usize;

@@ -49,7 +49,7 @@ pub(super) enum RowChange {
 
 impl RowChange {
     /// Describes it for people.
-    pub(super) fn said(self) -> &'static str {
+    pub(super) fn describe(self) -> &'static str {
         match self {
             RowChange::Rounded => "repaired: extended to whole blocks of the target",
             RowChange::PutBehind => "moved: devices of the trace concatenated",
@@ -87,7 +87,7 @@ pub(super) struct ReplayRow {
 /// The device and target of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RowOrigin {
-    /// Index of its device among those that have their own figures ([`Survey::told_apart`]).
+    /// Index of its device among those that have their own figures ([`Survey::listed_index`]).
     pub(super) device: u8,
     /// Number of its target.
     pub(super) target: u16,
@@ -399,7 +399,11 @@ impl Feeder {
         counts: &mut RowCounts,
     ) -> Result<(), Stop> {
         let placed = placement.place(request.device, request.offset, request.len);
-        let told = plan.survey.told_apart.get(request.device as usize).copied();
+        let told = plan
+            .survey
+            .listed_index
+            .get(request.device as usize)
+            .copied();
         let (Some(placed), Some(device)) = (placed, told.filter(|told| *told != NOT_MET)) else {
             return Err(Stop::Unknown);
         };

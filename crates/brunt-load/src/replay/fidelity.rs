@@ -108,7 +108,7 @@ fn changed_rows(survey: &Survey, counts: &RowCounts) -> BTreeMap<String, u64> {
     rows.extend(
         counts
             .iter()
-            .map(|(change, count)| (change.said().to_string(), *count)),
+            .map(|(change, count)| (change.describe().to_string(), *count)),
     );
     rows
 }
@@ -121,7 +121,7 @@ fn devices(meter: &Meter, plan: &ReplayPlan<'_>) -> Vec<DeviceFidelity> {
         routes,
     } = *plan;
     let by_time = settings.timing != ReplayTiming::Depth;
-    let told = survey.told.iter().zip(&meter.devices);
+    let told = survey.listed.iter().zip(&meter.devices);
     told.map(|(told, device)| DeviceFidelity {
         device: told.name.clone(),
         target: told
@@ -277,7 +277,7 @@ impl Reasons {
 
     /// Checks that no device has more requests than the survey found.
     fn of_devices(&mut self, meter: &Meter, survey: &Survey, settings: &ReplaySettings) {
-        for (told, device) in survey.told.iter().zip(&meter.devices) {
+        for (told, device) in survey.listed.iter().zip(&meter.devices) {
             let beyond = device
                 .fates
                 .beyond(told.requests * u64::from(settings.repeat));

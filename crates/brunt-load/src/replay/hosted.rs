@@ -26,7 +26,7 @@ impl HostedLoad for ReplayLoad {
             ring: order.ring.unwrap_or(info.ring),
             ..self.workload.clone()
         };
-        here.keep_journals_apart(order.order);
+        here.separate_journals(order.order);
         let journals = here.take_journals();
         OrderedLoad {
             text: here.written(),
@@ -80,7 +80,7 @@ impl ReplayLoad {
         let Some(survey) = self.known() else {
             return Ok(None);
         };
-        let read = |text: &String| ReplayPart::read(text, survey.told.len());
+        let read = |text: &String| ReplayPart::read(text, survey.listed.len());
         let parts: Vec<ReplayPart> = parts.iter().map(read).collect::<Result<_, _>>()?;
         let Some(mut all) = parts.into_iter().reduce(|mut all, part| {
             all.merge(&part);

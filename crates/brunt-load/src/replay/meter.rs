@@ -112,7 +112,7 @@ impl Fates {
     }
 
     /// Returns how many of the planned requests were missing from the trace, once everything in it has been handed out.
-    /// Requests that were given back are not missing.
+    /// Requests that workers returned unsent are not missing.
     pub(super) fn missing(&self, planned: u64) -> u64 {
         planned.saturating_sub(self.reached() + self.given_back)
     }

@@ -239,7 +239,7 @@ impl ReplayLoad {
             .queue_depth
             .min(u32::try_from(all).unwrap_or(u32::MAX).max(1));
         workload.reap_batch = workload.reap_batch.min(workload.queue_depth);
-        workload.keep_journals_apart(order.order);
+        workload.separate_journals(order.order);
         if let Some(trial) = order.trial {
             workload.stop = StopCondition {
                 time: Some(brunt_core::Span(trial.time)),
@@ -463,7 +463,7 @@ impl Load for ReplayLoad {
         };
         let feed = Feed::start(plan).map_err(|source| LoadError::Io { worker: 0, source })?;
         let has_responses = survey.responses > 0;
-        let meter = Meter::new(settings.timing, has_responses, begins, survey.told.len());
+        let meter = Meter::new(settings.timing, has_responses, begins, survey.listed.len());
         let stream = Stream::new(feed, &settings, has_responses, in_flight, meter);
         let turns = Turns::new(stream, workload.workers, workload.queue_depth);
         let prepared = PreparedLoad {

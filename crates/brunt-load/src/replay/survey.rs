@@ -41,9 +41,9 @@ pub(super) struct Survey {
     /// The end of each device of the trace, and its target.
     pub(super) devices: Vec<DeviceEnd>,
     /// The index of each device of the trace in `told`; [`NOT_MET`] for devices without requests.
-    pub(super) told_apart: Vec<u8>,
+    pub(super) listed_index: Vec<u8>,
     /// Devices that have their own figures.
-    pub(super) told: Vec<ToldDevice>,
+    pub(super) listed: Vec<ListedDevice>,
     /// Number of writes and unmaps that must be on stable storage before they complete.
     pub(super) forced: u64,
     /// Number of writes whose content is known from the trace.
@@ -58,9 +58,9 @@ pub(super) struct Survey {
     pub(super) rows: BTreeMap<String, u64>,
 }
 
-/// The figures of a device of the trace; the last of [`TOLD_MAX`] combines all remaining devices.
+/// The figures of a device of the trace; the last of [`LISTED_MAX`] combines all remaining devices.
 #[derive(Debug)]
-pub(super) struct ToldDevice {
+pub(super) struct ListedDevice {
     /// Its name; `None` for the remaining devices.
     pub(super) name: Option<String>,
     pub(super) target: u16,
@@ -74,7 +74,7 @@ const REPEATED: &str =
     "repaired: one block written repeatedly (WRITE SAME, zeroes), sent as a write of all blocks";
 
 /// Maximum number of devices that have their own figures.
-pub(super) const TOLD_MAX: usize = 16;
+pub(super) const LISTED_MAX: usize = 16;
 
 /// The index of a device without requests.
 pub(super) const NOT_MET: u8 = u8::MAX;
@@ -260,7 +260,7 @@ impl Survey {
         } = *request;
         self.digest.add(self.requests, op, target, offset, len);
         self.meet(device as usize, target, known);
-        let told = &mut self.told[usize::from(self.told_apart[device as usize])];
+        let told = &mut self.listed[usize::from(self.listed_index[device as usize])];
         told.digest.add(self.requests, op, target, offset, len);
         told.requests += 1;
         self.requests += 1;
@@ -298,25 +298,25 @@ impl Survey {
     fn meet(&mut self, device: usize, target: u16, known: &Devices) {
         if self.devices.len() <= device {
             self.devices.resize(device + 1, DeviceEnd::default());
-            self.told_apart.resize(device + 1, NOT_MET);
+            self.listed_index.resize(device + 1, NOT_MET);
         }
-        if self.told_apart[device] != NOT_MET {
+        if self.listed_index[device] != NOT_MET {
             return;
         }
         self.devices[device].target = target;
         if self.changes_targets.len() <= usize::from(target) {
             self.changes_targets.resize(usize::from(target) + 1, false);
         }
-        if self.told.len() < TOLD_MAX {
-            let name = (self.told.len() + 1 < TOLD_MAX).then(|| known.names()[device].clone());
-            self.told.push(ToldDevice {
+        if self.listed.len() < LISTED_MAX {
+            let name = (self.listed.len() + 1 < LISTED_MAX).then(|| known.names()[device].clone());
+            self.listed.push(ListedDevice {
                 name,
                 target,
                 requests: 0,
                 digest: Digest::default(),
             });
         }
-        self.told_apart[device] = self.told.len() as u8 - 1;
+        self.listed_index[device] = self.listed.len() as u8 - 1;
     }
 
     /// Returns the kinds of its requests, in the order of their figures.

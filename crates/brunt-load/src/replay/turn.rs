@@ -20,10 +20,10 @@ use crate::sequence::{Next, Sequence};
 /// How soon a worker asks again during another's turn: less than a turn with a single request takes.
 const TURN_POLL_NANOS: u64 = 1_000;
 
-/// A request that ended or was given back.
+/// A request that ended or was returned unsent.
 struct Ended {
     index: u64,
-    /// `None` if given back.
+    /// `None` if returned unsent.
     status: Option<RequestStatus>,
     at: Nanos,
 }

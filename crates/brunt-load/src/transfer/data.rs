@@ -61,7 +61,7 @@ impl Data {
     }
 
     /// Processes the data of a completed read.
-    fn came(&mut self, request: &Planned, carried: &mut Carried) -> io::Result<()> {
+    fn on_piece(&mut self, request: &Planned, carried: &mut Carried) -> io::Result<()> {
         let Data {
             way,
             hash,
@@ -140,7 +140,7 @@ impl Content for Data {
                 self.way = DataEnd::Nowhere;
             }
         } else if request.op == Op::Read
-            && let Err(error) = self.came(request, carried)
+            && let Err(error) = self.on_piece(request, carried)
         {
             self.failure.get_or_insert(error);
         }

@@ -33,7 +33,7 @@ pub struct Wanted {
     /// Whether to compute the checksum.
     pub sums: bool,
     /// Whether to check if the input continues after the range.
-    pub looks_behind: bool,
+    pub checks_end: bool,
 }
 
 /// The results of reading the input.
@@ -211,7 +211,7 @@ fn read_ahead(
             return Ok(consumed);
         }
     }
-    consumed.left = wanted.looks_behind
+    consumed.left = wanted.checks_end
         && match read_full(&mut input, &mut [0]) {
             Ok(got) => got > 0,
             Err(error) if is_stopped(&error) => false,

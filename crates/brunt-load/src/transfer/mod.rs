@@ -307,7 +307,7 @@ impl RangeTransfer {
                     count: self.count,
                     block_bytes,
                     sums: self.sums,
-                    looks_behind: whole,
+                    checks_end: whole,
                 };
                 let input = Input::new(input, wanted).map_err(TransferError::Input)?;
                 let input = Rc::new(RefCell::new(input));

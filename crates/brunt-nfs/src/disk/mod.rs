@@ -25,7 +25,7 @@ use brunt_wire::nfs::v3::Procedure;
 
 pub use stability::NfsStability;
 
-use self::task::{Ask, NfsTask, TaskState};
+use self::task::{CallerRequest, NfsTask, TaskState};
 use crate::calls::{NfsCalls, NfsCallsConfig, NfsOutgoing, NfsUnanswered};
 use crate::device_errors::NfsRefusal;
 
@@ -210,7 +210,7 @@ impl RemoteSession for NfsDisk {
         *task = NfsTask {
             state: TaskState::Calling,
             tag,
-            ask: Ask {
+            ask: CallerRequest {
                 op,
                 offset,
                 len,

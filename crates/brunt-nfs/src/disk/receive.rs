@@ -99,7 +99,8 @@ impl NfsDisk {
     ) -> Result<(), NfsViolation> {
         let task = &mut self.tasks[usize::from(call)];
         task.done_bytes += u64::from(len);
-        // A server may return less than was asked for. Nothing at all, without the file's end, would go on forever.
+        // A server may return less than was asked for. An empty reply before the end of the file would be retried
+        // forever.
         if task.done_bytes < task.ask.len && eof {
             self.refuse(call, NfsRefusal::EndOfFile);
         } else if len == 0 {

@@ -22,7 +22,7 @@ pub(super) enum TaskState {
 
 /// The caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct CallerRequest {
     pub op: Op,
     pub offset: u64,
     pub len: u64,
@@ -33,7 +33,7 @@ pub(super) struct Ask {
 pub(super) struct NfsTask {
     pub state: TaskState,
     pub tag: u64,
-    pub ask: Ask,
+    pub ask: CallerRequest,
     /// Completed bytes of a read or write.
     pub done_bytes: u64,
     pub committed: bool,
@@ -49,7 +49,7 @@ impl NfsTask {
         NfsTask {
             state: TaskState::Free,
             tag: 0,
-            ask: Ask {
+            ask: CallerRequest {
                 op: Op::Flush,
                 offset: 0,
                 len: 0,

@@ -343,7 +343,7 @@ fn counts_are_checked() {
     );
 }
 
-/// A status ends its request, and says what failed; the connection goes on.
+/// A status ends its request, and reports what failed; the connection continues.
 #[test]
 fn a_status_ends_its_request() {
     let mut bench = Bench::new(true);

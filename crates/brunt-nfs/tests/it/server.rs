@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// Stops the server's process, or lets it go on.
+    /// Stops or resumes the server's process.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(self.ganesha.as_ref().expect("a server"));
         rustix::process::kill_process(pid, signal).unwrap();

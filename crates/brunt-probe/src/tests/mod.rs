@@ -106,7 +106,7 @@ fn entry_of(name: &str) -> &'static Entry {
 fn the_table_is_whole() {
     let mut names = std::collections::HashSet::new();
     for entry in PROBES {
-        assert!(names.insert(entry.name), "{} is there twice", entry.name);
+        assert!(names.insert(entry.name), "{} appears twice", entry.name);
         assert!(!entry.help.is_empty() && !entry.help.contains('\n') && !entry.files.is_empty());
         let mut metrics = std::collections::HashSet::new();
         for metric in entry.metrics {
@@ -156,7 +156,7 @@ fn the_table_is_whole() {
 /// Texts that are truncated at any byte, lack any line, or have garbage in place of numbers are parsed or refused,
 /// without panics, and figures stay finite.
 #[test]
-fn broken_texts() {
+fn damaged_kernel_files_never_panic_or_yield_infinite_figures() {
     let nonsense = [
         "",
         "-1",

@@ -9,7 +9,7 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::details::{Details, REQUESTS, RunDetails};
 use super::faults::share;
-use super::points::{Points, told};
+use super::points::{Points, with_uncertainty};
 use super::timeline::chosen;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
@@ -59,7 +59,7 @@ pub(super) fn blocks(summary: &Summary, points: &Points<'_>, details: &Details) 
 fn row(point: String, cost: &StickyCost) -> Vec<Cell> {
     let factor = |factor: Option<Estimate>| match factor {
         Some(known) => {
-            let (value, uncertainty) = told(&known, Unit::Count);
+            let (value, uncertainty) = with_uncertainty(&known, Unit::Count);
             Cell::Estimate(format!("× {value}"), uncertainty)
         }
         None => Cell::Empty,
@@ -69,7 +69,7 @@ fn row(point: String, cost: &StickyCost) -> Vec<Cell> {
         Cell::text(cost.name()),
         Cell::text(&cost.normal),
         cost.baseline.map_or(Cell::Empty, |rate| {
-            let (value, uncertainty) = told(&rate, Unit::PerSecond);
+            let (value, uncertainty) = with_uncertainty(&rate, Unit::PerSecond);
             Cell::Estimate(value, uncertainty)
         }),
         share(&cost.drop),

@@ -3,7 +3,7 @@
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{CostPerRequest, Summary};
 
-use super::points::{Points, told};
+use super::points::{Points, with_uncertainty};
 use crate::format::Unit;
 use crate::page::{Block, Cell, PageTable, Section};
 
@@ -26,7 +26,7 @@ pub(super) fn section(summary: &Summary) -> Section {
             };
             let us = |estimate: Option<Estimate>| {
                 estimate.map_or(Cell::Empty, |estimate| {
-                    let (value, uncertainty) = told(&estimate, Unit::Micros);
+                    let (value, uncertainty) = with_uncertainty(&estimate, Unit::Micros);
                     Cell::Estimate(value, uncertainty)
                 })
             };

@@ -469,7 +469,7 @@ mod tests {
     /// Buckets with impossible counts are left out and reported, for runs whose distribution is shown and for others;
     /// the rest of the table is read.
     #[test]
-    fn buckets_that_nobody_can_have_counted_are_refused() {
+    fn impossible_buckets_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer =
             TableWriter::create(folder.path(), &histograms::TABLE, WriterOptions::default())

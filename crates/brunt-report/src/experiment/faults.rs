@@ -6,7 +6,7 @@ use brunt_result::degradation::{ALPHA, BACK, HOLD, NOTICEABLE, OverRuns, TooShor
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
-use super::points::{Points, told};
+use super::points::{Points, with_uncertainty};
 use super::{phases, recurring};
 use crate::chart::ShadedSpan;
 use crate::format::{Unit, count, three};
@@ -168,7 +168,7 @@ pub(super) fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
     let Some(known) = estimate else {
         return Cell::Empty;
     };
-    let (value, uncertainty) = told(known, unit);
+    let (value, uncertainty) = with_uncertainty(known, unit);
     Cell::Estimate(value, uncertainty)
 }
 
@@ -229,7 +229,7 @@ pub(super) fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> C
 fn response(point: String, fault: &OverRuns) -> Vec<Cell> {
     let during = |factor: &Option<Estimate>| match factor {
         Some(known) => {
-            let (value, uncertainty) = told(known, Unit::Count);
+            let (value, uncertainty) = with_uncertainty(known, Unit::Count);
             Cell::Estimate(format!("× {value}"), uncertainty)
         }
         None => Cell::Verdict(Tone::Warning, "no answer".into()),
@@ -366,7 +366,7 @@ mod tests {
 
     /// Answers hidden by noise are neither zero nor never: their cells say so, and a notice says what would help.
     #[test]
-    fn noise_is_said() {
+    fn noise_is_reported() {
         let fault = OverRuns {
             fault: "burst".into(),
             drop: Estimate::of(&[0.2, 0.2]),

@@ -9,7 +9,7 @@ use brunt_result::statistics::RUNS_MIN;
 use brunt_result::summary::{PointSummary, Summary};
 
 use super::details::Details;
-use super::points::{Points, told};
+use super::points::{Points, with_uncertainty};
 use super::{links, losses, phases, require, when};
 use crate::format::{Unit, count, plus_minus};
 use crate::page::{Card, Cell, Glance, Notice, PageTable, Section, Tone};
@@ -135,7 +135,7 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         facts.push((format!("Workload {name}"), workload.description.clone()));
     }
     if let Some(congestion) = &experiment.congestion {
-        facts.push(("TCP".into(), congestion.told()));
+        facts.push(("TCP".into(), congestion.describe()));
     }
     if !details.environment.is_empty() {
         let told: Vec<String> = details
@@ -220,7 +220,7 @@ fn headlines<'a>(summary: &'a Summary, points: &Points<'a>) -> Vec<Headline<'a>>
 
 /// "1.5 k requests/s" and its uncertainty.
 fn rate_of(point: &PointSummary) -> Option<(String, String)> {
-    let (rate, pm) = told(&point.requests_per_second?, Unit::PerSecond);
+    let (rate, pm) = with_uncertainty(&point.requests_per_second?, Unit::PerSecond);
     Some((rate.replace("/s", " requests/s"), pm))
 }
 
@@ -247,9 +247,9 @@ fn headline_table(headlines: &[Headline<'_>], points: &Points<'_>) -> PageTable 
             Cell::text(&one.name),
             points.place_of(point).map_or(Cell::Empty, Cell::text),
             estimate(rate_of(point)),
-            estimate(bytes.map(|rate| told(&rate, Unit::BytesPerSecond))),
-            estimate(mean.map(|mean| told(&mean, Unit::Micros))),
-            estimate(p99.map(|p99| told(&p99, Unit::Micros))),
+            estimate(bytes.map(|rate| with_uncertainty(&rate, Unit::BytesPerSecond))),
+            estimate(mean.map(|mean| with_uncertainty(&mean, Unit::Micros))),
+            estimate(p99.map(|p99| with_uncertainty(&p99, Unit::Micros))),
         ]
     };
     let by = match headlines.iter().any(|one| one.by_bytes) {
@@ -270,8 +270,10 @@ fn card(headline: &Headline<'_>, points: &Points<'_>) -> Card {
     let line = |(value, pm): &(String, String)| format!("{value} {pm}");
     let rate = rate_of(point).unwrap_or_default();
     let transfer = point.bytes_per_second;
-    let transfer = transfer.map(|rate| told(&rate, Unit::BytesPerSecond));
-    let p99 = point.response_p99_us.map(|p99| told(&p99, Unit::Micros));
+    let transfer = transfer.map(|rate| with_uncertainty(&rate, Unit::BytesPerSecond));
+    let p99 = point
+        .response_p99_us
+        .map(|p99| with_uncertainty(&p99, Unit::Micros));
     // What the point was chosen for comes first; with given rates, the latency at the highest one.
     let lead = match (&p99, &transfer) {
         (Some((p99, pm)), _) if *open => (format!("p99 {p99}"), pm.clone()),
@@ -286,7 +288,10 @@ fn card(headline: &Headline<'_>, points: &Points<'_>) -> Card {
         details.push(("transfer".into(), line(&transfer)));
     }
     if let Some(mean) = point.response_mean_us {
-        details.push(("mean response".into(), line(&told(&mean, Unit::Micros))));
+        details.push((
+            "mean response".into(),
+            line(&with_uncertainty(&mean, Unit::Micros)),
+        ));
     }
     if let Some(p99) = p99.filter(|_| !open) {
         details.push(("p99".into(), line(&p99)));
@@ -496,7 +501,7 @@ fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
             noisy.len(),
             counted(summary.points.len(), "point"),
             points.full_name(point),
-            noise.said()?
+            noise.describe()?
         );
         Some(Notice::new(Tone::Warning, text))
     })

@@ -57,7 +57,7 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
             Tone::Warning,
             format!(
                 "Left out of the ratios, with the rest of the round: {}.",
-                run.said()
+                run.describe()
             ),
         ));
     }
@@ -109,7 +109,7 @@ fn table(kind: ImpactKind, found: &[&ImpactIndex]) -> PageTable {
             three(found.ratio),
             format!("{} to {}", three(found.low), three(found.high)),
         ),
-        None => Cell::text(ratio.said()),
+        None => Cell::text(ratio.describe()),
     };
     let row = |impact: &&ImpactIndex| {
         vec![

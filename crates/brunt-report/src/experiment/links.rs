@@ -109,7 +109,7 @@ fn row(point: String, way: String, runs: &[&LinkCounts], busy: f64) -> Vec<Cell>
         counted(sum(|counts| counts.corrupted)),
         counted(sum(|counts| counts.duplicated)),
         counted(sum(|counts| counts.held)),
-        counted(sum(LinkCounts::unmeant)),
+        counted(sum(LinkCounts::unintended)),
         Cell::number(Unit::Share.show(busy)),
     ]
 }

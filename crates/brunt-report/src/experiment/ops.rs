@@ -4,7 +4,7 @@ use brunt_result::by_kind::{KindEstimates, KindOverRuns};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::Summary;
 
-use super::points::{Points, told};
+use super::points::{Points, with_uncertainty};
 use crate::format::Unit;
 use crate::page::{Cell, PageTable, Section};
 
@@ -52,7 +52,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
 fn row(name: String, kind: &KindOverRuns) -> Vec<Cell> {
     let cell = |estimate: Option<Estimate>, unit: Unit| {
         estimate.map_or(Cell::Empty, |estimate| {
-            let (value, uncertainty) = told(&estimate, unit);
+            let (value, uncertainty) = with_uncertainty(&estimate, unit);
             Cell::Estimate(value, uncertainty)
         })
     };

@@ -8,7 +8,7 @@ use brunt_result::summary::PointSummary;
 
 use super::comparison::ComparedResult;
 use super::details::{REQUESTS, RESPONSES, RunDetails};
-use super::points::{Line, Points, told};
+use super::points::{Line, Points, with_uncertainty};
 use super::{distribution, timeline};
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
@@ -133,7 +133,7 @@ fn bars(results: &[ComparedResult<'_>]) -> Vec<Block> {
                 let Some(estimate) = (figure.get)(one.point) else {
                     continue;
                 };
-                let (shown, uncertainty) = told(&estimate, figure.unit);
+                let (shown, uncertainty) = with_uncertainty(&estimate, figure.unit);
                 bars.push(Bar {
                     name: format!("{label} · {}", results[one.result].name),
                     parts: vec![estimate.mean],

@@ -11,7 +11,7 @@ use brunt_result::require::RequirementVerdict;
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::Summary;
 
-use super::points::{Points, told};
+use super::points::{Points, with_uncertainty};
 use crate::format::{Unit, three};
 use crate::page::{Block, Cell, PageTable, Section, Tone};
 
@@ -74,7 +74,7 @@ fn facts(found: &Performability) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     let mut add = |label: &str, text: String| facts.push((label.to_string(), text));
     let shown = |estimate: &Estimate, unit| {
-        let (value, uncertainty) = told(estimate, unit);
+        let (value, uncertainty) = with_uncertainty(estimate, unit);
         format!("{value} {uncertainty}").trim_end().to_string()
     };
     add(
@@ -91,7 +91,7 @@ fn facts(found: &Performability) -> Vec<(String, String)> {
         let year = part_of_year(1.0 - share.at_least);
         let text = format!(
             "{} of the time; without it at most {year} a year",
-            share.said()
+            share.describe()
         );
         add(&format!("Time with {level}"), text);
     }
@@ -150,7 +150,7 @@ fn long(seconds: f64) -> String {
 fn table(found: &Performability) -> PageTable {
     let estimate = |estimate: Option<Estimate>, unit: Unit| match estimate {
         Some(known) => {
-            let (value, uncertainty) = told(&known, unit);
+            let (value, uncertainty) = with_uncertainty(&known, unit);
             Cell::Estimate(value, uncertainty)
         }
         None => Cell::Empty,

@@ -6,7 +6,7 @@ use brunt_result::statistics::Estimate;
 use brunt_result::summary::{PointSummary, Summary};
 
 use super::faults::{answer, share};
-use super::points::{Points, told};
+use super::points::{Points, with_uncertainty};
 use crate::format::{Unit, count};
 use crate::page::{CardPart, Cell, PageTable};
 
@@ -47,7 +47,7 @@ fn cost<'a>(point: &'a PointSummary, phase: &PhaseOverRuns) -> Option<&'a OverRu
 pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
     let part = |phase: &PhaseOverRuns| {
         let shown = |estimate: Option<Estimate>, unit| match estimate {
-            Some(known) => told(&known, unit),
+            Some(known) => with_uncertainty(&known, unit),
             None => ("none answered".to_string(), String::new()),
         };
         let rate = shown(phase.requests_per_second, Unit::PerSecond);
@@ -74,7 +74,7 @@ pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
         if let Some(max_us) = phase.response_max_us {
             row("slowest", (Unit::Micros.show(max_us), String::new()));
         }
-        if let Some((requests, oldest_us)) = phase.stood_still() {
+        if let Some((requests, oldest_us)) = phase.stall() {
             let oldest = Unit::Micros.show(oldest_us);
             row(
                 "no answer at its end",
@@ -135,7 +135,7 @@ pub(super) fn answers(point: &PointSummary) -> Vec<(String, String)> {
 pub(super) fn table(summary: &Summary, points: &Points<'_>) -> (PageTable, usize) {
     let estimate = |estimate: Option<Estimate>, unit: Unit| match estimate {
         Some(known) => {
-            let (value, uncertainty) = told(&known, unit);
+            let (value, uncertainty) = with_uncertainty(&known, unit);
             Cell::Estimate(value, uncertainty)
         }
         None => Cell::Empty,

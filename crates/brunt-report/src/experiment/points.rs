@@ -333,7 +333,7 @@ fn shown(key: &str, value: &str) -> String {
 }
 
 /// An estimate's mean with its unit, and "± 0.4 %".
-pub(super) fn told(estimate: &Estimate, unit: Unit) -> (String, String) {
+pub(super) fn with_uncertainty(estimate: &Estimate, unit: Unit) -> (String, String) {
     (
         unit.show(estimate.mean),
         estimate

@@ -6,7 +6,7 @@ use brunt_result::statistics::Estimate;
 use brunt_result::summary::PointSummary;
 
 use super::knee;
-use super::points::{Line, Points, told};
+use super::points::{Line, Points, with_uncertainty};
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
 use crate::page::{Bar, Bars, Block, Cell, PageTable, Section};
@@ -277,7 +277,7 @@ fn bars(section: &mut Section, points: &Points<'_>) {
             caption += &format!(" The first {BARS_MAX} of {}.", rows.len());
         }
         let bar = |(name, estimate): (String, Estimate)| {
-            let (shown, uncertainty) = told(&estimate, figure.unit);
+            let (shown, uncertainty) = with_uncertainty(&estimate, figure.unit);
             let interval = estimate.low.zip(estimate.high);
             Bar {
                 name,
@@ -307,7 +307,7 @@ pub(super) fn table(points: &Points<'_>) -> Section {
     let mut section = Section::new("All points");
     let estimate = |estimate: Option<Estimate>, unit: Unit| match estimate {
         Some(known) => {
-            let (value, uncertainty) = told(&known, unit);
+            let (value, uncertainty) = with_uncertainty(&known, unit);
             Cell::Estimate(value, uncertainty)
         }
         None => Cell::Empty,

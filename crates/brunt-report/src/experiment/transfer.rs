@@ -155,7 +155,7 @@ mod tests {
 
     /// Unknown values are shown as a dash, a point that moved nothing has no bar, and each link has its row.
     #[test]
-    fn what_links_carried_is_drawn() {
+    fn link_traffic_is_drawn() {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],
             "experiment": { "name": "", "repetitions": 4, "seed": 1, "targets": {}, "workloads": {}, "toml": "" } }"#;
         let mut summary: Summary = serde_json::from_str(text).expect("a summary");

@@ -1,5 +1,5 @@
 //! Tests pages of real experiments and captures: their contents as data, and their appearance in a browser.
 
 mod holds;
-mod looks;
+mod pages_in_browser;
 mod support;

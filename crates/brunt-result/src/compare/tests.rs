@@ -98,7 +98,7 @@ fn conditions_are_read() {
 
 /// A gate fails if something is shown to be sufficiently worse, and if nothing can be shown.
 #[test]
-fn gates_close() {
+fn a_gate_fails_on_a_proven_loss_or_without_evidence() {
     let gate: FailIf = "p99 worse by 10%".parse().unwrap();
     let base = [100.0, 101.0, 99.0, 100.5];
     let times = |by: f64| base.map(|value| value * by);
@@ -345,7 +345,7 @@ fn what_one_job_does_is_not_repeated_for_all() {
 
 /// Two jobs that read each have a line, and there is a third line for all reads.
 #[test]
-fn what_several_jobs_do_is_told_for_all() {
+fn figures_of_several_jobs_are_totals() {
     let one = jobs(&[
         ("reader", &[(OpKind::Read, 100.0)]),
         ("mixed", &[(OpKind::Read, 100.0), (OpKind::Write, 300.0)]),

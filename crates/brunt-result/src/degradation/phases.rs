@@ -19,7 +19,7 @@ use super::times::{TimeFigure, TimesTogether};
 use super::{FaultSpan, failed_share};
 use crate::statistics::Estimate;
 
-/// Where a phase stands among the faults of its run.
+/// The position of a phase relative to the faults of its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseKind {
@@ -129,7 +129,7 @@ pub struct PhaseOverRuns {
 impl PhaseOverRuns {
     /// Requests unanswered at its end, and the age of the oldest in microseconds, if that is longer than any
     /// answered request took.
-    pub fn stood_still(&self) -> Option<(u64, f64)> {
+    pub fn stall(&self) -> Option<(u64, f64)> {
         let oldest_us = self.waiting_oldest_us?;
         let is_longest = self
             .response_max_us
@@ -431,7 +431,7 @@ mod tests {
 
     /// Faults that overlap, follow each other, start almost together, or last for the whole run.
     #[test]
-    fn several_faults() {
+    fn several_faults_divide_a_run_into_phases() {
         let series = series(&[(60, 100, 50.0, 0)]);
         let check = |faults: &[(&str, FaultSpan)], expected: &[(PhaseKind, &str, i64, i64)]| {
             let expected: Vec<_> = expected

@@ -198,7 +198,7 @@ fn false_alarms_are_rare() {
 }
 
 #[test]
-fn what_never_came_back_is_not_back() {
+fn a_lasting_drop_is_not_recovered() {
     for noise in [Noise::Normal(0.1), Noise::Normal(0.5), Noise::Skewed(0.5)] {
         let (_, recovered) = many(noise, LONG, 0.5, false);
         assert!(recovered.yes == 0.0, "{noise:?}: {recovered:?}");

@@ -34,7 +34,7 @@ fn near(a: f64, b: f64) {
 
 /// Half the rate for two seconds, then half a second until recovery, are reported as exactly that.
 #[test]
-fn a_dip() {
+fn a_dip_has_its_depth_duration_and_recovery() {
     let series = series(&[(20, 1000.0), (20, 500.0), (5, 800.0), (20, 1000.0)]);
     let found = of_run(&series, &[span(2.0, 4.0)], 0).unwrap();
     near(found.baseline.requests_per_second, 1000.0);
@@ -87,7 +87,7 @@ fn a_fault_may_begin_and_end_within_intervals() {
 
 /// A missing effect, recovery or baseline is reported as such, not as zero.
 #[test]
-fn no_answers() {
+fn a_missing_answer_is_not_zero() {
     let flat = series(&[(60, 1000.0)]);
     let found = of_run(&flat, &[span(2.0, 4.0)], 0).unwrap();
     assert_eq!(
@@ -119,7 +119,7 @@ fn no_answers() {
 
 /// A single low interval is noise; an outlier does not widen the band, but noise does.
 #[test]
-fn noise() {
+fn a_single_low_interval_is_noise() {
     let blip = series(&[(20, 1000.0), (5, 1000.0), (1, 0.0), (30, 1000.0)]);
     assert_eq!(
         of_run(&blip, &[span(2.0, 4.0)], 0).unwrap().detected,
@@ -139,7 +139,7 @@ fn noise() {
 /// Each of two faults has its own drop, relative to the time before the first; the second limits the conclusions
 /// about the first.
 #[test]
-fn two_faults() {
+fn overlapping_faults_have_separate_figures() {
     let series = series(&[
         (20, 1000.0),
         (10, 500.0),
@@ -277,7 +277,7 @@ const USUAL: Option<(f64, f64)> = Some((100.0, 200.0));
 /// Response times that triple and recover in two steps are reported as exactly that: the factor, the excess wait, when
 /// the effect showed and when it ended. The p99 has its own answers.
 #[test]
-fn longer_answers() {
+fn longer_response_times_have_their_factor_and_recovery() {
     let found = answers(&[
         (20, USUAL, 0),
         (20, Some((300.0, 1000.0)), 0),
@@ -468,7 +468,7 @@ fn no_answers_at_all() {
 /// Errors are a share of all requests, before and during the fault; an interval that the fault covers by half
 /// counts by half.
 #[test]
-fn failures() {
+fn failures_are_a_share_of_all_requests() {
     let found = answers(&[(20, USUAL, 0), (20, USUAL, 30), (20, USUAL, 0)]);
     near(found.failed_share_before, 0.0);
     near(found.failed_share, 0.75);

@@ -218,7 +218,7 @@ fn a_round_without_a_client_is_left_out() {
     assert_eq!(found.left_out.len(), 1);
     assert!(
         found.left_out[0]
-            .said()
+            .describe()
             .ends_with("repetition 1: without b"),
         "{:?}",
         found.left_out
@@ -233,7 +233,7 @@ fn a_round_without_a_client_is_left_out() {
         (two.per_client.interval, two.per_client.missing),
         (None, Some(NoInterval::NoRound))
     );
-    let said: Vec<String> = found.left_out.iter().map(RunLeftOut::said).collect();
+    let said: Vec<String> = found.left_out.iter().map(RunLeftOut::describe).collect();
     assert!(
         said.len() == 4 && said[0].ends_with("repetition 0: incomplete"),
         "{said:?}"

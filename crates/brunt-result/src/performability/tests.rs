@@ -150,7 +150,7 @@ fn what_was_not_measured_is_reported() {
     let available = found.available.unwrap();
     close(available.at_least, 0.9);
     close(available.at_most, 1.0);
-    assert_eq!(available.said(), "90.0% to 100%");
+    assert_eq!(available.describe(), "90.0% to 100%");
 
     let nothing = of(&both, &[vec![phase(&["c"], 1.0, None)]]);
     close(nothing.not_measured, 1.0);

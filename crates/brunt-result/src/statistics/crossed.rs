@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_ratios() {
+    fn the_ratio_is_of_means() {
         let rows = |value: f64, clients: usize, rounds: usize| vec![vec![value; rounds]; clients];
         let exact = crossed_ratio(&rows(8.0, 3, 4), &rows(2.0, 3, 4), 1).unwrap();
         assert!(

@@ -63,8 +63,8 @@ pub struct Effect {
     /// figures: as a share of the first, or in the metric's unit where that is a share itself. `null` where the first
     /// is zero.
     pub detectable: Option<f64>,
-    /// With so many runs a side a change of 10 % would be shown with a chance of 80 %, if runs
-    /// go on to differ as these do. `null` where no number of runs would do: sessions differ by as much.
+    /// With this many runs per side, a change of 10 % would be shown with a probability of 80 %, if runs continue to
+    /// differ as these do. `null` where no number of runs would suffice, because sessions differ by as much.
     pub runs_wanted: Option<u32>,
 }
 

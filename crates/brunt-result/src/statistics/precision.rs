@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_said() {
+    fn the_required_runs_are_reported() {
         let runs: Vec<(u32, f64)> = (0..8)
             .map(|index| (index, if index % 2 == 0 { 90.0 } else { 110.0 }))
             .collect();

@@ -140,7 +140,7 @@ pub struct Comparison {
     pub b: Option<Estimate>,
     /// `b` to `a`: by this the verdict is given.
     pub effect: Option<Effect>,
-    /// Test of ranks, beside it: where the two disagree, look at the runs.
+    /// Rank test, for comparison: where the two disagree, look at the runs.
     pub mann_whitney: Option<MannWhitney>,
     /// The effect's p after Holm's correction over all figures that are not one.
     pub p_holm: Option<f64>,

@@ -126,7 +126,7 @@ fn append_ratio(indexes: &mut Batch, impact: &ImpactIndex, of: &str, ratio: &Imp
         .float_or_null(interval.map(|interval| interval.ratio))
         .float_or_null(interval.map(|interval| interval.low))
         .float_or_null(interval.map(|interval| interval.high))
-        .text_or_null(ratio.missing.map(|missing| missing.said()))
+        .text_or_null(ratio.missing.map(|missing| missing.describe()))
         .count(ratio.clients.into())
         .count(impact.rounds.into())
         .count(impact.rounds_left_out.into())

@@ -33,7 +33,7 @@ pub const GLUSTER: BackendEntry = BackendEntry {
             place, options,
         )?)?))
     },
-    foresee: |place, options| GlusterConfig::parse(place, options).map(|_| None),
+    preview: |place, options| GlusterConfig::parse(place, options).map(|_| None),
 };
 
 /// An open file.

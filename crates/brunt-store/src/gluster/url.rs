@@ -67,7 +67,7 @@ impl From<GlusterUrlError> for OpenError {
 pub struct GlusterConfig {
     /// Host of a glusterd that knows the volume.
     pub host: String,
-    /// That glusterd's port.
+    /// The port of that glusterd.
     pub port: u16,
     /// The volume's name.
     pub volume: String,

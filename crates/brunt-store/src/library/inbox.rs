@@ -14,7 +14,7 @@ pub(super) type Landed = (u32, i64);
 #[derive(Debug)]
 pub(super) struct Inbox {
     mail: Mutex<Mail>,
-    came: Condvar,
+    arrived: Condvar,
     waker: Waker,
 }
 
@@ -34,7 +34,7 @@ impl Inbox {
         };
         Inbox {
             mail: Mutex::new(mail),
-            came: Condvar::new(),
+            arrived: Condvar::new(),
             waker,
         }
     }
@@ -49,7 +49,7 @@ impl Inbox {
         mail.landed.push((slot, result));
         let first = !std::mem::replace(&mut mail.rung, true);
         drop(mail);
-        self.came.notify_one();
+        self.arrived.notify_one();
         if first {
             self.waker.wake();
         }
@@ -71,7 +71,7 @@ impl Inbox {
                 return false;
             }
             mail = self
-                .came
+                .arrived
                 .wait_timeout(mail, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;

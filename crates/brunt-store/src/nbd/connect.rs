@@ -8,7 +8,7 @@
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
+use brunt_block::attempts::{Attempted, AttemptsFailed, in_attempts};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::ParseError;
@@ -20,7 +20,7 @@ use rustls::ClientConnection;
 
 use super::connect_error::NbdConnectError;
 use super::export::NbdExport;
-use super::handshake::{NbdHandshake, NbdStep, NbdWishes};
+use super::handshake::{NbdHandshake, NbdHandshakeOptions, NbdStep};
 use super::url::{NbdAddress, NbdConfig};
 
 /// Limit for the reply to a query about one extent, with 32- or 64-bit lengths, or for an error with its text.
@@ -101,14 +101,14 @@ fn over_the_network<T>(
     once: impl FnMut(Duration) -> Result<T, NbdConnectError>,
 ) -> Result<Attempted<T, NbdConnectError>, NbdConnectError> {
     in_attempts(limit, NbdConnectError::is_of_the_network, once).map_err(
-        |GaveUp {
+        |AttemptsFailed {
              last,
              attempts,
              time,
          }| {
             match attempts {
                 1 => last,
-                _ => NbdConnectError::GaveUp {
+                _ => NbdConnectError::AttemptsFailed {
                     attempts,
                     time,
                     last: Box::new(last),
@@ -126,7 +126,7 @@ fn negotiate(
     deadline: Instant,
 ) -> Result<(Wire, NbdStep), NbdConnectError> {
     let mut wire = Wire::connect(config.address.clone(), deadline)?;
-    let mut handshake = NbdHandshake::new(NbdWishes {
+    let mut handshake = NbdHandshake::new(NbdHandshakeOptions {
         export: config.export.clone(),
         headers,
         tls: config.tls.is_some(),

@@ -42,7 +42,7 @@ pub enum NbdConnectError {
     Violation(NbdAddress, &'static str),
     /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
-    GaveUp {
+    AttemptsFailed {
         /// Number of attempts.
         attempts: u32,
         /// Total time of all attempts.
@@ -57,7 +57,7 @@ impl ReconnectError for NbdConnectError {
         match self {
             NbdConnectError::Refused(_, refusal) => refusal.is_transient(),
             NbdConnectError::Tls(..) | NbdConnectError::Export(..) => false,
-            NbdConnectError::GaveUp { last, .. } => last.is_transient(),
+            NbdConnectError::AttemptsFailed { last, .. } => last.is_transient(),
             // A starting server opens its port slightly before its exports are available.
             _ => true,
         }

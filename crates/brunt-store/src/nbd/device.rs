@@ -32,7 +32,7 @@ pub const NBD: BackendEntry = BackendEntry {
     example: "nbd://127.0.0.1:10809/disk",
     options: OPTIONS,
     open: |place, options| open_entry("nbd", place, options),
-    foresee: |place, options| NbdConfig::parse("nbd", place, options).map(|_| None),
+    preview: |place, options| NbdConfig::parse("nbd", place, options).map(|_| None),
 };
 
 /// NBD with TLS.
@@ -41,7 +41,7 @@ pub const NBDS: BackendEntry = BackendEntry {
     help: "an export of an NBD server over TLS 1.3; options as for nbd",
     example: "nbds://127.0.0.1:10809/disk?tls-certificates=/etc/pki/nbd",
     open: |place, options| open_entry("nbds", place, options),
-    foresee: |place, options| NbdConfig::parse("nbds", place, options).map(|_| None),
+    preview: |place, options| NbdConfig::parse("nbds", place, options).map(|_| None),
     ..NBD
 };
 
@@ -51,7 +51,7 @@ pub const NBD_UNIX: BackendEntry = BackendEntry {
     help: "an export of an NBD server on a Unix socket; options as for nbd",
     example: "nbd+unix:///disk?socket=/tmp/nbd.sock",
     open: |place, options| open_entry("nbd+unix", place, options),
-    foresee: |place, options| NbdConfig::parse("nbd+unix", place, options).map(|_| None),
+    preview: |place, options| NbdConfig::parse("nbd+unix", place, options).map(|_| None),
     ..NBD
 };
 
@@ -61,7 +61,7 @@ pub const NBDS_UNIX: BackendEntry = BackendEntry {
     help: "an export of an NBD server on a Unix socket over TLS 1.3; options as for nbd",
     example: "nbds+unix:///disk?socket=/tmp/nbd.sock&tls-certificates=/etc/pki/nbd",
     open: |place, options| open_entry("nbds+unix", place, options),
-    foresee: |place, options| NbdConfig::parse("nbds+unix", place, options).map(|_| None),
+    preview: |place, options| NbdConfig::parse("nbds+unix", place, options).map(|_| None),
     ..NBD
 };
 

@@ -32,7 +32,7 @@ pub fn from_number(error: u32) -> DeviceError {
     };
     DeviceError::Refused {
         kind,
-        said: RefusalDetail::Words {
+        detail: RefusalDetail::Words {
             language: &NBD_WORDS,
             bytes,
         },
@@ -43,7 +43,7 @@ pub fn from_number(error: u32) -> DeviceError {
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
-            said: RefusalDetail::Words { language, bytes },
+            detail: RefusalDetail::Words { language, bytes },
             ..
         } if **language == NBD_WORDS => Some(number(bytes)),
         _ => None,

@@ -26,7 +26,7 @@ const MAGICS_BYTES: usize = 16;
 
 /// What the client requests.
 #[derive(Clone, Debug)]
-pub struct NbdWishes {
+pub struct NbdHandshakeOptions {
     /// The export's name; empty for the default.
     pub export: String,
     /// The best headers to request.
@@ -119,7 +119,7 @@ enum HandshakeState {
 /// The handshake; see the module.
 #[derive(Debug)]
 pub struct NbdHandshake {
-    wishes: NbdWishes,
+    wishes: NbdHandshakeOptions,
     state: HandshakeState,
     /// The bytes received so far, until they are a complete greeting.
     greeting: Vec<u8>,
@@ -133,7 +133,7 @@ pub struct NbdHandshake {
 
 impl NbdHandshake {
     /// The state before the first byte.
-    pub fn new(wishes: NbdWishes) -> NbdHandshake {
+    pub fn new(wishes: NbdHandshakeOptions) -> NbdHandshake {
         NbdHandshake {
             wishes,
             state: HandshakeState::Magics,

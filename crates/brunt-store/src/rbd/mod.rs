@@ -36,7 +36,7 @@ pub const RBD: BackendEntry = BackendEntry {
             place, options,
         )?)?))
     },
-    foresee: |place, options| RbdConfig::parse(place, options).map(|_| None),
+    preview: |place, options| RbdConfig::parse(place, options).map(|_| None),
 };
 
 /// An open image.

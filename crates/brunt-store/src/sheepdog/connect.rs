@@ -10,7 +10,7 @@
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
+use brunt_block::attempts::{Attempted, AttemptsFailed, in_attempts};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::sheepdog::header::{HEADER_BYTES, SheepdogSubject, flag};
@@ -75,13 +75,13 @@ pub fn connect(
         retries,
         trouble,
     } = attempted.map_err(
-        |GaveUp {
+        |AttemptsFailed {
              last,
              attempts,
              time,
          }| match attempts {
             1 => last,
-            _ => SheepdogConnectError::GaveUp {
+            _ => SheepdogConnectError::AttemptsFailed {
                 attempts,
                 time,
                 last: Box::new(last),

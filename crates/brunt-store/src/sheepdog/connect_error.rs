@@ -41,7 +41,7 @@ pub enum SheepdogConnectError {
     Violation(String, String),
     /// All attempts failed.
     #[error("{last}; {attempts} attempts in {:.1} s", .time.as_secs_f64())]
-    GaveUp {
+    AttemptsFailed {
         /// Number of attempts.
         attempts: u32,
         /// Total time of all attempts.
@@ -69,7 +69,7 @@ impl ReconnectError for SheepdogConnectError {
     fn is_transient(&self) -> bool {
         match self {
             SheepdogConnectError::Vdi(..) => false,
-            SheepdogConnectError::GaveUp { last, .. } => last.is_transient(),
+            SheepdogConnectError::AttemptsFailed { last, .. } => last.is_transient(),
             // A starting sheep doesn't know its VDIs immediately.
             _ => true,
         }

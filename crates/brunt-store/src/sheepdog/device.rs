@@ -28,7 +28,7 @@ pub const SHEEPDOG: BackendEntry = BackendEntry {
     example: "sheepdog://127.0.0.1:7000/disk",
     options: OPTIONS,
     open: |place, options| open_entry(place, options),
-    foresee: |place, options| SheepdogConfig::parse(place, options).map(|_| None),
+    preview: |place, options| SheepdogConfig::parse(place, options).map(|_| None),
 };
 
 fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {

@@ -31,7 +31,7 @@ pub fn from_number(result: u32) -> DeviceError {
     };
     DeviceError::Refused {
         kind,
-        said: RefusalDetail::Words {
+        detail: RefusalDetail::Words {
             language: &SHEEPDOG_WORDS,
             bytes,
         },
@@ -42,7 +42,7 @@ pub fn from_number(result: u32) -> DeviceError {
 pub fn number_of(error: &DeviceError) -> Option<u32> {
     match error {
         DeviceError::Refused {
-            said: RefusalDetail::Words { language, bytes },
+            detail: RefusalDetail::Words { language, bytes },
             ..
         } if **language == SHEEPDOG_WORDS => Some(number(bytes)),
         _ => None,

@@ -219,7 +219,7 @@ pub enum Reply {
     },
     /// The figures that probes record.
     Figures {
-        /// By the layer's name and the figure's; only layers that have figures.
+        /// Keyed by layer name and figure name; layers without figures are left out.
         layers: BTreeMap<String, BTreeMap<String, PartFigure>>,
     },
     /// The command was refused.

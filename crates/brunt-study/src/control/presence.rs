@@ -27,7 +27,7 @@ pub struct ProcessState {
 
 impl ProcessState {
     /// Marks the process as away at `now`. Returns false, changing nothing, if it is away already.
-    pub(crate) fn go_away(&mut self, by: Absence, now: Nanos) -> bool {
+    pub(crate) fn mark_away(&mut self, by: Absence, now: Nanos) -> bool {
         let are_there = self.away.is_none();
         if are_there {
             self.away = Some((by, now));
@@ -36,12 +36,12 @@ impl ProcessState {
     }
 
     /// Marks the process as running again, in the same life.
-    pub(crate) fn come_back(&mut self) {
+    pub(crate) fn mark_running(&mut self) {
         self.away = None;
     }
 
     /// Marks the process as restarted at `now`.
-    pub(crate) fn begin_anew(&mut self, now: Nanos) {
+    pub(crate) fn begin_new_life(&mut self, now: Nanos) {
         let ended = self.away.take().map_or(now, |(_, since)| since);
         (self.life, self.last_end) = (self.life + 1, Some(ended));
     }

@@ -84,7 +84,7 @@ impl LayerStatus {
                 on: switch.is_on(),
                 retries: switch.retries(),
                 overcome: switch.overcome(),
-                told: switch.told(),
+                told: switch.failures(),
             }
         } else if let Some(control) = part.downcast_ref::<ArrayControl>() {
             LayerStatus::of_array(control.status(), control.rate())

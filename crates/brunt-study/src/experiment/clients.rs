@@ -2,7 +2,7 @@
 //! which one after another.
 //!
 //! The rule: for each number of clients, the hosts are divided, in their order, into groups of that size, and each
-//! group is a point; so the same clients are measured alone and together. Leftover hosts take no part.
+//! group is a point; so the same clients are measured alone and together. Leftover hosts stay idle.
 
 use brunt_result::impact::CLIENTS_JOINT;
 

@@ -43,8 +43,8 @@ impl Experiment {
         notes
     }
 
-    /// Whether a target is a file or block device where neither its URL nor a workload that writes to it says when
-    /// writes complete.
+    /// Whether a target is a file or block device for which neither the URL nor any writing workload sets when writes
+    /// complete.
     fn relies_on_write_back(&self, name: &str, target: &Target) -> bool {
         let writes = |(workload_name, workload): (&String, &Workload)| {
             let named = target.workloads.as_ref();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_that_relies_on_a_changed_default_is_told_the_key() {
+    fn a_changed_default_is_reported_with_its_key() {
         let file = "url = \"file:/tmp/x?size=1MiB&create=yes\"";
         assert!(matches!(&notes(file, "")[..], [align] if align.contains("align")));
         let both = notes(file, "read = 0.5");

@@ -386,7 +386,7 @@ mod tests {
     /// A member that cannot fail or cannot be replaced is refused when the file is read, with advice that works; what
     /// is known only once the device is open is left until then.
     #[test]
-    fn members() {
+    fn members_that_cannot_fail_are_refused_with_advice() {
         let check = |target: &str, fault: &str, said: Option<&str>| {
             let text = format!(
                 "name = \"x\"\n[targets.disk]\n{target}\n[workloads.load]\nstop = {{ time = \"10s\" }}\n\
@@ -579,7 +579,7 @@ mod tests {
             Some("affects no request"),
         );
         check("", "target = \"disk\"\nstorage = \"slow:x1.5\"", 0, None);
-        let set = |text: &str| toml::from_str::<LinkBack>(text).unwrap().said();
+        let set = |text: &str| toml::from_str::<LinkBack>(text).unwrap().describe();
         assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
     }
 

@@ -126,7 +126,7 @@ pub(super) fn read<'a>(
 }
 
 /// Parameters as given, and the position of the line that gave them.
-struct Given {
+struct GivenParameters {
     values: BTreeMap<String, toml::Value>,
     span: Span,
 }
@@ -158,7 +158,12 @@ struct Reader<'a, 'l> {
 
 impl<'a> Reader<'a, '_> {
     /// Reads a file with everything that it includes. The experiment's own file has no parameters.
-    fn file(&mut self, name: &str, text: String, with: Option<Given>) -> Result<DeTable<'a>> {
+    fn file(
+        &mut self,
+        name: &str,
+        text: String,
+        with: Option<GivenParameters>,
+    ) -> Result<DeTable<'a>> {
         let text = self.texts.add(text);
         let base = self.source.add(name, text);
         if text.len() > FILE_BYTES_MAX {
@@ -244,7 +249,7 @@ impl<'a> Reader<'a, '_> {
         let table = self.file(
             &path.display().to_string(),
             text,
-            Some(Given { values, span }),
+            Some(GivenParameters { values, span }),
         )?;
         self.chain.pop();
         Ok(table)
@@ -254,7 +259,7 @@ impl<'a> Reader<'a, '_> {
     fn parameters(
         &self,
         own: &mut DeTable<'a>,
-        given: Given,
+        given: GivenParameters,
     ) -> Result<BTreeMap<String, toml::Value>> {
         let mut values = given.values;
         let wrong = |span: &Span, what: String, help: Option<String>| {

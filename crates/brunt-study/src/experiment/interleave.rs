@@ -1,7 +1,7 @@
 //! Whether the runs of several experiments can take turns (`brunt run --interleave`).
 //!
-//! The rule: each run needs a twin in every other experiment, and no experiment may change what another one measures.
-//! What can't be known before targets are opened, such as two names of one remote LUN, isn't found here.
+//! The rule: each run needs a counterpart in every other experiment, and no experiment may change what another one
+//! measures. What can't be known before targets are opened, such as two names of one remote LUN, isn't found here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub struct InterleaveError {
 /// What keeps two experiments from taking turns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterleaveConflict {
-    /// Twins would send different requests.
+    /// Paired runs would send different requests.
     #[error("the first has seed {0} and the second {1}, so they would send different requests")]
     Seed(u64, u64),
     /// Runs without a twin.
@@ -61,7 +61,7 @@ pub enum InterleaveConflict {
         /// The point.
         label: String,
     },
-    /// The same points in a different order, so that runs would not meet their twins.
+    /// The same points in a different order, so runs would not be paired with their counterparts.
     #[error(
         "they have the same points in a different order: '{0}' of the first, '{1}' of the second; \
          list the values of each axis in the same order"
@@ -83,7 +83,7 @@ pub enum InterleaveConflict {
     /// Both create files in the same directory.
     #[error("both measure the file system in {}; use different file systems", .0.display())]
     Directory(PathBuf),
-    /// Services that listen at the same port.
+    /// Services that listen on the same port.
     #[error(
         "service '{first}' of the first and service '{second}' of the second both listen on port {port} of '{host}'; \
          write ready.port = 0 and use $BRUNT_PORT"
@@ -161,7 +161,7 @@ fn phases(a: &Experiment, b: &Experiment) -> Option<InterleaveConflict> {
         .map(|at| InterleaveConflict::Phase(name(a, at), name(b, at)))
 }
 
-/// A point that only one has, or that doesn't meet its twin.
+/// A point that only one of them has, or that isn't paired with its counterpart.
 fn points(
     one: &InterleavedExperiment<'_>,
     other: &InterleavedExperiment<'_>,
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_needs_a_twin() {
+    fn every_run_needs_a_counterpart() {
         use InterleaveConflict::{Phase, Point, Precision, Repetitions, Seed};
         let check = |from: &str, to: &str, expected| {
             assert_eq!(found(TEXT, &TEXT.replace(from, to)), Some(expected));

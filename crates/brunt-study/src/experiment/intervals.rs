@@ -78,7 +78,7 @@ impl Experiment {
     }
 }
 
-/// When a fault starts and ends, where it does so within a run.
+/// When a fault starts and ends, as far as that is within a run.
 fn edges(fault: &FaultEntry) -> impl Iterator<Item = Duration> + use<> {
     let (begin, end) = fault.common.times();
     begin.into_iter().chain(end)

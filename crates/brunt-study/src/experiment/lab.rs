@@ -116,7 +116,7 @@ macro_rules! settings_keys {
         }
 
         impl LinkEntry {
-            fn lay_over(&self, settings: &mut Settings) {
+            fn apply_to(&self, settings: &mut Settings) {
                 $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
             }
         }
@@ -126,7 +126,7 @@ macro_rules! settings_keys {
             pub const KEYS: &[&str] = &[$(stringify!($key)),*];
 
             /// Applies these keys on top of the settings.
-            pub fn lay_over(&self, settings: &mut Settings) {
+            pub fn apply_to(&self, settings: &mut Settings) {
                 $(if let Some(value) = &self.$key { ($set)(settings, value.clone()); })*
             }
         }
@@ -190,7 +190,7 @@ settings_keys! {
 
 impl LinkBack {
     /// The settings as text, for reports: `delay 5ms, loss 0.01`.
-    pub fn said(&self) -> String {
+    pub fn describe(&self) -> String {
         let said = |(key, value): (&String, &toml::Value)| match value {
             toml::Value::String(text) => format!("{key} {text}"),
             value => format!("{key} {value}"),
@@ -241,10 +241,10 @@ impl LinkEntry {
     pub fn settings(&self) -> [Settings; 2] {
         let start = self.preset.as_deref().and_then(preset);
         let mut there = start.map_or_else(Settings::default, |preset| (preset.settings)());
-        self.lay_over(&mut there);
+        self.apply_to(&mut there);
         let mut back = there.clone();
         if let Some(other) = &self.back {
-            other.lay_over(&mut back);
+            other.apply_to(&mut back);
         }
         [there, back]
     }
@@ -303,7 +303,7 @@ link_delay = ["1ms", "5ms"]
     /// A link starts from its preset; its own keys override that, the way back overrides both,
     /// and a sweep overrides all.
     #[test]
-    fn settings_lie_over_each_other() {
+    fn later_settings_override_earlier_ones() {
         let experiment = Experiment::parse("lab.toml", GOOD).unwrap();
         let [there, back] = experiment.lab.as_ref().unwrap().links["wan"].settings();
         assert_eq!(

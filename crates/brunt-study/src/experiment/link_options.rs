@@ -17,7 +17,7 @@ pub struct LinkOptions {
     /// From the first end to the second, and back.
     pub settings: [Settings; 2],
     /// For each direction, its keys and values; of a repeated key the last value.
-    said: [Vec<(String, String)>; 2],
+    set: [Vec<(String, String)>; 2],
 }
 
 /// An invalid option.
@@ -37,7 +37,7 @@ pub enum LinkOptionMistake {
     #[error("write KEY=VALUE, such as delay=20ms")]
     Form,
     /// Unknown key, or the wrong type of value.
-    #[error("{}", said(.0))]
+    #[error("{}", describe(.0))]
     Value(toml::de::Error),
     /// Unknown preset.
     #[error("unknown preset; the presets are {}", presets())]
@@ -66,12 +66,12 @@ impl LinkOptions {
     pub fn parse(both: &[String], back: &[String]) -> Result<LinkOptions, LinkOptionError> {
         let mut all = LinkOptions::default();
         for option in both {
-            all.lay_over(0, option)?;
+            all.apply_to(0, option)?;
         }
         all.settings[1] = all.settings[0].clone();
-        all.said[1] = all.said[0].clone();
+        all.set[1] = all.set[0].clone();
         for option in back {
-            all.lay_over(1, option)?;
+            all.apply_to(1, option)?;
         }
         for (settings, options) in all.settings.iter().zip([both, back]) {
             let options = options.iter().chain(both);
@@ -91,7 +91,7 @@ impl LinkOptions {
     ) -> Result<[Settings; 2], LinkOptionError> {
         let mut all = LinkOptions {
             settings: before.clone(),
-            said: Default::default(),
+            set: Default::default(),
         };
         for (way, _) in directions
             .iter()
@@ -99,7 +99,7 @@ impl LinkOptions {
             .filter(|(_, is_meant)| **is_meant)
         {
             for option in options {
-                all.lay_over(way, option)?;
+                all.apply_to(way, option)?;
             }
             let checked = all.settings[way].check();
             checked.map_err(|error| blamed(error, options.iter()))?;
@@ -115,22 +115,22 @@ impl LinkOptions {
     pub(super) fn set_on(option: &str, ways: &mut [Settings; 2]) -> Result<(), LinkOptionError> {
         let mut all = LinkOptions {
             settings: ways.clone(),
-            said: Default::default(),
+            set: Default::default(),
         };
-        (0..ways.len()).try_for_each(|way| all.lay_over(way, option))?;
+        (0..ways.len()).try_for_each(|way| all.apply_to(way, option))?;
         *ways = all.settings;
         Ok(())
     }
 
     /// The settings of each direction as text; empty if there are none.
-    pub fn said(&self) -> [String; 2] {
+    pub fn texts(&self) -> [String; 2] {
         let said = |(key, value): &(String, String)| format!("{key} {value}");
-        self.said
+        self.set
             .each_ref()
             .map(|all| all.iter().map(said).collect::<Vec<_>>().join(", "))
     }
 
-    fn lay_over(&mut self, way: usize, option: &str) -> Result<(), LinkOptionError> {
+    fn apply_to(&mut self, way: usize, option: &str) -> Result<(), LinkOptionError> {
         let wrong = |kind| LinkOptionError {
             option: option.to_string(),
             kind,
@@ -156,11 +156,11 @@ impl LinkOptions {
                     .read(Path::new("."))
                     .map_err(|error| wrong(LinkOptionMistake::Distribution(error)))?;
             }
-            set.lay_over(&mut self.settings[way]);
+            set.apply_to(&mut self.settings[way]);
         }
-        match self.said[way].iter_mut().find(|(said, _)| said == key) {
+        match self.set[way].iter_mut().find(|(said, _)| said == key) {
             Some((_, said)) => *said = value.to_string(),
-            None => self.said[way].push((key.to_string(), value.to_string())),
+            None => self.set[way].push((key.to_string(), value.to_string())),
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ fn blamed<'a>(
 }
 
 /// The parser's message, and what would be right.
-fn said(error: &toml::de::Error) -> String {
+fn describe(error: &toml::de::Error) -> String {
     match reworded(error.message()) {
         (what, Some(help)) => format!("{what}; {help}"),
         (what, None) => what,
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn options_are_keys_of_links() {
         let none = parse(&[], &[]).unwrap();
-        assert!(none.settings.iter().all(Settings::is_clear) && none.said() == ["", ""]);
+        assert!(none.settings.iter().all(Settings::is_clear) && none.texts() == ["", ""]);
         let all = [
             "delay=20ms",
             "loss=0.01",
@@ -231,7 +231,7 @@ mod tests {
             "delay 20ms, loss 0.01, rate 100Mb/s, keep_order false",
             "delay 5ms, loss 0, rate 100Mb/s, keep_order false, loss_bursts { to_bad = 0.1, to_good = 0.5 }",
         ];
-        assert_eq!(options.said(), said);
+        assert_eq!(options.texts(), said);
         // On top of other settings, in one direction.
         let plain = [there.clone(), there.clone()];
         let words = ["loss=1%", "rate=1Gb/s"].map(String::from);

@@ -121,7 +121,7 @@ pub fn read_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Box<F
 pub fn mistake_in(name: &str, text: &str, path: &[&str], what: String) -> Box<FileError> {
     let mut source = Source::default();
     source.add(name, text);
-    // A text that cannot be parsed only lacks the position of the mistake.
+    // If the text can't be parsed, only the position of the mistake is missing.
     source.unite(
         DeTable::parse(text)
             .map(toml::Spanned::into_inner)
@@ -141,7 +141,7 @@ pub(super) struct Source<'a> {
 struct File<'a> {
     name: String,
     text: &'a str,
-    /// Start of this file among all.
+    /// Offset of this file's text in the text of all files.
     base: usize,
 }
 

@@ -69,7 +69,7 @@ pub use precision::{Precision, PrecisionGoal};
 pub use remote_workloads::OnHostFailure;
 pub use secrets::toml_without_secrets;
 pub use services::{
-    SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace,
+    SERVICES_MAX, ServiceCommand, ServiceCycle, ServiceEntry, ServiceLimits, ServicePlace,
     ServiceReady,
 };
 pub use sweep::{AxisValue, Sweep};
@@ -344,7 +344,7 @@ queue_depth = [1, 8, 32]
 
     /// A sweep is every combination, each repeated, in interleaved order.
     #[test]
-    fn sweeps_expand() {
+    fn a_sweep_is_every_combination() {
         let experiment = Experiment::parse("good.toml", GOOD).unwrap();
         let plan = experiment.plan();
         assert_eq!((plan.points.len(), plan.runs.len()), (12, 48));
@@ -514,7 +514,7 @@ queue_depth = [1, 8, 32]
 
     /// The shipped examples are valid.
     #[test]
-    fn examples_parse() {
+    fn shipped_examples_are_valid() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
         let mut count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {

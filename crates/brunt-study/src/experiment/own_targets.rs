@@ -152,7 +152,7 @@ clients = [1, 2]
     }
 
     #[test]
-    fn what_cannot_have_its_own_is_refused() {
+    fn targets_that_cannot_be_private_are_refused() {
         let check = |from: &str, to: &str, said: &str| {
             assert_mistake_at(&changed(TEXT, from, to), "url = \"nbd:", said);
         };

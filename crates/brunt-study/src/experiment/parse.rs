@@ -105,7 +105,7 @@ impl Experiment {
         self.check_lab(source, &hosts)
     }
 
-    /// Checks that there is something to measure, and how often.
+    /// Checks that there is something to measure, and the number of repetitions.
     fn check_basics(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let nothing = |key: &str, example: &str| {
             let help = format!("add one, such as\n{example}");

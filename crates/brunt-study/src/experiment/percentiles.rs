@@ -46,7 +46,7 @@ impl Percentiles {
     }
 }
 
-/// A number as files have it: 50 stays an integer.
+/// Serialized as users write it: 50 stays an integer.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Number {

@@ -38,7 +38,7 @@ pub struct PerformabilityEntry {
     pub components: BTreeMap<String, ComponentEntry>,
 }
 
-/// A component of the system, or several that are alike.
+/// A component of the system, or several identical ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentEntry {
@@ -209,7 +209,7 @@ impl Experiment {
         self.fault.iter().filter(move |fault| fault.label() == name)
     }
 
-    /// The system that a point's runs show: the components whose faults they have. `None` without any.
+    /// The system as a point's runs represent it: the components whose faults they contain. `None` without any.
     pub fn failing_system(&self, point: &Point) -> Option<FailingSystem> {
         let entry = self.performability.as_ref()?;
         let occurs = |name: &String| {

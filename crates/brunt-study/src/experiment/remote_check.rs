@@ -70,7 +70,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that a host that a load names, at `path`, can run it.
+    /// Checks that the host named at `path` can run the load.
     fn check_worker(
         &self,
         source: &Source<'_>,

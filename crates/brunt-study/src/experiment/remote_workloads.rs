@@ -115,13 +115,13 @@ impl Experiment {
         Arc::new(Fleet::new(
             PROGRAM.to_string(),
             places,
-            self.goes_on_without_hosts(),
+            self.continues_without_hosts(),
             silence,
         ))
     }
 
     /// Whether runs continue without lost hosts.
-    pub fn goes_on_without_hosts(&self) -> bool {
+    pub fn continues_without_hosts(&self) -> bool {
         self.on_host_failure == Some(OnHostFailure::Continue)
     }
 

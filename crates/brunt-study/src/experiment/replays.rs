@@ -102,7 +102,7 @@ speed = [1, 2, 4]
 "#;
 
     #[test]
-    fn traces_lie_beside_the_file_and_have_a_queue() {
+    fn trace_paths_are_relative_to_the_file() {
         let experiment = Experiment::parse("/some/where/x.toml", TEXT).unwrap();
         let workload = &experiment.workloads["w"];
         assert_eq!(

@@ -148,7 +148,7 @@ for = "1s"
 
     /// All hosts reach services that other hosts start, and faults of these need no host.
     #[test]
-    fn services_may_be_elsewhere() {
+    fn services_may_be_on_other_hosts() {
         let experiment = Experiment::parse("x.toml", TEXT)
             .unwrap_or_else(|error| panic!("{}", error.one_line()));
         let place = |name: &str, host: &str| (name.to_string(), HostName::from(host));

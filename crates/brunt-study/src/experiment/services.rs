@@ -236,7 +236,7 @@ impl<'a> ServicePlace<'a> {
 /// A service that waits for itself, directly or through others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("service {0} waits for itself")]
-pub struct ServiceCircle(pub String);
+pub struct ServiceCycle(pub String);
 
 /// What is wrong: the service's keys, the mistake, and what would be right.
 type Wrong = (Vec<&'static str>, String, Option<String>);
@@ -501,7 +501,7 @@ impl Experiment {
     ///
     /// # Errors
     /// A service waits for itself.
-    pub fn services_in_order(&self) -> Result<Vec<&str>, ServiceCircle> {
+    pub fn services_in_order(&self) -> Result<Vec<&str>, ServiceCycle> {
         let mut order: Vec<&str> = Vec::new();
         while order.len() < self.services.len() {
             let waits = |name: &&String| !order.contains(&name.as_str());
@@ -512,7 +512,7 @@ impl Experiment {
             match self.services.keys().filter(waits).find(can_start) {
                 Some(name) => order.push(name),
                 None => {
-                    return Err(ServiceCircle(
+                    return Err(ServiceCycle(
                         self.services
                             .keys()
                             .find(waits)
@@ -623,7 +623,7 @@ for = "1s"
 
     /// Private folders of services don't overlap on a host.
     #[test]
-    fn private_folders_lie_apart() {
+    fn private_folders_are_separate() {
         let with = |front: &str, back: &str| {
             let text = GOOD.replace(
                 "[\"nbdkit\"]",

@@ -19,7 +19,7 @@ use super::lab_check::MTU;
 use super::plan::{Draft, What};
 use super::{LabEntry, LinkOptions};
 
-/// The axis of the sizes of data files.
+/// The axis of file sizes.
 pub(super) const FILE_SIZE_AXIS: &str = "file_size";
 
 /// Names that no option's axis may have.
@@ -555,7 +555,7 @@ first_burst = ["8k", "default"]
             "link.distribution",
             "absolute",
         );
-        // Wrong only together with the link's other keys.
+        // Invalid only in combination with the link's other keys.
         check(
             mtu,
             "link.loss_gap = [7]\nlink.loss_bursts = [\"{ to_bad = 0.1, to_good = 0.5 }\"]",

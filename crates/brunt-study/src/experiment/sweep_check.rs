@@ -182,7 +182,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks the targets whose options are swept. Whether their URLs take the options is known to those who open them.
+    /// Checks the targets whose options are swept. Only the code that opens a target knows whether its URL accepts
+    /// these options.
     fn check_option_axes(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         for (name, options) in &self.sweep.options {
             let path = ["sweep", "options", name.as_str()];
@@ -228,7 +229,7 @@ impl Experiment {
     }
 }
 
-/// Why a key of a link cannot have a value, whatever its other keys.
+/// Why a key of a link can't have this value, regardless of the link's other keys.
 fn wrong_link_value(key: &str, value: &AxisValue) -> Option<String> {
     let text = value.to_string();
     match key {

@@ -80,7 +80,7 @@ impl Target {
         self.serve.as_ref().map(serving)
     }
 
-    /// The URL that opens it while its role listens at `address`; its own URL if the experiment doesn't serve it.
+    /// The URL that opens it while its role listens on `address`; its own URL if the experiment doesn't serve it.
     pub fn url_at(&self, address: std::net::SocketAddr) -> String {
         let served = self
             .role()

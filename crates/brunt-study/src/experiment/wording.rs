@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_no_words_of_the_program() {
+    fn messages_use_no_internal_terms() {
         check(
             "queue_depth = \"x\"",
             "expected a whole number from 0 to 4294967295, found the text \"x\"",

@@ -483,6 +483,6 @@ naps = 3
         assert!(properties["together"]["additionalProperties"]["$ref"].is_string());
         assert!(properties["beds"].is_null());
         let kind = &schema["$defs"]["Workload"]["properties"]["kind"]["enum"];
-        assert_eq!(*kind, serde_json::json!(["block", "replay", "nfs", "nfs-replay"]));
+        assert_eq!(*kind, serde_json::json!(["block", "replay", "nfs"]));
     }
 }

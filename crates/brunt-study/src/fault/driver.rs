@@ -35,7 +35,7 @@ pub trait FaultDriver: Send {
     ///
     /// # Errors
     /// The check itself failed.
-    fn look(&mut self) -> Result<Option<Proof>, DriverError>;
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError>;
 
     /// What is observed while the fault shows no effect.
     fn seen_instead(&self) -> String {
@@ -198,7 +198,7 @@ impl FaultDriver for LabDriver {
         Ok(Some(self.proof.insert(proof).at))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
         Ok(self.proof.clone())
     }
 

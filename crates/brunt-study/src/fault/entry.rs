@@ -184,7 +184,7 @@ impl FaultEntry {
         }
     }
 
-    /// Whether it has a line in the file; of a fault's occurrences, only the first has.
+    /// Whether it has its own line in the file: of a recurring fault, only the first occurrence does.
     pub fn is_written(&self) -> bool {
         self.common.occurrence.is_none_or(|one| one.number == 1)
     }

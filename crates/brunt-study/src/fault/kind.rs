@@ -176,8 +176,11 @@ pub trait Kind: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// What it affects doesn't exist.
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>)
-    -> Result<Prepared, DriverError>;
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut FaultContext<'_>,
+    ) -> Result<Prepared, DriverError>;
 }
 
 /// The content of an experiment's file, for checks.
@@ -249,7 +252,7 @@ impl Mistake {
 }
 
 /// What is running when the schedule is created.
-pub struct Scene<'a> {
+pub struct FaultContext<'a> {
     /// The open targets; a fault may put a layer on one.
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
     /// The targets that the experiment serves itself.
@@ -264,7 +267,7 @@ pub struct Scene<'a> {
     pub requesters: BTreeMap<String, Vec<HostName>>,
 }
 
-impl Scene<'_> {
+impl FaultContext<'_> {
     /// The process of a target that the experiment serves.
     ///
     /// # Errors
@@ -461,7 +464,7 @@ impl Times {
     }
 
     /// Whether `other` begins or ends during this one.
-    pub fn hold_an_end_of(self, other: Times) -> bool {
+    pub fn enclose_an_end_of(self, other: Times) -> bool {
         self.meet(other) && !(other.begin <= self.begin && self.end < other.end)
     }
 

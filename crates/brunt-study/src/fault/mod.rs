@@ -17,8 +17,8 @@ pub use driver::{DriverError, FaultDriver};
 pub use entry::FaultEntry;
 pub(crate) use entry::{EntryError, serialize_written};
 pub use kind::{
-    About, FaultCommon, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Side, Stage,
-    Times, Together,
+    About, FaultCommon, FaultContext, FileMistake, Info, Kind, Mistake, Pair, Prepared, Side,
+    Stage, Times, Together,
 };
 pub use kinds::{FaultKind, KINDS};
 pub use layer::with_fault_layer;

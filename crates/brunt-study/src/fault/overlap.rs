@@ -190,7 +190,7 @@ mod tests {
     /// For every two kinds that affect each other, either both are possible or the refusal states a
     /// reason; their order in the file doesn't matter.
     #[test]
-    fn pairs() {
+    fn overlapping_kinds_are_allowed_or_refused_in_any_order() {
         let check = |a: &str, b: &str, expected: Option<Result<&str, &str>>| {
             for text in [format!("{a} | {b}"), format!("{b} | {a}")] {
                 let found = overlaps(&entries(&text), &Bare);

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::driver::{DriverError, FaultDriver};
-use super::kind::{About, FaultCommon, Mistake, Pair, Scene, Stage, Together};
+use super::kind::{About, FaultCommon, FaultContext, Mistake, Pair, Stage, Together};
 use crate::control::Absence;
 use crate::role::{Launch, Role};
 
@@ -46,7 +46,7 @@ impl FaultDriver for ProcessFault {
 
     fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
         // One at a time: another fault of the process may end later than planned.
-        if !self.role.goes_away(self.away) {
+        if !self.role.mark_away(self.away) {
             return Ok(None);
         }
         // A process that died unexpectedly is not restarted silently.
@@ -64,7 +64,7 @@ impl FaultDriver for ProcessFault {
         }
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
         Ok(self.proof.clone())
     }
 
@@ -156,7 +156,7 @@ impl Whose<'_> {
     pub fn role(
         self,
         common: &FaultCommon,
-        scene: &Scene<'_>,
+        scene: &FaultContext<'_>,
     ) -> Result<Arc<dyn Role>, DriverError> {
         match self.service {
             Some(service) => scene.service(service),

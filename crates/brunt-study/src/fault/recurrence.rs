@@ -32,7 +32,7 @@ pub const OCCURRENCES_MAX: usize = 256;
 /// be proven nor measured.
 pub const SHORTEST: Duration = Duration::from_millis(100);
 
-/// When a fault occurs, for a fault that occurs several times.
+/// The occurrence times of a fault that occurs several times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recurrence {
     /// At these times, in ascending order.
@@ -43,7 +43,7 @@ pub enum Recurrence {
         at: Span,
         /// From one start to the next.
         period: Span,
-        /// How often; as often as the run has room if not given.
+        /// Number of occurrences; by default, as many as fit into the run.
         times: Option<u32>,
     },
     /// At random times, not before `at`.
@@ -54,7 +54,7 @@ pub enum Recurrence {
         mtbf: Span,
         /// Mean duration; `None` if all last equally long.
         mttr: Option<Span>,
-        /// How often; as often as the run has room if not given.
+        /// Number of occurrences; by default, as many as fit into the run.
         times: Option<u32>,
     },
 }
@@ -64,7 +64,7 @@ pub enum Recurrence {
 pub struct Occurrence {
     /// From 1.
     pub number: u32,
-    /// How many there are in a run.
+    /// Number of occurrences in a run.
     pub count: u32,
 }
 

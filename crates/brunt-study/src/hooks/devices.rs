@@ -384,8 +384,8 @@ mod tests {
         }
     }
 
-    /// Rates and shares cover the time between two readings. There are none for a counter that went backwards, a share
-    /// of nothing, or a restarted process.
+    /// Rates and shares cover the time between two readings. There are none if a counter went backwards, a share's
+    /// denominator is zero, or the process restarted.
     #[test]
     fn figures_are_of_the_time_between() {
         use PartFigure::{Counter, Gauge, Share};

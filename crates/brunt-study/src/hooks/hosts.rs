@@ -209,7 +209,7 @@ fn host_probes(end: WatchEnd) -> HostProbes {
         }
     };
     HostProbes {
-        samples: end.came,
+        samples: end.samples,
         late,
         missed,
         dropped,

@@ -89,8 +89,8 @@ impl RunHook for Links {
         self.seen = self.reports().map_err(unread)?;
         for (name, report) in &mut self.seen {
             *report = report.since(&self.before.get(name).copied().unwrap_or_default());
-            let unmeant = report.there.unmeant() + report.back.unmeant();
-            if unmeant > 0 {
+            let unintended = report.there.unintended() + report.back.unintended();
+            if unintended > 0 {
                 let what = format!("link {name}: {}", joined(&report.trouble()));
                 return Err(HookError::new(VoidReason::LinkDropped, what));
             }

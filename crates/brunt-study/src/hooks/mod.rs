@@ -131,7 +131,7 @@ impl Error for HookError {
 
 /// The hooks and observers of an experiment's runs, for [`crate::study::Study::new`].
 #[derive(Default)]
-pub struct Company {
+pub struct RunHooks {
     /// They receive all events.
     pub observers: Vec<Box<dyn Observer>>,
     /// Begun in this order for each run, and ended in reverse.

@@ -27,7 +27,7 @@ use crate::experiment::{Experiment, Plan};
 use crate::lab::BuiltLab;
 use crate::role::Role;
 
-/// What was opened and started for an experiment.
+/// Everything that was opened and started for an experiment.
 pub struct Started<'a> {
     /// Open targets by name. One that storage faults affect gets a fault layer.
     pub targets: &'a mut BTreeMap<String, Arc<dyn Backend>>,
@@ -97,7 +97,7 @@ pub fn hooks(
     let (settings, mtus): (Vec<_>, Vec<_>) = of_links.unzip();
     hooks.extend(lab.map(|lab| links(lab, settings.clone(), mtus)));
     if !roles.is_empty() {
-        let goes_on = experiment.goes_on_without_hosts();
+        let goes_on = experiment.continues_without_hosts();
         hooks.push(Box::new(Roles::new(roles.to_vec(), &watch, goes_on)));
     }
     hooks.extend(bridges.map(boxed));

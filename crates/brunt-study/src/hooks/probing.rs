@@ -16,7 +16,7 @@ use crate::observe::{Event, Hub, RunInfo};
 /// Samples during each run.
 pub struct Probing {
     prober: Prober,
-    /// Networks of other hosts that it samples as long as these exist.
+    /// Networks of other hosts, sampled as long as the hosts exist.
     _watching: Vec<Watching>,
     /// The last run's record.
     record: Option<ProbeRecord>,

@@ -65,12 +65,12 @@ impl Roles {
                 ..HookError::new(error.reason(), error.to_string())
             });
         }
-        self.look_for_losses();
+        self.check_for_losses();
         Ok(())
     }
 
-    /// Records when the loss of a host of services was first detected.
-    fn look_for_losses(&mut self) {
+    /// Records when the loss of a host that runs services was first detected.
+    fn check_for_losses(&mut self) {
         for role in &self.roles {
             let Some(why) = role.loss() else { continue };
             if self.lost.iter().all(|(host, _)| host != role.host()) {
@@ -128,7 +128,7 @@ impl RunHook for Roles {
     }
 
     fn interval(&mut self, _interval: &Interval) {
-        self.look_for_losses();
+        self.check_for_losses();
     }
 
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {

@@ -30,7 +30,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// With more readings, every second one is dropped and the period doubles.
 const READINGS_MAX: usize = 256;
 /// Interval between checks for an interruption during the idle time.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bytes of each link, there and back.
 type Bytes = Vec<[u64; 2]>;
@@ -108,7 +108,7 @@ impl Traffic {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(POLL_INTERVAL));
         }
         let (until, after) = (clock.now(), meter.read()?);
         let seconds = until.since(from).as_secs_f64();

@@ -35,25 +35,25 @@ impl HostKind for Here {
         name: &HostName,
         _lab: Option<&dyn LabLaunchers>,
     ) -> Result<Arc<dyn Launcher>, LaunchError> {
-        Ok(Arc::new(OnThisMachine { name: name.clone() }))
+        Ok(Arc::new(LocalLauncher { name: name.clone() }))
     }
 }
 
 /// Starts programs on this machine.
 #[derive(Clone, Debug)]
-pub struct OnThisMachine {
+pub struct LocalLauncher {
     name: HostName,
 }
 
-impl Default for OnThisMachine {
-    fn default() -> OnThisMachine {
-        OnThisMachine {
+impl Default for LocalLauncher {
+    fn default() -> LocalLauncher {
+        LocalLauncher {
             name: HostName::local(),
         }
     }
 }
 
-impl Launcher for OnThisMachine {
+impl Launcher for LocalLauncher {
     fn host(&self) -> &HostName {
         &self.name
     }

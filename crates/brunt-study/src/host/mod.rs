@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub use agent::AgentHost;
 pub use guest::GuestHost;
-pub use here::{Here, OnThisMachine};
+pub use here::{Here, LocalLauncher};
 pub use kind::{HostInfo, HostKind, KeyMistake, LabLaunchers, LaunchError, Launcher};
 pub use kinds::{HOST_KINDS, HostEntry, HostSettings};
 pub use lab::LabHost;

@@ -26,8 +26,8 @@ pub(super) const INFO: HostInfo = HostInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SshHost {
-    /// A machine that runs workloads, as ssh takes it: `user@host`, or a name of its configuration. Nothing has to be
-    /// installed there (docs/agents.md).
+    /// A machine that runs workloads, as written for ssh: `user@host`, or a host name from its configuration. Nothing
+    /// has to be installed there (docs/agents.md).
     pub ssh: String,
     /// With `ssh`: the ssh command, with options separated by spaces; default: `ssh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ impl HostKind for SshHost {
         let address = address.map_err(|_| {
             wrong(
                 "ssh",
-                format!("'{}' names no host", self.ssh),
+                format!("'{}' is not a host name", self.ssh),
                 "write user@host, as for ssh itself",
             )
         })?;

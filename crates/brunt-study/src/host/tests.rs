@@ -93,7 +93,7 @@ fn one_name_space() {
 
 /// Every place that names a host reports a wrong name in the same way, at its key.
 #[test]
-fn mistakes() {
+fn unknown_hosts_are_reported_at_their_key() {
     let check = |from: &str, to: &str, at: &str, said: &str| {
         assert_mistake_at(&changed(&format!("{REST}{LAB}"), from, to), at, said);
     };

@@ -62,7 +62,7 @@ impl BuiltLab {
             .of_lab()
             .filter_map(|(name, host)| Some((name, host.cores.as_ref()?)))
         {
-            lab.host(name.as_str())?.keep_on(cores).map_err(|source| {
+            lab.host(name.as_str())?.pin_to(cores).map_err(|source| {
                 let what = format!("keep host {name} on cores {cores:?}");
                 LabError::System { what, source }
             })?;
@@ -132,8 +132,8 @@ impl BuiltLab {
     }
 }
 
-/// The directions of a link between these hosts, there and back, in which packets leave the host `from`; both without
-/// one. `None` if the link doesn't end at that host.
+/// Which directions of a link between these hosts, there and back, carry packets sent by the host `from`; both if there
+/// is none. `None` if the link doesn't end at that host.
 pub fn directions(between: &[HostName; 2], from: Option<&HostName>) -> Option<[bool; 2]> {
     match from {
         None => Some([true, true]),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_start_together_get_folders_of_their_own() {
+    fn simultaneous_runs_get_separate_folders() {
         let root = tempfile::tempdir().unwrap();
         let barrier = std::sync::Barrier::new(8);
         let claim = || {

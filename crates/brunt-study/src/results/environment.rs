@@ -150,7 +150,7 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
 }
 
 /// Vendor and model of the block device at `at` in sysfs, or of the disk that it is a partition of; of a loop device,
-/// its backing file. `None` if the kernel knows none: virtio disks have no model.
+/// its backing file. `None` if the kernel reports none: virtio disks have no model.
 fn device_model(at: &Path) -> Option<String> {
     let read = |path: String| {
         let text = read_to_string(at.join(path)).ok()?;
@@ -264,7 +264,7 @@ mod tests {
 
     /// A real machine reports its kernel, and a file's file system.
     #[test]
-    fn this_machine() {
+    fn a_real_machine_reports_its_kernel_and_file_system() {
         let mut told = Vec::new();
         machine(&mut |key, value| told.push((key.to_string(), value.to_string())));
         assert!(

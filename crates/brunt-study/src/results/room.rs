@@ -65,7 +65,7 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    /// The space is really allocated, is released in two steps, and leaves nothing behind.
+    /// The space is actually allocated, is released in two steps, and leaves nothing behind.
     #[test]
     fn room_comes_back() {
         let folder = tempfile::tempdir().unwrap();

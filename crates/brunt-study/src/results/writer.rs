@@ -1,4 +1,4 @@
-//! The thread that writes the tables: events in, rows out. It doesn't know workers, only events.
+//! The thread that writes the tables: events in, rows out. It sees events only, not workers.
 //!
 //! The rule: after the first error nothing more is measured (the observer reports it), but everything received until
 //! then is still written as far as there is space, and lost rows are counted.
@@ -28,15 +28,15 @@ use super::{Trouble, environment as gathered};
 
 /// Interval between checks for rows that are due.
 const TICK: Duration = Duration::from_millis(100);
-/// Rows of small tables reach a file within this time plus one check.
+/// Maximum time, plus one check, until rows of small tables are written to a file.
 const AGE_MIN: Duration = Duration::from_millis(900);
 /// The same for a part that is almost full.
 const AGE_MAX: Duration = Duration::from_secs(2);
 /// Memory of a table's open part, except of `requests`: a long run's memory grows by this much
 /// until its parts are full.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// Requests reach a file within this time, however many there are. Including the time that workers hold them, a killed
-/// run loses less than the last second of them.
+/// Maximum time until a request is written to a file, even if there are few. Including the time that workers hold them,
+/// a killed run loses less than the last second of them.
 const REQUESTS_AGE_MAX: Duration = Duration::from_millis(500);
 /// Maximum samples from before a run's start that are held until the start is known; the oldest are dropped first.
 const SAMPLES_MAX: usize = 4096;
@@ -129,7 +129,7 @@ impl ResultWriter {
         })
     }
 
-    /// Works until the other side of `inbox` is gone, then completes the tables.
+    /// Runs until the sender of `inbox` is dropped, then completes the tables.
     pub fn keep(mut self, inbox: &Receiver<Event>) -> io::Result<()> {
         loop {
             match inbox.recv_timeout(TICK) {

@@ -11,25 +11,25 @@ use brunt_host::{FarRole, RoleLine};
 use super::Role;
 use crate::control::{self, Absence, Reply};
 
-/// Time limit for a reply, also for a role on a busy machine.
+/// Time limit for a reply, generous enough for a role on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// While waiting for a reply, the interval between checks whether the role is frozen.
-const FROZEN_LOOK: Duration = Duration::from_millis(10);
+const FROZEN_POLL: Duration = Duration::from_millis(10);
 
 /// Carries lines to a role and back.
 pub(super) trait Lines {
     /// Sends a line. Discards lines that were received before.
     fn say(&mut self, line: String) -> io::Result<()>;
     /// The next line from the role.
-    fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError>;
+    fn next_line(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError>;
 }
 
 impl Lines for RoleLine<'_> {
     fn say(&mut self, line: String) -> io::Result<()> {
         RoleLine::say(self, line.as_bytes())
     }
-    fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
-        RoleLine::hear(self, at_most)
+    fn next_line(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
+        RoleLine::next_line(self, at_most)
     }
 }
 
@@ -37,8 +37,8 @@ impl Lines for &FarRole {
     fn say(&mut self, line: String) -> io::Result<()> {
         FarRole::say(self, line).map_err(io::Error::other)
     }
-    fn hear(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
-        FarRole::hear(self, at_most)
+    fn next_line(&mut self, at_most: Duration) -> Result<String, RecvTimeoutError> {
+        FarRole::next_line(self, at_most)
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn answer(
     lines.say(line + "\n")?;
     let mut begin = Instant::now();
     while begin.elapsed() < ANSWER_TIME {
-        match lines.hear(FROZEN_LOOK) {
+        match lines.next_line(FROZEN_POLL) {
             // The role also prints lines about further portals; skip them.
             Ok(line) => {
                 if let Ok(answer) = serde_json::from_str(&line) {

@@ -78,7 +78,7 @@ impl ProcessRole {
         let mut kept =
             ProcessRole::start_with(name, Vec::new(), kept, manner, false, launcher, unwanted)?;
         // A fault that ends because of the interruption restarts the process as usual.
-        kept.process.want_again();
+        kept.process.set_wanted();
         Ok(ProcessRole {
             folder: Some(order.folder.clone()),
             ..kept
@@ -186,12 +186,12 @@ impl Role for ProcessRole {
         }
     }
 
-    fn goes_away(&self, away: Absence) -> bool {
-        lock(&self.state).go_away(away, Clock::Monotonic.now())
+    fn mark_away(&self, away: Absence) -> bool {
+        lock(&self.state).mark_away(away, Clock::Monotonic.now())
     }
 
     fn comes_back(&self) {
-        lock(&self.state).come_back();
+        lock(&self.state).mark_running();
     }
 
     fn pin(&self, cores: &[usize]) -> io::Result<()> {
@@ -269,7 +269,7 @@ impl Role for ProcessRole {
             self.pin(&pinned)
                 .map_err(|error| self.os("be kept on its cores", error))?;
         }
-        lock(&self.state).begin_anew(Clock::Monotonic.now());
+        lock(&self.state).begin_new_life(Clock::Monotonic.now());
         Ok(())
     }
 

@@ -53,7 +53,7 @@ pub trait RoleKind: Any + Debug + Send + Sync {
         None
     }
 
-    /// The URL that opens what it serves (this LUN, if it has any) while it listens at `at`.
+    /// The URL that opens what it serves (this LUN, if it has any) while it listens on `at`.
     fn url(&self, at: SocketAddr, lun: u16) -> Option<String> {
         let _ = (at, lun);
         None

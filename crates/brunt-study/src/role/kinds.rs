@@ -9,9 +9,9 @@ use super::{Serve, prober, service, sink, target, worker};
 pub struct RoleEntry {
     /// Its description.
     pub info: &'static RoleInfo,
-    /// A role of this kind that serves this, if the kind can.
+    /// A role of this kind that serves `serve`, if the kind can.
     pub(super) serves: fn(&Serve) -> Option<Box<dyn RoleKind>>,
-    /// Roles that the experiment has without a target that requests them.
+    /// Roles that exist without being requested by a target.
     pub(super) unasked: fn(&dyn Cast) -> Vec<PlannedRole>,
 }
 

@@ -35,7 +35,7 @@ impl RoleLogin {
     }
 
     /// The URL of a device with this login: `iscsi://user%secret@host/…`.
-    pub fn put_into(&self, url: &str) -> String {
+    pub fn add_to_url(&self, url: &str) -> String {
         url.replacen("://", &format!("://{USER}%{}@", self.secret), 1)
     }
 }
@@ -59,7 +59,7 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(format!("{one:?}"), "***");
         assert_eq!(
-            one.put_into("iscsi://h:1/t/0"),
+            one.add_to_url("iscsi://h:1/t/0"),
             format!("iscsi://brunt%{}@h:1/t/0", one.secret)
         );
         assert_eq!(one.as_argument().len(), "brunt:".len() + 32);

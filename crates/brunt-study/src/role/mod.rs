@@ -1,7 +1,7 @@
 //! Roles: the components of an experiment. Each kind has a file here and a line in [`ROLES`]: targets and sinks are
-//! processes on hosts, started by `brunt run` for `serve = …`; services are other programs, under such a process that
-//! keeps them; workers and the prober are threads of the experiment's own process. Faults freeze, kill and restart
-//! started processes through [`Role`].
+//! processes on hosts, started by `brunt run` for `serve = …`; services are other programs, supervised by such a
+//! process; workers and the prober are threads of the experiment's own process. Faults freeze, kill and restart started
+//! processes through [`Role`].
 //!
 //! The rule: a role ends with the experiment, however that ends, and an unexpected exit is
 //! detected. A run in which a role died unexpectedly is invalid, and its message includes the
@@ -27,7 +27,7 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_words};
+use brunt_host::{FarRoleError, RoleDeath, RoleFailure, last_lines};
 use brunt_lab::service::KeeperOrder;
 use by_process::ProcessRole;
 pub use kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
@@ -77,7 +77,7 @@ pub enum RoleError {
         name: String,
     },
     /// It ended unexpectedly.
-    #[error("{name} ended unexpectedly ({}){}", .death.status, last_words(.lines))]
+    #[error("{name} ended unexpectedly ({}){}", .death.status, last_lines(.lines))]
     Died {
         /// The role.
         name: String,

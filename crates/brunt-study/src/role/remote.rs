@@ -96,7 +96,7 @@ pub fn start_remote(
     }))
 }
 
-/// A service that a host is prepared to start. Dropping it makes the host forget it.
+/// A service that a host is prepared to start. Dropping it withdraws the preparation.
 pub struct AdmittedService {
     name: String,
     host: HostName,
@@ -179,12 +179,12 @@ impl RemoteRole {
         RoleError::remote(&self.name, error)
     }
 
-    fn put_away(&self, by: Absence) -> Result<Proof, FarRoleError> {
+    fn interrupt(&self, by: Absence) -> Result<Proof, FarRoleError> {
         let outage = match by {
             Absence::Frozen => RoleOutage::Freeze,
             Absence::Dead => RoleOutage::Kill,
         };
-        let seen = self.far.put_away(outage)?;
+        let seen = self.far.interrupt(outage)?;
         *lock(&self.frozen) = by == Absence::Frozen;
         Ok(seen)
     }
@@ -194,7 +194,7 @@ impl RemoteRole {
         let seen = self.far.put_back()?;
         *lock(&self.frozen) = false;
         if by == Absence::Dead {
-            lock(&self.state).begin_anew(Clock::Monotonic.now());
+            lock(&self.state).begin_new_life(Clock::Monotonic.now());
         }
         Ok(seen)
     }
@@ -268,12 +268,12 @@ impl Role for RemoteRole {
         })
     }
 
-    fn goes_away(&self, away: Absence) -> bool {
-        lock(&self.state).go_away(away, Clock::Monotonic.now())
+    fn mark_away(&self, away: Absence) -> bool {
+        lock(&self.state).mark_away(away, Clock::Monotonic.now())
     }
 
     fn comes_back(&self) {
-        lock(&self.state).come_back();
+        lock(&self.state).mark_running();
     }
 
     fn check(&self) -> Result<(), RoleError> {
@@ -281,7 +281,7 @@ impl Role for RemoteRole {
     }
 
     fn freeze(&self) -> Result<(), RoleError> {
-        self.put_away(Absence::Frozen)
+        self.interrupt(Absence::Frozen)
             .map(drop)
             .map_err(|error| self.failed(error))
     }
@@ -298,7 +298,7 @@ impl Role for RemoteRole {
 
     fn kill(&self) {
         // An error means that it is gone already.
-        let _ = self.put_away(Absence::Dead);
+        let _ = self.interrupt(Absence::Dead);
     }
 
     fn restart(&self) -> Result<(), RoleError> {
@@ -389,7 +389,7 @@ impl Fault for FarOutage {
     }
 
     fn inject(&mut self, _clock: &Clock) -> Result<Proof, FaultError> {
-        let seen = self.role.put_away(self.by);
+        let seen = self.role.interrupt(self.by);
         let seen =
             seen.map_err(|error| self.fault_error("cannot take it out of service", error))?;
         self.there = true;
@@ -426,7 +426,7 @@ mod tests {
 
     /// The error of a role on another host determines why the run is void.
     #[test]
-    fn what_happens_elsewhere_has_its_reason() {
+    fn remote_failures_have_their_reason() {
         let host = || "far".to_string();
         let check = |error: FarRoleError, reason: VoidReason, words: &str| {
             let error = RoleError::remote("disk", error);

@@ -66,7 +66,7 @@ pub trait Role: Controls {
 
     /// Marks it as away; must be called before it is frozen or killed. Returns false, changing
     /// nothing, if it is away already.
-    fn goes_away(&self, away: Absence) -> bool;
+    fn mark_away(&self, away: Absence) -> bool;
 
     /// Marks it as running again; must be called after it resumes.
     fn comes_back(&self);

@@ -72,7 +72,7 @@ mod tests {
 
     /// A target's settings become the command line that a user would write.
     #[test]
-    fn command_lines() {
+    fn settings_become_the_targets_command_line() {
         let check = |serve: Serve, words: &str| {
             let Launch::Process { arguments, .. } = of(&serve).unwrap().launch() else {
                 panic!("{serve:?}")

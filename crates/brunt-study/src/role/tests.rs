@@ -9,7 +9,7 @@ use brunt_core::Clock;
 use super::*;
 use crate::control::Absence;
 use crate::experiment::Experiment;
-use crate::host::{HostName, Launcher, OnThisMachine};
+use crate::host::{HostName, Launcher, LocalLauncher};
 
 /// Names are unique, help is present, and each example creates a role of its kind, once.
 #[test]
@@ -52,7 +52,7 @@ fn each_line_is_whole() {
 
 /// This machine, on which every program is a shell.
 #[derive(Default)]
-struct Shell(OnThisMachine);
+struct Shell(LocalLauncher);
 
 impl Launcher for Shell {
     fn host(&self) -> &HostName {

@@ -162,7 +162,7 @@ fn reach(
     interrupted: &AtomicBool,
 ) -> Result<(), StartupError> {
     if let (Some(fleet), Some(lab)) = (&plan.fleet, lab) {
-        fleet.lab_stands(lab.hosts().to_vec());
+        fleet.lab_started(lab.hosts().to_vec());
     }
     if let Some(fleet) = plan.fleet.as_ref().filter(|_| !hosts.is_empty())
         && !fleet.connect(hosts, Lane::default(), interrupted)?

@@ -12,7 +12,7 @@ use crate::experiment::{Experiment, Plan};
 use crate::host::{HostName, Hosts};
 use crate::lab::BuiltLab;
 use crate::role::{self, Role, ServingHost};
-use crate::service::{ServiceGround, Services};
+use crate::service::{ServiceEnvironment, Services};
 
 /// The targets of an experiment, and the processes that serve some of them.
 pub struct OpenedTargets {
@@ -45,7 +45,7 @@ pub fn start_services(
     let Some(scratch) = scratch else {
         return Ok(None);
     };
-    let ground = ServiceGround {
+    let ground = ServiceEnvironment {
         hosts,
         lab,
         fleet,
@@ -103,7 +103,7 @@ pub fn serve(
     let url = experiment.url_of(target, Some(role.address()));
     let url = role
         .login()
-        .map_or_else(|| url.clone(), |login| login.put_into(&url));
+        .map_or_else(|| url.clone(), |login| login.add_to_url(&url));
     Ok((url, Some(role)))
 }
 

@@ -171,7 +171,7 @@ fn overlapping(experiment: &Experiment) -> Vec<String> {
     lines
 }
 
-/// The minimum duration of the runs: how long services take to start, and runs to prepare, is unknown in advance.
+/// The minimum duration of the runs: the time to start services and to prepare runs is unknown in advance.
 fn duration(least: Duration, open_ended: bool) -> String {
     let seconds = least.as_secs();
     let more = if open_ended {

@@ -1,12 +1,12 @@
 //! The I/O engine of points and runs: predicted in a plan, recorded by a study, and noted in its table.
 //!
-//! The rule: an engine is recorded only if all workers had the same one; hosts with different
-//! engines record each their own.
+//! The rule: an engine is recorded only if all workers had the same one; hosts with different engines each record their
+//! own.
 
 use std::collections::BTreeMap;
 
 use brunt_core::IoEngine;
-use brunt_load::block::engine::{ForeseenEngine, foresee};
+use brunt_load::block::engine::{EnginePreview, preview};
 use brunt_load::load::{EngineNeed, PreparedLoad};
 use brunt_result::choice::{EngineChoice, EngineSetting};
 use brunt_result::summary::{PointSummary, RunSummary};
@@ -92,9 +92,9 @@ impl Point {
                 Some(stated) => format!("{}, as set in the workload", stated.name()),
             });
         }
-        Some(match foresee(setting, self.load.info().ring) {
-            Ok(ForeseenEngine::Settled(choice)) => format!("{}, {}", choice.engine, choice.why),
-            Ok(ForeseenEngine::Measured) => "auto, measured before the first run".into(),
+        Some(match preview(setting, self.load.info().ring) {
+            Ok(EnginePreview::Settled(choice)) => format!("{}, {}", choice.engine, choice.why),
+            Ok(EnginePreview::Measured) => "auto, measured before the first run".into(),
             // Another machine may run it.
             Err(error) => format!("not on this machine: {error}"),
         })
@@ -109,7 +109,7 @@ impl Plan {
     pub fn check_engines(&self) -> Result<(), PlanError> {
         for point in self.points.iter().filter(|point| point.hosts().is_empty()) {
             if let Some(setting) = setting(point) {
-                foresee(setting, point.load.info().ring)
+                preview(setting, point.load.info().ring)
                     .map_err(|error| PlanError::new(&point.label, error))?;
             }
         }

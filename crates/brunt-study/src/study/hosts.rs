@@ -217,7 +217,7 @@ mod tests {
 
     /// Requests missing in the record are reported, and the run counts: its figures include all requests.
     #[test]
-    fn requests_that_were_not_recorded_are_said() {
+    fn unrecorded_requests_are_reported() {
         let lost = RequestsLost {
             count: 1,
             why: "less than 64 MiB are free".into(),

@@ -34,7 +34,7 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
                 .left_out
                 .iter()
                 .take(LEFT_OUT_MAX)
-                .map(|run| format!("  {}", run.said())),
+                .map(|run| format!("  {}", run.describe())),
         );
     }
     lines
@@ -60,8 +60,8 @@ fn of_kind(kind: ImpactKind, indexes: &RobustnessIndexes) -> Vec<String> {
         lines.push(format!(
             "{:<LABEL$}{:<27}{}",
             label(impact),
-            impact.per_client.said(),
-            impact.aggregate.said()
+            impact.per_client.describe(),
+            impact.aggregate.describe()
         ));
     }
     if lines.len() == empty {
@@ -112,7 +112,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_ratio_stands_with_its_interval_or_a_reason() {
+    fn a_ratio_has_its_interval_or_a_reason() {
         let interval = Some(Ratio {
             ratio: 0.5,
             low: 0.45,

@@ -117,7 +117,7 @@ mod tests {
     use std::io;
     use std::sync::Mutex;
 
-    use crate::hooks::Company;
+    use crate::hooks::RunHooks;
     use crate::observe::Observer;
 
     const TEXT: &str = r#"
@@ -147,13 +147,13 @@ jobs = [{ workload = "reader", target = "disk" }, { workload = "writer", target 
 
     /// Each job has its runs, the group has its own, numbers are unique, and the observed events agree.
     #[test]
-    fn jobs_have_runs_of_their_own() {
+    fn jobs_have_separate_runs() {
         let folder = tempfile::tempdir().unwrap();
         let experiment = Experiment::parse("x.toml", TEXT).unwrap();
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(1 << 20, 512).unwrap());
         let targets = BTreeMap::from([("disk".to_string(), memory)]);
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let company = Company {
+        let company = RunHooks {
             observers: vec![Box::new(Keep(Arc::clone(&seen)))],
             hooks: Vec::new(),
         };

@@ -16,7 +16,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Copies to the jobs what hooks know of the run; `lost` is why it lacks a host that it needed.
+    /// Copies the hooks' observations of the run to its jobs; `lost` is why the run lacks a host that it needed.
     pub(super) fn settle(&mut self, label: &str, lost: Option<HookError>) {
         let Made {
             outcome, run, jobs, ..

@@ -28,14 +28,14 @@ use brunt_block::Backend;
 use brunt_block::backends::join::JoinedBackend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lab::link::Settings as LinkSettings;
-use brunt_load::decisions::{self, Settled};
+use brunt_load::decisions::{self, RingChoices};
 use brunt_load::load::{Finished, LoadTarget, RunOrder};
 use brunt_load::{LoadError, Recorder};
 use brunt_result::choice::RingChoice;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
-use crate::hooks::{Company, HookError, RunHook};
+use crate::hooks::{HookError, RunHook, RunHooks};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use brunt_result::degradation::{PhaseFigures, phases_over_runs};
 use brunt_result::estimates::estimate;
@@ -146,7 +146,7 @@ impl<'a> Study<'a> {
         targets: BTreeMap<String, Arc<dyn Backend>>,
         version: &str,
         folder: &'a Path,
-        company: Company,
+        company: RunHooks,
     ) -> Study<'a> {
         let plan = experiment.plan();
         Study::of_plan(plan, experiment, targets, version, folder, company)
@@ -160,7 +160,7 @@ impl<'a> Study<'a> {
         targets: BTreeMap<String, Arc<dyn Backend>>,
         version: &str,
         folder: &'a Path,
-        company: Company,
+        company: RunHooks,
     ) -> Study<'a> {
         let point = |point: &Point| PointSummary {
             normal: experiment.normal_point(point, &plan),
@@ -194,7 +194,7 @@ impl<'a> Study<'a> {
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
         let (seed, precision) = (experiment.seed, experiment.precision_goal());
-        let goes_on = experiment.goes_on_without_hosts();
+        let goes_on = experiment.continues_without_hosts();
         let (required, percentiles) = (experiment.require.clone(), experiment.kept_percentiles());
         let (notes, lacking) = (Vec::new(), None);
         let systems = plan.points.iter();
@@ -552,7 +552,7 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// What observers learn of a run when it begins.
+    /// What is reported to observers when a run begins.
     fn run_info(&self, numbers: &Numbers, (index, repetition): (usize, usize)) -> RunInfo {
         RunInfo {
             order: numbers.next as u32,
@@ -584,7 +584,8 @@ impl<'a> Study<'a> {
             return Ok(true);
         }
         let on = self.place(index)?;
-        let Some(Settled { engine, ring }) = decisions::settle(&*point.load, &on, self.seed, stop)?
+        let Some(RingChoices { engine, ring }) =
+            decisions::settle(&*point.load, &on, self.seed, stop)?
         else {
             return Ok(false);
         };

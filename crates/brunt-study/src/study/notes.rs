@@ -56,7 +56,7 @@ pub(super) fn waits(summary: &Summary) -> Vec<String> {
     phases.into_iter().map(line).collect()
 }
 
-/// Problems of the devices in these runs: in how many runs, and the first.
+/// Device problems in these runs: the number of affected runs, and the first problem.
 pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
     let mut met = runs.iter().filter(|run| !run.troubles.is_empty());
     let first = met.next()?;

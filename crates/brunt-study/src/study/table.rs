@@ -177,7 +177,7 @@ fn notes_of(point: &PointSummary) -> Vec<String> {
         point
             .depth
             .as_ref()
-            .map(|depth| format!("queue depth {}", depth.said())),
+            .map(|depth| format!("queue depth {}", depth.describe())),
     );
     notes.extend(losses(point));
     let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
@@ -331,7 +331,7 @@ fn of_phase(phase: &PhaseOverRuns, columns: Columns<'_>) -> Vec<String> {
         percentile_us: &|_| None,
         max_us: phase.response_max_us,
     }));
-    lines.extend(phase.stood_still().map(|(requests, oldest_us)| {
+    lines.extend(phase.stall().map(|(requests, oldest_us)| {
         format!(
             "    {} without an answer at its end, the oldest for {}",
             counted(usize::try_from(requests).unwrap_or(usize::MAX), "request"),
@@ -394,7 +394,7 @@ fn probe_trouble(samples: u64, counts: [u64; 4]) -> Option<String> {
     (!told.is_empty()).then(|| format!("probes: {samples}; {}", told.join(", ")))
 }
 
-/// What the probes could not measure, each once.
+/// Everything that the probes could not measure, without repetition.
 fn probes(summary: &Summary) -> Vec<String> {
     let records = || {
         summary

@@ -37,7 +37,7 @@ fn any_load_runs() {
         targets,
         "test",
         folder.path(),
-        Company::default(),
+        RunHooks::default(),
     );
     let summary = study.run(&AtomicBool::new(false)).unwrap();
     assert!(summary.complete, "{:?}", summary.trouble);
@@ -58,7 +58,7 @@ impl Observer for Count {
     }
 }
 
-fn study(folder: &Path, company: Company) -> Study<'_> {
+fn study(folder: &Path, company: RunHooks) -> Study<'_> {
     let experiment = Experiment::parse("small.toml", TEXT).unwrap();
     let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
     Study::new(
@@ -76,7 +76,7 @@ fn an_experiment_from_end_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let told = Arc::new(AtomicUsize::new(0));
     let count = Count(told.clone(), Arc::default(), usize::MAX);
-    let company = Company {
+    let company = RunHooks {
         observers: vec![Box::new(count)],
         hooks: Vec::new(),
     };
@@ -120,7 +120,7 @@ fn points_are_repeated_until_they_are_precise() {
             targets,
             "test",
             folder.path(),
-            Company::default(),
+            RunHooks::default(),
         );
         let summary = study.run(&AtomicBool::new(false)).unwrap();
         assert!(summary.complete, "{:?}", summary.trouble);
@@ -168,7 +168,7 @@ impl Observer for Reads {
 fn finished_runs_are_readable_during_the_experiment() {
     let folder = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let company = Company {
+    let company = RunHooks {
         observers: vec![Box::new(Reads(folder.path().into(), seen.clone()))],
         hooks: Vec::new(),
     };
@@ -207,7 +207,7 @@ fn an_interrupted_experiment() {
     let folder = tempfile::tempdir().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let count = Count(Arc::default(), stop.clone(), 3);
-    let company = Company {
+    let company = RunHooks {
         observers: vec![Box::new(count)],
         hooks: Vec::new(),
     };
@@ -247,7 +247,7 @@ fn a_run_that_lost_the_host_of_its_target_is_kept_incomplete() {
     let said = Arc::new(Mutex::new(Vec::new()));
     // The target that the lost host served fails, too.
     let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
-    let company = Company {
+    let company = RunHooks {
         observers: Vec::new(),
         hooks: vec![along("a", "end"), Box::new(Lost), along("c", "end")],
     };
@@ -311,7 +311,7 @@ fn hooks_are_always_ended() {
         let folder = tempfile::tempdir().unwrap();
         let said = Arc::new(Mutex::new(Vec::new()));
         let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
-        let company = Company {
+        let company = RunHooks {
             observers: Vec::new(),
             hooks: vec![along("a", ""), along("b", fails), along("c", "")],
         };
@@ -352,7 +352,7 @@ fn a_full_disk_ends_the_experiment() {
     let experiment = Experiment::parse("small.toml", &text).unwrap();
     let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
     let targets = BTreeMap::from([("memory".into(), memory)]);
-    let company = Company {
+    let company = RunHooks {
         observers: vec![Box::new(Full)],
         hooks: Vec::new(),
     };

@@ -61,9 +61,9 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
 
 fn rows(label: &str, all: &CarriedBytes, delayed: Option<&CarriedBytes>) -> Vec<String> {
     let cells = [
-        said(all.per_useful_byte),
-        said(all.without_idle),
-        delayed.map_or(String::new(), |delayed| said(delayed.per_useful_byte)),
+        describe(all.per_useful_byte),
+        describe(all.without_idle),
+        delayed.map_or(String::new(), |delayed| describe(delayed.per_useful_byte)),
     ];
     match label.chars().count() <= LABEL {
         true => vec![row(label, cells)],
@@ -77,7 +77,7 @@ fn row(label: &str, [all, idle, delayed]: [String; 3]) -> String {
         .to_string()
 }
 
-fn said(estimate: Option<Estimate>) -> String {
+fn describe(estimate: Option<Estimate>) -> String {
     estimate.map_or("-".into(), |found| {
         format!("{:.3} {:>5}", found.mean, width(Some(found)))
     })
@@ -93,7 +93,7 @@ mod tests {
     use brunt_result::transfer::{PhaseEfficiency, TransferEfficiency};
 
     #[test]
-    fn what_links_carried_is_said_of_points_and_their_parts() {
+    fn link_traffic_is_reported_for_points_and_parts() {
         let mut summary: Summary = serde_json::from_value(serde_json::json!({
             "format": 2, "brunt": "", "complete": true, "points": [],
             "experiment": { "name": "", "repetitions": 4, "seed": 1, "targets": {}, "workloads": {}, "toml": "" },

@@ -15,7 +15,7 @@ pub const ASK: u8 = b'?';
 /// The answer: it is this experiment's turn.
 pub const GO: u8 = b'!';
 /// Interval between checks for an interruption.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// This experiment's place among those that take turns, and the connection on which it asks.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl StudyTurns {
     /// # Errors
     /// The socket can't be set up.
     pub fn new(socket: UnixStream, with: InterleavedWith) -> io::Result<StudyTurns> {
-        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
         Ok(StudyTurns { socket, with })
     }
 

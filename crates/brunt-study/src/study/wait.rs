@@ -13,7 +13,7 @@ use crate::experiment::{PhaseEntry, WaitFor};
 use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
 
 /// Interval between checks for the command's end and for an interruption.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a condition was not met.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +40,8 @@ pub enum WaitError {
     },
 }
 
-/// Waits for the condition of a phase in a repetition, and records that; `None` if it has none. Returns `false` if
-/// `stop` was set first.
+/// Waits for the condition of a phase in a repetition, and records the wait; `None` if the phase has no condition.
+/// Returns `false` if `stop` was set first.
 pub(super) fn before_phase(
     phase: &PhaseEntry,
     repetition: usize,
@@ -98,7 +98,7 @@ fn wait(wait: &WaitFor, stop: &AtomicBool) -> Result<bool, WaitError> {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            std::thread::sleep(next.since(Clock::Monotonic.now()).min(LOOK));
+            std::thread::sleep(next.since(Clock::Monotonic.now()).min(POLL_INTERVAL));
         }
     }
 }
@@ -134,7 +134,7 @@ fn attempt(
         if stop.load(Ordering::Relaxed) || Clock::Monotonic.now() >= until {
             return Ok(None);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         assert!(matches!(error, WaitError::Command { .. }), "{error}");
     }
 
-    /// The record of a wait has its phase, repetition, command and outcome, also if the condition was not met.
+    /// The record of a wait has its phase, repetition, command and outcome, even if the condition was not met.
     #[test]
     fn waits_are_recorded() {
         let check = |wait_for: Option<WaitFor>, stop: bool, expected: Option<WaitOutcome>| {

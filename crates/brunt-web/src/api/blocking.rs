@@ -55,7 +55,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        let (go_on, waits) = channel::<u32>();
+        let (resume, waits) = channel::<u32>();
         let slow = Blocking::new(std::sync::Mutex::new(waits));
         let found = runtime.block_on(async {
             let asked = tokio::spawn(async move {
@@ -64,7 +64,7 @@ mod tests {
             });
             // The work has begun and is waiting.
             tokio::task::yield_now().await;
-            go_on.send(7).expect("it waits");
+            resume.send(7).expect("it waits");
             asked.await.expect("no panic")
         });
         assert_eq!(found.ok(), Some(7));

@@ -38,7 +38,7 @@ use crate::live::site::site;
 use crate::live::viewers::Viewers;
 
 /// What the serving program can do with an experiment; implemented by the command line.
-pub trait Workshop: Send + Sync + 'static {
+pub trait ExperimentActions: Send + Sync + 'static {
     /// Checks an experiment's text and returns its mistakes or its plan. Opens no device.
     fn check(&self, text: &str) -> CheckedText;
 
@@ -108,9 +108,9 @@ impl ServedSite {
         results: &Path,
         around: Option<&Path>,
         may_start: bool,
-        workshop: impl Workshop,
+        workshop: impl ExperimentActions,
     ) -> io::Result<ServedSite> {
-        let workshop: Arc<dyn Workshop> = Arc::new(workshop);
+        let workshop: Arc<dyn ExperimentActions> = Arc::new(workshop);
         let viewers = Arc::new(Viewers::new(None));
         let runs = Arc::new(ServedRuns::new(Arc::clone(&viewers), Arc::clone(&workshop)));
         let results = ResultsFolder::open(results)?;

@@ -24,7 +24,7 @@ use super::plan::PlanSketch;
 use super::results::ResultsFolder;
 use super::runs::{ServedRuns, ServedStartError};
 use super::token::{ServerToken, bearer_only};
-use super::{CheckedText, Workshop};
+use super::{CheckedText, ExperimentActions};
 use crate::http::Place;
 use crate::http::answer::{json as answer, of, trouble};
 
@@ -90,14 +90,14 @@ pub struct ServedState {
 
 /// The parts that access disks.
 struct ServedDisk {
-    workshop: Arc<dyn Workshop>,
+    workshop: Arc<dyn ExperimentActions>,
     results: Arc<ResultsFolder>,
 }
 
 impl ServedState {
     /// The state of one server.
     pub fn new(
-        workshop: Arc<dyn Workshop>,
+        workshop: Arc<dyn ExperimentActions>,
         runs: Arc<ServedRuns>,
         results: Arc<ResultsFolder>,
         may_start: bool,

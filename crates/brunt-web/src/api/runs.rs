@@ -23,7 +23,7 @@ use brunt_study::experiment::toml_without_secrets;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::results::{EXPERIMENT_FILE, ResultsFolder};
-use super::{CheckedExperiment, Workshop};
+use super::{CheckedExperiment, ExperimentActions};
 use crate::live::relay::receive;
 use crate::live::viewers::Viewers;
 use crate::live::{LiveEnd, LiveFrame, LivePlan};
@@ -38,7 +38,7 @@ const SAID_BYTES_MAX: usize = 4096;
 /// Starts runs, one at a time.
 pub struct ServedRuns {
     viewers: Arc<Viewers>,
-    workshop: Arc<dyn Workshop>,
+    workshop: Arc<dyn ExperimentActions>,
     state: Mutex<StartState>,
     /// Signalled when a run has begun or ended.
     changed: Condvar,
@@ -115,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl ServedRuns {
     /// Without a run yet; frames will go to these viewers.
-    pub fn new(viewers: Arc<Viewers>, workshop: Arc<dyn Workshop>) -> ServedRuns {
+    pub fn new(viewers: Arc<Viewers>, workshop: Arc<dyn ExperimentActions>) -> ServedRuns {
         ServedRuns {
             viewers,
             workshop,
@@ -226,7 +226,7 @@ impl ServedRuns {
             .and_then(|mut to| to.write_all(experiment.text.as_bytes()));
         written.map_err(system("pass on the experiment"))?;
         let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
-        let open = |name: &str| File::create(folder.join(name)).map_err(system("make a file"));
+        let open = |name: &str| File::create(folder.join(name)).map_err(system("create a file"));
         let mut command = self
             .workshop
             .command(&file.0, folder)
@@ -283,7 +283,7 @@ impl ServedRuns {
             let said = if has_plan {
                 String::new()
             } else {
-                last_words(&folder.join(PROGRESS_FILE))
+                last_lines(&folder.join(PROGRESS_FILE))
             };
             let at_s = began.elapsed().as_secs_f64();
             for text in said.lines() {
@@ -379,7 +379,7 @@ fn ended_how(status: Option<&ExitStatus>) -> String {
 }
 
 /// The end of a run's messages.
-fn last_words(file: &Path) -> String {
+fn last_lines(file: &Path) -> String {
     let bytes = std::fs::read(file).unwrap_or_default();
     let from = bytes.len().saturating_sub(SAID_BYTES_MAX);
     String::from_utf8_lossy(&bytes[from..]).into_owned()

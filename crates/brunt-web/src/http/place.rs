@@ -96,7 +96,7 @@ impl Place {
     }
 
     /// Like [`Place::give_up`], and drops `kept` when the whole response is sent or the client has gone.
-    pub fn give_up_keeping(&self, kept: impl Any + Send) {
+    pub fn give_up_with(&self, kept: impl Any + Send) {
         *lock(&self.kept) = Some(Box::new(kept));
         self.give_up();
     }

@@ -65,7 +65,7 @@ impl HttpServer {
         let site = Router::new()
             .fallback_service(site)
             .layer(middleware::from_fn(with_one_host))
-            .layer(middleware::map_response(for_nobody_else));
+            .layer(middleware::map_response(add_security_headers));
         let work = move || {
             runtime.block_on(async {
                 let _ = select(pin!(accept(listener, site)), stopped).await;
@@ -101,7 +101,7 @@ async fn with_one_host(request: Request, next: Next) -> Response {
 }
 
 /// Forbids content sniffing and use by other sites.
-async fn for_nobody_else(answer: Response) -> Response {
+async fn add_security_headers(answer: Response) -> Response {
     let mut answer = name_methods(answer);
     let headers = answer.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -42,9 +42,9 @@ use crate::http::HttpServer;
 /// Capacity of the event channel. An event can hold an interval's histograms, up to a megabyte.
 const EVENTS_MAX: usize = 256;
 /// How long the end waits for viewers to take their last frames.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const CLOSING_TIME: Duration = Duration::from_secs(1);
 /// The same, for the server that started this program.
-const LAST_WORDS_RELAYED: Duration = Duration::from_secs(20);
+const CLOSING_TIME_RELAYED: Duration = Duration::from_secs(20);
 
 /// A live page.
 pub struct LivePage {
@@ -185,11 +185,11 @@ impl LivePage {
             // The receiver is another of our processes, which reads as fast as it can; if it is gone, the thread
             // notices.
             Some(LiveOutlet::Sender(sender)) => {
-                self.viewers.close(LAST_WORDS_RELAYED);
+                self.viewers.close(CLOSING_TIME_RELAYED);
                 drop(sender);
             }
             outlet => {
-                self.viewers.close(LAST_WORDS);
+                self.viewers.close(CLOSING_TIME);
                 drop(outlet);
             }
         }

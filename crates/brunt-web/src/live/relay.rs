@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_secs(3600);
 /// A write that waits longer fails: the server doesn't read.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the receiver checks whether the process still runs.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Sends frames until there are no more. The thread ends when the last one is sent.
 pub fn send(
@@ -59,7 +59,7 @@ pub fn receive(
     is_over: impl Fn() -> bool,
 ) -> u64 {
     let mut broken = 0;
-    if socket.set_read_timeout(Some(LOOK)).is_err() {
+    if socket.set_read_timeout(Some(POLL_INTERVAL)).is_err() {
         return 1;
     }
     let mut lines = BufReader::new(socket);

@@ -77,7 +77,7 @@ async fn events(
     };
     let viewer = Arc::new(viewer);
     // The viewer counts as gone when its last frame is sent, not when that is taken from its queue.
-    place.give_up_keeping(Arc::clone(&viewer));
+    place.give_up_with(Arc::clone(&viewer));
     let frames = stream::unfold(viewer, async |viewer| {
         let bytes = match viewer.next(QUIET).await {
             NextFrames::Frames(bytes) => bytes,

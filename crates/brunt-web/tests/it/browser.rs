@@ -67,8 +67,8 @@ fn the_page_draws_what_it_is_sent() {
         "far at wire: 5 ms more delay; from 1.5 s to 25.5 s",
         "a round trip of 10 ms",
         "40 timed-out",
-        "under way",
-        "to come",
+        "in progress",
+        "pending",
     ] {
         browser.text_with(part);
     }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use brunt_study::experiment::Experiment;
-use brunt_web::api::{CheckedExperiment, CheckedText, ServedSite, TextMistake, Workshop};
+use brunt_web::api::{CheckedExperiment, CheckedText, ExperimentActions, ServedSite, TextMistake};
 use serde_json::{Value, json};
 
 /// Far longer than anything here takes.
@@ -20,7 +20,7 @@ const TEXT: &str =
 /// Accepts only the text above as an experiment; `run` returns the command that runs it.
 struct Program<F>(F);
 
-impl<F: Fn() -> io::Result<Command> + Send + Sync + 'static> Workshop for Program<F> {
+impl<F: Fn() -> io::Result<Command> + Send + Sync + 'static> ExperimentActions for Program<F> {
     fn check(&self, text: &str) -> CheckedText {
         if text != TEXT {
             let first = TextMistake {
@@ -133,7 +133,7 @@ impl Served {
 #[test]
 fn a_hanging_start_delays_no_other_request() {
     let (entered, begins): (Sender<()>, Receiver<()>) = channel();
-    let (go_on, waits) = channel::<()>();
+    let (resume, waits) = channel::<()>();
     let waits = Mutex::new(waits);
     let served = serve(move || {
         entered.send(()).expect("the test waits");
@@ -165,7 +165,7 @@ fn a_hanging_start_delays_no_other_request() {
         status == 409 && busy["error"] == "run 'x' is in progress",
         "{status} {busy}"
     );
-    go_on.send(()).expect("it waits");
+    resume.send(()).expect("it waits");
     let (status, answer) = first.join().expect("no panic");
     assert!(
         status == 500
@@ -175,7 +175,7 @@ fn a_hanging_start_delays_no_other_request() {
         "{answer}"
     );
     // It has ended, and the next one may begin.
-    go_on.send(()).expect("it waits");
+    resume.send(()).expect("it waits");
     assert_eq!(served.ask("POST /api/runs", &start).0, 500);
     served.site.close();
 }

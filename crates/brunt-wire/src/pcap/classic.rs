@@ -83,7 +83,7 @@ impl Classic {
             return Ok(PacketStep::Incomplete(PACKET_HEADER_BYTES));
         };
         if self.unsettled {
-            self.look_closer(buffer)?;
+            self.inspect(buffer)?;
         }
         let field = |at| u32_at(header, at, self.big_endian);
         let captured = field(8);
@@ -112,7 +112,7 @@ impl Classic {
 
     /// Verifies the header length at the first packet, or at the second one if the buffer ended too early.
     #[cold]
-    fn look_closer(&mut self, buffer: &[u8]) -> Result<(), Malformed> {
+    fn inspect(&mut self, buffer: &[u8]) -> Result<(), Malformed> {
         if self.at > FILE_HEADER_BYTES {
             // The first packet's data was read too early by the extra bytes, so the second header comes too late by the
             // same number.

@@ -33,9 +33,9 @@ use super::run_check::{self, Check};
 use crate::cli::{Done, Failure, Output};
 
 /// Interval between checks for an interruption and for a process that ended.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long to wait for the last messages of a process that ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const CLOSING_TIME: Duration = Duration::from_secs(1);
 
 /// An experiment that takes turns with others.
 pub(super) struct Entrant {
@@ -337,7 +337,7 @@ impl Runner {
         output: &Output,
     ) -> io::Result<Runner> {
         let (ours, theirs) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(LOOK))?;
+        ours.set_read_timeout(Some(POLL_INTERVAL))?;
         let files: Vec<&Path> = all.iter().map(|one| one.file.as_path()).collect();
         let mut process = Command::new(std::env::current_exe()?)
             .args(arguments(std::env::args_os().skip(1), &files))
@@ -387,10 +387,10 @@ impl Runner {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         let status = self.process.wait()?;
         // A process that it left behind may hold the pipe.
-        let mut left = LAST_WORDS;
+        let mut left = CLOSING_TIME;
         while !self.relay.is_finished() && !left.is_zero() {
-            std::thread::sleep(LOOK.min(left));
-            left = left.saturating_sub(LOOK);
+            std::thread::sleep(POLL_INTERVAL.min(left));
+            left = left.saturating_sub(POLL_INTERVAL);
         }
         Ok(status)
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use brunt_block::backends::memory::memory_in;
-use brunt_block::foresee_url_with;
+use brunt_block::preview_url_with;
 use brunt_core::units::format_size;
 use brunt_probe::limits::{CgroupLimits, Cgroups};
 use brunt_study::experiment::{Experiment, Plan};
@@ -144,7 +144,7 @@ fn own_bytes(experiment: &Experiment, plan: &Plan, point: usize) -> u64 {
     };
     let size = |name: &String| {
         let url = target_url(experiment.targets.get(name)?).ok()??;
-        let foreseen = foresee_url_with(&url, &devices::BACKENDS).ok()?;
+        let foreseen = preview_url_with(&url, &devices::BACKENDS).ok()?;
         Some(foreseen?.size_bytes)
     };
     let length = workload.region.length.map_or_else(

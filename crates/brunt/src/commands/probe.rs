@@ -204,7 +204,7 @@ fn watch(
             ask = now.after(ASK);
         }
         let look = now.after(Duration::from_millis(50));
-        match host.hear(ask.min(end).min(look))? {
+        match host.receive(ask.min(end).min(look))? {
             Some(HostNews::Sample(sample)) => {
                 let offset = host
                     .monotonic()

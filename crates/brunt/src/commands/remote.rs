@@ -21,7 +21,7 @@ use crate::cli::{Failure, Output};
 /// How long a starting capture waits for the store, to reject settings that can't work. An answer isn't required.
 const PROBE: Duration = Duration::from_secs(5);
 /// Interval between checks while waiting.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maps an error to an exit status.
 pub fn failure(error: RemoteError) -> Failure {
@@ -88,7 +88,7 @@ fn move_all(
             Err(error) => break Err(error),
             _ if is_over(mover) => break Err(RemoteError::Interrupted),
             Ok(MoveTurn::Went) => {}
-            Ok(MoveTurn::Waits(wait)) => std::thread::sleep(wait.min(LOOK)),
+            Ok(MoveTurn::Waits(wait)) => std::thread::sleep(wait.min(POLL_INTERVAL)),
         }
     };
     output.set_above(None);
@@ -125,7 +125,7 @@ pub fn move_while_answered(
 }
 
 /// Summarizes in a sentence what happened to the parts.
-pub fn told(counts: &MoveCounts) -> String {
+pub fn describe(counts: &MoveCounts) -> String {
     let mut told = format!(
         "{} moved, {}",
         counted(counts.parts_moved as usize, "part"),
@@ -344,7 +344,7 @@ impl Movement {
             |_: &Mover| Instant::now() >= end || (output.is_interrupted() && !was_interrupted);
         let result = move_all(&mut mover, &mut source, &is_over, output);
         let counts = mover.counts(&source);
-        output.note(format_args!("{address}: {}", told(&counts)));
+        output.note(format_args!("{address}: {}", describe(&counts)));
         let why = match result {
             Ok(()) => None,
             Err(RemoteError::Interrupted) => Some(

@@ -12,7 +12,7 @@ use brunt_result::experiment::InterleavedWith;
 use brunt_result::failures;
 use brunt_result::summary::Summary;
 use brunt_study::experiment::{Experiment, Plan};
-use brunt_study::hooks::{Company, HooksError};
+use brunt_study::hooks::{HooksError, RunHooks};
 use brunt_study::host::Hosts;
 use brunt_study::lab::BuiltLab;
 use brunt_study::observe::Observer;
@@ -429,7 +429,7 @@ impl Entered<'_> {
         );
         observers.extend(live.map(|live| live.page().observer()));
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
-        let company = Company { observers, hooks };
+        let company = RunHooks { observers, hooks };
         let version = env!("CARGO_PKG_VERSION");
         let study = Study::of_plan(plan, experiment, targets, version, folder, company)
             .labelled(label)

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brunt_block::backends::join::JoinedBackend;
-use brunt_block::{Backend, DeviceInfo, OpenError, foresee_url_with};
+use brunt_block::{Backend, DeviceInfo, OpenError, preview_url_with};
 use brunt_load::LoadError;
 use brunt_load::load::LoadTarget;
 use brunt_result::summary;
@@ -69,7 +69,7 @@ pub(super) fn check(
             let (opener, interrupted) = (TargetOpener { plan, output }, output.interrupt_flag());
             let started = startup::start(experiment, plan, ground, &opener, interrupted)?;
             fit_opened(plan, &started.opened.targets)?;
-            open_elsewhere(plan, output)?;
+            open_on_other_hosts(plan, output)?;
             started.stop().map_err(Failure::failed)?;
         }
     }
@@ -141,7 +141,7 @@ fn check_options(experiment: &Experiment, plan: &Plan) -> Done {
             swept.dedup();
             let urls = swept.iter().map(|options| options.applied_to(&url));
             for url in urls.chain(address.map(|_| url.clone())) {
-                match foresee_url_with(&url, &devices::BACKENDS) {
+                match preview_url_with(&url, &devices::BACKENDS) {
                     // Other hosts may have it.
                     Ok(_) | Err(OpenError::Os { .. }) => {}
                     Err(error) => {
@@ -173,7 +173,7 @@ fn foreseen(
             None => plan.is_remote(name),
         };
         for url in urls(target)? {
-            let found = match foresee_url_with(&url, &crate::devices::BACKENDS) {
+            let found = match preview_url_with(&url, &crate::devices::BACKENDS) {
                 Ok(found) => found,
                 // Paths belong to the host that opens them.
                 Err(OpenError::Os { .. }) if elsewhere => continue,
@@ -204,7 +204,7 @@ fn foreseen(
 }
 
 /// Has other hosts open what their workloads need, as before a run.
-fn open_elsewhere(plan: &Plan, output: &Output) -> Done {
+fn open_on_other_hosts(plan: &Plan, output: &Output) -> Done {
     for point in plan.points.iter().filter(|point| !point.hosts().is_empty()) {
         let notes = point
             .load

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use brunt_study::experiment::FileError;
-use brunt_web::api::{CheckedExperiment, CheckedText, ServedSite, TextMistake, Workshop};
+use brunt_web::api::{CheckedExperiment, CheckedText, ExperimentActions, ServedSite, TextMistake};
 use serde_json::json;
 
 use super::run_check::{Inputs, check_closed};
@@ -22,7 +22,7 @@ const FILE: &str = "experiment.toml";
 /// Folder of results by default.
 const RESULTS: &str = "results";
 /// Interval between checks whether the server should end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serve a page to compose, run, watch and compare experiments
 ///
@@ -75,10 +75,10 @@ impl Subcommand for Serve {
         let url = format!("http://{address}/#token={}", site.token().text());
         output.line(&url);
         output.object(&json!({ "url": url, "address": address, "results": results }));
-        live::warn_of_others(address, output);
+        live::warn_if_reachable(address, output);
         output.note(format_args!("results in {folder}; Ctrl-C ends the server"));
         while !output.is_interrupted() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         if let Some(id) = site.running() {
             output.note(format_args!(
@@ -93,7 +93,7 @@ impl Subcommand for Serve {
 /// Checks and runs experiments with this program.
 struct Program;
 
-impl Workshop for Program {
+impl ExperimentActions for Program {
     fn check(&self, text: &str) -> CheckedText {
         let (experiment, text) = match experiment_file::whole(FILE, text.to_string()) {
             Ok(found) => found,

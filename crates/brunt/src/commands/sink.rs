@@ -21,7 +21,7 @@ const TCP_PORTAL: &str = "127.0.0.1:5260";
 const NFS_PORTAL: &str = "127.0.0.1:2049";
 const NFS_PORT: u16 = 2049;
 /// Interval between checks whether the command should stop.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serve the tcp device, or NFS: discard writes and answer reads with zeros
 ///
@@ -117,7 +117,7 @@ impl super::Subcommand for Sink {
             output.note(format!("listening on {}", sink.address()));
         }
         while !output.is_interrupted() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let address = sink.address().to_string();
         let stats = sink.shutdown();

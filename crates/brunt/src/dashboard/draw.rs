@@ -1,4 +1,4 @@
-//! The terminal display of a running experiment: a pure function of the state, the time and the terminal's look.
+//! The terminal display of a running experiment: a pure function of the state, the time and the terminal's capabilities.
 //!
 //! The rule: every line is narrower than the terminal, down to 20 columns, so that none wraps.
 
@@ -23,7 +23,7 @@ const KINDS_MAX: usize = 8;
 
 /// Capabilities of the terminal.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct TerminalCaps {
     /// Its width.
     pub columns: u16,
     /// Whether it may use colours (<https://no-color.org>).
@@ -32,9 +32,9 @@ pub struct Look {
     pub unicode: bool,
 }
 
-impl Look {
+impl TerminalCaps {
     /// The capabilities of this program's terminal.
-    pub fn of_terminal(columns: u16) -> Look {
+    pub fn of_terminal(columns: u16) -> TerminalCaps {
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         // The first one that is set counts (locale(7)).
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
@@ -45,7 +45,7 @@ impl Look {
             .find(|value| !value.is_empty())
             .unwrap_or_default()
             .to_lowercase();
-        Look {
+        TerminalCaps {
             columns,
             colours,
             unicode: locale.contains("utf-8") || locale.contains("utf8"),
@@ -63,17 +63,17 @@ pub(super) enum Paint {
 
 /// A line under construction, cut at the width.
 pub(super) struct Line<'a> {
-    look: &'a Look,
+    caps: &'a TerminalCaps,
     pub(super) text: String,
     pub(super) room: usize,
 }
 
 impl<'a> Line<'a> {
     /// An empty line for this terminal.
-    pub(super) fn new(look: &'a Look) -> Line<'a> {
-        let room = usize::from(look.columns).clamp(COLUMNS_MIN, COLUMNS_MAX) - 1;
+    pub(super) fn new(caps: &'a TerminalCaps) -> Line<'a> {
+        let room = usize::from(caps.columns).clamp(COLUMNS_MIN, COLUMNS_MAX) - 1;
         Line {
-            look,
+            caps,
             text: String::new(),
             room,
         }
@@ -90,7 +90,7 @@ impl<'a> Line<'a> {
     }
 
     pub(super) fn paint(&mut self, paint: Paint, text: &str) {
-        if !self.look.colours {
+        if !self.caps.colours {
             return self.put(text);
         }
         self.text += match paint {
@@ -105,35 +105,35 @@ impl<'a> Line<'a> {
 }
 
 /// Draws the experiment as of `now`.
-pub fn draw(state: &State, now: Nanos, look: &Look) -> Vec<String> {
-    let line = || Line::new(look);
-    let mut lines = head(state, now, look);
+pub fn draw(state: &State, now: Nanos, caps: &TerminalCaps) -> Vec<String> {
+    let line = || Line::new(caps);
+    let mut lines = head(state, now, caps);
     lines.extend(rates(state, line));
-    lines.push(troubles(state, look));
+    lines.push(troubles(state, caps));
     if !state.faults.is_empty() {
         let mut faults = line();
         let names: Vec<&str> = state.faults.values().map(String::as_str).collect();
         faults.paint(Paint::Red, &format!("under {}", names.join(", ")));
         lines.push(faults);
     }
-    lines.push(help(look));
+    lines.push(help(caps));
     lines.into_iter().map(|line| line.text).collect()
 }
 
 /// The experiment's name and progress.
-pub(super) fn head<'a>(state: &State, now: Nanos, look: &'a Look) -> Vec<Line<'a>> {
+pub(super) fn head<'a>(state: &State, now: Nanos, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
-    let mut head = Line::new(look);
+    let mut head = Line::new(caps);
     head.paint(Paint::Bold, &state.name);
     let place = (state.done + 1).min(state.runs);
     head.put(&format!("  run {place} of {}", state.runs));
     lines.push(head);
     if let Some(run) = &state.run {
-        let mut label = Line::new(look);
+        let mut label = Line::new(caps);
         label.put(&run.label);
         lines.push(label);
     }
-    let mut progress = Line::new(look);
+    let mut progress = Line::new(caps);
     let left = match state.left(now) {
         Some(left) => format!(" {} left", clock(left)),
         None => String::new(),
@@ -152,8 +152,8 @@ pub(super) fn head<'a>(state: &State, now: Nanos, look: &'a Look) -> Vec<Line<'a
 }
 
 /// Failures and their consequences.
-pub(super) fn troubles<'a>(state: &State, look: &'a Look) -> Line<'a> {
-    let mut troubles = Line::new(look);
+pub(super) fn troubles<'a>(state: &State, caps: &'a TerminalCaps) -> Line<'a> {
+    let mut troubles = Line::new(caps);
     let losses = state.losses();
     if losses.is_empty() {
         troubles.put("no errors");
@@ -174,8 +174,8 @@ pub(super) fn troubles<'a>(state: &State, look: &'a Look) -> Line<'a> {
     troubles
 }
 
-pub(super) fn help(look: &Look) -> Line<'_> {
-    let mut help = Line::new(look);
+pub(super) fn help(caps: &TerminalCaps) -> Line<'_> {
+    let mut help = Line::new(caps);
     help.paint(Paint::Dim, "Ctrl-C ends it and keeps what was measured");
     help
 }
@@ -250,7 +250,7 @@ pub(super) fn row<'a>(
         Paint::Dim
     };
     if !shown.is_empty() && room > 0 {
-        line.paint(paint, &sparkline(shown, line.look.unicode));
+        line.paint(paint, &sparkline(shown, line.caps.unicode));
     }
     line
 }
@@ -273,7 +273,7 @@ fn bar(line: &mut Line<'_>, share: f64, columns: usize) {
     }
     let inner = columns - 2;
     let done = ((share * inner as f64).round() as usize).min(inner);
-    let (full, empty) = if line.look.unicode {
+    let (full, empty) = if line.caps.unicode {
         ("━", "─")
     } else {
         ("#", "-")
@@ -331,8 +331,8 @@ mod tests {
     use super::*;
     use brunt_study::observe::{Event, FaultRecord, Sample, SampleValue};
 
-    fn plain(columns: u16) -> Look {
-        Look {
+    fn plain(columns: u16) -> TerminalCaps {
+        TerminalCaps {
             columns,
             colours: false,
             unicode: true,
@@ -460,7 +460,7 @@ mod tests {
                     let lines = draw(
                         state,
                         at(5000),
-                        &Look {
+                        &TerminalCaps {
                             columns,
                             colours: false,
                             unicode,
@@ -469,7 +469,7 @@ mod tests {
                     let coloured = draw(
                         state,
                         at(5000),
-                        &Look {
+                        &TerminalCaps {
                             columns,
                             colours: true,
                             unicode,

@@ -23,7 +23,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::Output;
 use crate::live::Served;
-use draw::{Look, draw};
+use draw::{TerminalCaps, draw};
 use screen::Screen;
 use state::State;
 
@@ -171,11 +171,11 @@ impl Shared {
         let mut over = lock(&self.over);
         while !*over {
             let (rows, columns) = window();
-            let (now, look) = (Clock::Monotonic.now(), Look::of_terminal(columns));
+            let (now, caps) = (Clock::Monotonic.now(), TerminalCaps::of_terminal(columns));
             let room = usize::from(rows.saturating_sub(1)).max(1);
             let mut lines = match &self.screen {
-                None => draw(&lock(&self.state), now, &look),
-                Some(screen) => lock(screen).draw(&lock(&self.state), now, &look, room),
+                None => draw(&lock(&self.state), now, &caps),
+                Some(screen) => lock(screen).draw(&lock(&self.state), now, &caps, room),
             };
             lines.truncate(room);
             self.bar.set_message(lines.join("\n"));

@@ -11,7 +11,7 @@ use brunt_web::live::{
     LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch, LiveSubject,
 };
 
-use super::draw::{Line, Look, Paint, head, help, micros, row, troubles};
+use super::draw::{Line, Paint, TerminalCaps, head, help, micros, row, troubles};
 use super::state::State;
 use crate::host_figures::host_figures;
 
@@ -86,10 +86,10 @@ impl Screen {
     }
 
     /// Draws everything in at most `rows` lines.
-    pub fn draw(&self, state: &State, now: Nanos, look: &Look, rows: usize) -> Vec<String> {
-        let mut lines = head(state, now, look);
-        lines.extend(self.figures(look));
-        let mut trouble = troubles(state, look);
+    pub fn draw(&self, state: &State, now: Nanos, caps: &TerminalCaps, rows: usize) -> Vec<String> {
+        let mut lines = head(state, now, caps);
+        lines.extend(self.figures(caps));
+        let mut trouble = troubles(state, caps);
         if self.missed > 0 {
             trouble.put(&format!("   {} events not shown", self.missed));
         }
@@ -98,10 +98,10 @@ impl Screen {
         let mut left = rows.saturating_sub(lines.len() + 1);
         let mut parts = Vec::new();
         let below = [
-            (self.faults_listed(look), FAULTS_SHOWN),
-            (self.hosts(look), HOSTS_SHOWN),
-            (self.runs(look), RUNS_SHOWN),
-            (self.log(look), NOTES_SHOWN),
+            (self.faults_listed(caps), FAULTS_SHOWN),
+            (self.hosts(caps), HOSTS_SHOWN),
+            (self.runs(caps), RUNS_SHOWN),
+            (self.log(caps), NOTES_SHOWN),
         ];
         // The heat map gets its minimum before the others, and any rows left over after them.
         let [most, least] = HEAT_ROWS;
@@ -120,17 +120,17 @@ impl Screen {
         }
         if has_heat {
             heat_rows += left.min(most - least);
-            lines.extend(self.heat(look, heat_rows));
+            lines.extend(self.heat(caps, heat_rows));
         }
         lines.extend(parts.into_iter().flatten());
-        lines.push(help(look));
+        lines.push(help(caps));
         lines.truncate(rows);
         lines.into_iter().map(|line| line.text).collect()
     }
 
-    fn figures<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+    fn figures<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
         let Some(last) = self.stretches.back() else {
-            let mut waiting = Line::new(look);
+            let mut waiting = Line::new(caps);
             let what = if self.run.is_some() {
                 "ramping up, or no interval yet"
             } else {
@@ -142,7 +142,7 @@ impl Screen {
         let series = |value: fn(&LiveStretch) -> f64| -> Vec<f64> {
             self.stretches.iter().map(value).collect()
         };
-        let line = || Line::new(look);
+        let line = || Line::new(caps);
         let mut lines = vec![
             row(
                 line(),
@@ -194,8 +194,8 @@ impl Screen {
     }
 
     /// The heat map in at most `rows` rows, with the slowest at the top, and below it the faults and the time.
-    fn heat<'a>(&self, look: &'a Look, rows: usize) -> Vec<Line<'a>> {
-        let columns = Line::new(look).room.saturating_sub(LABEL);
+    fn heat<'a>(&self, caps: &'a TerminalCaps, rows: usize) -> Vec<Line<'a>> {
+        let columns = Line::new(caps).room.saturating_sub(LABEL);
         let shown: Vec<&LiveStretch> = self
             .stretches
             .iter()
@@ -223,11 +223,11 @@ impl Screen {
             let bound = self.plan.heat_bounds_us.get(low + (row + 1) * each - 1);
             let name = bound.map_or_else(|| "slower".into(), |us| micros(*us));
             lines.push(labelled(
-                look,
+                caps,
                 &name,
                 &counts
                     .iter()
-                    .map(|count| shade(*count, top, look))
+                    .map(|count| shade(*count, top, caps))
                     .collect::<String>(),
             ));
         }
@@ -237,12 +237,12 @@ impl Screen {
                 .values()
                 .any(|fault| fault.start_s < stretch.end_s && over(fault))
         };
-        let mark = if look.unicode { '▓' } else { 'X' };
+        let mark = if caps.unicode { '▓' } else { 'X' };
         let faults: String = shown
             .iter()
             .map(|one| if is_under(one) { mark } else { ' ' })
             .collect();
-        let mut under = Line::new(look);
+        let mut under = Line::new(caps);
         under.put(&format!(
             "{:>width$} ",
             if self.faults.is_empty() { "" } else { "faults" },
@@ -255,16 +255,16 @@ impl Screen {
         let from = format!("{from:.1} s");
         let gap = shown.len().saturating_sub(from.len() + to.len()).max(1);
         lines.push(labelled(
-            look,
+            caps,
             "time",
             &format!("{from}{}{to}", " ".repeat(gap)),
         ));
         lines
     }
 
-    fn faults_listed<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+    fn faults_listed<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
         let text = |fault: &LiveFault| {
-            let mut line = Line::new(look);
+            let mut line = Line::new(caps);
             let until = fault
                 .end_s
                 .map_or_else(|| "now".into(), |end| format!("{end:.1} s"));
@@ -281,7 +281,7 @@ impl Screen {
         self.faults.values().map(text).collect()
     }
 
-    fn hosts<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+    fn hosts<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
         // The page also shows processes and devices; here, this program's own figures are next to the errors.
         let machines = self
             .samples
@@ -295,9 +295,9 @@ impl Screen {
                     .map(|one| (&*one.0, &*one.1, &*one.2, one.3));
                 let figures = host_figures(values).join("  ");
                 labelled(
-                    look,
+                    caps,
                     host,
-                    &if look.unicode {
+                    &if caps.unicode {
                         figures
                     } else {
                         figures.replace('°', "")
@@ -308,7 +308,7 @@ impl Screen {
     }
 
     /// Finished runs, and the next one.
-    fn runs<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+    fn runs<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
         let over = self.ended.iter().map(|run| {
             let p99 = run
                 .response
@@ -317,7 +317,7 @@ impl Screen {
             let note = if run.complete { "" } else { ", not complete" };
             let what = format!("{} of {}", run.order + 1, run.runs);
             labelled(
-                look,
+                caps,
                 &what,
                 &format!("{rate}/s  p99 {p99}  {}{note}", run.label),
             )
@@ -335,22 +335,22 @@ impl Screen {
             } else {
                 String::new()
             };
-            labelled(look, "next", &format!("{}{others}", point.label))
+            labelled(caps, "next", &format!("{}{others}", point.label))
         });
         over.chain(next).collect()
     }
 
-    fn log<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
+    fn log<'a>(&self, caps: &'a TerminalCaps) -> Vec<Line<'a>> {
         self.notes
             .iter()
-            .map(|note| labelled(look, "log", note))
+            .map(|note| labelled(caps, "log", note))
             .collect()
     }
 }
 
 /// A line with a label.
-fn labelled<'a>(look: &'a Look, name: &str, text: &str) -> Line<'a> {
-    let mut line = Line::new(look);
+fn labelled<'a>(caps: &'a TerminalCaps, name: &str, text: &str) -> Line<'a> {
+    let mut line = Line::new(caps);
     let short: String = name.chars().take(LABEL - 1).collect();
     line.paint(Paint::Dim, &format!("{short:>width$} ", width = LABEL - 1));
     line.put(text);
@@ -358,8 +358,8 @@ fn labelled<'a>(look: &'a Look, name: &str, text: &str) -> Line<'a> {
 }
 
 /// The shade of a count relative to the largest; logarithmic, so that a tenth of it is still visible.
-fn shade(count: u64, top: u64, look: &Look) -> char {
-    let steps = if look.unicode {
+fn shade(count: u64, top: u64, caps: &TerminalCaps) -> char {
+    let steps = if caps.unicode {
         [' ', '░', '▒', '▓', '█']
     } else {
         [' ', '.', ':', '+', '#']
@@ -378,8 +378,8 @@ mod tests {
     use brunt_result::summary::Latencies;
     use brunt_web::live::{LivePoint, LiveValue};
 
-    fn look(columns: u16, colours: bool, unicode: bool) -> Look {
-        Look {
+    fn caps(columns: u16, colours: bool, unicode: bool) -> TerminalCaps {
+        TerminalCaps {
             columns,
             colours,
             unicode,
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn the_screen_has_the_figures_of_the_page() {
-        let lines = screen().draw(&state(), Nanos(0), &look(60, false, true), 30);
+        let lines = screen().draw(&state(), Nanos(0), &caps(60, false, true), 30);
         let has = |text: &str| {
             assert!(
                 lines.iter().any(|line| line.contains(text)),
@@ -505,7 +505,7 @@ mod tests {
         has("   16 us ██████████");
         has("    time 0.0 s 10.0 s");
         // With less room, neighbouring rows are merged and nothing is lost.
-        let low = screen().draw(&state(), Nanos(0), &look(60, false, true), 20);
+        let low = screen().draw(&state(), Nanos(0), &caps(60, false, true), 20);
         let slow = low
             .iter()
             .position(|line| line.ends_with("    ▒▒     "))
@@ -534,9 +534,9 @@ mod tests {
                 for columns in [1, 19, 20, 33, 80, 119, 200u16] {
                     for unicode in [true, false] {
                         let lines =
-                            screen.draw(&state, Nanos(0), &look(columns, false, unicode), rows);
+                            screen.draw(&state, Nanos(0), &caps(columns, false, unicode), rows);
                         let coloured =
-                            screen.draw(&state, Nanos(0), &look(columns, true, unicode), rows);
+                            screen.draw(&state, Nanos(0), &caps(columns, true, unicode), rows);
                         assert!(lines.len() <= rows, "{rows}: {lines:#?}");
                         for (line, coloured) in lines.iter().zip(&coloured) {
                             assert!(

@@ -48,7 +48,7 @@ pub fn serve(
 /// Maximum wait for the last scrape; Prometheus's default intervals are 15 s and one minute.
 const LAST_READING_MAX: Duration = Duration::from_secs(60);
 /// Interval between checks for an interruption during that wait.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time for a finished answer to be sent.
 const ANSWER: Duration = Duration::from_millis(200);
 
@@ -119,7 +119,7 @@ impl Readings {
             if begin.elapsed() >= at_most || stop.load(Ordering::Relaxed) {
                 return false;
             }
-            let waited = self.read.wait_timeout(state, LOOK);
+            let waited = self.read.wait_timeout(state, POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true

@@ -250,7 +250,7 @@ fn an_agent_ends_with_its_controller_or_its_lease() {
 
 /// Messages about a failing host say what to do.
 #[test]
-fn messages_about_a_failing_host_say_what_to_do() {
+fn messages_about_a_failing_host_give_advice() {
     let folder = TempDir::new().unwrap();
     let check = |ssh: &str, more: &[&str], expected: &str| {
         let arguments: Vec<&str> = ["ssh:far", "--for", "100ms", "--ssh", ssh]

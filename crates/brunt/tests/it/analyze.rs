@@ -235,7 +235,7 @@ fn nfs2_read(xid: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_capture_without_operations_exits_with_1_and_says_what_is_in_it() {
+fn a_capture_without_operations_exits_with_1_and_describes_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.pcap");
     let name = file.to_str().unwrap();

@@ -100,16 +100,16 @@ fn count(report: &Value, way: &str, name: &str) -> u64 {
 
 /// Asserts that every packet is accounted for in each direction; returns the unintended losses. Packets still in the
 /// bridge when it ended are left over: with a delay, TCP's last acknowledgements are among them.
-fn unmeant(report: &Value) -> u64 {
+fn unintended(report: &Value) -> u64 {
     let mut all = 0;
     for way in ["there", "back"] {
         let of = |name| count(report, way, name);
         let left = report[way]["left"].as_u64().expect("a count");
-        let unmeant = of("unmeant_no_buffer") + of("unmeant_refused") + of("unmeant_device");
-        let lost = of("lost") + of("queue_full") + unmeant + left + of("fins_taken");
+        let unintended = of("unmeant_no_buffer") + of("unmeant_refused") + of("unmeant_device");
+        let lost = of("lost") + of("queue_full") + unintended + left + of("fins_taken");
         let came = of("packets") + of("duplicated") + of("fins_released");
         assert_eq!(came, of("delivered") + lost, "{way}: {report}");
-        all += unmeant;
+        all += unintended;
     }
     all
 }
@@ -206,7 +206,7 @@ fn frames_arrive_bit_for_bit() {
         );
         let Some(text) = hosts(&script) else { return };
         let report = report(&text);
-        assert_eq!(unmeant(&report), 0, "{report}");
+        assert_eq!(unintended(&report), 0, "{report}");
         let way = if from == "A" { "there" } else { "back" };
         assert_eq!(count(&report, way, "packets"), sent.len() as u64);
         assert!(
@@ -295,7 +295,7 @@ fn a_capture_has_both_sides() {
         report(parts[4]),
     );
     assert_eq!(report["capture"]["packets_lost"], 0, "{report}");
-    assert_eq!(unmeant(&report), 0, "{report}");
+    assert_eq!(unintended(&report), 0, "{report}");
     // 24 requests and 24 replies, plus address resolution.
     assert!(kept.len() >= 48, "{text}");
     for (interface, by_a) in [("in0", true), ("out0", false)] {
@@ -346,7 +346,7 @@ fn frames_that_overflow_the_ring_are_counted() {
     let report = report(&text);
     assert_eq!(count(&report, "there", "packets"), 40_000, "{report}");
     assert_eq!(count(&report, "there", "delivered"), 32_768, "{report}");
-    assert_eq!(unmeant(&report), 40_000 - 32_768, "{report}");
+    assert_eq!(unintended(&report), 40_000 - 32_768, "{report}");
     assert!(report["doubts"].to_string().contains("buffer"), "{report}");
 }
 
@@ -374,7 +374,7 @@ fn a_file_system_on_iscsi_survives_the_bridge() {
         );
         let Some(text) = hosts(&script) else { return };
         let report = report(&text);
-        assert_eq!(unmeant(&report), 0, "{report}");
+        assert_eq!(unintended(&report), 0, "{report}");
         let packets = count(&report, "there", "packets");
         // 400 writes of 64 KiB in packets of at most 9000 bytes; offloaded trains count as the packets that they
         // consist of.
@@ -409,7 +409,7 @@ fn packets_are_delayed_by_the_configured_time() {
     assert!(times.iter().all(|time| *time >= 40.0), "{text}");
     assert_eq!(report["there"]["set"], "delay 30ms");
     assert_eq!(report["back"]["set"], "delay 10ms");
-    assert_eq!(unmeant(&report), 0, "{report}");
+    assert_eq!(unintended(&report), 0, "{report}");
 }
 
 /// A host in the network path forwards during a whole experiment and delays packets only while a fault is active. Pings
@@ -510,7 +510,7 @@ fn held_ends_of_connections_add_up() {
         .map(|way| report[way]["ends_left"].as_u64().unwrap())
         .sum();
     assert!(ends("fins_released") + left >= 3, "{report}");
-    assert_eq!(unmeant(&report), 0, "{report}");
+    assert_eq!(unintended(&report), 0, "{report}");
 }
 
 /// Frames that the outgoing interface refuses are counted.
@@ -543,7 +543,7 @@ fn frames_refused_by_the_outgoing_interface_are_counted() {
     let report = report(&text);
     assert_eq!(count(&report, "there", "packets"), 4);
     assert_eq!(
-        (count(&report, "there", "delivered"), unmeant(&report)),
+        (count(&report, "there", "delivered"), unintended(&report)),
         (2, 2),
         "{report}"
     );

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::hosts::{Hosts, Plan, Process, Way, assert_total, said, signal, until};
+use crate::support::hosts::{Hosts, Plan, Process, Way, assert_total, output_text, signal, until};
 use crate::support::{alone, rounds, seed};
 use brunt_core::random::Random;
 use rustix::process::Signal;
@@ -311,7 +311,7 @@ fn check(
     policy: &str,
 ) {
     let Named { victims, is_target } = named;
-    let words = said(output);
+    let words = output_text(output);
     let status = output.status.code();
     assert!(
         was_killed || matches!(status, Some(0 | 1)),
@@ -434,7 +434,7 @@ fn nothing_hangs_or_is_left_whichever_part_fails() {
         false,
         "abort",
     );
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let first = random.below(CASES.len() as u64) as usize;
     let (mut worst, mut met) = (Duration::ZERO, 0);
     for number in 0..count {

@@ -4,7 +4,7 @@
 //! The rule: the true offset of each clock is known. All hosts are this machine, so it is the shift chosen by the test.
 
 use crate::support::alone;
-use crate::support::hosts::{Hosts, Plan, Way, assert_total, said, until};
+use crate::support::hosts::{Hosts, Plan, Way, assert_total, output_text, until};
 use serde_json::Value;
 
 /// The same delay both ways, and a much longer one in one direction: half of the difference is an error that no
@@ -55,7 +55,7 @@ fn eight_hosts_run_as_one() {
         .controller(&["run", &file, "--out", &results])
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = std::fs::read(hosts.folder().join("results/summary.json")).unwrap();
     let summary: Value = serde_json::from_slice(&summary).unwrap();
     assert_eq!(summary["complete"], true);
@@ -147,7 +147,7 @@ fn clock_estimates_contain_the_true_offset() {
         ];
         words.extend(arguments.iter().map(String::as_str));
         let output = hosts.controller(&words).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
         for (host, made) in found["hosts"].as_array().unwrap().iter().zip(&hosts.hosts) {
             for offset in ["offset_ns", "wall_offset_ns"] {

@@ -303,7 +303,7 @@ fn the_cost_of_requests_includes_the_kernels_threads() {
         run.arg("run").arg(&file).arg("--out").arg(&out);
         run.stdout(std::process::Stdio::null());
         run.stderr(std::process::Stdio::null());
-        let spent = brunt_core::cost::Spent::wait(run.spawn().unwrap()).unwrap();
+        let spent = brunt_core::cost::ChildUsage::wait(run.spawn().unwrap()).unwrap();
         assert!(spent.status.success(), "{}", spent.status);
         let cost = summary_of(&out)["points"][0]["runs"][0]["cost_per_request"].clone();
         let of = |key: &str| cost[key].as_f64().expect("a number") * 100_000.0 / 1e9;

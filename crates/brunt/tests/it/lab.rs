@@ -307,17 +307,18 @@ fn a_lab_runs_commands_until_it_is_removed() {
     let file = folder.path().join("far.toml");
     fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
     let file = file.to_str().unwrap();
-    let said = |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
+    let output_text =
+        |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
     let fails = |words: &[&str], status: i32, reason: &str| {
         let done = lab(words);
         assert!(
-            done.status.code() == Some(status) && said(&done).contains(reason),
+            done.status.code() == Some(status) && output_text(&done).contains(reason),
             "{words:?}: {done:?}"
         );
     };
     fails(&["exec", "client"], 2, "no running lab");
     let up = lab(&["up", file, "--delay", "30ms"]);
-    assert!(up.status.success(), "{}", said(&up));
+    assert!(up.status.success(), "{}", output_text(&up));
 
     // Through the lab's link, with the caller's input and status.
     let brunt = env!("CARGO_BIN_EXE_brunt");
@@ -325,7 +326,7 @@ fn a_lab_runs_commands_until_it_is_removed() {
         "{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7"
     );
     let done = lab(&["exec", "client", "--", "sh", "-c", &script]);
-    assert_eq!(done.status.code(), Some(7), "{}", said(&done));
+    assert_eq!(done.status.code(), Some(7), "{}", output_text(&done));
     let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("what brunt io says");
     let fastest = read["latency_us"]["min"]
         .as_f64()
@@ -344,7 +345,7 @@ fn a_lab_runs_commands_until_it_is_removed() {
     };
     let set = |words: &[&str]| {
         let done = lab(&[&["set"], words].concat());
-        assert!(done.status.success(), "{words:?}: {}", said(&done));
+        assert!(done.status.success(), "{words:?}: {}", output_text(&done));
     };
     set(&["wan", "delay=50ms", "--from", "server"]);
     let slower = fastest();
@@ -428,7 +429,7 @@ fn a_lab_runs_commands_until_it_is_removed() {
         "mount -t tmpfs none $0 && touch $0/file",
         place,
     ]);
-    assert!(mounted.status.success(), "{}", said(&mounted));
+    assert!(mounted.status.success(), "{}", output_text(&mounted));
     let seen =
         |host: &str| String::from_utf8(lab(&["exec", host, "--", "ls", place]).stdout).unwrap();
     assert_eq!(

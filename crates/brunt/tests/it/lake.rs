@@ -155,7 +155,7 @@ fn check_ids(mut ids: Vec<i64>, at_least: [i64; 2], what: &str) -> [i64; 2] {
     let expected = (0..counts[0]).chain((0..counts[1]).map(|id| id + SECOND));
     assert!(
         ids.iter().copied().eq(expected),
-        "{what}: a row is missing or there twice"
+        "{what}: a row is missing or duplicated"
     );
     assert!(
         counts[0] >= at_least[0] && counts[1] >= at_least[1],
@@ -394,7 +394,7 @@ fn analyzed(folder: &Path) -> Value {
     .expect("a report")
 }
 
-/// A compacted trace gives the same analysis as before; added to a lake under two names, everything is there twice.
+/// A compacted trace gives the same analysis as before; added to a lake under two names, everything appears twice.
 #[test]
 fn a_lake_gives_the_same_answers_as_its_traces() {
     let folder = TempDir::new("lake-answers");

@@ -76,7 +76,7 @@ fn each_copy_has_all_operations_and_the_log_lists_its_files() {
     );
     assert!(
         all_ids.windows(2).all(|pair| pair[0] < pair[1]),
-        "no id is there twice"
+        "no id appears twice"
     );
     assert_eq!(
         (all_ids.len(), all_times.len()),

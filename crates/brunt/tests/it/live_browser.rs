@@ -473,7 +473,7 @@ fn every_view_is_accessible_and_fits_a_phone() {
     until(&mut browser, "location.hash === '#/results'");
     for (width, dark) in [(360, true), (1280, false)] {
         for (view, text) in [
-            ("#/watch", "No run under way"),
+            ("#/watch", "No run in progress"),
             ("#/compose", "Ctrl-Space"),
             (
                 "#/results",
@@ -488,7 +488,7 @@ fn every_view_is_accessible_and_fits_a_phone() {
             match view {
                 "#/compose" => {
                     take_example(&mut browser, "two seconds far away");
-                    browser.text_with("In words");
+                    browser.text_with("Description");
                 }
                 // This result doesn't exist; the page says so.
                 "#/compare/a/b" => until(

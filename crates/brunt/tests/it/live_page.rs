@@ -176,7 +176,7 @@ fn a_run_in_a_lab_is_watched_to_its_end() {
 
 /// A late viewer gets the history, and Ctrl-C ends the run and sends viewers the reason.
 #[test]
-fn an_interrupted_run_tells_its_viewers_why() {
+fn an_interrupted_run_gives_its_viewers_the_reason() {
     let folder = TempDir::new("live-page");
     let text = "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\narrival = { kind = \"open\", rate = 100 }\n\
                 interval = \"250ms\"\nstop = { time = \"600s\" }\n";

@@ -228,7 +228,7 @@ fn number_after(text: &str, words: &str) -> u64 {
         .unwrap_or_else(|| panic!("no number behind {words}: {text}"))
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -246,7 +246,7 @@ fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u1
     let mut run = start(&file, &out);
     let (pings, lost) = guest.count_while(&mut run);
     let output = run.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let either = 1.0 - (1.0 - LOSS) * (1.0 - LOSS);
     assert!(
         pings >= 20 && is_share(lost, pings, either),
@@ -297,7 +297,7 @@ fn netem_loses_and_delays_what_leaves_a_guest() {
     let run = start(&file, &out);
     guest.wait_for_pings(3, |time| time >= 2.0 * DELAY_MS);
     let output = run.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = std::fs::read(out.join("summary.json")).expect("a summary");
     let summary: Value = serde_json::from_slice(&summary).expect("JSON");
     let shown = &summary["points"][0]["runs"][0]["faults"][0];
@@ -324,6 +324,6 @@ fn netem_loses_and_delays_what_leaves_a_guest() {
     assert!(
         !output.status.success(),
         "a fault that is lost makes its run void: {}",
-        said(&output)
+        output_text(&output)
     );
 }

@@ -240,7 +240,7 @@ fn chap_identifier_in_hexadecimal() {
 
 /// The list of algorithms is parsed completely, as numbers and under its own key only.
 #[test]
-fn chap_algorithms() {
+fn the_list_of_chap_algorithms_is_parsed_completely() {
     let target = Target::start(&[
         "--lun",
         "memory:16MiB",
@@ -610,7 +610,7 @@ fn send_targets_works_in_a_normal_session() {
 /// REPORT LUNS lists each LUN once; a list that doesn't fit is truncated, however short the allocation length, and its
 /// header has the full length (SPC-4, 6.33).
 #[test]
-fn report_luns() {
+fn report_luns_lists_each_lun_once() {
     let target = Target::start(&[
         "--lun",
         "memory:16MiB",

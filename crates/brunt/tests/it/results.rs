@@ -10,7 +10,7 @@ use brunt_lake::{Table, read_table};
 use brunt_result::tables::{TABLES, histograms, intervals, requests, runs};
 use serde_json::Value;
 
-fn duckdb_is_there() -> bool {
+fn has_duckdb() -> bool {
     let ready = Command::new(root().join("tools/duckdb.sh"))
         .arg("--ready")
         .status();
@@ -103,7 +103,7 @@ fn close(a: f64, b: f64, share: f64) {
 #[test]
 fn queries_agree_with_the_summary() {
     let _alone = alone(); // Keeps both cores busy.
-    if !duckdb_is_there() {
+    if !has_duckdb() {
         return;
     }
     let folder = TempDir::new("results-queries");
@@ -376,7 +376,7 @@ fn readable(folder: &Path) {
         rows
     };
     let counted: Vec<usize> = TABLES.iter().map(|table| rows(table)).collect();
-    if duckdb_is_there() {
+    if has_duckdb() {
         let queries: Vec<String> = TABLES
             .iter()
             .map(|table| format!("select count(*) as rows from {}", table.name))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::support::{TempDir, eventually, experiment, run_within};
 use brunt_study::experiment::{Serve, Target};
-use brunt_study::host::{HostName, Launcher, OnThisMachine};
+use brunt_study::host::{HostName, Launcher, LocalLauncher};
 use brunt_study::role::{self, serving};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -152,7 +152,7 @@ fn roles_end_with_the_experiment() {
 
 /// This host, with the program under test.
 #[derive(Default)]
-struct Tested(OnThisMachine);
+struct Tested(LocalLauncher);
 
 impl Launcher for Tested {
     fn host(&self) -> &HostName {

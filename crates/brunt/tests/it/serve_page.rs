@@ -408,7 +408,7 @@ fn no_run_outlives_its_server() {
 /// A mistake is reported with its place, and a target that can't be opened with the reason; neither leaves a result
 /// behind.
 #[test]
-fn an_experiment_that_cannot_run_says_why() {
+fn an_experiment_that_cannot_run_gives_the_reason() {
     let server = Server::start(&[]);
     let (status, answer) = server.json(
         "POST",

@@ -48,7 +48,7 @@ fn summary(results: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(results.join("summary.json")).unwrap()).unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -112,7 +112,7 @@ fn hosts_share_a_run() {
          [sweep]\nqueue_depth = [1, 4]\n"
     );
     let (output, results) = run(folder.path(), "shared", &text);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = summary(&results);
     assert_eq!(summary["complete"], true);
     let points = summary["points"].as_array().unwrap();
@@ -171,7 +171,7 @@ fn requests_do_not_depend_on_where_workers_are() {
              stop = {{ requests = 1000 }}\n{workload}\n"
         );
         let (output, results) = run(folder.path(), name, &text);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let summary = summary(&results);
         let ops = summary["points"][0]["runs"][0]["ops"]
             .as_array()
@@ -202,7 +202,7 @@ fn a_forbidden_target_is_refused_before_the_first_run() {
              [workloads.w]\nread = 0.5\nhosts = [\"far\"]\nstop = {{ requests = 10 }}\n"
         );
         let (output, _) = run(folder.path(), name, &text);
-        let said = said(&output);
+        let said = output_text(&output);
         assert!(
             said.contains(expected) && !said.contains("hush"),
             "{name}: {said}"
@@ -215,7 +215,7 @@ fn a_forbidden_target_is_refused_before_the_first_run() {
                 .output()
                 .unwrap();
             assert!(
-                !checked.status.success() && self::said(&checked).contains(expected),
+                !checked.status.success() && output_text(&checked).contains(expected),
                 "--check=open too"
             );
         }
@@ -313,7 +313,7 @@ fn a_lost_host_ends_the_experiment() {
         let killer = killer(folder.path(), signal);
         let (output, _) = run(folder.path(), "lost", &text);
         let pid = killer.join().unwrap();
-        let said = said(&output);
+        let said = output_text(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(
             said.contains("host b") && said.contains(expected),
@@ -362,7 +362,7 @@ fn the_example_of_several_hosts_runs() {
         text = text.replace(from, &to);
     }
     let (output, results) = run(folder.path(), "example", &text);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = summary(&results);
     assert_eq!(summary["points"].as_array().unwrap().len(), 3);
     assert_eq!(summary["complete"], true);
@@ -385,7 +385,7 @@ fn a_lost_host_is_marked() {
         let killer = killer(folder.path(), "KILL");
         let (output, results) = run(folder.path(), "lost", &text);
         killer.join().unwrap();
-        let said = said(&output);
+        let said = output_text(&output);
         assert_eq!(
             output.status.code(),
             Some(1),
@@ -466,7 +466,7 @@ fn the_spread_of_start_times_is_reported() {
          [workloads.w]\nhosts = [\"a\", \"b\", \"c\"]\nstop = {{ time = \"300ms\" }}\n"
     );
     let (output, results) = run(folder.path(), "spread", &text);
-    let said = said(&output);
+    let said = output_text(&output);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("hosts started within "), "{said}");
     let summary = summary(&results);
@@ -551,7 +551,7 @@ fn a_host_whose_disk_is_full_is_named() {
         completed + b["failed"].as_u64().unwrap(),
         2000,
         "nothing of either is lost: {}",
-        said(&output)
+        output_text(&output)
     );
     assert!(
         b["first_error"]
@@ -560,7 +560,7 @@ fn a_host_whose_disk_is_full_is_named() {
             .contains("No space left on device"),
         "{b:#}"
     );
-    let words = said(&output);
+    let words = output_text(&output);
     let named = words
         .lines()
         .any(|line| line.contains("requests failed: ") && line.contains(" on b (write of "));
@@ -578,7 +578,7 @@ fn a_host_without_room_or_memory_is_named() {
              [workloads.w]\nhosts = [\"{name}-other\", \"{name}\"]\nstop = {{ requests = 10 }}\n"
         );
         let (output, _) = run(folder.path(), name, &text);
-        let said = said(&output);
+        let said = output_text(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(
             said.contains(&format!("host {name}: ")) && said.contains(expected),

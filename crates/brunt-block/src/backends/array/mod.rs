@@ -62,7 +62,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
     options: &[],
     open,
     // Not known without opening the members.
-    foresee: |_, _| Ok(None),
+    preview: |_, _| Ok(None),
 };
 
 /// The shape of an array in a URL.

@@ -240,7 +240,7 @@ fn a_look_sees_a_file_grow_shrink_and_go() {
             .unwrap()
             .set_len(bytes)
             .unwrap();
-        let look = backend.look();
+        let look = backend.medium_state();
         (look.size_bytes, look.deleted)
     };
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -265,14 +265,17 @@ fn a_look_sees_a_file_grow_shrink_and_go() {
     assert_eq!(resize(65536), (65536, false));
     assert_eq!(read(65536), Err(DeviceError::OutOfRange));
     std::fs::remove_file(&path).unwrap();
-    assert!(backend.look().deleted);
+    assert!(backend.medium_state().deleted);
     let options = FileOptions {
         size_bytes: Some(4096),
         temporary: true,
         ..FileOptions::default()
     };
     let temporary = FileBackend::open(&path, &options).unwrap();
-    assert!(!temporary.look().deleted, "it never was to have a name");
+    assert!(
+        !temporary.medium_state().deleted,
+        "it never was to have a name"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::TcpConfig;
 use super::frame::{FrameKind, HEADER_BYTES, Header, TRANSFER_BYTES_MAX};
-use crate::attempts::{Attempted, GaveUp, in_attempts};
+use crate::attempts::{Attempted, AttemptsFailed, in_attempts};
 use crate::dial;
 
 /// Why there is no connection to a sink.
@@ -33,7 +33,7 @@ pub(super) enum ConnectError {
     #[error("the peer is not a brunt sink, or one of another version")]
     Stranger,
     #[error("{last}; {attempts} attempts in {}", seconds(*.time))]
-    GaveUp {
+    AttemptsFailed {
         attempts: u32,
         time: Duration,
         last: Box<ConnectError>,
@@ -56,7 +56,7 @@ impl ConnectError {
             ConnectError::Resolve(_)
             | ConnectError::Socket(_)
             | ConnectError::Stranger
-            | ConnectError::GaveUp { .. } => false,
+            | ConnectError::AttemptsFailed { .. } => false,
         }
     }
 }
@@ -86,14 +86,14 @@ pub(super) fn connect(config: &TcpConfig) -> Result<Connected, ConnectError> {
             retries,
             trouble,
         }),
-        Err(GaveUp {
+        Err(AttemptsFailed {
             last, attempts: 1, ..
         }) => Err(last),
-        Err(GaveUp {
+        Err(AttemptsFailed {
             last,
             attempts,
             time,
-        }) => Err(ConnectError::GaveUp {
+        }) => Err(ConnectError::AttemptsFailed {
             attempts,
             time,
             last: Box::new(last),

@@ -23,7 +23,7 @@ pub use sink::start as start_sink;
 use self::connect::Connected;
 use self::frame::{FrameKind, HEADER_BYTES, Header, HeaderError, TRANSFER_BYTES_MAX};
 use super::in_range;
-use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, host_and_port};
+use crate::open::{BackendEntry, DevicePreview, OpenError, Opened, UrlOptions, host_and_port};
 use crate::sink::RX_BYTES;
 use crate::socket::SocketOptions;
 use crate::{
@@ -76,13 +76,13 @@ pub const ENTRY: BackendEntry = BackendEntry {
             place, options,
         )?)?))
     },
-    foresee: |place, options| {
+    preview: |place, options| {
         let TcpConfig {
             size_bytes,
             block_bytes,
             ..
         } = TcpConfig::take(place, options)?;
-        Ok(Some(Foreseen {
+        Ok(Some(DevicePreview {
             size_bytes,
             block_bytes,
             read_only: false,
@@ -549,7 +549,7 @@ mod tests {
 
     /// Addresses and options are parsed; mistakes are reported with what would be right.
     #[test]
-    fn urls_are_parsed_and_mistakes_say_what_would_be_right() {
+    fn urls_are_parsed_and_mistakes_come_with_a_correction() {
         let check = |url: &str, words: &str| {
             let error = open_url(url)
                 .err()

@@ -30,7 +30,7 @@ use crate::control::{Controllable, Handles};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind,
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, MediumState, Op, RefusalKind,
     Request, Ring,
 };
 
@@ -46,7 +46,7 @@ pub const ENTRY: LayerEntry = LayerEntry {
            flaky:UP/DOWN/drop, each with ,p=0.1 ,op=read+write ,lba=0-99+200 ,every=N ,times=N ,seed=N; and name=NAME",
     example: "aborted-command,p=0.1,op=read,seed=7;name=disk",
     wrap: |inner, value| Ok(Arc::new(parse(inner, value)?)),
-    foresee: None,
+    preview: None,
     file: None,
 };
 
@@ -132,8 +132,8 @@ impl Backend for FaultBackend {
         self.inner.allocation(offset)
     }
 
-    fn look(&self) -> MediumLook {
-        self.inner.look()
+    fn medium_state(&self) -> MediumState {
+        self.inner.medium_state()
     }
 
     fn resize(&self, size_bytes: u64) -> std::io::Result<()> {
@@ -284,7 +284,7 @@ impl Device for FaultDevice {
 
     #[inline]
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        self.look();
+        self.update();
         if self.active.is_empty() && self.kept() == 0 {
             return self.inner.submit(batch);
         }
@@ -311,7 +311,7 @@ impl Device for FaultDevice {
 
     #[inline]
     fn poll(&mut self, done: &mut Vec<Completion>) {
-        self.look();
+        self.update();
         if self.kept() == 0 && self.marked.is_empty() {
             return self.inner.poll(done);
         }
@@ -367,7 +367,7 @@ impl FaultDevice {
 
     /// Picks up faults that were armed or removed since the last call.
     #[inline]
-    fn look(&mut self) {
+    fn update(&mut self) {
         if self.switch.generation() != self.generation {
             self.fetch();
         }

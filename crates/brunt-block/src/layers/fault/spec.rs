@@ -258,7 +258,7 @@ impl DeviceFault {
             FaultEffect::Sense(code) => {
                 return Some(DeviceError::Refused {
                     kind: kind_of(code[0]),
-                    said: RefusalDetail::Code(code),
+                    detail: RefusalDetail::Code(code),
                 });
             }
             FaultEffect::Errno(number) => return Some(DeviceError::Os(number)),
@@ -278,7 +278,7 @@ impl DeviceFault {
         let has_position = request.len > 0;
         Some(DeviceError::Refused {
             kind,
-            said: if has_position {
+            detail: if has_position {
                 RefusalDetail::Block(block)
             } else {
                 RefusalDetail::Nothing

@@ -86,10 +86,10 @@ impl Armed {
         }
         // This request fails even if another thread has cured the block in the meantime.
         let block = self.first_bad(request, info);
-        let said = block.map_or(RefusalDetail::Nothing, RefusalDetail::Block);
+        let detail = block.map_or(RefusalDetail::Nothing, RefusalDetail::Block);
         Some(DeviceError::Refused {
             kind: RefusalKind::MediumError,
-            said,
+            detail,
         })
     }
 

@@ -78,14 +78,14 @@ impl Bench {
 /// An error has the right kind, names the block if it knows the block, and leaves the medium unchanged.
 #[test]
 fn errors_have_their_kind_and_location() {
-    let check = |fault: &str, op: Op, kind: RefusalKind, said: RefusalDetail| {
+    let check = |fault: &str, op: Op, kind: RefusalKind, detail: RefusalDetail| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
         let armed = bench
             .switch
             .arm(DeviceFault::parse(fault).unwrap())
             .unwrap();
-        let expected = Err(DeviceError::Refused { kind, said });
+        let expected = Err(DeviceError::Refused { kind, detail });
         assert_eq!(bench.one(op, 8, 8, 0x22).result, expected, "{fault} {op:?}");
         assert_eq!((armed.injected(), bench.switch.injected()), (1, 1));
         assert!(bench.switch.disarm(armed.id) && !bench.switch.disarm(armed.id));
@@ -302,26 +302,26 @@ fn errors_of_a_users_choice_are_returned() {
         DeviceError::refused(RefusalKind::QueueFull),
     );
     check("errno:ENOSPC", DeviceError::Os(libc::ENOSPC));
-    let said = |code: [u8; 3]| RefusalDetail::Code(code);
+    let code = |code: [u8; 3]| RefusalDetail::Code(code);
     check(
         "sense:2/04/01",
         DeviceError::Refused {
             kind: RefusalKind::NotReady,
-            said: said([2, 4, 1]),
+            detail: code([2, 4, 1]),
         },
     );
     check(
         "sense:b/4b/04",
         DeviceError::Refused {
             kind: RefusalKind::Aborted,
-            said: said([0xb, 0x4b, 4]),
+            detail: code([0xb, 0x4b, 4]),
         },
     );
     check(
         "sense:9/80/00",
         DeviceError::Refused {
             kind: RefusalKind::Other,
-            said: said([9, 0x80, 0]),
+            detail: code([9, 0x80, 0]),
         },
     );
     // The request of a recovered error is executed, regardless of the syntax of the error.
@@ -365,7 +365,7 @@ fn writes_cure_bad_blocks() {
     let bad = |block| {
         Err(DeviceError::Refused {
             kind: RefusalKind::MediumError,
-            said: RefusalDetail::Block(block),
+            detail: RefusalDetail::Block(block),
         })
     };
     assert_eq!(bench.one(Op::Read, 0, 16, 0).result, bad(4));
@@ -446,7 +446,7 @@ fn a_flaky_device_goes_up_and_down_by_the_clock() {
 
 /// A misdirected write lands completely in one other location, and the intended location keeps its old data.
 #[test]
-fn misdirected_writes_land_elsewhere() {
+fn misdirected_writes_land_at_another_offset() {
     let check = |fault: &str, lands: Option<u64>| {
         let mut bench = Bench::new(&[fault]);
         let write = bench.one(Op::Write, 100, 8, 0x22);

@@ -40,7 +40,7 @@ use brunt_core::units::{format_size, parse_duration, parse_size};
 use crate::backends::file::{FileBackend, FileOptions};
 use crate::control::{Controllable, Handles};
 use crate::open::{LayerEntry, OpenError, bad_value};
-use crate::{Backend, Bell, Device, DeviceInfo, MediumLook, Ring};
+use crate::{Backend, Bell, Device, DeviceInfo, MediumState, Ring};
 use cache::{Cache, Policy};
 use destage::{BatchOptions, Destager};
 use device::{Below, CachedDevice};
@@ -80,7 +80,7 @@ pub const ENTRY: LayerEntry = LayerEntry {
         )?))
     },
     // The log is neither created nor opened.
-    foresee: Some(|inner, value| SticsOptions::parse(value).map(|_| inner)),
+    preview: Some(|inner, value| SticsOptions::parse(value).map(|_| inner)),
     file: Some(|value| value.split(',').next().unwrap_or_default()),
 };
 
@@ -358,10 +358,10 @@ impl Backend for SticsBackend {
         )))
     }
 
-    fn look(&self) -> MediumLook {
-        MediumLook {
+    fn medium_state(&self) -> MediumState {
+        MediumState {
             size_bytes: self.info.size_bytes,
-            ..self.inner.look()
+            ..self.inner.medium_state()
         }
     }
 

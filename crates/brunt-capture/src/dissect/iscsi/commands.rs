@@ -49,7 +49,7 @@ pub fn is_unmap(cdb: &Cdb) -> bool {
 }
 
 /// Whether the data of a command is parsed: UNMAP's list, or a capacity.
-pub fn is_told_by_data(cdb: &Cdb) -> bool {
+pub fn is_described_by_data(cdb: &Cdb) -> bool {
     matches!(place(cdb), 3 | 9)
 }
 

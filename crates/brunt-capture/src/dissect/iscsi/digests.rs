@@ -30,7 +30,7 @@ impl Digests {
     }
 
     /// The digests led to a position without a header: forgets them unless they were agreed on.
-    pub fn led_astray(&mut self) {
+    pub fn on_missing_header(&mut self) {
         if !self.agreed {
             *self = Digests::default();
         }

@@ -183,7 +183,7 @@ impl Half {
                 // Shortcut for the call after each segment of a long PDU.
                 Phase::Body if rest.is_empty() && self.data > 0 => return None,
                 Phase::Body => {
-                    let event = self.go_on(rest, time_ns, digests);
+                    let event = self.continue_pdu(rest, time_ns, digests);
                     if event.is_some() || self.phase == Phase::Body {
                         return event;
                     }
@@ -194,7 +194,7 @@ impl Half {
 
     /// The next event of the PDU being read; `None` if more bytes are needed, or if it ended and does not count.
     #[inline]
-    fn go_on<'a>(
+    fn continue_pdu<'a>(
         &mut self,
         rest: &mut &'a [u8],
         time_ns: u64,
@@ -456,7 +456,7 @@ impl Half {
             return;
         }
         if !self.doubtful && self.open.is_none() {
-            digests.led_astray();
+            digests.on_missing_header();
         }
         self.phase = Phase::Search;
         self.doubtful = true;

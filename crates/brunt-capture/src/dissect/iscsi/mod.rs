@@ -24,7 +24,7 @@ use brunt_wire::iscsi::pdu::{self, Bhs, Opcode, code};
 use brunt_wire::scsi::sense::Sense;
 use brunt_wire::scsi::unmap;
 
-use super::{Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, ProtocolInfo, Standing};
+use super::{Claim, Counter, Dissector, Flow, FramingState, Gap, OperationInfo, Out, ProtocolInfo};
 use crate::checksum::{BLOCK_BYTES, BlockSums};
 use crate::limits::Limits;
 use crate::operation::{ChecksumRun, Message, MessagePlace, Sink};
@@ -183,7 +183,7 @@ impl Iscsi {
             whole: false,
             place,
         };
-        let tells_name = connection.named.len() < NAMED_MAX && !connection.named.contains(&lun);
+        let has_new_name = connection.named.len() < NAMED_MAX && !connection.named.contains(&lun);
         let peers = flow.forward;
         let task = ScsiTask {
             record_id: out.ids.take(),
@@ -194,7 +194,7 @@ impl Iscsi {
             command,
             function,
             file: file_of(&peers, lun, target),
-            tells_name,
+            has_new_name,
             out: Default::default(),
             into: Default::default(),
             r2ts: 0,
@@ -217,7 +217,7 @@ impl Iscsi {
         if let Some(bytes) = shown {
             connection.set_block_bytes(lun, bytes);
         }
-        if tells_name {
+        if has_new_name {
             connection.named.push(lun);
         }
     }
@@ -259,7 +259,7 @@ impl Iscsi {
         out.ledger.data_bytes += bytes.len() as u64;
         if task
             .command
-            .is_some_and(|command| commands::is_told_by_data(&command.cdb))
+            .is_some_and(|command| commands::is_described_by_data(&command.cdb))
         {
             let room = LIST_BYTES_MAX.saturating_sub(connection.kept[side].len());
             connection.kept[side].extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -311,7 +311,7 @@ impl Iscsi {
             place,
         };
         if whole && !connection.kept[side].is_empty() {
-            self.on_told(connection, flow);
+            self.on_data_parsed(connection, flow);
         }
         match bhs.kind() {
             Opcode::ScsiCommand | Opcode::TaskManagementRequest => {
@@ -336,7 +336,7 @@ impl Iscsi {
     }
 
     /// Ends a PDU whose data describes the command's blocks or the block size.
-    fn on_told(&mut self, connection: &mut IscsiConnection, flow: &Flow) {
+    fn on_data_parsed(&mut self, connection: &mut IscsiConnection, flow: &Flow) {
         let side = usize::from(flow.direction & 1);
         let (bhs, data) = (connection.halves[side].pdu().bhs, &connection.kept[side]);
         let tag = bhs.initiator_task_tag.get();
@@ -560,13 +560,13 @@ impl Dissector for Iscsi {
         self.pass_over(connection, flow, gap, out);
     }
 
-    fn standing(connection: &IscsiConnection, direction: u8) -> Standing {
+    fn framing_state(connection: &IscsiConnection, direction: u8) -> FramingState {
         let half = &connection.halves[usize::from(direction & 1)];
         let is_known = connection.initiator.is_some();
         match (half.is_framed(), half.gave_up() && !is_known) {
-            (true, _) => Standing::Framed,
-            (false, true) => Standing::GaveUp,
-            (false, false) => Standing::Searching,
+            (true, _) => FramingState::Framed,
+            (false, true) => FramingState::GaveUp,
+            (false, false) => FramingState::Searching,
         }
     }
 

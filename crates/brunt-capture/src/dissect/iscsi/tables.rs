@@ -176,7 +176,7 @@ impl OwnTables<IscsiId> for IscsiTables {
         let handle = handle_of(task.lun, session.target);
         let server = operation.peers.server.address;
         let file = files.handle_of(task.file, server, FileHandle(&handle), common);
-        if task.tells_name {
+        if task.has_new_name {
             let name = name_of(task.lun, session.target);
             let named = Named {
                 id,

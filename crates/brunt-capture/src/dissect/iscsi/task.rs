@@ -62,7 +62,7 @@ pub struct ScsiTask {
     /// The key of the logical unit.
     pub file: FileKey,
     /// Whether it reveals the logical unit's name.
-    pub tells_name: bool,
+    pub has_new_name: bool,
     /// Data from the initiator.
     pub out: TaskData,
     /// Data to the initiator.

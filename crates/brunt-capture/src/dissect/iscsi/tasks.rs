@@ -167,7 +167,7 @@ impl ScsiTasks {
         self.left(&task);
         out.ledger.calls_open -= 1;
         out.ledger.calls_answered += 1;
-        hand_on(&task, Some(answer), session, out);
+        forward(&task, Some(answer), session, out);
         let is_complete = answer.response == code::task_management::FUNCTION_COMPLETE;
         let scope = task
             .function
@@ -269,7 +269,7 @@ impl OwnPart for Scsi<'_> {
         operation: &Operation<'_>,
         tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
     ) {
-        if let (true, Some(file)) = (self.task.tells_name, operation.summary.file) {
+        if let (true, Some(file)) = (self.task.has_new_name, operation.summary.file) {
             tell(
                 file,
                 None,
@@ -281,10 +281,10 @@ impl OwnPart for Scsi<'_> {
 
 fn give_up<S: Sink>(task: &ScsiTask, session: &ScsiSession<'_>, out: &mut Out<'_, S>) {
     out.ledger.calls_open -= 1;
-    hand_on(task, None, session, out);
+    forward(task, None, session, out);
 }
 
-fn hand_on<S: Sink>(
+fn forward<S: Sink>(
     task: &ScsiTask,
     answer: Option<&TaskAnswer>,
     session: &ScsiSession<'_>,

@@ -27,7 +27,7 @@ pub(crate) use id::OTHER as RPC;
 pub(crate) use kinds::{COMMIT, GETATTR, OTHER, WRITE};
 
 use super::{
-    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, ProtocolInfo, Standing,
+    Claim, Counter, Datagram, Dissector, Flow, FramingState, Gap, OperationInfo, Out, ProtocolInfo,
 };
 use crate::limits::Limits;
 use crate::operation::{MessagePlace, Sink};
@@ -45,7 +45,7 @@ pub struct RpcConnection {
 impl RpcConnection {
     #[cold]
     fn is_framed_back(&self, direction: u8) -> bool {
-        self.records[usize::from((direction & 1) ^ 1)].standing() == Standing::Framed
+        self.records[usize::from((direction & 1) ^ 1)].framing_state() == FramingState::Framed
     }
 }
 
@@ -137,11 +137,11 @@ impl Dissector for Rpc {
     }
 
     #[inline]
-    fn standing(connection: &RpcConnection, direction: u8) -> Standing {
-        match connection.records[usize::from(direction & 1)].standing() {
+    fn framing_state(connection: &RpcConnection, direction: u8) -> FramingState {
+        match connection.records[usize::from(direction & 1)].framing_state() {
             // The other direction may still show that it is RPC.
-            Standing::GaveUp if connection.is_framed_back(direction) => Standing::Searching,
-            standing => standing,
+            FramingState::GaveUp if connection.is_framed_back(direction) => FramingState::Searching,
+            framing_state => framing_state,
         }
     }
 

@@ -14,7 +14,7 @@ use super::id::{REPLIES_ALONE, RpcId};
 use super::matcher::{Begun, Matcher};
 use super::message::{MessageEnd, Token};
 use crate::checksum::BlockSums;
-use crate::dissect::{Flow, Gap, Out, Standing};
+use crate::dissect::{Flow, FramingState, Gap, Out};
 use crate::operation::{MessagePlace, Sink};
 
 /// The longest plausible fragment: 16 MiB of data and its head.
@@ -132,14 +132,14 @@ impl Records {
 
     /// The state; framed while record marks lead from header to header.
     #[inline]
-    pub fn standing(&self) -> Standing {
+    pub fn framing_state(&self) -> FramingState {
         if self.found && matches!(self.state, State::Mark | State::Fragment) {
-            return Standing::Framed;
+            return FramingState::Framed;
         }
         if self.state == State::Ignored {
-            Standing::GaveUp
+            FramingState::GaveUp
         } else {
-            Standing::Searching
+            FramingState::Searching
         }
     }
 

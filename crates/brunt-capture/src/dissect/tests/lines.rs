@@ -9,8 +9,8 @@ use brunt_lake::{Column, Table};
 use brunt_result::OpKind;
 
 use super::{
-    Claim, Counter, Dissector, DissectorId, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables,
-    ProtocolInfo, Standing,
+    Claim, Counter, Dissector, DissectorId, Flow, FramingState, Gap, OperationInfo, Out, OwnPart,
+    OwnTables, ProtocolInfo,
 };
 use crate::dissect::Detail;
 use crate::limits::Limits;
@@ -127,12 +127,12 @@ impl LinesConnection {
         for request in self.waiting.drain(..) {
             out.ledger.calls_open -= 1;
             out.ledger.calls_evicted += 1;
-            hand_on(&request, None, None, out);
+            forward(&request, None, None, out);
         }
     }
 }
 
-fn hand_on<S: Sink>(
+fn forward<S: Sink>(
     request: &Request,
     reply: Option<Message>,
     answer: Option<Result<u32, u32>>,
@@ -220,7 +220,7 @@ impl Lines {
                 };
                 out.ledger.calls_open -= 1;
                 out.ledger.calls_answered += 1;
-                hand_on(&request, Some(message), Some(answer), out);
+                forward(&request, Some(message), Some(answer), out);
             }
             None => {
                 out.ledger.records_lost += 1;
@@ -326,12 +326,12 @@ impl Dissector for Lines {
         connection.give_up(out);
     }
 
-    fn standing(connection: &LinesConnection, direction: u8) -> Standing {
+    fn framing_state(connection: &LinesConnection, direction: u8) -> FramingState {
         let half = &connection.halves[usize::from(direction)];
         match (half.gave_up, half.is_cut) {
-            (true, _) => Standing::GaveUp,
-            (false, true) => Standing::Searching,
-            (false, false) => Standing::Framed,
+            (true, _) => FramingState::GaveUp,
+            (false, true) => FramingState::Searching,
+            (false, false) => FramingState::Framed,
         }
     }
 

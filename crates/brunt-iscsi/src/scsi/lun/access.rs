@@ -21,7 +21,7 @@ pub struct AccessReport {
     /// Commands refused because of a state since the unit was created.
     pub refused: u64,
     /// Unit attentions about changes reported to initiators since the unit was created.
-    pub told: u64,
+    pub notified: u64,
 }
 
 /// The target port group doesn't exist.
@@ -105,7 +105,7 @@ impl LogicalUnit {
         AccessReport {
             groups,
             refused,
-            told: self.access_told.load(Ordering::Relaxed),
+            notified: self.access_notified.load(Ordering::Relaxed),
         }
     }
 

@@ -83,7 +83,7 @@ impl LogicalUnit {
             .find(|entry| entry.shared.nexus.id == nexus)?;
         let attention = entry.attentions.pop();
         if attention == Some(Attention::AsymmetricAccessStateChanged) {
-            self.access_told.fetch_add(1, Ordering::Relaxed);
+            self.access_notified.fetch_add(1, Ordering::Relaxed);
         }
         self.refresh(&state);
         attention

@@ -1,5 +1,5 @@
 //! Handles changes of a unit's medium while it is in use: it grows, shrinks, is deleted, fills up or fails. A thread of
-//! the target polls it ([`LogicalUnit::look`]), and it is checked at once when a request fails. The one rule:
+//! the target polls it ([`LogicalUnit::poll_medium`]), and it is checked at once when a request fails. The one rule:
 //! initiators get a unit attention about a change before any other sign of it, and the operator gets at most one report
 //! per [`REPORT_EVERY`] for each kind of failure.
 
@@ -177,8 +177,8 @@ impl Pending {
 
 impl LogicalUnit {
     /// Checks whether the medium has changed, and returns the reports that are due. May block on the file system.
-    pub fn look(&self) -> Vec<DiskEvent> {
-        self.look_at_medium();
+    pub fn poll_medium(&self) -> Vec<DiskEvent> {
+        self.check_medium();
         let now = self.options.clock.now();
         self.watch().due(&self.backend.info().name, now)
     }
@@ -198,11 +198,11 @@ impl LogicalUnit {
             self.watch().count(op, offset, error);
         }
         // The medium may have been shortened.
-        self.look_at_medium();
+        self.check_medium();
     }
 
-    fn look_at_medium(&self) {
-        let look = self.backend.look();
+    fn check_medium(&self) {
+        let look = self.backend.medium_state();
         let block_bytes = u64::from(self.shape.block_bytes);
         let blocks = look.size_bytes / block_bytes;
         let lost = look.deleted || blocks == 0;

@@ -152,7 +152,7 @@ pub struct LogicalUnit {
     /// Commands refused because of a port's state.
     access_refused: AtomicU64,
     /// Unit attentions reported for changes of port states.
-    access_told: AtomicU64,
+    access_notified: AtomicU64,
     /// Range locks for commands that must not be interleaved.
     pub(super) locks: RangeLocks,
     /// State of a running SANITIZE.
@@ -214,7 +214,7 @@ impl LogicalUnit {
             map: OnceLock::new(),
             disk: DiskWatch::default(),
             access_refused: AtomicU64::new(0),
-            access_told: AtomicU64::new(0),
+            access_notified: AtomicU64::new(0),
             locks: RangeLocks::default(),
             sanitize: Sanitize::default(),
             backend,

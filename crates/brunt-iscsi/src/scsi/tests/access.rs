@@ -138,7 +138,7 @@ fn each_state_allows_what_the_standard_says() {
         assert_eq!((sense[2], sense[12], sense[13]), not_ready(qualifier));
     }
     let told = unit.access();
-    assert_eq!((told.refused, told.told), (refused, 8));
+    assert_eq!((told.refused, told.notified), (refused, 8));
     assert_eq!(
         unit.set_access(1, AccessState::ActiveNonOptimized).unwrap(),
         AccessState::Transitioning

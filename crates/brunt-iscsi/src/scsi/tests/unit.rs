@@ -563,7 +563,7 @@ fn a_medium_that_is_resized_or_deleted_changes_the_lun() {
         assert_eq!(last_lba(c), 1023);
         assert_eq!(c.code(&cdb16(op::READ_16, 0, 4096, 8)), RANGE);
     }
-    let said: Vec<String> = unit.look().iter().map(ToString::to_string).collect();
+    let said: Vec<String> = unit.poll_medium().iter().map(ToString::to_string).collect();
     let path_text = path.display();
     assert_eq!(said[0], format!("{path_text} shrank from 4MiB to 512KiB"));
     assert!(
@@ -574,7 +574,7 @@ fn a_medium_that_is_resized_or_deleted_changes_the_lun() {
     );
     // Without any commands, polling detects the change.
     blocks(16384);
-    let said: Vec<String> = unit.look().iter().map(ToString::to_string).collect();
+    let said: Vec<String> = unit.poll_medium().iter().map(ToString::to_string).collect();
     assert_eq!(said, [format!("{path_text} grew from 512KiB to 8MiB")]);
     assert_eq!((a.code(&[0; 6]), last_lba(&mut a)), (changed, 16383));
     a.write(16376, &bytes(8, 1));
@@ -582,7 +582,7 @@ fn a_medium_that_is_resized_or_deleted_changes_the_lun() {
     assert_eq!(b.code(&[0; 6]), changed);
     std::fs::remove_file(&path).expect("it was there");
     assert_eq!(
-        unit.look(),
+        unit.poll_medium(),
         [DiskEvent::Lost {
             medium: path_text.to_string()
         }]
@@ -599,7 +599,7 @@ fn a_medium_that_is_resized_or_deleted_changes_the_lun() {
         b.code_with(&cdb16(op::WRITE_16, 0, 0, 1), &bytes(1, 1)),
         not_ready
     );
-    assert!(unit.look().is_empty());
+    assert!(unit.poll_medium().is_empty());
 }
 
 /// A stopped unit without a tray is not ready for any nexus until it is started; powering on starts it.

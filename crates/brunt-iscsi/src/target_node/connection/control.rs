@@ -105,7 +105,7 @@ impl TargetConnection {
         let mut close = false;
         match pdu.reason & code::logout::REASON_MASK {
             code::logout::CLOSE_SESSION => {
-                cx.io.close_elsewhere(Reach::TargetSession(self.tsih));
+                cx.io.close_others(Reach::TargetSession(self.tsih));
                 close = true;
             }
             code::logout::CLOSE_CONNECTION if pdu.cid.get() == self.cid => close = true,

@@ -45,7 +45,7 @@ pub trait ConnectionIo {
     /// unless other connections of the nexus remain.
     fn log_out(&mut self, whole_session: bool);
     /// Closes other connections.
-    fn close_elsewhere(&mut self, reach: Reach);
+    fn close_others(&mut self, reach: Reach);
     /// Closes this session's connection with this CID; returns whether it exists.
     fn close_cid(&mut self, cid: u16) -> bool;
     /// Names and addresses for `SendTargets`. A normal session sees only its own target.

@@ -84,7 +84,7 @@ impl TargetConnection {
             self.manage_response(function.itt, tm::FUNCTION_COMPLETE, cx);
             if function.function == tm::TARGET_COLD_RESET {
                 // As after power on, all connections end (RFC 7143, 11.5.1).
-                cx.io.close_elsewhere(Reach::Target);
+                cx.io.close_others(Reach::Target);
                 self.closing = true;
             }
         }

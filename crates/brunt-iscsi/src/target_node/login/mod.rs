@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use super::directory::ServedTarget;
 use super::session::{ConnectionHandle, TargetSession};
 use crate::chap::{self, Challenge, ChapUser};
-use crate::params::{IscsiRole, Negotiation, Params, Wishes};
+use crate::params::{IscsiRole, Negotiation, Params, Preferences};
 
 /// Limit on a login request's data segment: nothing larger has been declared yet (RFC 7143, 13.12).
 pub const LOGIN_SEGMENT_BYTES_MAX: usize = 8192;
@@ -124,7 +124,7 @@ pub struct Admitted {
 /// One login in progress.
 #[derive(Debug)]
 pub struct TargetLogin {
-    wishes: Arc<Wishes>,
+    wishes: Arc<Preferences>,
     portal_group_tag: u16,
     /// Known once the names have been processed; `None` for discovery.
     target: Option<Arc<ServedTarget>>,
@@ -164,7 +164,11 @@ struct Refusal(u16);
 
 impl TargetLogin {
     /// Starts a login through a portal of this group. The challenge must be used for this login only.
-    pub fn new(wishes: Arc<Wishes>, portal_group_tag: u16, challenge: Challenge) -> TargetLogin {
+    pub fn new(
+        wishes: Arc<Preferences>,
+        portal_group_tag: u16,
+        challenge: Challenge,
+    ) -> TargetLogin {
         let negotiation = Negotiation::new(IscsiRole::Target, (*wishes).clone(), false);
         TargetLogin {
             wishes,

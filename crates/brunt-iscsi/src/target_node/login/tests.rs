@@ -124,9 +124,9 @@ fn the_shortest_login_takes_one_request() {
 fn logins_without_a_required_digest_are_refused() {
     let strict = || {
         let mut bench = Bench::new(false, false);
-        let wishes = Wishes {
+        let wishes = Preferences {
             data_digest: DigestPolicy::Require,
-            ..Wishes::default()
+            ..Preferences::default()
         };
         bench.login = TargetLogin::new(Arc::new(wishes), 1, Challenge::random());
         bench

@@ -1,6 +1,6 @@
 //! Closes a TCP connection between two hosts and measures the time until the other side notices.
 //!
-//! Called by [`super::look`]. The rule: timing starts before the FIN is sent, so a delayed FIN never appears faster
+//! Called by [`super::check`]. The rule: timing starts before the FIN is sent, so a delayed FIN never appears faster
 //! than its delay.
 
 use std::io::{self, Read};

@@ -4,8 +4,8 @@
 //! The rule: every new setting must be observed at the receiving host; afterwards no effect may be observed over a
 //! number of packets large enough to show it.
 
+pub(super) mod check;
 mod close;
-pub(super) mod look;
 pub(super) mod probe;
 pub(super) mod signs;
 
@@ -13,7 +13,7 @@ use brunt_core::{Clock, Nanos};
 
 use crate::link::{Direction, Settings};
 use crate::{Fault, FaultError, Host, LinkHandle, Proof};
-use look::{Look, Quick, Unseen};
+use check::{LinkCheck, Quick, Unseen};
 pub(crate) use signs::longest;
 
 /// Both directions, in array order.
@@ -85,8 +85,8 @@ impl LinkChange {
         Ok(since)
     }
 
-    fn look(&self) -> Look<'_> {
-        Look {
+    fn checks(&self) -> LinkCheck<'_> {
+        LinkCheck {
             link: &self.link,
             hosts: &self.hosts,
             before: &self.before,
@@ -153,15 +153,15 @@ impl Fault for LinkChange {
                 seen,
             });
         }
-        let before = |way| self.look().before(way, clock);
+        let before = |way| self.checks().before(way, clock);
         let quick: Result<Vec<Quick>, _> = [0, 1].into_iter().map(before).collect();
         let quick = quick.map_err(|error| self.refused("cannot probe the link", error))?;
         // From here on, dropping the fault restores the settings, even if only one direction was changed.
         self.injected = true;
         let at = self.set(&self.during)?;
         let look = |way: usize| match self.stays(way) {
-            true => self.look().for_passing(way, clock),
-            false => self.look().for_change(way, &quick[way], clock),
+            true => self.checks().for_passing(way, clock),
+            false => self.checks().for_change(way, &quick[way], clock),
         };
         let what = self.both(look, |seen| FaultError::NotShown {
             fault: self.describe(),
@@ -183,7 +183,7 @@ impl Fault for LinkChange {
             });
         }
         let at = self.set(&self.before)?;
-        let look = |way| self.look().for_return(way, clock);
+        let look = |way| self.checks().for_return(way, clock);
         let what = self.both(look, |seen| FaultError::NotGone {
             fault: self.describe(),
             seen,

@@ -1,7 +1,7 @@
 //! Determines which effects a change of a link's settings must have on probe packets, and over how many packets:
 //! impairments that increase, those not seen yet, and those still seen from settings that have ended.
 //!
-//! Used by [`super::look`]. Nothing here sends or waits. The rule: an effect that probe packets cannot be expected to
+//! Used by [`super::check`]. Nothing here sends or waits. The rule: an effect that probe packets cannot be expected to
 //! show is never reported as checked.
 
 use std::fmt;

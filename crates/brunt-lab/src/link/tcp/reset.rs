@@ -93,7 +93,7 @@ impl Resetter {
     }
 
     /// Processes a frame. If its connection cannot be tracked, returns how long the rule has been active.
-    pub(crate) fn look(
+    pub(crate) fn inspect(
         &mut self,
         direction: Direction,
         frame: &[u8],

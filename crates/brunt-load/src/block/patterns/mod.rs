@@ -153,12 +153,12 @@ mod tests {
     /// Names are unique; every pattern has help, and an example that parses, passes its check, is written as it was
     /// read, and draws the same positions for the same seed.
     #[test]
-    fn the_table() {
+    fn every_pattern_has_help_and_a_valid_example() {
         for (index, info) in PATTERNS.iter().enumerate() {
             let name = info.name;
             assert!(
                 PATTERNS[..index].iter().all(|other| other.name != name),
-                "{name} is there twice"
+                "{name} appears twice"
             );
             assert!(!info.help.is_empty(), "{name}");
             let text = format!("distribution = {}", info.example);

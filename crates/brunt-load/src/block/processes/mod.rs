@@ -81,7 +81,7 @@ mod tests {
     /// Names are unique and read from experiments; every process has its mean rate, never goes back in time, and
     /// draws the same times for the same seed.
     #[test]
-    fn the_table() {
+    fn every_process_keeps_its_mean_rate() {
         for (index, info) in PROCESSES.iter().enumerate() {
             let name = info.name;
             assert!(PROCESSES[..index].iter().all(|other| other.name != name));

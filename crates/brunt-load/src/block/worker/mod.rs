@@ -256,7 +256,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.tally
             .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
         if self.phase.issuing {
-            self.look_around(now, commands);
+            self.check_commands(now, commands);
         } else if commands.is_stopped() {
             self.phase.cut_drain_short(now);
         }
@@ -273,7 +273,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
 
     /// Checks for commands and for the end of the run.
     #[inline]
-    fn look_around(&mut self, now: Nanos, commands: &Commands) {
+    fn check_commands(&mut self, now: Nanos, commands: &Commands) {
         if commands.changes() != self.changes_seen {
             self.obey(now, commands);
         }

@@ -6,7 +6,7 @@
 //! they are part of the final service times:
 //!
 //! ```text
-//! time at the device = service times + ages at the end - ages at the begin
+//! time at the device = service times + ages at the end - ages at the start
 //! ```
 //!
 //! Only attempts that are not part of any service time are added individually: failed ones, and those during ramp-up.

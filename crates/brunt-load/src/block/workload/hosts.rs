@@ -38,7 +38,7 @@ impl Workload {
     }
 
     /// Gives the journals of this run of an experiment their own folder.
-    pub fn keep_journals_apart(&mut self, order: Option<u32>) {
+    pub fn separate_journals(&mut self, order: Option<u32>) {
         if let (
             Some(VerifySettings {
                 journal: Some(folder),

@@ -130,7 +130,7 @@ fn transfers_stay_within_their_file() {
     );
 }
 
-/// A request waits for the one that makes its name, and is due when it can be sent.
+/// A request waits for the one that creates its name, and is due when it can be sent.
 #[test]
 fn a_name_is_used_when_it_exists() {
     let workload = workload("nfs = { names = 1, mix = { rename = 1 } }\nqueue_depth = 4");

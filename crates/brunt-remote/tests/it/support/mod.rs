@@ -112,7 +112,7 @@ impl MemoryStore {
 }
 
 impl RemoteStore for MemoryStore {
-    fn look(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError> {
+    fn stat(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError> {
         self.answer(key, || {
             self.objects
                 .lock()

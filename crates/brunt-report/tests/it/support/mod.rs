@@ -18,7 +18,7 @@ use brunt_result::link::LinkCounts;
 use brunt_result::statistics::{Better, ChangePoint, Verdict};
 use brunt_result::summary::{FaultSummary, Summary};
 use brunt_study::experiment::Experiment;
-use brunt_study::hooks::Company;
+use brunt_study::hooks::RunHooks;
 use brunt_study::study::Study;
 
 /// Runs an experiment of two targets in memory.
@@ -57,7 +57,7 @@ pub fn run_with(keys: &str, name: &str, sweep: &str, repetitions: u32) -> Summar
         targets,
         "0.0.0-test",
         folder.path(),
-        Company::default(),
+        RunHooks::default(),
     );
     study.run(&AtomicBool::new(false)).unwrap()
 }

@@ -44,7 +44,7 @@ fn stationary(mut rates: Vec<Vec<f64>>) -> Vec<f64> {
 
 /// A machine that fails at the rate λ and is repaired at the rate μ is available for μ / (λ + μ) of the time.
 #[test]
-fn one_machine_is_available_as_the_formula_says() {
+fn one_machines_availability_follows_the_formula() {
     for (mttf_s, mttr_s) in [
         (1.0, 1.0),
         (2_592_000.0, 14_400.0),

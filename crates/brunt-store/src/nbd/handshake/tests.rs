@@ -5,8 +5,8 @@ use brunt_wire::nbd::negotiation::{encode_server, parse_option};
 
 use super::*;
 
-fn wishes() -> NbdWishes {
-    NbdWishes {
+fn wishes() -> NbdHandshakeOptions {
+    NbdHandshakeOptions {
         export: "disk".to_string(),
         headers: NbdHeaders::Extended,
         tls: false,
@@ -15,7 +15,10 @@ fn wishes() -> NbdWishes {
 }
 
 /// Feeds in a server's replies, one for each message sent; returns the last step and the requested options.
-fn negotiate(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>, Vec<u32>) {
+fn negotiate(
+    wishes: NbdHandshakeOptions,
+    script: &[Vec<u8>],
+) -> (Result<NbdStep, NbdRefusal>, Vec<u32>) {
     let mut handshake = NbdHandshake::new(wishes);
     let mut asked = Vec::new();
     for part in script {
@@ -209,7 +212,7 @@ fn tls_comes_first_and_all_options_follow_it() {
         go(&[]),
     ];
     let (step, asked) = negotiate(
-        NbdWishes {
+        NbdHandshakeOptions {
             tls: true,
             ..wishes()
         },
@@ -217,11 +220,11 @@ fn tls_comes_first_and_all_options_follow_it() {
     );
     assert!(matches!(step, Ok(NbdStep::Done(_))));
     assert_eq!(asked[..2], [option::STARTTLS, option::EXTENDED_HEADERS]);
-    let check = |wishes: NbdWishes, script: &[Vec<u8>], words: &str| {
+    let check = |wishes: NbdHandshakeOptions, script: &[Vec<u8>], words: &str| {
         let error = negotiate(wishes, script).0.expect_err(words).to_string();
         assert!(error.contains(words), "'{error}' does not say '{words}'");
     };
-    let tls = || NbdWishes {
+    let tls = || NbdHandshakeOptions {
         tls: true,
         ..wishes()
     };
@@ -259,7 +262,7 @@ fn a_list_of_exports_is_complete() {
     let list = |name: &str| answer(option::LIST, reply::SERVER, &encode_server(name, "words"));
     let all = [list(""), list("b"), answer(option::LIST, reply::ACK, &[])].concat();
     let (step, _) = negotiate(
-        NbdWishes {
+        NbdHandshakeOptions {
             list: true,
             ..wishes()
         },
@@ -282,7 +285,7 @@ fn a_list_of_exports_is_complete() {
 #[test]
 fn refusals_include_the_servers_text_and_violations_end_the_handshake() {
     let check = |last: Vec<u8>, words: &str, transient: bool| {
-        let structured = NbdWishes {
+        let structured = NbdHandshakeOptions {
             headers: NbdHeaders::Simple,
             ..wishes()
         };

@@ -173,7 +173,7 @@ fn offered(served: &NbdServed, memory: &Memory) -> NbdOffered {
     NbdOffered {
         name: served.name.clone(),
         description: served.description.clone(),
-        size_bytes: served.backend.look().size_bytes,
+        size_bytes: served.backend.medium_state().size_bytes,
         flags,
         sizes: NbdBlockSizes {
             minimum: info.block_bytes,

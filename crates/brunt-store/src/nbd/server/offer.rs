@@ -396,7 +396,7 @@ fn malformed(error: ParseError) -> NbdOfferError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nbd::handshake::{NbdHandshake, NbdStep, NbdWishes};
+    use crate::nbd::handshake::{NbdHandshake, NbdHandshakeOptions, NbdStep};
     use brunt_wire::nbd::export_flag;
 
     fn exports() -> Vec<NbdOffered> {
@@ -415,7 +415,7 @@ mod tests {
     }
 
     /// Runs a handshake between our client and our server, byte by byte in both directions.
-    fn negotiate(wishes: NbdWishes) -> (NbdStep, Option<NbdAgreement>) {
+    fn negotiate(wishes: NbdHandshakeOptions) -> (NbdStep, Option<NbdAgreement>) {
         let (mut offer, mut to_client) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         let mut handshake = NbdHandshake::new(wishes);
         let (mut to_server, mut agreed) = (Vec::new(), None);
@@ -442,8 +442,8 @@ mod tests {
         }
     }
 
-    fn wishes(export: &str, headers: NbdHeaders) -> NbdWishes {
-        NbdWishes {
+    fn wishes(export: &str, headers: NbdHeaders) -> NbdHandshakeOptions {
+        NbdHandshakeOptions {
             export: export.to_string(),
             headers,
             tls: false,
@@ -485,7 +485,7 @@ mod tests {
         let (step, agreed) = negotiate(wishes("", NbdHeaders::Simple));
         assert!(matches!(step, NbdStep::Done(export) if export.name.as_deref() == Some("0")));
         assert_eq!(agreed.unwrap().export, 0, "the first is the default");
-        let (step, _) = negotiate(NbdWishes {
+        let (step, _) = negotiate(NbdHandshakeOptions {
             list: true,
             ..wishes("", NbdHeaders::Simple)
         });

@@ -27,7 +27,7 @@ use brunt_wire::nbd::{NbdCommand, NbdRequest};
 
 pub use receive::{NbdPayload, NbdViolation, SHORT_PAYLOAD_BYTES_MAX};
 
-use self::task::{Ask, Done, NbdTask, NbdTaskState, plan};
+use self::task::{CallerRequest, Done, NbdTask, NbdTaskState, plan};
 use super::export::NbdExport;
 
 /// Maximum tasks of a session: cookies carry the index in 16 bits. As large as the maximum queue depth of a load, so
@@ -303,7 +303,7 @@ impl RemoteSession for NbdSession {
         );
         task.state = NbdTaskState::Waiting;
         task.tag = tag;
-        task.ask = Ask {
+        task.ask = CallerRequest {
             op,
             offset,
             len,

@@ -23,7 +23,7 @@ pub(super) enum NbdTaskState {
 
 /// The caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct CallerRequest {
     pub op: Op,
     pub offset: u64,
     pub len: u64,
@@ -62,7 +62,7 @@ pub(super) struct Done {
 pub(super) struct NbdTask {
     pub state: NbdTaskState,
     pub tag: u64,
-    pub ask: Ask,
+    pub ask: CallerRequest,
     pub done: Done,
     pub piece: Piece,
     pub buf: Buf,
@@ -86,7 +86,7 @@ impl NbdTask {
         NbdTask {
             state: NbdTaskState::Free,
             tag: 0,
-            ask: Ask {
+            ask: CallerRequest {
                 op: Op::Flush,
                 offset: 0,
                 len: 0,
@@ -113,7 +113,7 @@ impl NbdTask {
 pub(super) fn plan(
     export: &NbdExport,
     block_bytes: u32,
-    ask: Ask,
+    ask: CallerRequest,
     done: Done,
 ) -> Result<Option<Piece>, DeviceError> {
     let offset = ask.offset + done.bytes;

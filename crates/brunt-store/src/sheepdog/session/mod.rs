@@ -27,7 +27,7 @@ use brunt_wire::sheepdog::header::{HEADER_BYTES, flag};
 
 pub use receive::{SheepdogPayload, SheepdogViolation};
 
-use self::task::{Ask, Next, SheepdogTask, Step, TaskState};
+use self::task::{CallerRequest, Next, SheepdogTask, Step, TaskState};
 use super::device_errors::SheepdogResult;
 use super::objects::SheepdogObjects;
 
@@ -341,7 +341,7 @@ impl RemoteSession for SheepdogSession {
         );
         task.state = TaskState::Waiting;
         task.tag = tag;
-        task.ask = Ask {
+        task.ask = CallerRequest {
             op,
             offset,
             len,

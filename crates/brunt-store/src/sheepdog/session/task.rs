@@ -33,7 +33,7 @@ pub(super) enum TaskState {
 
 /// The caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(super) struct CallerRequest {
     pub op: Op,
     pub offset: u64,
     pub len: u64,
@@ -141,7 +141,7 @@ pub(super) enum Next {
 pub(super) struct SheepdogTask {
     pub state: TaskState,
     pub tag: u64,
-    pub ask: Ask,
+    pub ask: CallerRequest,
     /// Bytes completed.
     pub done_bytes: u64,
     pub flushed: bool,
@@ -166,7 +166,7 @@ impl SheepdogTask {
         SheepdogTask {
             state: TaskState::Free,
             tag: 0,
-            ask: Ask {
+            ask: CallerRequest {
                 op: Op::Flush,
                 offset: 0,
                 len: 0,

@@ -69,7 +69,7 @@ fn workloads_of_other_hosts_are_points() {
 
 /// Phases on other hosts' file systems are points, too.
 #[test]
-fn file_systems_may_be_elsewhere() {
+fn file_systems_may_be_on_other_hosts() {
     let text = |hosts: &str| {
         format!(
             "name = \"x\"\n[hosts.a]\nssh = \"a\"\n[hosts.b]\nssh = \"b\"\n[filesystems.home]\n\
@@ -115,7 +115,7 @@ fn file_systems_may_be_elsewhere() {
 /// Jobs on other hosts and on this machine run at once; this process opens their target only
 /// for the jobs that run here.
 #[test]
-fn jobs_may_be_elsewhere() {
+fn jobs_may_be_on_other_hosts() {
     let group = |jobs: [&str; 2]| {
         let job = |name: &str| {
             format!("{{ workload = \"{name}\", target = \"disk\", name = \"{name}-job\" }}")
@@ -146,7 +146,7 @@ fn jobs_may_be_elsewhere() {
 
 /// All hosts reach targets that other hosts serve, and faults of these targets need no host.
 #[test]
-fn targets_may_be_served_elsewhere() {
+fn targets_may_be_served_on_other_hosts() {
     let served = "[targets.disk]\nserve = [\"memory:1MiB?fault=off\", \"null:1GiB\"]\nhost = \"b\"";
     let faults = "[[fault]]\ntarget = \"disk\"\nfreeze = true\nat = \"100ms\"\nfor = \"100ms\"\n\
                       [[fault]]\ntarget = \"disk\"\nstorage = \"slow:1ms\"\nat = \"500ms\"\n[sweep]";
@@ -358,7 +358,7 @@ fn mistakes_of_hosts_of_a_lab() {
 /// Faults that need to know where requests come from include every host that sends some; a fault of a device that
 /// only agents open is refused.
 #[test]
-fn faults_beside_hosts_of_a_lab() {
+fn faults_can_accompany_hosts_of_a_lab() {
     let check = |fault: &str, said: Option<&str>| {
         let text = format!("{LAB}[[fault]]\n{fault}");
         match (Experiment::parse("x.toml", &text), said) {

@@ -17,7 +17,7 @@ use super::kill::Kill;
 use crate::control::{AccessAnswer, Command, Controls, PortState, Reply};
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 use crate::rounded::rounded;
 
@@ -104,7 +104,7 @@ impl Kind for Access {
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let controls = scene.controls(&common.target, false)?;
         let (group, state) = (self.group(), self.access);
@@ -162,13 +162,13 @@ struct AccessFault {
     controls: Arc<dyn Controls>,
     group: u16,
     state: PortState,
-    put: Option<Put>,
+    put: Option<StateBefore>,
     /// The latest counts.
     last: Option<AccessAnswer>,
 }
 
 /// The state when the fault was injected.
-struct Put {
+struct StateBefore {
     at: Nanos,
     before: PortState,
     counted: AccessAnswer,
@@ -203,7 +203,7 @@ impl FaultDriver for AccessFault {
         let before = ask(&*self.controls, None)?.state_of(self.group)?;
         let at = Clock::Monotonic.now();
         let counted = ask(&*self.controls, Some((self.group, self.state)))?;
-        self.put = Some(Put {
+        self.put = Some(StateBefore {
             at,
             before,
             counted,
@@ -211,7 +211,7 @@ impl FaultDriver for AccessFault {
         Ok(Some(at))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
         self.last = Some(ask(&*self.controls, None)?);
         let (refused, told) = self.effect();
         let shown = if self.state.refuses() { refused } else { told };

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::LinkBack;
 use crate::fault::driver::DriverError;
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
 pub(super) const INFO: Info = Info {
@@ -36,9 +36,9 @@ impl BridgeSet {
     /// The settings there and back.
     fn settings(&self) -> [Settings; 2] {
         let mut there = Settings::default();
-        self.bridge.lay_over(&mut there);
+        self.bridge.apply_to(&mut there);
         let mut back = there.clone();
-        self.back.iter().for_each(|set| set.lay_over(&mut back));
+        self.back.iter().for_each(|set| set.apply_to(&mut back));
         [there, back]
     }
 }
@@ -50,8 +50,12 @@ impl Kind for BridgeSet {
 
     fn what(&self) -> String {
         match &self.back {
-            None => format!("bridge {}", self.bridge.said()),
-            Some(back) => format!("bridge {}, back {}", self.bridge.said(), back.said()),
+            None => format!("bridge {}", self.bridge.describe()),
+            Some(back) => format!(
+                "bridge {}, back {}",
+                self.bridge.describe(),
+                back.describe()
+            ),
         }
     }
 
@@ -109,7 +113,7 @@ impl Kind for BridgeSet {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        _scene: &mut Scene<'_>,
+        _scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         Err(DriverError::unfit(
             "a bridge is always on another host",

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
 pub(super) const INFO: Info = Info {
@@ -80,7 +80,7 @@ impl Kind for Cpu {
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let role = scene.roles.get(&common.target).cloned();
         let (share, named) = (self.cpu, self.cores.clone());

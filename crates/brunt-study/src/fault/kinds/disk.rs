@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::kill::Kill;
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
 /// Lowest rate in bytes per second: below one block, no request would ever complete.
@@ -31,7 +31,7 @@ pub struct Disk {
     /// Limits per second of the disk below a service's folder, for that service's processes: for
     /// reads and for writes each.
     pub disk: SlowDiskKeys,
-    /// With `freeze` or `kill`: all processes of this service, instead of that of a target. With `disk`: the service.
+    /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
     pub service: String,
 }
 
@@ -145,7 +145,7 @@ impl Kind for Disk {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let role = scene.service(&self.service)?;
         let folder = role

@@ -9,7 +9,7 @@ use super::freeze::Freeze;
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 
@@ -27,7 +27,7 @@ pub(super) const INFO: Info = Info {
 pub struct Kill {
     /// Kills the process of a served target, or all of a `service`, and starts it again at the end of the fault.
     pub kill: bool,
-    /// With `freeze` or `kill`: all processes of this service, instead of that of a target. With `disk`: the service.
+    /// With `freeze` or `kill`: all processes of this service, instead of a target's process. With `disk`: the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
     /// With `freeze` or `kill` on another `host`: the process, by its program's name (`/proc/PID/comm`) or its number.
@@ -83,7 +83,7 @@ impl Kind for Kill {
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let role = self.whose().role(common, scene)?;
         Ok(Prepared::new(move || {

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{CarrierName, LinkBack};
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, FaultCommon, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, FileMistake, Info, Kind, Mistake, Pair, Prepared, Stage,
+    Together,
 };
 use crate::host::HostName;
 use crate::lab::directions;
@@ -43,10 +44,10 @@ impl LinkSet {
     }
 
     /// The settings of both directions with the fault, from those without it.
-    fn laid_over(&self, before: &[Settings; 2], ways: [bool; 2]) -> [Settings; 2] {
+    fn with_fault(&self, before: &[Settings; 2], ways: [bool; 2]) -> [Settings; 2] {
         let mut during = before.clone();
         let meant = during.iter_mut().zip(ways).filter(|(_, meant)| *meant);
-        meant.for_each(|(settings, _)| self.set.lay_over(settings));
+        meant.for_each(|(settings, _)| self.set.apply_to(settings));
         during
     }
 }
@@ -58,8 +59,8 @@ impl Kind for LinkSet {
 
     fn what(&self) -> String {
         match &self.from {
-            None => self.set.said(),
-            Some(host) => format!("{} from {host}", self.set.said()),
+            None => self.set.describe(),
+            Some(host) => format!("{} from {host}", self.set.describe()),
         }
     }
 
@@ -111,7 +112,7 @@ impl Kind for LinkSet {
             ));
         };
         for (label, before) in stage.link_at_points(name, &common.target) {
-            let during = self.laid_over(&before, ways);
+            let during = self.with_fault(&before, ways);
             if let Some(SettingsError { key, what, .. }) =
                 during.iter().find_map(|way| way.check().err())
             {
@@ -128,7 +129,7 @@ impl Kind for LinkSet {
                 return Err(Mistake::new("set", what, help));
             }
             if link.carrier == CarrierName::Bare {
-                let what = format!("link {name} is bare, without emulation");
+                let what = format!("link {name} has no emulation (its carrier is bare)");
                 return Err(Mistake::new("link", what, "omit the link's carrier"));
             }
         }
@@ -152,7 +153,7 @@ impl Kind for LinkSet {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
         let unfit = || {
@@ -172,7 +173,7 @@ impl Kind for LinkSet {
         Ok(Prepared::new(move || {
             let lab = lab.lab();
             // Applied to the run's settings, which a sweep may have changed.
-            let settings = fault.laid_over(&lab.settings(&fault.link)?, ways);
+            let settings = fault.with_fault(&lab.settings(&fault.link)?, ways);
             Ok(LabDriver::boxed(lab.link_fault(&fault.link, settings)?))
         }))
     }

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use super::freeze::Freeze;
 use super::kill::Kill;
-use super::storage::serves_nobody;
+use super::storage::serves_no_client;
 use crate::control::{Command, Controls, LayerStatus, Reply};
 use crate::experiment::Target;
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
 /// A rebuild at full speed must finish in this time.
@@ -85,7 +85,7 @@ impl Kind for Member {
         if (killed || pair.other_as::<Freeze>().is_some())
             && pair.other_times().cover(pair.my_times())
         {
-            return serves_nobody(pair);
+            return serves_no_client(pair);
         }
         killed.then(|| Together::refused(
             "the failed member is recorded only in the process: after a restart the array would \
@@ -97,7 +97,7 @@ impl Kind for Member {
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
         let controls = scene.controls(&common.target, false)?;
@@ -390,7 +390,7 @@ impl FaultDriver for MemberFault {
         Ok(Some(at))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
         let Some(at) = self.failed else {
             return Ok(None);
         };

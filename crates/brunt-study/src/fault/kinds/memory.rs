@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
 pub(super) const INFO: Info = Info {
@@ -66,7 +66,7 @@ impl Kind for Memory {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        _scene: &mut Scene<'_>,
+        _scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let bytes = self.memory.0;
         Ok(Prepared::new(move || {

@@ -135,12 +135,12 @@ mod tests {
     /// Names are unique and differ from common keys; every kind has help, declares its keys, and has an example that
     /// parses, passes its check, and is written as it was read.
     #[test]
-    fn the_table() {
+    fn every_kind_has_help_and_a_valid_example() {
         for (index, kind) in KINDS.iter().enumerate() {
             let name = kind.name();
             assert!(
                 KINDS[..index].iter().all(|other| other.name() != name),
-                "{name} is there twice"
+                "{name} appears twice"
             );
             assert!(
                 kind.info.keys.iter().all(|key| !COMMON_KEYS.contains(key)),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::LinkBack;
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 
 pub(super) const INFO: Info = Info {
@@ -34,7 +34,7 @@ pub struct Netem {
 impl Netem {
     fn settings(&self) -> Settings {
         let mut settings = Settings::default();
-        self.netem.lay_over(&mut settings);
+        self.netem.apply_to(&mut settings);
         settings
     }
 }
@@ -45,7 +45,7 @@ impl Kind for Netem {
     }
 
     fn what(&self) -> String {
-        format!("netem {} on {}", self.netem.said(), self.interface)
+        format!("netem {} on {}", self.netem.describe(), self.interface)
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
@@ -106,7 +106,7 @@ impl Kind for Netem {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        _scene: &mut Scene<'_>,
+        _scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let (interface, settings) = (self.interface.clone(), self.settings());
         Ok(Prepared::new(move || {

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::link::LinkSet;
 use super::reset::Reset;
-use super::storage::{Storage, serves_nobody};
+use super::storage::{Storage, serves_no_client};
 use crate::experiment::{CarrierName, LabEntry};
 use crate::fault::driver::{DriverError, LabDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 use crate::host::HostName;
 
@@ -97,7 +97,7 @@ impl Partition {
         if !self.parts(one, two) {
             return None;
         }
-        if pair.my_times().hold_an_end_of(pair.other_times()) {
+        if pair.my_times().enclose_an_end_of(pair.other_times()) {
             return Together::refused(
                 format!(
                     "probe packets over link {} must show the change, but none passes",
@@ -194,7 +194,7 @@ impl Kind for Partition {
             if !self.parts(&from, &to) {
                 return None;
             }
-            if pair.my_times().hold_an_end_of(pair.other_times()) {
+            if pair.my_times().enclose_an_end_of(pair.other_times()) {
                 return Together::refused(
                     format!(
                         "{from} and {to} are partitioned, so neither the reset nor its end could be proven"
@@ -217,7 +217,7 @@ impl Kind for Partition {
             ));
         }
         if pair.my_times().cover(pair.other_times()) {
-            return serves_nobody(&Pair {
+            return serves_no_client(&Pair {
                 me: pair.other,
                 other: pair.me,
                 stage: pair.stage,
@@ -232,7 +232,7 @@ impl Kind for Partition {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
         let make = move || -> Result<brunt_lab::Partition, LabError> {

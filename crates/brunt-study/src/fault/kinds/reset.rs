@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::freeze::Freeze;
 use super::kill::Kill;
 use super::partition::joined;
-use super::storage::serves_nobody;
+use super::storage::serves_no_client;
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 use crate::host::HostName;
 use crate::rounded::rounded;
@@ -163,14 +163,14 @@ impl Kind for Reset {
         }
         let away = pair.other_as::<Kill>().is_some() || pair.other_as::<Freeze>().is_some();
         (away && pair.same_target() && pair.other_times().cover(pair.my_times()))
-            .then(|| serves_nobody(pair))
+            .then(|| serves_no_client(pair))
             .flatten()
     }
 
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let lab = scene.lab()?;
         let role = scene.roles.get(&common.target);
@@ -228,8 +228,8 @@ impl FaultDriver for ResetFault {
         Ok(Some(self.fault.arm()?))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
-        match self.fault.look(&Clock::Monotonic)? {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
+        match self.fault.check(&Clock::Monotonic)? {
             Ok(proof) => Ok(Some(proof)),
             Err(not_yet) => {
                 self.seen = not_yet.counted;

@@ -22,7 +22,7 @@ use super::kill::Kill;
 use crate::control::{Absence, Command, Controls, ProcessState, Reason, Reply};
 use crate::fault::driver::{DriverError, FaultDriver};
 use crate::fault::kind::{
-    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+    About, FaultCommon, FaultContext, Info, Kind, Mistake, Pair, Prepared, Stage, Together,
 };
 use crate::rounded::rounded;
 
@@ -102,7 +102,7 @@ impl Kind for Storage {
             pair.other_as::<Kill>().is_some(),
         );
         if (frozen || killed) && pair.other_times().cover(pair.my_times()) {
-            return serves_nobody(pair);
+            return serves_no_client(pair);
         }
         match (frozen, killed) {
             (true, _) => Together::both(
@@ -118,7 +118,7 @@ impl Kind for Storage {
     fn prepare(
         &self,
         common: &FaultCommon,
-        scene: &mut Scene<'_>,
+        scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
         let fault = DeviceFault::parse(&self.storage)?;
@@ -147,7 +147,7 @@ impl Kind for Storage {
 }
 
 /// The refusal of a device's fault whose target is unavailable for its whole duration.
-pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
+pub(super) fn serves_no_client(pair: &Pair<'_>) -> Option<Together> {
     let away = pair.other.kind.what();
     Together::refused(
         format!(
@@ -184,7 +184,7 @@ impl Storage {
 }
 
 /// Interval between checks whether a frozen target has resumed.
-const THAW_LOOK: Duration = Duration::from_millis(1);
+const THAW_POLL: Duration = Duration::from_millis(1);
 
 /// The driver of a storage fault.
 struct StorageFault {
@@ -291,7 +291,7 @@ impl StorageFault {
         Ok(self.armed.filter(|now| now.life != armed.life))
     }
 
-    /// The requests affected since it was armed, if the process can be asked now.
+    /// The requests affected since it was armed, if the process can be queried now.
     fn counts(&mut self) -> Result<Option<(Armed, u64)>, DriverError> {
         let Some(mut armed) = self.present()? else {
             return Ok(None);
@@ -327,7 +327,7 @@ impl FaultDriver for StorageFault {
         Ok(self.put_at)
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
         let Some((armed, injected)) = self.counts()? else {
             return Ok(None);
         };
@@ -440,7 +440,7 @@ impl StorageFault {
             if !matches!(state.away, Some((Absence::Frozen, _))) {
                 return state;
             }
-            std::thread::sleep(THAW_LOOK);
+            std::thread::sleep(THAW_POLL);
         }
     }
 

@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Prepared, Scene, Stage};
+use crate::fault::kind::{About, FaultCommon, FaultContext, Info, Kind, Mistake, Prepared, Stage};
 
 pub(super) const INFO: Info = Info {
     keys: &["test_only", "hidden"],
     on_hosts: false,
-    help: "does nothing, and shows an effect or none as configured",
+    help: "does nothing, and reports an effect or none, as configured",
     proof: "its own setting",
     example: "test_only = true\nat = \"5s\"\nfor = \"5s\"",
 };
@@ -43,7 +43,7 @@ impl Kind for TestOnly {
     fn prepare(
         &self,
         _common: &FaultCommon,
-        _scene: &mut Scene<'_>,
+        _scene: &mut FaultContext<'_>,
     ) -> Result<Prepared, DriverError> {
         let hidden = self.hidden;
         Ok(Prepared::new(move || {
@@ -69,7 +69,7 @@ impl FaultDriver for Told {
         Ok(Some(*self.there.insert(Clock::Monotonic.now())))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
         let proof = |at| Proof {
             at,
             seen: Clock::Monotonic.now(),

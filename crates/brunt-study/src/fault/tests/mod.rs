@@ -4,7 +4,7 @@ mod intermittent;
 mod words;
 
 use crate::experiment::Experiment;
-use crate::hooks::{Company, FaultSchedule, RunHook};
+use crate::hooks::{FaultSchedule, RunHook, RunHooks};
 use crate::observe::{Event, FaultRecord, Observer};
 use crate::study::{Study, StudyError};
 use brunt_block::backends::array::{ArrayControl, ArrayState};
@@ -82,7 +82,7 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     );
     let watch = Watch(Arc::clone(&seen), stop.then(|| Arc::clone(&flag)));
     let hooks: Vec<Box<dyn RunHook>> = vec![Box::new(schedule)];
-    let members = Company {
+    let members = RunHooks {
         observers: vec![Box::new(watch)],
         hooks,
     };
@@ -180,7 +180,7 @@ fn transient_fault(slower: u32) -> String {
 /// A transient fault is in effect only in its time, is reported twice, is in the summary with its cost, and leaves
 /// nothing behind.
 #[test]
-fn transient() {
+fn a_transient_fault_acts_only_in_its_time() {
     let (summary, records, slower) = again(|slower| {
         let fault = transient_fault(slower);
         let mut ran = run(
@@ -243,7 +243,7 @@ fn transient() {
 
 /// Requests that complete during the fault take the requested additional time, and their cost is reported.
 #[test]
-fn slower_answers() {
+fn slow_requests_take_the_added_time() {
     let summary = again(|slower| {
         let fault = timed("slow:5ms", 400 * slower, 300 * slower);
         let ran = run(
@@ -260,7 +260,7 @@ fn slower_answers() {
         }
         // The cost itself is tested where it is computed, with undisturbed figures.
         meant(ran.summary()?, |summary| {
-            let is_told = |run: &RunSummary| {
+            let repeats_last_written = |run: &RunSummary| {
                 let cost = run.faults[0].cost.as_ref()?;
                 let factors = cost.response_mean?.factor.and(cost.response_p99?.factor);
                 // Unknown if it is unclear when the figures recovered.
@@ -270,7 +270,7 @@ fn slower_answers() {
                 && summary.points[0]
                     .runs
                     .iter()
-                    .all(|run| is_told(run).is_some())
+                    .all(|run| repeats_last_written(run).is_some())
         })
     });
     for run in &summary.points[0].runs {
@@ -310,7 +310,7 @@ fn slower_answers() {
 
 /// A sticky fault affects every request, in a layer that the URL names.
 #[test]
-fn sticky() {
+fn a_sticky_fault_affects_every_request() {
     let fault = "[[fault]]\ntarget = \"disk\"\nlayer = \"low\"\nstorage = \"medium-error,every=2\"";
     let ran = run(
         "sticky",
@@ -388,7 +388,7 @@ fn the_controller_in_trouble() {
 
 /// Two simultaneous faults have separate records.
 #[test]
-fn several() {
+fn simultaneous_faults_have_separate_records() {
     let summary = again(|slower| {
         let faults = transient_fault(slower) + &timed("slow:1ms", 500 * slower, 400 * slower);
         let ran = run(
@@ -479,7 +479,7 @@ fn what_does_not_show_fails() {
 
 /// An experiment that is interrupted during a fault reports that, and removes the fault.
 #[test]
-fn an_interrupted_experiment_removes_its_fault_and_says_so() {
+fn an_interrupted_experiment_removes_and_reports_its_fault() {
     let (summary, records) = again(|slower| {
         let ran = run(
             "interrupted",
@@ -543,7 +543,7 @@ fn layers_are_found() {
 /// A member fails under load and the array reports it. The rebuild or the end of the run ends the fault, and the next
 /// run begins with an intact array.
 #[test]
-fn members_fail() {
+fn failed_members_are_replaced_and_rebuilt() {
     let member = "[memory:4MiB]";
     let check = |name: &str, rate: &str, by_itself: bool| {
         let url = format!(

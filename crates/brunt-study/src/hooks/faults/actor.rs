@@ -19,8 +19,8 @@ use crate::rounded::rounded;
 
 /// Interval between checks for a fault that isn't in effect yet.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Interval between checks whether a fault is over early.
-const OVER_LOOK: Duration = Duration::from_millis(20);
+/// Interval between checks for a fault that ends early.
+const OVER_POLL: Duration = Duration::from_millis(20);
 
 /// Shortest time that advice suggests.
 const LONGER_LEAST: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ const LONGER_LEAST: Duration = Duration::from_millis(100);
 pub(super) enum Signal {
     /// Measuring begins at this time.
     Starts(Nanos),
-    /// The run is over since this time.
+    /// The run ended at this time.
     Ends(Nanos),
 }
 
@@ -281,7 +281,7 @@ impl Actor<'_> {
                 put_at = self.driver.put().map_err(Failure::Refused)?;
             }
             let seen = if put_at.is_some() {
-                self.driver.look()
+                self.driver.poll()
             } else {
                 Ok(None)
             };
@@ -322,7 +322,7 @@ impl Actor<'_> {
             && !self.driver.is_over()
         {
             self.signals
-                .over_before(until.min(Clock::Monotonic.now().after(OVER_LOOK)));
+                .over_before(until.min(Clock::Monotonic.now().after(OVER_POLL)));
             if let Err(error) = self.driver.tend() {
                 let _ = self.driver.take_away();
                 return Err(Failure::Refused(error));

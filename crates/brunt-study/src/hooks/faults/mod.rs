@@ -26,7 +26,7 @@ use self::series::Series;
 use super::{HookError, RunHook};
 use crate::experiment::{Experiment, Point};
 use crate::fault::kinds::make_whole;
-use crate::fault::{DriverError, FaultEntry, Occurrence, Prepared, Scene};
+use crate::fault::{DriverError, FaultContext, FaultEntry, Occurrence, Prepared};
 use crate::lab::BuiltLab;
 use crate::observe::{FaultRecord, Hub, RunInfo};
 use crate::role::Role;
@@ -101,7 +101,7 @@ impl FaultSchedule {
             .keys()
             .map(|name| (name.clone(), experiment.requesters(name)));
         let (luns, requesters) = (luns.collect(), requesters.collect());
-        let mut scene = Scene {
+        let mut scene = FaultContext {
             targets,
             roles,
             services,

@@ -69,7 +69,7 @@ impl FaultDriver for RemoteFault {
         Ok(Some(proof.at))
     }
 
-    fn look(&mut self) -> Result<Option<Proof>, DriverError> {
+    fn poll(&mut self) -> Result<Option<Proof>, DriverError> {
         Ok(self.there.as_ref().map(|(_, proof)| proof.clone()))
     }
 

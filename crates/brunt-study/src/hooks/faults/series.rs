@@ -80,7 +80,7 @@ mod tests {
     const STALL: (u64, u64) = (2_000_000_000, 3_000_000_000);
     const SERVICE: u64 = 4_000_000;
 
-    /// The intervals of requests, given when each is due and done.
+    /// The intervals of requests, given when each is due and when it completes.
     fn series(requests: &[(u64, u64)]) -> Vec<IntervalFigures> {
         let mut series = Series::default();
         for index in 0..INTERVALS {
@@ -110,7 +110,7 @@ mod tests {
         series.of(&outcome)
     }
 
-    /// When a request that is due at `due` is done.
+    /// When a request that is due at `due` completes.
     fn done(due: u64) -> u64 {
         match due + SERVICE {
             done if (STALL.0..STALL.1).contains(&done) => STALL.1,

@@ -7,7 +7,7 @@ use brunt_result::statistics::Estimate;
 /// Width of a row's label; a longer one has its own line.
 pub(super) const LABEL: usize = 17;
 
-/// One row. What is unknown is absent and shown as a dash.
+/// One row. Unknown values are shown as a dash.
 pub(super) struct Cells<'a> {
     pub label: &'a str,
     pub requests_per_second: Option<Estimate>,
@@ -175,7 +175,7 @@ mod tests {
                     head.split_whitespace().count(),
                     row.split_whitespace().count() - 1
                 );
-                // The longest label is a character too long for its column.
+                // The longest label is one character too long for its column.
                 let over = 2 + longest.len() - LABEL;
                 assert_eq!(
                     head.chars().count() + over,

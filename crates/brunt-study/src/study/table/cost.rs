@@ -1,4 +1,4 @@
-//! What faults cost: the lines below a point's rows.
+//! The cost of faults: the lines below a point's rows.
 
 use brunt_core::units::counted;
 use brunt_result::degradation::{OverRuns, ResponseOverRuns, runs_without};
@@ -16,7 +16,7 @@ pub(super) fn costs(point: &PointSummary) -> Vec<String> {
     // A job's runs are parts of the group's runs, whose point reports the noise.
     let said = noise
         .filter(|_| point.part_of.is_none())
-        .and_then(|noise| noise.said());
+        .and_then(|noise| noise.describe());
     let mut lines: Vec<String> = said
         .map(|said| format!("  machine: {said}"))
         .into_iter()

@@ -11,7 +11,7 @@ use super::cells::{count, time, width};
 
 /// Maximum number of states that are shown; all are in the summary.
 const STATES_SHOWN: usize = 12;
-/// Columns of a state's name; a longer one has its own line.
+/// Width of a state's name; a longer one gets its own line.
 const NAME: usize = 22;
 
 /// The lines; empty without an expectation.
@@ -63,7 +63,7 @@ pub(super) fn lines(found: Option<&Performability>) -> Vec<String> {
         lines.push(format!("    not measured: {share} of the time{least}"));
     }
     if let (Some(level), Some(share)) = (threshold, found.available) {
-        lines.push(format!("    {level}: {} of the time", share.said()));
+        lines.push(format!("    {level}: {} of the time", share.describe()));
     }
     if found.runs_left_out > 0 {
         let runs = counted(found.runs_left_out, "run");

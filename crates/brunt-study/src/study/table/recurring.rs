@@ -63,7 +63,7 @@ pub(super) fn lines(point: &PointSummary, total: &RecurringOverRuns) -> Vec<Stri
     lines
 }
 
-/// What all occurrences of a run cost together.
+/// The combined cost of all occurrences in a run.
 fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
     let half = super::cells::half_width(drop)
         .map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
@@ -76,7 +76,7 @@ fn sum(total: &RecurringOverRuns, drop: &Estimate) -> String {
     }
     if total.lost_unknown > 0 {
         let runs = counted(total.lost_unknown, "run");
-        text += &format!("; requests lost not known in {runs}, because a recovery is not");
+        text += &format!("; requests lost unknown in {runs}, where a recovery is undetermined");
     }
     text
 }

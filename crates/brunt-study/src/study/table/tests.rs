@@ -203,7 +203,7 @@ fn empty() -> Summary {
 
 /// Too few runs for a comparison are reported, with the setting and a sufficient value.
 #[test]
-fn too_few_runs_are_said_to_be() {
+fn too_few_runs_are_reported() {
     let mut summary = Summary {
         format: brunt_result::summary::FORMAT,
         brunt: String::new(),
@@ -229,7 +229,7 @@ fn too_few_runs_are_said_to_be() {
 
 /// A point with faults starts with its phases, each in a separate row; the average over all of them comes last.
 #[test]
-fn phases_lead() {
+fn a_point_with_faults_starts_with_its_phases() {
     use brunt_result::degradation::PhaseKind;
     use brunt_result::{Figures, OpKind, Outcome, Stopped};
     let estimate = |mean: f64| {
@@ -323,7 +323,7 @@ fn phases_lead() {
 
 /// The machine's noise in runs of simultaneous jobs is reported once for the group, not again for each job.
 #[test]
-fn noise_is_said_once() {
+fn noise_is_reported_once() {
     use brunt_result::noise::MachineNoise;
     use brunt_result::{Outcome, Stopped};
     let noisy = |others_cpus| {
@@ -355,7 +355,7 @@ fn noise_is_said_once() {
 
 /// The cost of a fault fits a terminal in all cases, and says what is known and what is not.
 #[test]
-fn costs_fit() {
+fn the_cost_of_a_fault_fits_a_terminal() {
     // Long because it is one list of cases, best read in one place.
     let estimate = |mean: f64| {
         Some(Estimate {

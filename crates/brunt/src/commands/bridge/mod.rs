@@ -24,7 +24,7 @@ use crate::cli::{Done, Failure, Output};
 use set::BridgeControl;
 
 /// Interval between checks for the end of the bridge.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Window for the busiest-period figure.
 const STRETCH: Duration = Duration::from_secs(1);
 
@@ -117,7 +117,7 @@ impl WireArgs {
         let options = LinkOptions::parse(&self.set, &self.back).map_err(|error| {
             Failure::usage(error).advise("docs/experiments.md lists them under lab.links")
         })?;
-        let settings_text = options.said();
+        let settings_text = options.texts();
         let names = [self.first.clone(), self.second.clone()];
         let mut control = self.control(&names, &options.settings, output)?;
         let file = self
@@ -272,7 +272,7 @@ fn watch(
         && !bridge.has_ended()
         && lasts.is_none_or(|lasts| start.elapsed() < lasts)
     {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         if let Some(control) = &mut control {
             control.answer(&bridge, |change, at| {
                 output.note(change.described());
@@ -282,12 +282,12 @@ fn watch(
             });
         }
         if busiest.since.elapsed() >= STRETCH {
-            busiest.look(&bridge.report());
+            busiest.update(&bridge.report());
         }
     }
     let end = bridge.stop();
     let lasted = start.elapsed();
-    busiest.look(&end.report);
+    busiest.update(&end.report);
     Watched {
         end,
         lasted,
@@ -304,7 +304,7 @@ struct Busiest {
 }
 
 impl Busiest {
-    fn look(&mut self, report: &LinkReport) {
+    fn update(&mut self, report: &LinkReport) {
         let now = Instant::now();
         // The last window may be shorter: treat it as a full one.
         let time = now.duration_since(self.since).max(STRETCH);

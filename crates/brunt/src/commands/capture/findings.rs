@@ -28,7 +28,7 @@ const HOOK_TIME: Duration = Duration::from_secs(60);
 /// At the end of a capture, waiting findings may take this long.
 const END_TIME: Duration = Duration::from_secs(10);
 /// Interval of checks whether a hook has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A finding and when it appeared.
 #[derive(Clone, Debug)]
@@ -294,7 +294,7 @@ fn is_successful(child: &mut Child, shared: &HookShared) -> bool {
     while begun.elapsed() < HOOK_TIME && !shared.is_late() {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),
-            Ok(None) => std::thread::sleep(LOOK),
+            Ok(None) => std::thread::sleep(POLL_INTERVAL),
             Err(_) => return false,
         }
     }

@@ -388,7 +388,7 @@ impl Capture {
         watch.tell_trace(keeper.status());
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
-        let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {
+        let keep_going = |capture: &LiveCapture, parsers: &Parsers<S>| {
             watch.tick(capture, parsers, keeper.moves());
             dropped.store(capture.packets_dropped(), Ordering::Relaxed);
             if let Some(status) = keeper.status() {
@@ -396,7 +396,7 @@ impl Capture {
             }
             !output.is_interrupted() && !failed() && end.is_none_or(|end| Instant::now() < end)
         };
-        let result = capture.run(parsers, go_on);
+        let result = capture.run(parsers, keep_going);
         // Restore the terminal before printing anything else.
         watch.finish();
         result.map_err(Failure::failed)

@@ -152,7 +152,7 @@ impl Watch {
         self.polls += 1;
         let with_findings = self.polls.is_multiple_of(FINDINGS_EVERY);
         let news = news.clone();
-        parsers.look(move |index, pipeline| {
+        parsers.query(move |index, pipeline| {
             let glance = match with_findings {
                 true => CaptureGlance::with_findings(pipeline),
                 false => CaptureGlance::of(pipeline),

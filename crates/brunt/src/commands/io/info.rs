@@ -11,7 +11,7 @@ use crate::devices;
 
 /// Prints the properties of a device.
 pub fn info(url: &str, output: &Output) -> Done {
-    let backend = devices::open_to_look(url)?;
+    let backend = devices::open_for_inspection(url)?;
     let info = backend.info();
     let yes = |value| if value { "yes" } else { "no" };
     output.line(&info.name);

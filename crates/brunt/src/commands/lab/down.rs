@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 
 use super::super::registry::{Registry, State};
-use super::standing::{Answer, Request};
+use super::server::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
 /// A lab that doesn't answer in this time is killed. Each of its targets has five seconds to end.

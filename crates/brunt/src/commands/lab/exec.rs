@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::super::registry::Registry;
 use super::build::end_as;
-use super::standing::{Answer, Request};
+use super::server::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
 /// A lab that is being built answers once it is up.
@@ -75,7 +75,7 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
     let name = words[0].display().to_string();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).envs(variables);
-    let terminal = Terminal::look();
+    let terminal = Terminal::query();
     let ended = namespaces.run(cores.as_deref(), command);
     terminal.take_back();
     let status = ended.map_err(|error| match error.is_command {
@@ -95,7 +95,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn look() -> Terminal {
+    fn query() -> Terminal {
         Terminal {
             is_ours: tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp()),
         }

@@ -6,7 +6,7 @@ use brunt_core::units::format_duration;
 use serde_json::json;
 
 use super::super::registry::{Registry, State};
-use super::standing::{Answer, Description, Request};
+use super::server::{Answer, Description, Request};
 use crate::cli::{Done, Output};
 
 /// A lab that takes longer to answer is being built or stopped.
@@ -60,7 +60,7 @@ fn print(state: &State, description: Option<&Description>, output: &Output) {
         .map(|host| format!("{} {}", host.name, host.address))
         .collect();
     output.line(format_args!("  hosts: {}", hosts.join(", ")));
-    let link = |link: &super::standing::LinkDescription| {
+    let link = |link: &super::server::LinkDescription| {
         format!("{} ({} - {})", link.name, link.between[0], link.between[1])
     };
     let links: Vec<String> = description.links.iter().map(link).collect();

@@ -6,8 +6,8 @@ mod down;
 mod exec;
 mod list;
 mod once;
+mod server;
 mod set;
-mod standing;
 mod up;
 
 use crate::cli::{Done, Failure, Output};

@@ -15,7 +15,7 @@ use super::build::{Plan, end_as};
 use crate::cli::{Done, Failure, Output};
 
 /// How often to check whether the command has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Grace period after SIGTERM; then the command is killed.
 const END_TIME: Duration = Duration::from_secs(5);
 
@@ -84,6 +84,6 @@ fn wait(mut child: Child, output: &Output) -> std::io::Result<ExitStatus> {
             Some(since) if since.elapsed() > END_TIME => child.kill()?,
             _ => {}
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

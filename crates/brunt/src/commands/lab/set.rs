@@ -15,7 +15,7 @@ use super::super::link_changes::{
     LinkChangeLog, LinkChangeRequest, LinkChanged, UnchangedSettings,
 };
 use super::super::registry::Registry;
-use super::standing::{Answer, Request};
+use super::server::{Answer, Request};
 use crate::cli::{Done, Failure, Output};
 
 /// A lab that is being built answers once it is up.

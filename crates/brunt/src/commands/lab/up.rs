@@ -17,11 +17,11 @@ use serde_json::json;
 use super::super::detach::leave_terminal;
 use super::super::registry::{Registry, State, default_name};
 use super::build::Plan;
-use super::standing::{self, Answer, Description, Request};
+use super::server::{self, Answer, Description, Request};
 use crate::cli::{Done, Failure, Output};
 
 /// How often to check whether the lab's process has ended while it is being built.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Start a lab in the background: hosts, links and targets
 ///
@@ -81,10 +81,10 @@ pub fn run(args: &UpArgs, output: &Output) -> Done {
 /// Runs in the background process.
 fn hold(args: &UpArgs, plan: &Plan, output: &Output) -> Done {
     leave_terminal();
-    let listener = standing::inherited_listener()
+    let listener = server::inherited_listener()
         .map_err(|error| Failure::failed(format!("no socket on standard input: {error}")))?;
     let built = plan.build(args.delay, output)?;
-    standing::serve(&listener, plan, &built, output)
+    server::serve(&listener, plan, &built, output)
 }
 
 /// Starts the background process, which inherits the listener.
@@ -132,7 +132,7 @@ fn wait_for_lab(
     output: &Output,
 ) -> Result<Description, Failure> {
     loop {
-        match registry.ask(name, &Request::Describe, LOOK) {
+        match registry.ask(name, &Request::Describe, POLL_INTERVAL) {
             Ok((Answer::Description(description), _)) => return Ok(description),
             Ok(_) => {
                 return Err(Failure::failed("unexpected reply from the lab"));

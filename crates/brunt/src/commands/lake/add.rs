@@ -31,7 +31,7 @@ pub struct AddArgs {
 }
 
 pub fn run(args: &AddArgs, output: &Output) -> Done {
-    let _lock = super::while_nobody_moves(&args.trace)?;
+    let _lock = super::while_no_mover_runs(&args.trace)?;
     let gathered = lake::add(
         &args.lake,
         &args.trace,

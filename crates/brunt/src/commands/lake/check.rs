@@ -38,13 +38,13 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
     let folder = &args.folder;
     let (mut repaired, mut logs) = (None, Vec::new());
     if args.repair {
-        let _lock = super::while_nobody_moves(folder)?;
+        let _lock = super::while_no_mover_runs(folder)?;
         let done = lake::repair(folder, args.without_lost).map_err(super::failure)?;
-        output.line(told(&done));
+        output.line(describe(&done));
         repaired = Some(done);
         logs = lake::repair_logs(folder).map_err(Failure::failed)?;
         for log in &logs {
-            output.line(told_log(log));
+            output.line(describe_log(log));
         }
     }
     let checked = lake::check(folder).map_err(super::failure)?;
@@ -65,7 +65,7 @@ pub fn run(args: &CheckArgs, output: &Output) -> Done {
         "parts": checked.parts,
         "rows": checked.rows,
         "problems": problems,
-        "repaired": repaired.as_ref().map(told),
+        "repaired": repaired.as_ref().map(describe),
         "repaired_logs": logs.iter().map(of_log).collect::<Vec<_>>(),
     }));
     if problems.is_empty() {
@@ -96,7 +96,7 @@ fn of_log(repaired: &LogRepair) -> serde_json::Value {
 }
 
 /// Describes what a repair did with a Delta Lake log.
-fn told_log(repaired: &LogRepair) -> String {
+fn describe_log(repaired: &LogRepair) -> String {
     match repaired {
         LogRepair::Mended { table } => format!(
             "repaired    {table}: the checkpoint and checksums of its Delta Lake log were written again"
@@ -109,7 +109,7 @@ fn told_log(repaired: &LogRepair) -> String {
 }
 
 /// Describes what a repair did.
-fn told(repaired: &Repaired) -> String {
+fn describe(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Whole => "repaired    nothing: the catalog and its parts are intact".to_string(),
         Repaired::SetAside => {

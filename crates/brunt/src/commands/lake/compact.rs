@@ -25,7 +25,7 @@ pub struct CompactArgs {
 }
 
 pub fn run(args: &CompactArgs, output: &Output) -> Done {
-    let _lock = super::while_nobody_moves(&args.folder)?;
+    let _lock = super::while_no_mover_runs(&args.folder)?;
     let gathered =
         lake::compact(&args.folder, &args.write.options(&args.folder)).map_err(super::failure)?;
     super::print(&gathered, output);

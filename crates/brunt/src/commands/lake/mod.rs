@@ -153,7 +153,7 @@ impl Subcommand for Lake {
 
 /// Locks out moves of a trace's parts to an object store, because moved parts would be missing here. Refuses a folder
 /// whose parts have already been moved.
-fn while_nobody_moves(folder: &Path) -> Result<Option<FolderLock>, Failure> {
+fn while_no_mover_runs(folder: &Path) -> Result<Option<FolderLock>, Failure> {
     // Other code reports a path that isn't a folder.
     let lock = folder
         .is_dir()

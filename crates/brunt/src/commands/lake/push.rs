@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::push_lake;
 use crate::cli::{Done, Failure, Output};
-use crate::commands::remote::{failure, left_behind, move_while_answered, source, told};
+use crate::commands::remote::{describe, failure, left_behind, move_while_answered, source};
 
 /// Move the parts of a trace or of results to an object store, or copy a lake there
 ///
@@ -106,7 +106,7 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     }
     let moved = move_while_answered(&mut mover, &mut source, args.wait.0, output);
     let counts = mover.counts(&source);
-    output.line(format_args!("{}: {}", mover.address(), told(&counts)));
+    output.line(format_args!("{}: {}", mover.address(), describe(&counts)));
     output.object(&json!({ "to": mover.address().to_string(), "moved": counts }));
     left_behind(&counts, moved?, folder, mover.address()).map_or(Ok(()), Err)
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::push::PushArgs;
 use crate::cli::{Done, Failure, Output};
-use crate::commands::remote::{failure, left_behind, move_while_answered, told};
+use crate::commands::remote::{describe, failure, left_behind, move_while_answered};
 
 /// Copies what the store lacks, and deletes what it no longer needs if requested.
 pub fn run(
@@ -66,7 +66,7 @@ pub fn run(
     output.line(format_args!(
         "{}: version {version}: {}; {} of it already there{more}",
         mover.address(),
-        told(&counts).replacen("moved", "copied", 1),
+        describe(&counts).replacen("moved", "copied", 1),
         plan.known
     ));
     output.object(&json!({

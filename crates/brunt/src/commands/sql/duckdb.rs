@@ -6,7 +6,7 @@ use std::iter;
 use std::path::Path;
 
 use brunt_lake::integer_times::twin_name;
-use brunt_lake::reader::SoundParts;
+use brunt_lake::reader::IntactParts;
 use serde_json::Value;
 
 use super::engine::{Answer, EngineCall, EngineError, SqlEngine, run};
@@ -38,7 +38,7 @@ fn view(table: &LakeTable) -> String {
 
 /// A statement for the rows of a group. Uses stored twins as they are: DuckDB can skip parts by a stored column, but
 /// not by a computed one.
-fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
+fn rows_of(table: &LakeTable, group: &IntactParts) -> String {
     let (mut columns, mut twins) = (Vec::new(), Vec::new());
     for LakeColumn {
         name,

@@ -8,7 +8,7 @@ use brunt_capture::trace::{ReplayError, is_trace, notes, tables};
 use brunt_capture::windows::tables::{self as window_tables, is_windows};
 use brunt_core::units::format_size;
 use brunt_lake::integer_times::twin_name;
-use brunt_lake::reader::{SoundParts, SoundTable, sound_parts};
+use brunt_lake::reader::{IntactParts, IntactTable, intact_parts};
 use brunt_lake::{Column, ColumnKind, LakeError, LakeSnapshot, Table};
 use brunt_result::tables::TABLES;
 
@@ -62,14 +62,17 @@ pub struct LakeTable {
     /// The table's definition.
     pub table: &'static Table,
     /// Its parts as absolute paths or URLs, grouped by how engines read them.
-    pub groups: Vec<SoundParts>,
+    pub groups: Vec<IntactParts>,
     /// The total size of its parts.
     pub bytes: u64,
 }
 
 impl LakeTable {
     /// The table's columns, in order, as they are in the parts of a group.
-    pub fn columns<'a>(&self, group: &'a SoundParts) -> impl Iterator<Item = LakeColumn> + use<'a> {
+    pub fn columns<'a>(
+        &self,
+        group: &'a IntactParts,
+    ) -> impl Iterator<Item = LakeColumn> + use<'a> {
         self.table.columns.iter().map(|column| LakeColumn {
             name: column.name,
             is_time: column.kind == ColumnKind::Time,
@@ -186,10 +189,10 @@ impl Lake {
         let bytes = snapshot.bytes(tables.iter().copied())?;
         let verify = wanted.verify_up_to.is_some_and(|most| bytes <= most);
         for table in tables {
-            let SoundTable {
+            let IntactTable {
                 groups,
                 damaged: unsound,
-            } = sound_parts(&snapshot, table, verify)?;
+            } = intact_parts(&snapshot, table, verify)?;
             damaged.extend(unsound);
             let files = groups.iter().flat_map(|group| &group.files);
             let bytes = files

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use brunt_capture::trace::{notes, tables};
-use brunt_lake::reader::{PartFile, SoundParts};
+use brunt_lake::reader::{IntactParts, PartFile};
 use brunt_remote::{
     RemoteAddress, RemoteError, RemoteStore, StopWaiting, StoreRetry, StoredLake, open_store,
 };
@@ -69,10 +69,10 @@ pub fn open(
             .map(|(path, _)| url(path))
             .partition(|url| PartFile::parse(url).is_some());
         // Their footers are not read; the engine reports missing columns.
-        let group = |files, has_twins| SoundParts {
+        let group = |files, has_twins| IntactParts {
             files,
             has_twins,
-            ..SoundParts::default()
+            ..IntactParts::default()
         };
         let mut groups = vec![group(of_lake, true), group(captured, false)];
         groups.retain(|group| !group.files.is_empty());

@@ -393,7 +393,7 @@ pub fn port_state(state: AccessState) -> PortState {
 /// The port that IANA assigned to iSCSI.
 const ISCSI_PORT: u16 = 3260;
 
-/// Parses an address to listen at; `port` is the default.
+/// Parses an address to listen on; `port` is the default.
 ///
 /// # Errors
 /// It is not an address.

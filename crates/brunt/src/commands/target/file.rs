@@ -172,7 +172,7 @@ impl Digest {
     }
 }
 
-/// Default address to listen at.
+/// Default address to listen on.
 pub const DEFAULT_PORTAL: &str = "127.0.0.1:3260";
 
 fn default_portals() -> Vec<PortalEntry> {

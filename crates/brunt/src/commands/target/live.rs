@@ -271,7 +271,7 @@ impl Live {
     fn resize(&self, lun: u16, unit: &LogicalUnit, size: u64) -> std::io::Result<()> {
         unit.backend().resize(size)?;
         // Check at once, so that the next command reports the change.
-        for event in unit.look() {
+        for event in unit.poll_medium() {
             self.output.note(format!("LUN {lun}: {event}"));
         }
         Ok(())
@@ -480,7 +480,7 @@ impl LiveDevices {
                 .map(|group| group.id)
                 .collect(),
             refused: reports.iter().map(|report| report.refused).sum(),
-            told: reports.iter().map(|report| report.told).sum(),
+            told: reports.iter().map(|report| report.notified).sum(),
         }))
     }
 

@@ -37,7 +37,7 @@ use crate::cli::{Done, Failure, Output, bind_for};
 use crate::devices::url_parser;
 
 /// Interval between checks whether the command should stop.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long initiators have to log out at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -380,7 +380,7 @@ fn until_interrupted(live: &Live, hung_up: &AtomicBool, output: &Output) {
                 Err(failure) => output.note(format!("{}; nothing changed", failure.in_a_line())),
             }
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

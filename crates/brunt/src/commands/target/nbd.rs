@@ -64,7 +64,7 @@ pub struct NbdListener {
 }
 
 impl NbdFlags {
-    /// Reads the certificates and listens at the address of `--nbd`.
+    /// Reads the certificates and listens on the address of `--nbd`.
     ///
     /// # Errors
     /// A certificate is unusable, or the address is invalid or in use.

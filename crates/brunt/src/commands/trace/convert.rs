@@ -222,7 +222,7 @@ fn print(converted: &Converted, output: &Output) {
     if converted.details_dropped > 0 {
         let dropped = count(converted.details_dropped);
         output.line(format_args!(
-            "without FUA  or extents: {dropped} commands, whose requests came too late"
+            "without FUA  or extents: {dropped} commands, whose requests arrived too late"
         ));
     }
     output.line(format_args!(

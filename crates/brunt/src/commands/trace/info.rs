@@ -94,7 +94,7 @@ fn print(info: &TraceInfo, output: &Output) {
     }
     if info.ledger.details_dropped > 0 {
         output.line(format_args!(
-            "dropped      details of {} (FUA, what UNMAP gives back): their requests came too late",
+            "dropped      details of {} (FUA, what UNMAP frees): their requests arrived too late",
             counted(info.ledger.details_dropped as usize, "command")
         ));
     }
@@ -109,7 +109,7 @@ fn print(info: &TraceInfo, output: &Output) {
         let order = match (info.sorted, info.ledger.out_of_order) {
             (false, _) => "kept in the order of the file; --sort sorts them".to_string(),
             (true, 0) => "sorted".to_string(),
-            (true, late) => format!("sorted, except for {} that came too late", count(late)),
+            (true, late) => format!("sorted, except for {} that arrived too late", count(late)),
         };
         output.line(format_args!("backwards    {backwards} ({order})"));
     }

@@ -19,7 +19,7 @@ fn hosts_run_phases_on_their_file_systems() {
         files.display()
     );
     let (output, results) = run(folder.path(), "files", &text);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = summary(&results);
     let expected = [
         ("write-blocks", 512),
@@ -58,7 +58,7 @@ fn hosts_run_phases_on_their_file_systems() {
         .replace(&files.display().to_string(), "/tmp")
         .replace("name = \"files\"", "name = \"out\"");
     let (output, _) = run(folder.path(), "out", &outside);
-    let said = said(&output);
+    let said = output_text(&output);
     assert!(
         !output.status.success() && said.contains("host b") && said.contains("may not be opened"),
         "{said}"

@@ -21,7 +21,7 @@ fn jobs_run_at_once_on_hosts_and_here() {
          {{ workload = \"here\", target = \"disk\" }}]\n"
     );
     let (output, results) = run(folder.path(), "at-once", &text);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = summary(&results);
     let point = |label: &str| {
         let points = summary["points"].as_array().unwrap();
@@ -100,7 +100,7 @@ fn a_host_that_dies_in_a_job_is_marked() {
     let killer = killer(folder.path(), "KILL");
     let (output, results) = run(folder.path(), "lost-job", &text);
     killer.join().unwrap();
-    let said = said(&output);
+    let said = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let summary = summary(&results);
     let stopped = |point: usize| {
@@ -135,7 +135,7 @@ fn hosts_choose_a_ring_together() {
          [workloads.w]\nring = \"auto\"\nhosts = [\"a\", \"b\"]\nstop = {{ requests = 1000 }}\n"
     );
     let (output, results) = run(folder.path(), "ring", &text);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let point = &summary(&results)["points"][0];
     let ring = &point["ring"];
     assert_ne!(ring["mode"], "auto");

@@ -13,7 +13,7 @@ fn verify(journals: &Path, disk: &str) -> (Option<i32>, Value, String) {
         .output()
         .unwrap();
     let object = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    (output.status.code(), object, said(&output))
+    (output.status.code(), object, output_text(&output))
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -40,7 +40,7 @@ fn hosts_keep_their_journals_together() {
         journals.display()
     );
     let (output, results) = run(folder.path(), "kept", &text);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let wanted: Vec<String> = (0..4)
         .map(|worker| format!("worker-{worker}.journal"))
         .collect();
@@ -79,7 +79,7 @@ fn hosts_keep_their_journals_together() {
     );
     // An existing journal is never overwritten: it may be the only evidence.
     let (again, _) = run(folder.path(), "again", &text);
-    let words = said(&again);
+    let words = output_text(&again);
     assert!(
         !again.status.success() && words.contains("run-0/worker-0.journal"),
         "{words}"
@@ -104,7 +104,7 @@ fn a_lost_host_has_no_journal() {
     let killer = killer(folder.path(), "KILL");
     let (output, results) = run(folder.path(), "lost", &text);
     killer.join().unwrap();
-    let words = said(&output);
+    let words = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{words}");
     let doubts = &summary(&results)["points"][0]["runs"][0]["doubts"];
     let missing = "host b: the journals of 2 workers are missing: host b: ";

@@ -35,7 +35,7 @@ const FAR_NS: i64 = 30_000_000;
 /// Runs an experiment in a lab; `None`, with a message, if none can be created.
 pub fn run_in_lab(folder: &Path, name: &str, text: &str) -> Option<(Output, PathBuf)> {
     let (output, results) = run(folder, name, &format!("name = \"{name}\"\n{text}"));
-    let words = said(&output);
+    let words = output_text(&output);
     if words.contains("namespaces of a lab") || words.contains("/dev/net/tun") {
         support::skip("user namespaces and /dev/net/tun");
         return None;
@@ -55,7 +55,7 @@ fn hosts_of_a_lab_share_a_run() {
              stop = {{ requests = 601 }}\n{workload}\n"
         );
         let (output, results) = run_in_lab(folder.path(), name, &text)?;
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         Some((recorded(&results), summary(&results), results))
     };
     let Some((here, ..)) = record("here", "workers = 4") else {
@@ -149,7 +149,7 @@ fn faults_jobs_and_files_work_on_several_hosts_of_a_lab() {
     let Some((output, results)) = run_in_lab(folder.path(), "faults", &text) else {
         return;
     };
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = summary(&results);
     let points = summary["points"].as_array().unwrap();
     let run = |label: &str| {
@@ -190,7 +190,7 @@ fn the_example_of_four_sites_runs() {
     let Some((output, results)) = run_in_lab(folder.path(), "sites", &text) else {
         return;
     };
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = summary(&results);
     let points = summary["points"].as_array().unwrap();
     assert_eq!(points.len(), 3);
@@ -248,7 +248,7 @@ links = ["wan"]
     let Some((output, results)) = run_in_lab(folder.path(), "indexes", text) else {
         return;
     };
-    let words = said(&output);
+    let words = output_text(&output);
     assert!(output.status.success(), "{words}");
     assert!(
         words.contains("ParallelismImpactRatio") && words.contains("LatencyImpactRatio"),
@@ -381,7 +381,7 @@ fn a_lost_agent_in_a_lab_is_marked_like_a_lost_machine() {
         let victim = loop {
             assert!(begin.elapsed() < Duration::from_secs(120), "the run begins");
             if child.try_wait().unwrap().is_some() {
-                let words = said(&child.wait_with_output().unwrap());
+                let words = output_text(&child.wait_with_output().unwrap());
                 assert!(
                     words.contains("namespaces of a lab") || words.contains("/dev/net/tun"),
                     "{words}"
@@ -406,7 +406,7 @@ fn a_lost_agent_in_a_lab_is_marked_like_a_lost_machine() {
         assert!(sent.unwrap().success());
         let output = child.wait_with_output().unwrap();
         if ends == "agent" {
-            let said = said(&output);
+            let said = output_text(&output);
             assert_eq!(
                 output.status.code(),
                 Some(1),

@@ -26,7 +26,7 @@ fn each_client_writes_only_its_own_target() {
     let Some((output, results)) = run_in_lab(folder.path(), "own", &text) else {
         return;
     };
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     for (client, is_written) in [("one", true), ("two", true), ("three", false)] {
         let bytes = std::fs::read(file(client)).unwrap();
         let blocks = bytes

@@ -46,7 +46,7 @@ fn hosts_record_their_requests() {
              stop = {{ requests = 9001 }}\n{workload}\n"
         );
         let (output, results) = run(folder.path(), name, &text);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         let summary = summary(&results);
         let run = &summary["points"][0]["runs"][0];
         assert!(
@@ -93,7 +93,7 @@ fn hosts_verify_what_they_wrote() {
     assert!(
         run["losses"]["miscompare"].as_u64().unwrap_or(0) > 100,
         "{run:#} {}",
-        said(&output)
+        output_text(&output)
     );
     let error = run["first_error"].as_str().unwrap();
     assert!(error.contains("differs from what was written"), "{error}");
@@ -116,7 +116,7 @@ fn a_record_without_room_is_reported() {
          [workloads.w]\nrecord_requests = true\nhosts = [\"a\"]\nstop = {{ requests = 5000 }}\n"
     );
     let (output, results) = run(folder.path(), "full", &text);
-    let said = said(&output);
+    let said = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
         said.contains("host a: 5,000 requests missing in the record: less than 64 MiB are free"),

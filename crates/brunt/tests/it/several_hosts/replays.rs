@@ -29,7 +29,7 @@ fn hosts_share_a_trace() {
     let (output, here) = replay(folder.path(), "here", "", "workers = 4");
     let fidelity = |output: &Output, results: &Path| {
         let run = summary(results)["points"][0]["runs"][0].clone();
-        assert!(run["replay"].is_object(), "{run:#} {}", said(output));
+        assert!(run["replay"].is_object(), "{run:#} {}", output_text(output));
         run["replay"].clone()
     };
     let alone = fidelity(&output, &here);
@@ -111,7 +111,11 @@ fn hosts_replay_on_several_targets() {
         );
         let (output, results) = run(folder.path(), name, &text);
         let run = summary(&results)["points"][0]["runs"][0].clone();
-        assert!(run["replay"].is_object(), "{run:#} {}", said(&output));
+        assert!(
+            run["replay"].is_object(),
+            "{run:#} {}",
+            output_text(&output)
+        );
         let recorded = records::recorded(&results).into_iter();
         let mut asked: Vec<_> = recorded
             .map(|((_, index, op, offset, len), _)| (index, op, offset, len))
@@ -161,7 +165,7 @@ fn one_host_replays_as_this_machine_does() {
         replay["digests"]["sent"],
         replay["digests"]["trace"],
         "{run:#} {}",
-        said(&output)
+        output_text(&output)
     );
     assert_eq!(
         (&replay["sent"], &replay["timing"]),
@@ -178,7 +182,7 @@ fn another_trace_is_refused() {
     let agent = Listening::start(&identity, &["--allow", "null:"]);
     let host = host_by_agent(certificates.path(), "far", &agent);
     let (output, _) = replay(folder.path(), "refused", &host, "hosts = [\"far\"]");
-    let not_allowed = said(&output);
+    let not_allowed = output_text(&output);
     assert!(
         !output.status.success() && not_allowed.contains("may not be opened"),
         "{not_allowed}"
@@ -197,7 +201,7 @@ fn another_trace_is_refused() {
         return;
     };
     let (output, _) = replay(folder.path(), "other", &host, "hosts = [\"a\"]");
-    let other = said(&output);
+    let other = output_text(&output);
     assert!(
         !output.status.success()
             && other.contains("host a: the trace at this path differs from the one"),

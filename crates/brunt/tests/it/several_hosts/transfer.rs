@@ -59,11 +59,11 @@ fn links_carry_what_the_load_moves() {
     let Some((output, results)) = run_in_lab(folder.path(), "transfer", &text) else {
         return;
     };
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     assert!(
-        said(&output).contains("bytes on links, both ways"),
+        output_text(&output).contains("bytes on links, both ways"),
         "{}",
-        said(&output)
+        output_text(&output)
     );
     let summary = summary(&results);
     let point = |workload: &str| {
@@ -136,7 +136,7 @@ fn phases_of_a_run_count_only_their_own_bytes() {
     else {
         return;
     };
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let summary = summary(&results);
     for point in summary["points"].as_array().unwrap() {
         let transfer = &point["transfer"];

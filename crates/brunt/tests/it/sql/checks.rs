@@ -621,7 +621,7 @@ fn check_errors(rows: &[Value], report: &Value) {
         .filter(|finding| finding["kind"] == "error-storm")
     {
         let text = storm["text"].as_str().expect("a text");
-        let is_told = |row: &Value| {
+        let repeats_last_written = |row: &Value| {
             let named = format!(
                 "{} {}s that failed",
                 row["errors"],
@@ -631,7 +631,7 @@ fn check_errors(rows: &[Value], report: &Value) {
             text.contains(&named)
                 && text.contains(&format!("{first} alone had {}", row["first_client_errors"]))
         };
-        assert!(rows.iter().any(is_told), "{text}");
+        assert!(rows.iter().any(repeats_last_written), "{text}");
     }
 }
 

@@ -449,7 +449,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
 }
 
 /// A command's output.
-pub fn said(output: &Output) -> String {
+pub fn output_text(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),

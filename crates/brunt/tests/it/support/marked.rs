@@ -104,14 +104,14 @@ impl Marked {
         eventually("it ends", 30, || run.0.try_wait().unwrap().is_some());
         assert!(!run.0.wait().unwrap().success());
         assert_says(
-            &self.said(),
+            &self.output_text(),
             &["interrupted while services were being started"],
         );
         self.ends();
     }
 
     /// Standard error of an experiment started in the background.
-    fn said(&self) -> String {
+    fn output_text(&self) -> String {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 
@@ -210,7 +210,7 @@ impl Running {
             assert!(
                 run.0.try_wait().unwrap().is_none(),
                 "it ended: {}",
-                marked.said()
+                marked.output_text()
             );
             summary.exists()
         });

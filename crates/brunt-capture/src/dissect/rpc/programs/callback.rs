@@ -30,9 +30,9 @@ impl Program for Callback {
             Some(Ok(call)) => {
                 let mut summary = OperationSummary::of(kinds::CALLBACK, NFS4);
                 summary.status = received.leading_status();
-                received.hand_on(&summary, &Body::Nfs4Callback { call }, out);
+                received.forward(&summary, &Body::Nfs4Callback { call }, out);
             }
-            _ => received.hand_on(
+            _ => received.forward(
                 &OperationSummary::of(kinds::OTHER, OTHER),
                 &Body::Opaque,
                 out,

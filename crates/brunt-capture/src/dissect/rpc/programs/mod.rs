@@ -31,7 +31,7 @@ impl Program for Opaque {
     }
 
     fn complete<S: Sink>(received: CompletedCall<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
-        received.hand_on(
+        received.forward(
             &OperationSummary::of(kinds::OTHER, OTHER),
             &Body::Opaque,
             out,

@@ -37,7 +37,7 @@ impl Program for Mount {
             |cur| mount::parse_args(procedure, cur),
             |cur| mount::parse_results(procedure, cur),
         );
-        received.hand_on(
+        received.forward(
             &summary,
             &Body::Mount {
                 procedure,

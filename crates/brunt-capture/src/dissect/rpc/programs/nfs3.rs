@@ -143,7 +143,7 @@ impl Program for Nfs3 {
             args: has_args.then_some(&args),
             results: answer,
         };
-        received.hand_on(&summary, &body, out);
+        received.forward(&summary, &body, out);
     }
 }
 

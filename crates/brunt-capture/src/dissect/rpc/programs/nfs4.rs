@@ -61,7 +61,7 @@ impl Program for Nfs4 {
             if received.call.procedure != 0 {
                 summary.kind = kinds::OTHER;
             }
-            return received.hand_on(
+            return received.forward(
                 &summary,
                 &Body::Nfs4 {
                     call: None,
@@ -90,7 +90,7 @@ impl Program for Nfs4 {
             summary.asked_bytes = gist.direction.map(|_| gist.asked);
             summary.moved_bytes = gist.bytes;
         }
-        received.hand_on(&summary, &Body::Nfs4 { call, reply }, out);
+        received.forward(&summary, &Body::Nfs4 { call, reply }, out);
     }
 }
 

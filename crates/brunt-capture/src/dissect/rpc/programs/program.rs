@@ -62,7 +62,7 @@ impl CompletedCall<'_> {
     /// Passes the operation to the sink.
     // Always inlined: the fields of the operation are then stored only once, where the sink reads them.
     #[inline(always)]
-    pub(super) fn hand_on<S: Sink>(
+    pub(super) fn forward<S: Sink>(
         &self,
         summary: &OperationSummary,
         body: &Body<'_>,

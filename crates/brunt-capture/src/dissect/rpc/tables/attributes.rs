@@ -138,7 +138,7 @@ impl Attributes {
         common: &mut Common,
     ) {
         if after.is_some() {
-            self.put_by(
+            self.defer(
                 Seen {
                     id,
                     role,
@@ -164,7 +164,7 @@ impl Attributes {
     ) {
         let (before, after) = (wcc.before.copied(), wcc.after.copied());
         if before.is_some() || after.is_some() {
-            self.put_by(
+            self.defer(
                 Seen {
                     id,
                     role,
@@ -179,7 +179,7 @@ impl Attributes {
     }
 
     #[inline]
-    fn put_by(&mut self, seen: Seen, common: &mut Common) {
+    fn defer(&mut self, seen: Seen, common: &mut Common) {
         if self.seen.len() >= SEEN_MAX {
             self.settle(common);
         }
@@ -194,7 +194,7 @@ impl Attributes {
         let mut seen = std::mem::take(&mut self.seen);
         for seen in &seen {
             if let Some(before) = &seen.before
-                && (common.repeats_attributes || !self.is_told(seen.file, before))
+                && (common.repeats_attributes || !self.repeats_last_written(seen.file, before))
             {
                 self.before_row(seen, before, common);
             }
@@ -259,7 +259,7 @@ impl Attributes {
 
     /// Whether these equal the attributes last written for the file.
     #[inline]
-    fn is_told(&self, file: Option<i64>, before: &v3::PreOpAttributes) -> bool {
+    fn repeats_last_written(&self, file: Option<i64>, before: &v3::PreOpAttributes) -> bool {
         let last = file.and_then(|file| self.last_written.of(file));
         last.is_some_and(|last| {
             (last.size, last.mtime, last.ctime) == (before.size, before.mtime, before.ctime)

@@ -136,7 +136,7 @@ impl ConnectionIo for Fake {
 
     fn log_out(&mut self, _whole_session: bool) {}
 
-    fn close_elsewhere(&mut self, _reach: Reach) {
+    fn close_others(&mut self, _reach: Reach) {
         self.closed_elsewhere = true;
     }
 

@@ -22,7 +22,7 @@ use crate::cli::{Failure, Output};
 /// How long a client may take to send its request.
 const REQUEST_TIME: Duration = Duration::from_millis(500);
 /// Interval between checks for a signal while there are no requests.
-const LOOK: Timespec = Timespec {
+const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
@@ -118,7 +118,7 @@ pub fn serve(
     let mut changes = LinkChanges::new(&built.lab).map_err(Failure::failed)?;
     while !output.is_interrupted() {
         let mut polled = [PollFd::new(listener, PollFlags::IN)];
-        match poll(&mut polled, Some(&LOOK)) {
+        match poll(&mut polled, Some(&POLL_INTERVAL)) {
             Ok(0) => {
                 reap_orphans(built);
                 continue;
@@ -246,8 +246,8 @@ fn enter(
         .of_lab()
         .find(|(name, _)| **name == *host)
         .ok_or_else(unknown)?;
-    let standing = built.lab.lab().host(host).cloned().map_err(|_| unknown())?;
-    let namespaces = HostNamespaces::to(&standing).map_err(|source| NoEntrance::NoNamespaces {
+    let running = built.lab.lab().host(host).cloned().map_err(|_| unknown())?;
+    let namespaces = HostNamespaces::to(&running).map_err(|source| NoEntrance::NoNamespaces {
         host: host.to_string(),
         source,
     })?;

@@ -118,7 +118,7 @@ fn listed(troubles: &[Trouble], between: &str) -> String {
 }
 
 /// A link, its hosts, and its settings before and during the change.
-pub(super) struct Look<'a> {
+pub(super) struct LinkCheck<'a> {
     pub(super) link: &'a LinkHandle,
     pub(super) hosts: &'a [Host; 2],
     pub(super) before: &'a [Settings; 2],
@@ -138,7 +138,7 @@ pub(super) struct Quick {
     close: Option<Duration>,
 }
 
-impl Look<'_> {
+impl LinkCheck<'_> {
     fn counts(&self, way: usize) -> LinkCounts {
         let report = self.link.report();
         [report.there, report.back][way]
@@ -248,7 +248,7 @@ impl Look<'_> {
     }
 
     /// Closes a connection, which must take at least as long as the settings say.
-    fn look_slow(&self, way: usize, quick: &Quick) -> Result<String, Unseen> {
+    fn check_slow(&self, way: usize, quick: &Quick) -> Result<String, Unseen> {
         let held = self.during[way].slow_close;
         if let Some(took) = quick.close.filter(|took| *took >= held.0) {
             return Err(Unseen::CloseHidden { held, took });
@@ -264,7 +264,7 @@ impl Look<'_> {
     }
 
     /// Closes connections until one takes less than the former hold time.
-    fn look_quick(&self, way: usize, was: Span, clock: &Clock) -> Result<String, Unseen> {
+    fn check_quick(&self, way: usize, was: Span, clock: &Clock) -> Result<String, Unseen> {
         let deadline = clock.now().after(PATIENCE + was.0);
         loop {
             let took = self.close(way)?;
@@ -298,32 +298,32 @@ impl Look<'_> {
         }
         let mut seen = Vec::new();
         if adds {
-            seen.push(self.look_for(way, before, during, quick, clock)?);
+            seen.push(self.check_effect(way, before, during, quick, clock)?);
         }
         if lessens {
-            seen.push(self.look_quiet(way, before, during, clock)?);
+            seen.push(self.check_absent(way, before, during, clock)?);
         }
         if held.0 > was_held.0 {
-            seen.push(self.look_slow(way, quick)?);
+            seen.push(self.check_slow(way, quick)?);
         }
         if held.0 < was_held.0 {
-            seen.push(self.look_quick(way, was_held, clock)?);
+            seen.push(self.check_quick(way, was_held, clock)?);
         }
         Ok(seen.join("; "))
     }
 
-    /// Like [`Look::for_change`], after the settings have returned to their previous values.
+    /// Like [`LinkCheck::for_change`], after the settings have returned to their previous values.
     pub(super) fn for_return(&self, way: usize, clock: &Clock) -> Result<String, Unseen> {
         let (before, during) = (&self.before[way], &self.during[way]);
         let mut seen = Vec::new();
         if adds(before, during) {
-            seen.push(self.look_quiet(way, during, before, clock)?);
+            seen.push(self.check_absent(way, during, before, clock)?);
         }
         if adds(during, before) {
-            seen.push(self.look_for(way, during, before, &Quick::default(), clock)?);
+            seen.push(self.check_effect(way, during, before, &Quick::default(), clock)?);
         }
         if during.slow_close.0 > before.slow_close.0 {
-            seen.push(self.look_quick(way, during.slow_close, clock)?);
+            seen.push(self.check_quick(way, during.slow_close, clock)?);
         }
         Ok(seen.join("; "))
     }
@@ -350,7 +350,7 @@ impl Look<'_> {
     }
 
     /// Probes until every impairment that is stronger in `during` than in `before` has been seen.
-    fn look_for(
+    fn check_effect(
         &self,
         way: usize,
         before: &Settings,
@@ -361,7 +361,7 @@ impl Look<'_> {
         check_visible(before, during, quick)?;
         let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);
-        // If the link keeps counters, they tell which of two impairments caused a missing packet.
+        // If the link keeps counters, they show which of two impairments caused a missing packet.
         let missing = |seen: &Seen| {
             let mut missing = missing(before, during, seen);
             let lost = || self.counts(way).since(&start).lost;
@@ -392,7 +392,7 @@ impl Look<'_> {
         }
         match (slower(before, during), quick.line) {
             (Some(rate), Some(line)) => {
-                let trains = self.look_for_line(way, during, rate, line, clock)?;
+                let trains = self.measure_line(way, during, rate, line, clock)?;
                 Ok(format!("{seen}; {trains}"))
             }
             _ => Ok(seen.to_string()),
@@ -400,7 +400,7 @@ impl Look<'_> {
     }
 
     /// Checks that packet trains arrive no faster than the new rate; `before` is the line's rate before the change.
-    fn look_for_line(
+    fn measure_line(
         &self,
         way: usize,
         during: &Settings,
@@ -420,7 +420,7 @@ impl Look<'_> {
     }
 
     /// Probes until no impairment that is stronger in `was` than in `now` is seen any more.
-    fn look_quiet(
+    fn check_absent(
         &self,
         way: usize,
         was: &Settings,
