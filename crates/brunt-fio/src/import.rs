@@ -224,10 +224,8 @@ fn together(
     made: &[Vec<PlacedJob>],
     remarks: &mut Vec<Remark>,
 ) -> String {
-    let name = match experiment.workloads.groups().count() + 1 {
-        1 => "at-once".to_string(),
-        number => format!("at-once-{number}"),
-    };
+    let is_taken = |name: &str| experiment.workloads.names().any(|taken| taken == name);
+    let name = unused("at-once", is_taken);
     let interval = interval(&begins(experiment, stretch, made));
     let exit_all = stretch.jobs.iter().all(|job| job.ends_run);
     let mut entries: BTreeMap<String, JobEntry> = BTreeMap::new();

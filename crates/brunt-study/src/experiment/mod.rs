@@ -267,7 +267,7 @@ impl Experiment {
         Ok(table)
     }
 
-    /// The experiment as one file, with all defaults, in the order of the reference.
+    /// The experiment as one file, with all defaults; the tables of other kinds of load come last.
     pub fn written_out(&self) -> String {
         let can_be = "what was read from such a file can be written to one";
         let text = toml::to_string_pretty(self).expect(can_be);

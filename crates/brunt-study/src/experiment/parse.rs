@@ -107,20 +107,16 @@ impl Experiment {
 
     /// Checks that there is something to measure, and the number of repetitions.
     fn check_basics(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let nothing = |key: &str, example: &str| {
-            let help = format!("add one, such as\n{example}");
-            Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
-        };
         let is_empty = workloads::none_on_targets(&self.workloads);
         let blocks = !self.targets.is_empty() || !is_empty || self.workloads.own().next().is_none();
         if blocks && self.targets.is_empty() {
-            return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
+            let help = "add one, such as\n[targets.disk]\nurl = \"memory:1GiB\"".to_string();
+            return Err(source.mistake(&["targets"], "there are no targets".into(), Some(help)));
         }
         if blocks && is_empty {
-            return nothing(
-                "workloads",
-                "[workloads.random-read]\nstop = { time = \"10s\" }",
-            );
+            let what = "no workload makes requests to the targets".to_string();
+            let help = "add one, such as\n[workloads.random-read]\nstop = { time = \"10s\" }";
+            return Err(source.mistake(&["workloads"], what, Some(help.to_string())));
         }
         if !(1..=REPETITIONS_MAX).contains(&self.repetitions) {
             let what = format!(
@@ -162,7 +158,10 @@ impl Experiment {
         for (name, target) in &self.targets {
             let unknown = |workload: &&String| self.workloads.on_target(workload).is_none();
             if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
-                let what = format!("target {name}: there is no workload {unknown}");
+                let what = match self.workloads.names().any(|name| name == *unknown) {
+                    true => format!("target {name}: {unknown} makes no requests to targets"),
+                    false => format!("target {name}: there is no workload {unknown}"),
+                };
                 let known = self.workloads.on_targets();
                 let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();
                 let help = Some(format!("available: {}", known.join(", ")));

@@ -255,12 +255,13 @@ type Misplaced = (Range<usize>, String, Option<String>);
 
 /// Makes the entries of all kinds' own tables workloads with that kind.
 pub(super) fn gather(source: &mut Source<'_>) -> Result<(), Box<FileError>> {
+    let mut moved = BTreeMap::new();
     for kind in LOADS {
         let Some(table) = kind.form.table() else {
             continue;
         };
-        let moved = move_entries(source.root_mut(), table, kind.name);
-        moved.map_err(|(place, what, help)| source.mistake_at(Some(place), what, help))?;
+        let done = move_entries(source.root_mut(), table, kind.name, &mut moved);
+        done.map_err(|(place, what, help)| source.mistake_at(Some(place), what, help))?;
     }
     Ok(())
 }
@@ -269,6 +270,7 @@ fn move_entries(
     root: &mut DeTable<'_>,
     table: &'static str,
     kind: &'static str,
+    moved: &mut BTreeMap<String, &'static str>,
 ) -> Result<(), Misplaced> {
     let Some((key, entries)) = root.remove_entry(table) else {
         return Ok(());
@@ -292,33 +294,30 @@ fn move_entries(
         let DeValue::Table(keys) = entry.get_mut() else {
             return Err(no_table(place));
         };
-        if let Some(other) = workloads.get(name.get_ref().as_ref()) {
-            let there = kind_of(other).and_then(|kind| kind.form.table());
-            let there = there.unwrap_or(WORKLOADS);
+        if workloads.get(name.get_ref().as_ref()).is_some() {
+            let there = moved.get(name.get_ref().as_ref()).unwrap_or(&WORKLOADS);
             let what = format!(
                 "{} is in both [{there}] and [{table}]: results could not distinguish them",
                 name.get_ref()
             );
             return Err((place, what, Some("rename one of them".into())));
         }
-        if keys.get(KIND_KEY).is_none() {
-            let value = Spanned::new(place.clone(), DeValue::String(kind.into()));
-            keys.insert(Spanned::new(place, KIND_KEY.into()), value);
+        match keys.get(KIND_KEY) {
+            None => {
+                let value = Spanned::new(place.clone(), DeValue::String(kind.into()));
+                keys.insert(Spanned::new(place, KIND_KEY.into()), value);
+            }
+            Some(stated) if matches!(stated.get_ref(), DeValue::String(text) if *text == kind) => {}
+            Some(stated) => {
+                let what = format!("[{table}] is only for loads of kind {kind}");
+                let help = "omit kind, or write the entry in [workloads]".to_string();
+                return Err((stated.span(), what, Some(help)));
+            }
         }
+        moved.insert(name.get_ref().to_string(), table);
         workloads.insert(name, entry);
     }
     Ok(())
-}
-
-/// The kind that an entry states.
-fn kind_of(entry: &Spanned<DeValue<'_>>) -> Option<&'static LoadKind> {
-    let DeValue::Table(keys) = entry.get_ref() else {
-        return None;
-    };
-    match keys.get(KIND_KEY)?.get_ref() {
-        DeValue::String(kind) => load_kind(kind),
-        _ => None,
-    }
 }
 
 /// Reads and removes the workloads whose kind doesn't make requests to targets; removes the key `kind` of the others and
@@ -385,6 +384,10 @@ impl Experiment {
             let Some(stated) = stated.get(name) else {
                 continue;
             };
+            // A workload with mistakes makes no load; they are reported with the other checks.
+            if workload.check().is_err() {
+                continue;
+            }
             let load = load_of(workload.clone(), &LoadContext::default());
             if load.kind() != *stated {
                 let what = format!(
@@ -460,6 +463,18 @@ naps = 3
         check(from, "kind = 3", "kind = 3", "expected a name in quotes");
         let (from, to) = ("kind = \"block\"", "kind = \"nfs\"");
         check(from, to, to, "describe a load of kind block, not nfs");
+        check(
+            from,
+            "kind = \"nfs-replay\"\nnfs_replay = {}",
+            "nfs_replay = {}",
+            "trace",
+        );
+        check(
+            "[workloads.home]",
+            "[together.home]",
+            "kind = \"file\"",
+            "[together] is only for loads of kind together",
+        );
         let (from, to) = ("naps = 3", "nap = 3");
         check(from, to, to, "did you mean naps?");
         let (from, to) = ("[workloads.near]", "[together.plain]");
@@ -483,6 +498,9 @@ naps = 3
         assert!(properties["together"]["additionalProperties"]["$ref"].is_string());
         assert!(properties["beds"].is_null());
         let kind = &schema["$defs"]["Workload"]["properties"]["kind"]["enum"];
-        assert_eq!(*kind, serde_json::json!(["block", "replay", "nfs"]));
+        assert_eq!(
+            *kind,
+            serde_json::json!(["block", "replay", "nfs", "nfs-replay"])
+        );
     }
 }

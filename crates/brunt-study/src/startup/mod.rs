@@ -86,7 +86,7 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// What was started for an experiment. Dropping it ends its bridges and services.
+/// What was started for an experiment. Dropping it ends its services, and its bridges unless the hooks have taken them.
 pub struct StartedExperiment {
     /// Its targets, and the roles of targets and services.
     pub opened: OpenedTargets,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use brunt_core::Span;
+use brunt_load::LOADS;
 use brunt_study::experiment::Experiment;
 use toml::{Table, Value};
 
@@ -92,7 +93,8 @@ impl Overrides {
                 put(&mut table, &path, Value::String(time.to_string()));
             }
         }
-        for Override { path, value } in self.set {
+        for Override { mut path, value } in self.set {
+            find_workload(&table, &mut path);
             put(&mut table, &path, value);
         }
         let text = toml::to_string(&table).map_err(Failure::failed)?;
@@ -102,6 +104,26 @@ impl Overrides {
         );
         let experiment = Experiment::parse(&name, &text)?;
         Ok((experiment, text))
+    }
+}
+
+/// If a path leads to a workload that is written in another of the tables for workloads, leads it there: a kind's own table
+/// and `[workloads]` mean the same, and an experiment that includes others is written out with the former.
+fn find_workload(table: &Table, path: &mut [String]) {
+    let tables = LOADS.iter().filter_map(|kind| kind.form.table());
+    let tables: Vec<&str> = std::iter::once("workloads").chain(tables).collect();
+    let [first, name, _, ..] = path else {
+        return;
+    };
+    let has = |of: &str| {
+        let of = table.get(of).and_then(Value::as_table);
+        of.is_some_and(|of| of.contains_key(name.as_str()))
+    };
+    if !tables.contains(&first.as_str()) || has(first) {
+        return;
+    }
+    if let Some(there) = tables.iter().find(|of| has(of)) {
+        *first = there.to_string();
     }
 }
 
@@ -191,6 +213,29 @@ mod tests {
         assert_eq!((changed.repetitions, workload.queue_depth), (7, 32));
         assert_eq!(workload.stop.time.unwrap().0.as_secs(), 3);
         assert_eq!(Experiment::parse("kept", &text).unwrap(), changed);
+    }
+
+    /// A workload may be in a kind's own table or in `[workloads]`, whichever the user names.
+    #[test]
+    fn an_override_finds_the_table_that_has_the_workload() {
+        let changed = |table: &str, key: &str| {
+            let text =
+                format!("name = \"n\"\n[{table}.home]\nkind = \"file\"\ndirectory = \"/tmp\"\n");
+            let read = (Experiment::parse("n.toml", &text).unwrap(), text);
+            let overrides = Overrides {
+                set: vec![format!("{key}.home.files=3").parse().unwrap()],
+                ..Overrides::default()
+            };
+            overrides.apply(Path::new("n.toml"), read).unwrap().0
+        };
+        let right = changed("workloads", "workloads");
+        for (table, key) in [
+            ("workloads", "filesystems"),
+            ("filesystems", "workloads"),
+            ("filesystems", "filesystems"),
+        ] {
+            assert_eq!(changed(table, key), right, "{table}, {key}");
+        }
     }
 
     #[test]

@@ -57,12 +57,9 @@ impl SizeDistribution for LogNormalSizes {
     fn check(&self) -> Result<(), WorkloadError> {
         self.range().check()?;
         let LogNormalSizes {
-            median,
-            sigma,
-            min,
-            max,
-            ..
+            median, sigma, min, ..
         } = *self;
+        let max = Size(self.range().size(u64::MAX));
         if !(min..=max).contains(&median) {
             wrong(
                 "blocks.median",

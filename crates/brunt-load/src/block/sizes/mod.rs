@@ -265,7 +265,10 @@ mod tests {
         assert!((share(log_normal, 64 << 10) - 0.5).abs() < 0.02);
         assert!((share(log_normal, 174 << 10) - 0.16).abs() < 0.02);
         let pareto = "{ kind = \"pareto\", shape = 1.0, min = \"512\", max = \"1GiB\" }";
-        assert!((share(pareto, 5120) - 0.1).abs() < 0.02);
+        assert!((share(pareto, 5120) - 1.0 / 11.0).abs() < 0.01);
+        // Of at least 8 KiB: 2^-1.2, less what is above the largest size.
+        let pareto = "{ kind = \"pareto\", shape = 1.2, min = \"4k\", max = \"1MiB\" }";
+        assert!((share(pareto, 4096) - 0.4346).abs() < 0.01);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::kind::{DrawSize, SizeDistribution, SizeInfo};
 use super::range::SizeRange;
 use crate::load::{WorkloadError, wrong};
 
-/// Pareto: the share of requests larger than a size falls with its power `shape`, from `min` on. Sizes are rounded to
+/// Pareto: the share of requests of at least a size falls with its power `shape`, from `min` on. Sizes are rounded down to
 /// whole steps; larger ones than `max` don't occur.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +42,7 @@ impl ParetoSizes {
 #[derive(Debug)]
 struct Sampler {
     min: f64,
-    /// The share of the untruncated distribution up to `max`.
+    /// The share of the untruncated distribution up to the end of the last step.
     below: f64,
     exponent: f64,
     range: SizeRange,
@@ -75,10 +75,10 @@ impl SizeDistribution for ParetoSizes {
 
     fn sampler(&self) -> Arc<dyn DrawSize> {
         let range = self.range();
-        let (min, max) = (self.min.0 as f64, range.size(u64::MAX) as f64);
+        let (min, end) = (self.min.0 as f64, range.end() as f64);
         Arc::new(Sampler {
             min,
-            below: 1.0 - libm::pow(min / max, self.shape),
+            below: 1.0 - libm::pow(min / end, self.shape),
             exponent: -1.0 / self.shape,
             range,
         })
@@ -87,9 +87,7 @@ impl SizeDistribution for ParetoSizes {
 
 impl DrawSize for Sampler {
     fn draw(&self, random: &mut Random) -> u64 {
-        let bytes = |random: &mut Random| {
-            self.min * libm::pow(1.0 - self.below * random.unit(), self.exponent)
-        };
-        self.range.draw(random, bytes)
+        let share = 1.0 - self.below * random.unit();
+        self.range.floor(self.min * libm::pow(share, self.exponent))
     }
 }

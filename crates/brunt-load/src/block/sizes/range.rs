@@ -72,6 +72,16 @@ impl SizeRange {
         }
     }
 
+    /// The smallest number of bytes above all sizes' steps.
+    pub fn end(&self) -> u64 {
+        self.size(u64::MAX) + self.step
+    }
+
+    /// The largest size that is not above this number of bytes.
+    pub fn floor(&self, bytes: f64) -> u64 {
+        self.size(((bytes - self.min as f64).max(0.0) / self.step as f64) as u64)
+    }
+
     /// Draws numbers of bytes until one is in the range, and returns the nearest size.
     pub fn draw(&self, random: &mut Random, mut bytes: impl FnMut(&mut Random) -> f64) -> u64 {
         let (least, most) = (self.min as f64, self.size(u64::MAX) as f64);
