@@ -174,7 +174,13 @@ impl Mover {
     /// Prepares for a new source with all parts that the last one left, including refused and replaced ones, which are
     /// counted again. The next request is sent at once, even during a wait.
     pub fn begin_again(&mut self) {
-        self.current = None;
+        // A part that was deleted after its move is not in the next source.
+        if let Some(current) = self.current.take()
+            && !current.part.path.exists()
+            && let NextStep::End(ending) = current.plan.next(&self.patience, self.now())
+        {
+            self.end(&current, ending);
+        }
         self.counts.parts_refused = 0;
         let replaced = std::mem::take(&mut self.replaced).into_iter();
         self.counts.parts_withdrawn -= replaced.filter(|path| path.exists()).count() as u64;

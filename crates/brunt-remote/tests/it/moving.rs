@@ -283,6 +283,25 @@ fn parts_that_are_moved_later_are_not_counted_as_withdrawn() {
     }
 }
 
+/// Wherever a mover is when its folder ends, each part is counted once.
+#[test]
+fn a_part_is_counted_if_the_source_changes_during_its_move() {
+    for turns in 0..30 {
+        let (folder, objects) = (folder_with_parts(), Objects::default());
+        let mut mover = mover(folder.path(), &objects, &Link::whole(), false);
+        let mut parts = source(folder.path());
+        for _ in 0..turns {
+            mover.turn(&mut parts).unwrap();
+        }
+        mover.begin_again();
+        let mut rest = source(folder.path());
+        turn_to_the_end(&mut mover, &mut rest).unwrap();
+        let counts = mover.counts(&rest);
+        let counted = counts.parts_moved + counts.parts_found;
+        assert_eq!(counted, PARTS.len() as u64, "{turns}: {counts:?}");
+    }
+}
+
 /// Fetches from a store over the given link.
 fn pull(folder: &Path, objects: &Objects, link: &Link) -> (PullCounts, Result<(), RemoteError>) {
     support::pull(folder, &address(), objects, link)
