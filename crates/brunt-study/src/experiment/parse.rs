@@ -158,7 +158,7 @@ impl Experiment {
         for (name, target) in &self.targets {
             let unknown = |workload: &&String| self.workloads.on_target(workload).is_none();
             if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
-                let what = match self.workloads.names().any(|name| name == *unknown) {
+                let what = match self.workloads.names().any(|name| name == unknown) {
                     true => format!("target {name}: {unknown} makes no requests to targets"),
                     false => format!("target {name}: there is no workload {unknown}"),
                 };
