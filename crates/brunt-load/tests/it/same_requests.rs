@@ -143,7 +143,7 @@ fn the_same_seed_makes_the_same_requests() {
     );
     closed(
         "align = \"512\"\nblocks = { kind = \"pareto\", shape = 1.2, min = \"4k\", max = \"1MiB\" }",
-        ["2172d9ae1265f0f1", "dc3f292858f95d92"],
+        ["f1d59c18b617701f", "15139fac560bac02"],
     );
     closed(
         "distribution = { kind = \"zipf\", theta = 1.1 }",
