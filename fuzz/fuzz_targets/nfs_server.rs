@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let service = NfsService::new(0);
     let (mut at, mut reply) = (0, Vec::new());
     while let Ok(arrived) = NfsService::examine(&bytes[at..]) {
-        let after_mark = |len| &bytes[at + MARK_BYTES..][..len];
+        let after_mark = |len: usize| &bytes[at + MARK_BYTES..][..len];
         let whole;
         let (record, len, used) = match arrived {
             NfsArrived::Call { len } => (after_mark(len), len, MARK_BYTES + len),

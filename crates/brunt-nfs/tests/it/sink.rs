@@ -59,7 +59,11 @@ fn calls_go_out_on_several_connections() {
     let sink = start();
     let (address, port) = (sink.address(), sink.address().port());
     let url = format!("nfs://{address}/export/?mountport={port}&connections=3");
-    let backend = open_url_with(&url, BACKENDS, false).unwrap();
+    let read_only = format!("{url}&read_only=yes");
+    let read_only = open_url_with(&read_only, BACKENDS, true).unwrap();
+    assert!(read_only.info().read_only, "as the user says");
+    let backend = open_url_with(&url, BACKENDS, true).unwrap();
+    assert!(!backend.info().read_only, "only its blocks are not written");
     let folder = backend.concrete().and_then(|any| any.downcast_ref());
     let folder: &NfsFolder = folder.unwrap();
     let ring = Ring::new(RingConfig::default()).unwrap();
