@@ -117,8 +117,12 @@ static void call(void) {
 static void wait_for_answer(int refused, const char *what) {
     if (refused)
         fail(what);
-    while (!is_answered)
+    double until = seconds(CLOCK_MONOTONIC) + 30;
+    while (!is_answered) {
+        if (seconds(CLOCK_MONOTONIC) > until)
+            fail("no answer");
         turn();
+    }
     is_answered = 0;
 }
 

@@ -95,6 +95,8 @@ pub struct UrlOptions {
     /// The tables for opening nested devices.
     tables: Tables,
     read_only: bool,
+    /// `read_only=yes` is not the user's.
+    is_spared: bool,
     /// Number of devices that enclose this one.
     nesting: u32,
 }
@@ -142,6 +144,11 @@ impl UrlOptions {
             )));
         }
         open_within(url, &self.tables, self.read_only, self.nesting + 1)
+    }
+
+    /// Whether `read_only=yes` was added because nothing will be written to the device.
+    pub fn is_spared(&self) -> bool {
+        self.is_spared
     }
 
     /// Sets a key, replacing an existing pair with the same key.
@@ -310,6 +317,7 @@ pub(crate) fn parse<'a>(
     // A file to be created must be writable, even if it is only read afterwards.
     let made = options.pairs.iter().any(|(key, _)| key == "create");
     if read_only && !made && entry.options.iter().any(|(key, _)| *key == "read_only") {
+        options.is_spared = !options.flag("read_only")?.unwrap_or(false);
         options.set("read_only", "yes");
     }
     refuse_unknown(entry, &options, tables)?;

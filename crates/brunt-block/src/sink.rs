@@ -221,7 +221,7 @@ fn serve<S: SinkSession>(
             received_bytes,
             sent_bytes,
         } = counts;
-        if requests > 0 {
+        if counts != SinkCounts::default() {
             state.requests.fetch_add(requests, Ordering::Relaxed);
             state
                 .received_bytes

@@ -41,7 +41,9 @@ pub const NFS: BackendEntry = BackendEntry {
 };
 
 fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
-    let config = NfsConfig::parse(place, options)?;
+    let mut config = NfsConfig::parse(place, options)?;
+    // A folder has no blocks to spare: a load that writes only to its own files creates them there.
+    config.read_only &= !(config.is_folder && options.is_spared());
     Ok(match config.is_folder {
         true => Arc::new(NfsFolder::open(config)?),
         false => Arc::new(NfsBackend::open(config)?),

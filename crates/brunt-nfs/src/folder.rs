@@ -78,6 +78,11 @@ impl NfsFolder {
         self.config.timeout
     }
 
+    /// Number of connections of each device.
+    pub fn connections(&self) -> u32 {
+        self.config.connections
+    }
+
     /// A connection for one call at a time, for at most this long.
     ///
     /// # Errors

@@ -172,6 +172,13 @@ impl Load for NfsLoad {
         engine::preview(self.workload.engine, self.workload.ring)?;
         let backend = device(on)?;
         let folder = folder(backend.as_ref())?;
+        if folder.info().read_only {
+            let what = format!(
+                "{} is opened read-only, but the load creates files there",
+                folder.name()
+            );
+            return Err(WorkloadError { key: "nfs", what }.into());
+        }
         self.check_sizes(folder)?;
         let mut made = self.made();
         if made.is_none() {

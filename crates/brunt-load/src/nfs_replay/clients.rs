@@ -1,6 +1,7 @@
-//! The connections of a replay as a single device: each call goes out on the connection of its client.
+//! The clients of a replay as a single device: each call goes out on the connections of its client.
 //!
-//! The rule: calls of a client keep their order.
+//! The rule: calls of a client keep their order if it has only one connection; the target's `connections` may give it
+//! more.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! The rule: a run never sees the files of another one.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use brunt_block::{Backend, Health};
 use brunt_core::Nanos;
 use brunt_core::units::counted;
+use brunt_nfs::connect::random_xid;
 use brunt_result::choice::{EngineChoice, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 use brunt_result::{OpKind, Outcome};
@@ -66,8 +67,6 @@ pub struct NfsReplayLoad {
     settings: NfsReplaySettings,
     timed: ReplaySettings,
     trace: TraceCell,
-    /// Runs so far: each has its own directory.
-    runs: AtomicU64,
 }
 
 impl From<NfsReplayError> for LoadError {
@@ -98,7 +97,6 @@ impl NfsReplayLoad {
             timed: workload.replay().expect("a workload with a trace"),
             workload,
             trace: TraceCell::default(),
-            runs: AtomicU64::new(0),
         }
     }
 
@@ -135,8 +133,8 @@ impl NfsReplayLoad {
         Ok((engine::settle(setting, ring)?, ring))
     }
 
+    /// The options of a run, which has a tree of its own.
     fn options(&self, seed: u64, depth: u32) -> NfsReplayOptions {
-        let number = self.runs.fetch_add(1, Ordering::Relaxed);
         NfsReplayOptions {
             timing: self.timed.timing,
             speed: self.timed.speed,
@@ -144,7 +142,11 @@ impl NfsReplayLoad {
             depth,
             callers: self.settings.callers,
             sparse: self.settings.sparse,
-            into: Some(format!("brunt-replay-{}-{number}", std::process::id())),
+            into: Some(format!(
+                "brunt-replay-{:08x}{:08x}",
+                random_xid().0,
+                random_xid().0
+            )),
             seed,
         }
     }
@@ -225,7 +227,17 @@ impl Load for NfsReplayLoad {
     fn open(&self, on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         self.rings(&RunOrder::alone(0))?;
         let replay = self.replay()?;
-        folder_of(device(on)?.as_ref())?;
+        let folder = folder_of(device(on)?.as_ref())?;
+        if folder.info().read_only {
+            return Err(WorkloadError {
+                key: "nfs_replay",
+                what: format!(
+                    "{} is opened read-only, but a replay creates files there",
+                    folder.name()
+                ),
+            }
+            .into());
+        }
         let mut notes = vec![format!(
             "trace: {} of NFSv3 in {:.3} s",
             counted(replay.calls() as usize, "call"),
@@ -252,34 +264,38 @@ impl Load for NfsReplayLoad {
             ..self.workload.clone()
         };
         let backend = Arc::clone(device(on)?);
-        let options = self.options(order.seed, workload.queue_depth);
-        let folder = folder_of(backend.as_ref())?;
+        let shared = Arc::new(RunShared {
+            replay,
+            options: self.options(order.seed, workload.queue_depth),
+            backend,
+            tree: Mutex::default(),
+            fidelity: Mutex::default(),
+        });
+        let folder = folder_of(shared.backend.as_ref())?;
         let is_stopped = || stop.load(Ordering::Relaxed);
-        let tree = replay.prepare(folder, &options, &is_stopped)?;
-        replay.begin(folder, &tree)?;
+        // If this run can't be prepared, dropping it removes what has been created.
+        let mut running = RunningCalls {
+            workers: None,
+            removes: true,
+            shared: Arc::clone(&shared),
+        };
+        let tree = shared
+            .replay
+            .prepare(folder, &shared.options, &is_stopped)?;
+        shared.replay.begin(folder, &tree)?;
+        *lock(&shared.tree) = Some(tree);
         let prepared = PreparedLoad {
             engine: Some(engine),
             ring: Some(RingChoice::stated(ring)),
             ..PreparedLoad::alone(1, workload.queue_depth)
         };
-        let shared = Arc::new(RunShared {
-            replay,
-            backend,
-            options,
-            keep: self.settings.keep,
-            tree: Mutex::new(Some(tree)),
-            fidelity: Mutex::default(),
-        });
         let job = CallJob {
             workload,
             shared: Arc::clone(&shared),
             commands: Commands::new(),
         };
-        let mut running = RunningCalls {
-            workers: None,
-            shared,
-        };
         running.workers = Some(Workers::spawn(job, &inbox)?);
+        running.removes = !self.settings.keep;
         Ok((prepared, Box::new(running)))
     }
 }
@@ -289,7 +305,6 @@ struct RunShared {
     replay: Arc<NfsReplay>,
     backend: Arc<dyn Backend>,
     options: NfsReplayOptions,
-    keep: bool,
     tree: Mutex<Option<NfsPreparedTree>>,
     fidelity: Mutex<Option<ReplayFidelity>>,
 }
@@ -346,17 +361,19 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 struct RunningCalls {
     /// `None` once they have ended.
     workers: Option<Workers<CallJob>>,
+    /// Whether its files are to be removed.
+    removes: bool,
     shared: Arc<RunShared>,
 }
 
 impl RunningCalls {
     /// Removes the files, after the last call.
     fn remove(&mut self) -> Option<String> {
-        self.workers.take()?;
-        let shared = &self.shared;
-        if shared.keep {
+        self.workers = None;
+        if !std::mem::take(&mut self.removes) {
             return None;
         }
+        let shared = &self.shared;
         let folder = folder_of(shared.backend.as_ref()).ok()?;
         let removed = shared.replay.remove(folder, &shared.options);
         removed.err().map(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Sends the calls of a plan at their times, with a connection for each client of the trace, and compares the answers.
+//! Sends the calls of a plan at their times, with a device for each client of the trace, and compares the answers.
 //! The plan is the sequence of a worker like those of other loads: one thread and one ring.
 //!
 //! The rule: a call that can't be sent is counted, and no longer delays the calls that wait for it.
@@ -36,8 +36,8 @@ use crate::replay::settings::ReplayTiming;
 use crate::replay::spin::SpinTime;
 use crate::sequence::{Next, Sequence};
 
-/// Maximum connections; more clients share them.
-pub(super) const CONNECTIONS_MAX: usize = 64;
+/// Maximum devices; more clients share them.
+pub(super) const DEVICES_MAX: usize = 64;
 /// Maximum memory for the data of outstanding calls; if calls are long, fewer are outstanding.
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// When to look again for calls that wait for calls that are not outstanding.
@@ -193,7 +193,7 @@ pub(super) fn run(
     let state = ReplayState::new(Arc::clone(plan), objects, known, limits, as_traced);
     let state = Rc::new(state);
     let ring = ring_of(&workload, &RingConfig::default()).map_err(NfsReplayError::Ring)?;
-    let count = plan.clients.len().clamp(1, CONNECTIONS_MAX);
+    let count = plan.clients.len().clamp(1, DEVICES_MAX);
     let depth = workload.queue_depth;
     let open = |_| folder.operations(ReplayCalls(Rc::clone(&state)), &ring, depth);
     let devices: Result<Vec<_>, _> = (0..count).map(open).collect();
@@ -205,7 +205,7 @@ pub(super) fn run(
         schedule: Schedule::new(plan, options.timing, options.speed),
         timing: options.timing,
         in_flight: HashMap::new(),
-        measures: RunMeasures::planned(plan, count),
+        measures: RunMeasures::planned(plan, count * folder.connections() as usize),
         tainted: HashSet::new(),
         depth: depth as usize,
     };
@@ -294,6 +294,7 @@ impl Sequence for CallSequence<'_> {
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos) {
         let is_full = self.in_flight.len() >= self.depth;
         self.schedule.note_late(at, is_full);
+        let answer = self.state.take_answer(index as u32);
         let flight = self.in_flight.remove(&index).expect("a call ends once");
         let Some(sent) = flight.sent else {
             return self.not_sent(index as u32, UnsentCause::Late, at);
@@ -304,9 +305,11 @@ impl Sequence for CallSequence<'_> {
         };
         let response = Nanos(at.0.saturating_sub(since.0));
         self.measures.response.record(response);
-        match self.state.take_answer(index as u32) {
-            Some(answer) => self.compare(index as u32, answer),
-            None => self.fail(&self.plan.actions[index as usize], status),
+        match (status, answer) {
+            (RequestStatus::Good | RequestStatus::Scsi, Some(answer)) => {
+                self.compare(index as u32, answer);
+            }
+            _ => self.fail(&self.plan.actions[index as usize], status),
         }
         self.schedule.ended(index as u32, at);
     }
@@ -391,8 +394,12 @@ impl CallSequence<'_> {
     }
 
     fn fail(&mut self, action: &Action, status: RequestStatus) {
-        let why = status.name().to_string();
-        *self.measures.failed.entry(why).or_default() += 1;
+        let why = match status {
+            // A status of NFS is an answer.
+            RequestStatus::Scsi => "rejected by RPC",
+            status => status.name(),
+        };
+        *self.measures.failed.entry(why.to_string()).or_default() += 1;
         let of = self.measures.procedures.entry(action.procedure.name());
         of.or_default().failed += 1;
         self.taint(action);

@@ -55,6 +55,8 @@ pub(super) struct Schedule<'p> {
     timing: ReplayTiming,
     speed: f64,
     start: Nanos,
+    /// When a call last ended while no more could be sent.
+    full_at: Nanos,
     lanes: Vec<Lane>,
     done: Vec<bool>,
 }
@@ -71,6 +73,7 @@ impl<'p> Schedule<'p> {
             timing,
             speed,
             start: Nanos(0),
+            full_at: Nanos(0),
             lanes,
             done: vec![false; plan.actions.len()],
         }
@@ -133,12 +136,10 @@ impl<'p> Schedule<'p> {
 
     /// A call is about to end: notes why those are late that are due. `is_full` if no more calls could be sent.
     pub(super) fn note_late(&mut self, now: Nanos, is_full: bool) {
-        if let Ok(Some((due, index))) = self.earliest(now)
-            && is_full
-            && due <= now
-        {
-            self.lanes[index].cause = LateCause::Depth;
+        if is_full {
+            self.full_at = now;
         }
+        let _ = self.earliest(now);
     }
 
     /// The next call.
@@ -154,11 +155,11 @@ impl<'p> Schedule<'p> {
                 let lane = &mut self.lanes[index];
                 let action = lane.actions[lane.next];
                 lane.next += 1;
-                NextAction::Send {
-                    action,
-                    due,
-                    cause: std::mem::take(&mut lane.cause),
-                }
+                let cause = match std::mem::take(&mut lane.cause) {
+                    LateCause::Worker if due <= self.full_at => LateCause::Depth,
+                    cause => cause,
+                };
+                NextAction::Send { action, due, cause }
             }
         }
     }

@@ -72,6 +72,8 @@ impl Workload {
             ("verify", self.verify.is_some()),
             ("hosts", !self.hosts.is_empty()),
             ("workers", self.workers != plain.workers),
+            // A REMOVE that is repeated fails.
+            ("retry", self.retry != plain.retry),
         ];
         if let Some((key, _)) = stated.into_iter().find(|(_, stated)| *stated) {
             wrong(key, "it doesn't apply to replays of NFS calls; omit it")?;
@@ -106,6 +108,7 @@ mod tests {
         );
         check("trace = \"x\"\nmap = \"pack\"", Some("map"));
         check("trace = \"x\"\nworkers = 2", Some("workers"));
+        check("trace = \"x\"\nretry = { count = 2 }", Some("retry"));
         check("trace = \"x\"\nread = 0.5", Some("read"));
         check("trace = \"x\"\nengine = \"auto\"", Some("engine"));
     }

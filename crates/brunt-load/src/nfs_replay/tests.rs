@@ -506,7 +506,9 @@ fn calls_are_due_at_their_times() {
     );
     // The second waits for the first; the other client continues.
     assert_eq!(schedule.next(Nanos(5005)), NextAction::At(Nanos(5020)));
+    // Two calls end at once: all that are due by then had to wait.
     schedule.note_late(Nanos(5030), true);
+    schedule.note_late(Nanos(5030), false);
     assert_eq!(
         sends(schedule.next(Nanos(5031))),
         (2, 5020, LateCause::Depth)
@@ -519,7 +521,7 @@ fn calls_are_due_at_their_times() {
     );
     assert_eq!(
         sends(schedule.next(Nanos(5034))),
-        (3, 5030, LateCause::Worker)
+        (3, 5030, LateCause::Depth)
     );
     assert_eq!(
         (schedule.next(Nanos(5035)), schedule.left()),

@@ -15,6 +15,8 @@ const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// Memory of a node, and of a name without its text, which is in two maps.
 const NODE_BYTES: usize = 256;
 const NAME_BYTES: usize = 160;
+/// Additional memory of a directory: its maps have room for several names.
+const DIRECTORY_BYTES: usize = 512;
 /// Maximum length of a name.
 pub(super) const NAME_BYTES_MAX: u32 = 255;
 /// Bytes of a handle.
@@ -202,6 +204,7 @@ impl Nodes {
     fn body_bytes(body: &Body) -> usize {
         match body {
             Body::Symlink(target) => NODE_BYTES + target.len(),
+            Body::Directory(_) => NODE_BYTES + DIRECTORY_BYTES,
             _ => NODE_BYTES,
         }
     }
@@ -327,6 +330,10 @@ impl Nodes {
         };
         let (id, cookie) = directory.names.remove(name).expect("a name that was found");
         directory.order.remove(&cookie);
+        let len = directory.names.len();
+        if len < directory.names.capacity() / 8 {
+            directory.names.shrink_to(2 * len);
+        }
         self.used_bytes -= NAME_BYTES + name.len();
         self.add_links(id, -1);
         if self.node(id).is_directory() {

@@ -328,12 +328,15 @@ impl Procedures {
         }
         let end = offset.checked_add(count.into());
         let end = end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(FBIG)?;
-        let size = self.nodes.node(id).attributes.size.get();
-        self.set_size(id, size.max(end));
+        if count > 0 {
+            let size = self.nodes.node(id).attributes.size.get();
+            self.set_size(id, size.max(end));
+        }
         Ok(ResultBody::Write {
             wcc: self.after(id),
             count,
-            // As stable as data can be that nobody keeps; so that clients have something to commit, not more.
+            // No data is kept, so any stability is fine. Returning the requested one lets clients send COMMIT for
+            // unstable writes.
             committed: stable,
             verifier: self.nodes.instance,
         })
@@ -437,7 +440,7 @@ impl Procedures {
         Ok(self.created(id, dir))
     }
 
-    /// The node of a name that is to be removed, or replaced.
+    /// Checks that a name can be removed or replaced.
     fn check_remove(&self, dir: NodeId, name: &[u8], directory: bool) -> Result<(), Status> {
         if matches!(name, b"." | b"..") {
             return Err(INVAL);
@@ -532,7 +535,8 @@ impl Procedures {
         let names = directory.order.range(ask.cookie.saturating_add(1)..);
         let names = names.map(|(cookie, (name, id))| (*cookie, &**name, *id));
         let all = dots.into_iter().filter(|(at, ..)| *at > ask.cookie);
-        let mut left = (ask.bytes_max as usize).saturating_sub(LISTING_BYTES);
+        let bytes_max = ask.bytes_max.min(TRANSFER_BYTES_MAX) as usize;
+        let mut left = bytes_max.saturating_sub(LISTING_BYTES);
         let mut dir_left = ask.dir_bytes_max as usize;
         let (mut entries, mut eof) = (Vec::new(), true);
         for (cookie, name, id) in all.chain(names) {

@@ -10,7 +10,7 @@ use brunt_wire::nfs::{FileHandle, mount};
 use brunt_wire::rpc::portmap::{PORTMAP_GETPORT, PORTMAP_TCP, PORTMAP_VERSION, PortMapping};
 use brunt_wire::rpc::{
     MARK_BYTES, PROGRAM_MOUNT, PROGRAM_NFS, PROGRAM_PORTMAP, RecordMark, ReplyStatus, RpcCall,
-    RpcMessage, parse,
+    RpcMessage, Xid, parse,
 };
 use brunt_wire::{Cursor, ParseError, XdrWriter};
 
@@ -112,12 +112,12 @@ impl NfsService {
             return Ok(NfsArrived::More);
         };
         let RecordMark { len, last } = RecordMark::from_bytes(*mark);
-        let long = NfsCallError::Long {
+        let long = |limit| NfsCallError::Long {
             bytes: len.into(),
-            limit: CALL_BYTES_MAX,
+            limit,
         };
         if len > CALL_BYTES_MAX {
-            return Err(long);
+            return Err(long(CALL_BYTES_MAX));
         }
         if !last {
             return Ok(NfsArrived::Fragments);
@@ -135,7 +135,7 @@ impl NfsService {
                 data_len: len as usize - head_len,
             }),
             // Only data makes a call long.
-            _ if arrived.len() >= HEAD_BYTES_MAX as usize => Err(long),
+            _ if arrived.len() >= HEAD_BYTES_MAX as usize => Err(long(HEAD_BYTES_MAX)),
             _ => Ok(NfsArrived::More),
         }
     }
@@ -155,7 +155,15 @@ impl NfsService {
         let call = match parse(record) {
             Ok(RpcMessage::Call(call)) => call,
             Ok(RpcMessage::Reply(_)) => return Err(NfsCallError::Reply),
-            Err(error) => return Err(NfsCallError::NotRpc(error)),
+            Err(error) => {
+                let xid = of_other_version(record).ok_or(NfsCallError::NotRpc(error))?;
+                begin_reply(reply, xid, ReplyStatus::RpcMismatch);
+                for version in [2, 2] {
+                    XdrWriter::new(reply).u32(version);
+                }
+                finish_record(reply, 0);
+                return Ok(NfsServed::default());
+            }
         };
         let body = Cursor::new(&record[call.body_at..]);
         let body_len = record_len - call.body_at;
@@ -258,6 +266,14 @@ impl NfsService {
             _ => {}
         }
     }
+}
+
+/// The xid of a call in another version of RPC than 2 (RFC 5531, 9).
+fn of_other_version(record: &[u8]) -> Option<Xid> {
+    let mut cur = Cursor::new(record);
+    let mut word = || cur.u32().ok();
+    let (xid, kind, version) = (word()?, word()?, word()?);
+    (kind == 0 && version != 2).then_some(Xid(xid))
 }
 
 /// Where the data of a WRITE begins, if these bytes are the beginning of one.

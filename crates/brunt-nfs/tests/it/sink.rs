@@ -59,7 +59,11 @@ fn calls_go_out_on_several_connections() {
     let sink = start();
     let (address, port) = (sink.address(), sink.address().port());
     let url = format!("nfs://{address}/export/?mountport={port}&connections=3");
-    let backend = open_url_with(&url, BACKENDS, false).unwrap();
+    let read_only = format!("{url}&read_only=yes");
+    let read_only = open_url_with(&read_only, BACKENDS, true).unwrap();
+    assert!(read_only.info().read_only, "as the user says");
+    let backend = open_url_with(&url, BACKENDS, true).unwrap();
+    assert!(!backend.info().read_only, "only its blocks are not written");
     let folder = backend.concrete().and_then(|any| any.downcast_ref());
     let folder: &NfsFolder = folder.unwrap();
     let ring = Ring::new(RingConfig::default()).unwrap();
@@ -295,6 +299,21 @@ fn listings_continue_after_their_cookies() {
     assert_eq!(talk.status(&small), 10005, "NFS3ERR_TOOSMALL");
 }
 
+/// A client that asks for more gets no longer reply than a READ's, and the rest of the names afterwards.
+#[test]
+fn listings_have_a_maximum_length() {
+    let mut talk = Talk::new();
+    let root = talk.mount();
+    for number in 0..3000 {
+        talk.handle(&guarded(&root, &format!("{number:0250}")));
+    }
+    assert_eq!(talk.list(&root, u32::MAX).len(), 3003);
+    let longest = talk.said.iter().map(|(_, bytes)| bytes.len()).max();
+    let longest = longest.expect("replies");
+    let limit = TRANSFER_BYTES_MAX as usize;
+    assert!((limit / 2..limit + 1024).contains(&longest), "{longest}");
+}
+
 /// The length of a file follows its writes, though its data is gone.
 #[test]
 fn files_have_a_length_but_no_data() {
@@ -313,6 +332,18 @@ fn files_have_a_length_but_no_data() {
         },
     };
     assert_eq!(talk.status(&write(1000, 5)), 0);
+    let empty = Args::Write {
+        file: FileHandle(&file),
+        offset: 5000,
+        count: 0,
+        stable: StableHow::Unstable,
+        data: FileData {
+            at: 0,
+            len: 0,
+            bytes: &[],
+        },
+    };
+    assert_eq!(talk.status(&empty), 0);
     assert_eq!(talk.status(&write(0, 4)), 22, "count differs from the data");
     assert_eq!(talk.status(&write(u64::MAX, 5)), 27, "NFS3ERR_FBIG");
     let read = |offset, count| Args::Read {
@@ -528,11 +559,20 @@ fn clients_break_only_their_own_connections() {
         second,
     ];
     assert_eq!(talk(&fragments.concat(), 28), 28);
+    // Another version of RPC.
+    let mut newer = null.clone();
+    newer[15] = 3;
+    assert_eq!(talk(&newer, 28), 28);
     let mut reply = null.clone();
     reply[11] = 1;
     let mut long = null.clone();
     long[..4].copy_from_slice(&(0x8000_0000 | CALL_BYTES_MAX).to_be_bytes());
     long.resize(20_000, 0);
+    let error = NfsCallError::Long {
+        bytes: CALL_BYTES_MAX.into(),
+        limit: CALL_BYTES_MAX - TRANSFER_BYTES_MAX,
+    };
+    assert_eq!(NfsService::examine(&long), Err(error));
     let broken: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0xff; 16],
