@@ -30,10 +30,11 @@ pub const BATCH_ROWS_MAX: usize = 1 << 16;
 /// Suffix of a part's file name until it is complete.
 pub(crate) const OPEN_SUFFIX: &str = "open";
 
-/// The captured parts of a table in `root` as their writers closed them: for a writer that continues a trace.
+/// The captured parts of a table in `root` as their writers closed them: for a writer that continues a trace. A damaged
+/// part has 0 rows.
 ///
 /// # Errors
-/// The folder or a part's footer cannot be read.
+/// The folder or a part cannot be read, or a part belongs to a different table.
 pub fn closed_parts(
     root: &Path,
     table: &'static Table,
@@ -46,7 +47,10 @@ pub fn closed_parts(
         let bytes = std::fs::metadata(&path)
             .map_err(LakeError::io(&path))?
             .len();
-        let rows = PartReader::open(path.clone(), table)?.rows()?;
+        let rows = match PartReader::open(path.clone(), table).and_then(|part| part.rows()) {
+            Err(error) if error.is_of_one_part() => 0,
+            rows => rows?,
+        };
         closed.push((series, ClosedPart { path, bytes, rows }));
     }
     Ok(closed)
