@@ -20,6 +20,8 @@ macro_rules! counters {
             $(#[doc = $later_doc] pub $later: u64,)*
             /// Protocol-specific counters.
             pub own: [u64; OWN_MAX],
+            /// Calls that are counted again because they were open before ([`Ledger::since`]).
+            pub calls_carried: u64,
         }
 
         impl Ledger {
@@ -35,7 +37,7 @@ macro_rules! counters {
 
             pub(crate) fn from_parts(shared: [u64; Ledger::SHARED.len()], own: [u64; OWN_MAX]) -> Ledger {
                 let [$($name,)* $($later,)*] = shared;
-                Ledger { $($name,)* $($later,)* own }
+                Ledger { $($name,)* $($later,)* own, calls_carried: 0 }
             }
         }
     };
@@ -205,6 +207,7 @@ impl Ledger {
         let since = std::array::from_fn(|index| now[index].saturating_sub(then[index]));
         let mut since = Ledger::from_counters(since);
         since.calls += before.calls_open;
+        since.calls_carried = before.calls_open;
         since.calls_open = self.calls_open;
         since
     }
@@ -227,6 +230,8 @@ impl Ledger {
     /// Adds another pipeline's counters.
     pub fn merge(&mut self, other: &Ledger) {
         let (mine, others) = (self.counters(), other.counters());
+        let calls_carried = self.calls_carried + other.calls_carried;
         *self = Ledger::from_counters(std::array::from_fn(|index| mine[index] + others[index]));
+        self.calls_carried = calls_carried;
     }
 }

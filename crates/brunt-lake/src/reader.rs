@@ -30,23 +30,24 @@ pub const BATCH_ROWS_MAX: usize = 1 << 16;
 /// Suffix of a part's file name until it is complete.
 pub(crate) const OPEN_SUFFIX: &str = "open";
 
-/// The captured parts of a table in `root` as their writers closed them: for a writer that continues a trace.
+/// The captured parts of a table in `root` as closed, for a writer that continues a trace; a damaged one has 0 rows.
 ///
 /// # Errors
-/// The folder or a part's footer cannot be read.
+/// The folder or a part cannot be read, or a part belongs to a different table.
 pub fn closed_parts(
     root: &Path,
     table: &'static Table,
 ) -> Result<Vec<(u16, ClosedPart)>, LakeError> {
     let mut closed = Vec::new();
-    for PartFile { captured, path } in captured_parts(root, table.name)? {
-        let Some((series, _)) = captured else {
-            continue;
+    let of = |file: PartFile| Some((file.captured?.0, file.path));
+    let parts = captured_parts(root, table.name)?.into_iter();
+    for (series, path) in parts.filter_map(of) {
+        let about = std::fs::metadata(&path).map_err(LakeError::io(&path))?;
+        let bytes = about.len();
+        let rows = match PartReader::open(path.clone(), table).and_then(|part| part.rows()) {
+            Err(error) if error.is_of_one_part() => 0,
+            rows => rows?,
         };
-        let bytes = std::fs::metadata(&path)
-            .map_err(LakeError::io(&path))?
-            .len();
-        let rows = PartReader::open(path.clone(), table)?.rows()?;
         closed.push((series, ClosedPart { path, bytes, rows }));
     }
     Ok(closed)

@@ -163,7 +163,10 @@ impl CaptureGlance {
                     .collect(),
             ),
             window_ns: past.map(|(_, from_ns)| from_ns),
-            now_ns: analysis.all.rates.end_ns(),
+            // A window may have no packets yet.
+            now_ns: analysis
+                .end_ns()
+                .max(past.map_or(0, |(_, from_ns)| from_ns)),
             findings: Vec::new(),
         }
     }

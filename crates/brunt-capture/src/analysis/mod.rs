@@ -121,6 +121,11 @@ impl Analysis {
         self.all.rates.cover(from_ns, until_ns);
     }
 
+    /// The last time seen, in nanoseconds since 1970; 0 if none was.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.all.rates.end_ns()
+    }
+
     /// The sum of an operation's latencies, in nanoseconds.
     pub(crate) fn latency_sum_ns(&self, operation: &str) -> u64 {
         let of = |(name, o): (&str, &mix::OperationFigures)| {

@@ -237,7 +237,7 @@ impl LiveCapture {
     }
 
     /// Reads until `keep_going` returns false, then drains the rings, so that everything captured until then is
-    /// analysed. Calls `keep_going` at least a few times a second, with the capture and its parsers.
+    /// analysed. Calls `keep_going` at least a few times a second and once at the end, with the capture and its parsers.
     ///
     /// # Errors
     /// A parser failed. If an interface goes away, the capture ends, and the results so far are returned with
@@ -281,6 +281,8 @@ impl LiveCapture {
         (0..self.rings.len()).for_each(|ring| merge.quiet_until(ring, u64::MAX));
         self.deliver(&mut merge, &mut parsers)?;
         self.count_drops();
+        // The last window counts these drops.
+        keep_going(&self, &parsers);
         let mut shares = parsers.finish()?;
         let report = self.report();
         shares.ledger.packets_dropped += report.counters.dropped;

@@ -48,7 +48,7 @@ impl Merge {
         queue.complete_ns = queue.complete_ns.max(time_ns);
     }
 
-    /// Packets that are not in a parcel yet are at least this old, in nanoseconds since 1970.
+    /// No packet older than this will follow, in nanoseconds since 1970.
     pub fn complete_ns(&self) -> u64 {
         let queues = self.queues.iter().map(|queue| queue.complete_ns);
         queues.min().unwrap_or(0)

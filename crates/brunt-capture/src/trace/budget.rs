@@ -4,7 +4,7 @@
 //! The trace is divided into *generations*, each an eighth of a limit. On a new generation, a writer forgets
 //! which flows and handles are known, so that each generation contains the rows that its other rows refer to.
 //! The oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and
-//! not before their pipeline has left the generation.
+//! not before their pipeline has left the generation; because of their age, only when no part refers to them.
 //!
 //! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is
 //! then not deleted meanwhile. The one rule: parts being written are never deleted or moved, and every deletion
@@ -61,6 +61,8 @@ struct Kept {
 
 struct State {
     closed: BTreeMap<Rank, Kept>,
+    /// No closed part has to be deleted for its age before this; `None` if none will be.
+    first_expiry: Option<Instant>,
     closed_count: u64,
     /// Bytes of all parts, including open ones.
     total_bytes: u64,
@@ -81,6 +83,24 @@ struct State {
 }
 
 impl State {
+    fn add(&mut self, rank: Rank, kept: Kept) {
+        let expiries = [self.first_expiry, kept.expires];
+        self.first_expiry = expiries.into_iter().flatten().min();
+        self.closed.insert(rank, kept);
+    }
+
+    /// Whether a referred-to part may be deleted: its pipeline has left the generation, and for its age alone (not
+    /// `is_over`), no part that may refer to it is left.
+    fn is_released(&self, generation: u64, lane: usize, is_over: bool) -> bool {
+        // A pipeline's rows refer to rows of the same pipeline and generation.
+        let pipeline = lane / LANES;
+        let lanes = &self.lanes[pipeline * LANES..(pipeline + 1) * LANES];
+        let referring = (generation, false, 0)..(generation, true, 0);
+        let mut referring = self.closed.range(referring);
+        lanes.iter().all(|now| *now > generation)
+            && (is_over || !referring.any(|(_, kept)| kept.lane / LANES == pipeline))
+    }
+
     /// Removes a closed part whose file is deleted or about to be.
     fn forget(&mut self, rank: Rank) -> Option<ClosedPart> {
         let part = self.closed.remove(&rank)?.part;
@@ -148,6 +168,7 @@ impl Budget {
         writing[..past].fill(u64::MAX);
         let state = State {
             closed: BTreeMap::new(),
+            first_expiry: None,
             closed_count: 0,
             total_bytes: 0,
             written_bytes: 0,
@@ -181,7 +202,7 @@ impl Budget {
             .age
             .map(|keep| keep.saturating_sub(age.unwrap_or_default()));
         let expires = left.and_then(|left| Instant::now().checked_add(left));
-        state.closed.insert(
+        state.add(
             rank,
             Kept {
                 lane,
@@ -209,6 +230,8 @@ impl Budget {
     pub fn begin(&self, lane: usize, generation: u64) {
         let mut state = self.state();
         state.lanes[lane] = generation;
+        // Parts that others refer to may be free now.
+        state.first_expiry = state.first_expiry.map(|_| Instant::now());
         self.make_room(&mut state);
     }
 
@@ -252,7 +275,7 @@ impl Budget {
             .keep
             .age
             .and_then(|age| Instant::now().checked_add(age));
-        state.closed.insert(
+        state.add(
             rank,
             Kept {
                 lane,
@@ -317,20 +340,25 @@ impl Budget {
             state.generation_since = now;
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
+        let is_due = state.first_expiry.is_some_and(|first| first <= now);
+        if !is_due && state.total_bytes <= self.keep.bytes {
+            return;
+        }
+        self.delete_parts(state, now);
+        // What is due but may not be deleted yet is looked at again in a second.
+        let first = state.closed.values().filter_map(|kept| kept.expires).min();
+        state.first_expiry = first.map(|first| first.max(now + Duration::from_secs(1)));
+    }
+
+    fn delete_parts(&self, state: &mut State, now: Instant) {
         loop {
             let is_over = state.total_bytes > self.keep.bytes;
-            // A pipeline's rows refer to rows of the same pipeline and generation.
-            let has_left = |lane: usize, generation: u64| {
-                let first = lane / LANES * LANES;
-                state.lanes[first..first + LANES]
-                    .iter()
-                    .all(|now| *now > generation)
-            };
             let oldest = state.closed.iter().find(|(rank, kept)| {
                 let (generation, is_referred_to, _) = **rank;
-                let is_free = !is_referred_to || has_left(kept.lane, generation);
                 let is_due = is_over || kept.expires.is_some_and(|expires| expires <= now);
-                is_due && is_free && state.claimed != Some(**rank)
+                is_due
+                    && state.claimed != Some(**rank)
+                    && (!is_referred_to || state.is_released(generation, kept.lane, is_over))
             });
             let Some(rank) = oldest.map(|(rank, _)| *rank) else {
                 return;
@@ -480,5 +508,37 @@ mod tests {
             bytes: 20,
         };
         assert_eq!(budget.deleted(), deleted);
+    }
+
+    /// A part that others refer to stays until they are gone, even if it is older.
+    #[test]
+    fn an_old_part_stays_while_younger_ones_refer_to_it() {
+        let hour = Duration::from_secs(3600);
+        for (data_age, stays) in [(Duration::ZERO, true), (2 * hour, false)] {
+            let parts = Parts(TempDir::new().unwrap());
+            let keep = KeepLimits {
+                bytes: u64::MAX,
+                age: Some(hour),
+            };
+            let budget = Budget::new(keep, 2 * LANES, LANES);
+            let found = |name: &str, is_referred_to, age: Duration| {
+                let path = parts.0.path().join(name);
+                std::fs::write(&path, [0; 10]).unwrap();
+                let file = std::fs::File::options().write(true).open(&path).unwrap();
+                file.set_modified(std::time::SystemTime::now() - age)
+                    .unwrap();
+                let part = ClosedPart {
+                    path: path.clone(),
+                    bytes: 10,
+                    rows: 1,
+                };
+                budget.on_found(0, is_referred_to, part);
+                path
+            };
+            let flows = found("flows.parquet", true, 2 * hour);
+            let data = found("operations.parquet", false, data_age);
+            budget.begin(LANES, 1);
+            assert_eq!((flows.exists(), data.exists()), (stays, stays));
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use brunt_lake::{LakeError, WriterLock, reader};
+use brunt_lake::{ClosedPart, LakeError, WriterLock, reader};
 
 use super::lake::pipelines_of;
 use super::recorder::{TraceRecorder, registry};
@@ -66,6 +66,9 @@ impl TraceRecorder {
         };
         let shared = Shared::new(count, earlier, options, lock);
         if let Some(budget) = &shared.budget {
+            // The oldest are deleted first, whatever their table.
+            let modified = |part: &ClosedPart| part.path.metadata().and_then(|m| m.modified()).ok();
+            found.sort_by_cached_key(|(.., part)| modified(part));
             for (lane, is_referred_to, part) in found {
                 budget.on_found(lane, is_referred_to, part);
             }

@@ -13,7 +13,7 @@ use crate::analysis::Analysis;
 
 /// Shares of windows that wait for the thread, for each pipeline. A pipeline that has another one to pass on waits.
 const SHARES_WAITING: usize = 2;
-/// Windows that wait for pipelines. Those of a few megabytes of packets in flight: the more there are, the smaller.
+/// Windows that wait for slow parsers. They share a few megabytes of queued packets, so many of them are small.
 const WINDOWS_WAITING: usize = 1024;
 /// Windows are at least this long, so that a report takes less time than its window.
 pub const WIDTH_MIN: Duration = Duration::from_secs(1);

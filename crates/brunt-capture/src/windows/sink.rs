@@ -28,6 +28,8 @@ pub(super) struct WindowFeed {
     span: Option<WindowSpan>,
     /// From when on the current window was captured.
     begun_ns: u64,
+    /// The time of the packets at the end of the last batch.
+    seen_ns: u64,
     past: PastWindows,
 }
 
@@ -39,6 +41,7 @@ impl WindowFeed {
             to,
             span: None,
             begun_ns: 0,
+            seen_ns: 0,
             past: PastWindows::default(),
         }
     }
@@ -82,6 +85,9 @@ impl WindowedAnalysis {
         if let Some(span) = feed.span {
             if next_ns.is_some_and(|next_ns| next_ns >= span.until_ns) {
                 ended.cover(feed.begun_ns, span.until_ns);
+            } else if ended.end_ns() == 0 && feed.begun_ns > 0 {
+                // Without packets, it is at least known when it began.
+                ended.cover(feed.begun_ns, feed.begun_ns + 1);
             }
             let share_ledger = ledger.since(&feed.past.ledger);
             feed.past.add(&ended, ledger);
@@ -93,7 +99,11 @@ impl WindowedAnalysis {
                 ledger: share_ledger,
                 next_ns: next.map(|next| next.from_ns),
             });
-            feed.begun_ns = next.map_or(0, |next| next.from_ns);
+            feed.begun_ns = match (next_ns, next) {
+                // The window continues; its beginning is already covered.
+                (Some(next_ns), _) if next_ns < span.from_ns => next_ns,
+                (_, next) => next.map_or(0, |next| next.from_ns),
+            };
         } else {
             feed.begun_ns = next_ns.unwrap_or(0);
         }
@@ -147,11 +157,11 @@ impl Sink for WindowedAnalysis {
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
         self.current.on_batch_end(now_ns, ledger);
         // A clock that was set back, or a wrong time far ahead, must not keep a window open for years.
-        if let Some(feed) = &self.feed
-            && feed
-                .span
-                .is_some_and(|span| now_ns > 0 && now_ns + feed.width_ns < span.from_ns)
-        {
+        // After a quiet time, `now_ns` may be from before the window.
+        let Some(feed) = &mut self.feed else { return };
+        let is_new = now_ns != std::mem::replace(&mut feed.seen_ns, now_ns);
+        let back_ns = now_ns.saturating_add(feed.width_ns);
+        if is_new && now_ns > 0 && feed.span.is_some_and(|span| back_ns < span.from_ns) {
             self.change(Some(now_ns), ledger);
         }
     }

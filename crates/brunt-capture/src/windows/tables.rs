@@ -11,6 +11,8 @@ use brunt_result::capture::{Ranking, Report};
 
 use super::CaptureWindow;
 
+const HOUR_NS: u64 = 3_600_000_000_000;
+
 const FROM: Column = Column::time(
     "window_from",
     "When the window began: a multiple of its length since 1970.",
@@ -50,7 +52,7 @@ pub const WINDOWS: Table = Table {
         Column::int("clients", "Clients."),
         Column::int(
             "files_undercount",
-            "Counts of a file may be low by up to this weight, and no file missing from `window_hot` had a larger one: an operation, 16 KiB of data, or 65.5 us of waiting each weigh 1.",
+            "Counts of a file may be low by up to this weight: no file missing from `window_hot` had a larger one: an operation, 16 KiB of data, or 65.5 us of waiting each weigh 1.",
         ),
         Column::int("findings", "Number of findings."),
         Column::int(
@@ -142,11 +144,24 @@ pub struct WindowFacts {
     pub memory_bytes: Option<u64>,
 }
 
+/// Why a window's rows could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WindowTablesError {
+    /// The disk failed.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// The window begins before the end of one that an earlier capture wrote: its operations would count twice.
+    #[error("the folder already has windows of this time: choose another folder")]
+    Overlap,
+}
+
 /// Writes the tables.
 pub struct WindowTables {
     writers: [TableWriter; TABLES.len()],
     /// The end of the last window that an earlier capture wrote here.
     before_ns: Option<u64>,
+    /// The hour that is written and synced.
+    synced_hour: Option<u64>,
     _lock: WriterLock,
 }
 
@@ -189,6 +204,7 @@ impl WindowTables {
                 open(TABLES[4])?,
             ],
             before_ns,
+            synced_hour: None,
             _lock: lock,
         })
     }
@@ -199,16 +215,20 @@ impl WindowTables {
         self.before_ns
     }
 
-    /// Writes a window, whose report this is. Its rows are in files afterwards.
+    /// Writes a window, whose report this is. Its rows are in files afterwards, which are synced once an hour.
     ///
     /// # Errors
-    /// The disk failed. The rows are kept, and the next call writes them, too.
+    /// The window overlaps with those of an earlier capture; or the disk failed: then the rows are kept, and the next
+    /// call writes them, too.
     pub fn write(
         &mut self,
         window: &CaptureWindow,
         report: &Report,
         facts: &WindowFacts,
-    ) -> Result<(), LakeError> {
+    ) -> Result<(), WindowTablesError> {
+        if self.before_ns.is_some_and(|end| report.start_ns < end) {
+            return Err(WindowTablesError::Overlap);
+        }
         let from = window.span.from_ns as i64;
         self.window(window, report, facts);
         self.operations(from, window, report);
@@ -226,10 +246,17 @@ impl WindowTables {
             let row = findings.rows().row().int(from).text(&finding.kind);
             row.text(&finding.text).text(&finding.advice).end();
         }
+        let hour = window.span.until_ns / HOUR_NS;
+        let is_synced = self.synced_hour == Some(hour);
         self.writers.iter_mut().try_for_each(|writer| {
             writer.commit(Nanos(0))?;
-            writer.flush()
-        })
+            match is_synced {
+                true => writer.flush(),
+                false => writer.rotate(),
+            }
+        })?;
+        self.synced_hour = Some(hour);
+        Ok(())
     }
 
     /// Closes the tables.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use brunt_capture::windows::tables::{WindowFacts, WindowTables, WindowTablesError};
 use brunt_capture::{
     Analysis, ChecksumRun, Ledger, Limits, Operation, Pipeline, Sink, WindowCollector,
 };
@@ -59,6 +60,38 @@ fn stretched() -> Vec<Packet> {
     all
 }
 
+fn feed<S: Sink>(pipeline: &mut Pipeline<S>, all: &[Packet]) {
+    for batch in all.chunks(7) {
+        pipeline.on_packets(
+            batch
+                .iter()
+                .map(|(time_ns, wire_len, link, bytes)| CapturedPacket {
+                    time_ns: *time_ns,
+                    wire_len: *wire_len,
+                    interface: 0,
+                    link: *link,
+                    bytes,
+                }),
+        );
+    }
+}
+
+/// Runs packets through windows until `end_ns`, and calls `each` with every window.
+fn run_until(
+    all: &[Packet],
+    end_ns: u64,
+    each: impl FnMut(&brunt_capture::CaptureWindow) + Send + 'static,
+) {
+    let width = Duration::from_nanos(WIDTH_NS);
+    let (collector, mut sinks) =
+        WindowCollector::start(width, vec![Analysis::new()], each).unwrap();
+    let mut pipeline = Pipeline::new(sinks.remove(0), Limits::default());
+    feed(&mut pipeline, all);
+    pipeline.on_time(end_ns);
+    drop(pipeline.finish());
+    collector.finish();
+}
+
 /// Runs packets through windows; returns each window, the report of the whole capture, and the true counts.
 fn run(all: &[Packet]) -> (Vec<Seen>, brunt_capture::Report, BTreeMap<u64, u64>) {
     let (to, from) = channel();
@@ -84,19 +117,7 @@ fn run(all: &[Packet]) -> (Vec<Seen>, brunt_capture::Report, BTreeMap<u64, u64>)
         ..Limits::default()
     };
     let mut pipeline = Pipeline::new(sink, limits);
-    for batch in all.chunks(7) {
-        pipeline.on_packets(
-            batch
-                .iter()
-                .map(|(time_ns, wire_len, link, bytes)| CapturedPacket {
-                    time_ns: *time_ns,
-                    wire_len: *wire_len,
-                    interface: 0,
-                    link: *link,
-                    bytes,
-                }),
-        );
-    }
+    feed(&mut pipeline, all);
     let ((windowed, counted), ledger): ((_, Counted), Ledger) = pipeline.finish();
     drop(windowed);
     let report = collector.finish().report(&ledger);
@@ -130,16 +151,7 @@ fn windows_add_up_to_the_whole_capture() {
             ..Limits::default()
         },
     );
-    pipeline.on_packets(
-        all.iter()
-            .map(|(time_ns, wire_len, link, bytes)| CapturedPacket {
-                time_ns: *time_ns,
-                wire_len: *wire_len,
-                interface: 0,
-                link: *link,
-                bytes,
-            }),
-    );
+    feed(&mut pipeline, &all);
     let (plain, ledger) = pipeline.finish();
     let plain = plain.report(&ledger);
     assert_eq!(whole.by_operation, plain.by_operation);
@@ -169,4 +181,46 @@ fn a_wrong_time_does_not_keep_a_window_open() {
     // Those before and after have what they had.
     let has = |window: &Seen| windows.iter().any(|other| other.from_ns == window.from_ns);
     assert!(right.iter().all(has), "{windows:?}");
+}
+
+/// A capture that ends after a quiet time has no window of the past, and each begins in its time.
+#[test]
+fn a_quiet_time_at_the_end_is_not_in_the_past() {
+    let all = stretched();
+    let (to, from) = channel();
+    run_until(
+        &all[..all.len() / 2],
+        START_NS + (COUNT + 3) * WIDTH_NS,
+        move |window| {
+            let start_ns = window.analysis.report(&window.ledger).start_ns;
+            to.send((window.span.from_ns, start_ns)).unwrap();
+        },
+    );
+    let windows: Vec<_> = from.try_iter().collect();
+    assert!(
+        windows.windows(2).all(|two| two[0].0 < two[1].0),
+        "{windows:?}"
+    );
+    assert!(
+        windows.iter().all(|(from, start)| start >= from),
+        "{windows:?}"
+    );
+}
+
+/// The same packets again would count twice.
+#[test]
+fn tables_refuse_windows_that_they_already_have() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let all = stretched();
+    for is_new in [true, false] {
+        let mut tables = WindowTables::open(folder.path()).unwrap();
+        run_until(&all, 0, move |window| {
+            let report = window.analysis.report(&window.ledger);
+            let written = tables.write(window, &report, &WindowFacts::default());
+            match is_new {
+                true => written.unwrap(),
+                false => assert!(matches!(written, Err(WindowTablesError::Overlap))),
+            }
+        });
+    }
 }

@@ -14,7 +14,7 @@ use brunt_capture::{
 use brunt_report::capture::{self, Source};
 use brunt_trace::{TraceError, TraceOpenError, TraceReading};
 
-use super::capture::windows::{WindowArgs, WindowContext, WindowsEnd};
+use super::capture::windows::{OpenWindows, WindowArgs, WindowContext, WindowsEnd};
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
 
@@ -98,10 +98,11 @@ pub(super) fn report(
     html: Option<&Path>,
     output: &Output,
 ) -> Done {
+    let open = windows.open(output)?;
     let mut keeper = keep
         .map(|keep| keep.start(workers, Kind::File, output))
         .transpose()?;
-    let mut outcome = read(file, workers, keeper.as_mut(), windows, output)?;
+    let mut outcome = read(file, workers, keeper.as_mut(), (windows, open), output)?;
     let (mut extra, failure) = match keeper {
         Some(keeper) => {
             let recorders = std::mem::take(&mut outcome.recorders);
@@ -148,7 +149,7 @@ fn read(
     file: &Path,
     workers: usize,
     mut keeper: Option<&mut Keeper>,
-    windows: &WindowArgs,
+    (windows, open): (&WindowArgs, OpenWindows),
     output: &Output,
 ) -> Result<FileOutcome, Failure> {
     let tap = keeper.as_ref().and_then(|keeper| keeper.tap());
@@ -161,7 +162,7 @@ fn read(
         board: windows.board(output)?,
         dropped: Arc::default(),
     };
-    let (windows, sinks) = windows.start(analyses(&recorders, workers), context, output)?;
+    let (windows, sinks) = open.start(analyses(&recorders, workers), context)?;
     // Without recordings, only the analyses run: they need less of each packet.
     let (sinks, recorders, ledger, damage, cut_bytes) = if recorders.is_empty() {
         let read = run(file, sinks, tap, stop)?;

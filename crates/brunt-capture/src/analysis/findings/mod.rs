@@ -49,9 +49,11 @@ pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
     findings
 }
 
-/// Findings that the counters alone show: losses of the capture.
+/// Losses of the capture, the only findings that counters show without an analysis.
 pub fn ledger_findings(ledger: &Ledger) -> Vec<Finding> {
-    find(&Analysis::new(), ledger)
+    let mut findings = Vec::new();
+    (loss::RULE.find)(&Analysis::new(), ledger, &mut findings);
+    findings
 }
 
 #[cfg(test)]

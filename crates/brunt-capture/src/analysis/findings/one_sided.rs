@@ -23,6 +23,7 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         .find(|(name, _)| *name == "replies_alone")
         .map_or(0, |(_, count)| count);
     let alone = alone.max(ledger.replies_unmatched);
+    let calls = ledger.calls.saturating_sub(ledger.calls_carried);
     let (text, advice) = if ledger.calls == 0 && alone >= MESSAGES_MIN {
         (
             format!(
@@ -30,12 +31,9 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
             ),
             "Capture both directions: a tap has one port per direction, and a mirror port can mirror sent and received packets.",
         )
-    } else if ledger.calls >= MESSAGES_MIN && ledger.replies == 0 {
+    } else if calls >= MESSAGES_MIN && ledger.replies == 0 {
         (
-            format!(
-                "Only packets from clients were captured: {} calls and no replies.",
-                ledger.calls
-            ),
+            format!("Only packets from clients were captured: {calls} calls and no replies."),
             "Without replies, latencies, errors and attributes are missing: capture the other direction, too.",
         )
     } else {

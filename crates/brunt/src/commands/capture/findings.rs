@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use brunt_report::format::date_time;
 use brunt_result::capture::Finding;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::cli::{Failure, Output};
@@ -97,7 +99,25 @@ struct Board {
 #[derive(Default)]
 struct BoardState {
     found: FoundSoFar,
-    announced: BTreeMap<Option<u64>, BTreeSet<String>>,
+    /// The kinds that each of the last windows had, oldest first: by their order, because a clock may be set back.
+    announced: VecDeque<(Option<u64>, BTreeSet<String>)>,
+}
+
+impl BoardState {
+    /// The findings of kinds that this window didn't have yet.
+    fn new_ones(&mut self, window_ns: Option<u64>, findings: &[Finding]) -> Vec<Finding> {
+        let known = self.announced.iter().position(|(of, _)| *of == window_ns);
+        let place = known.unwrap_or_else(|| {
+            if self.announced.len() == WINDOWS_KEPT {
+                self.announced.pop_front();
+            }
+            self.announced.push_back((window_ns, BTreeSet::new()));
+            self.announced.len() - 1
+        });
+        let kinds = &mut self.announced[place].1;
+        let is_new = |finding: &&Finding| kinds.insert(finding.kind.to_string());
+        findings.iter().filter(is_new).cloned().collect()
+    }
 }
 
 impl FindingBoard {
@@ -136,14 +156,7 @@ impl FindingBoard {
     /// Announces the findings of kinds that this window didn't have yet.
     pub fn add(&self, window_ns: Option<u64>, time_ns: u64, findings: &[Finding]) {
         let mut state = self.state();
-        let announced = state.announced.entry(window_ns).or_default();
-        let is_new = |finding: &&Finding| !announced.contains(&*finding.kind);
-        let new: Vec<Finding> = findings.iter().filter(is_new).cloned().collect();
-        announced.extend(new.iter().map(|finding| finding.kind.to_string()));
-        while state.announced.len() > WINDOWS_KEPT {
-            state.announced.pop_first();
-        }
-        for finding in new {
+        for finding in state.new_ones(window_ns, findings) {
             let found = Found {
                 time_ns,
                 window_ns,
@@ -275,7 +288,9 @@ fn run_hooks(command: &str, from: &Receiver<String>, shared: &HookShared) {
 
 /// Runs the command once; `false` if it fails or takes too long.
 fn run_hook(command: &str, text: String, shared: &HookShared) -> bool {
+    // A group of its own: it is killed as a whole, and Ctrl-C ends only the capture.
     let child = Command::new("sh")
+        .process_group(0)
         .args(["-c", command])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -295,10 +310,33 @@ fn is_successful(child: &mut Child, shared: &HookShared) -> bool {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),
             Ok(None) => std::thread::sleep(POLL_INTERVAL),
-            Err(_) => return false,
+            Err(_) => break,
         }
     }
-    let _ = child.kill();
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also in a window before the others, after the clock was set back.
+    #[test]
+    fn each_kind_is_announced_once_per_window() {
+        let mut state = BoardState::default();
+        let finding = Finding {
+            kind: "slow".into(),
+            text: String::new(),
+            advice: "".into(),
+        };
+        let mut count = |window| {
+            let new = state.new_ones(Some(window), std::slice::from_ref(&finding));
+            new.len()
+        };
+        for window in [10, 11, 12, 13, 14, 3, 4] {
+            assert_eq!([count(window), count(window)], [1, 0], "window {window}");
+        }
+    }
 }

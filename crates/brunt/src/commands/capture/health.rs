@@ -57,17 +57,17 @@ fn written_bytes() -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// The stage that a thread belongs to, by its name; the main thread reads packets.
-fn stage(name: &str, is_main: bool) -> &'static str {
-    match name {
+/// The stage that a thread belongs to, by its name; the main thread reads packets. `None` for other threads.
+fn stage(name: &str, is_main: bool) -> Option<&'static str> {
+    Some(match name {
         _ if is_main => "reader",
         name if name.starts_with("scheduler-") => "parsers",
         name if name.starts_with("trace-") => "trace writers",
         "pcap" => "packet files",
         "windows" => "window reports",
         "watch" => "watch",
-        _ => "other",
-    }
+        _ => return None,
+    })
 }
 
 fn cpu() -> BTreeMap<&'static str, Duration> {
@@ -87,9 +87,15 @@ fn cpu() -> BTreeMap<&'static str, Duration> {
             .next()
             .and_then(|ns| ns.parse().ok());
         let is_main = *task.file_name() == *process;
-        *all.entry(stage(name.trim(), is_main)).or_default() +=
-            Duration::from_nanos(spent.unwrap_or(0));
+        if let Some(stage) = stage(name.trim(), is_main) {
+            *all.entry(stage).or_default() += Duration::from_nanos(spent.unwrap_or(0));
+        }
     }
+    // Including that of threads that have ended.
+    let process = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let process = Duration::try_from(process).unwrap_or_default();
+    let known = all.values().sum();
+    all.insert("other", process.saturating_sub(known));
     all
 }
 

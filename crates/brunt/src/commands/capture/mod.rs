@@ -269,6 +269,7 @@ impl Capture {
 
     fn live(&self, output: &Output) -> Done {
         let options = self.live_options()?;
+        let windows = self.windows.open(output)?;
         let workers = usize::from(self.workers);
         let context = WindowContext {
             name: self.interfaces.join(", "),
@@ -301,7 +302,7 @@ impl Capture {
         // Without recordings, only the analyses run: they need less of each packet.
         let recorders = keeper.recorders();
         let analyses = analyze::analyses(&recorders, workers);
-        let (windows, sinks) = self.windows.start(analyses, context.clone(), output)?;
+        let (windows, sinks) = windows.start(analyses, context.clone())?;
         let run = LiveRun {
             capture,
             keeper: &keeper,

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use brunt_capture::analysis::{HotLoad, Quantiles};
 use brunt_core::LeftOutTransfers;
@@ -27,6 +28,8 @@ const REFRESH_S: u32 = 3;
 pub struct LiveState {
     /// The interfaces.
     name: String,
+    /// When the capture started, in nanoseconds since 1970.
+    started_ns: u64,
     now: Picture,
     before: Picture,
     /// Rates of the last minutes, oldest first.
@@ -36,8 +39,10 @@ pub struct LiveState {
 impl LiveState {
     /// Nothing yet of these interfaces.
     pub fn of(name: String) -> LiveState {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
         LiveState {
             name,
+            started_ns: started.unwrap_or_default().as_nanos() as u64,
             ..LiveState::default()
         }
     }
@@ -143,7 +148,7 @@ impl LiveState {
             .iter()
             .map(|(_, path, load)| (path.clone(), *load));
         Report {
-            start_ns: glance.now_ns.saturating_sub((elapsed * 1e9) as u64),
+            start_ns: self.started_ns,
             duration_s: elapsed,
             valid: true,
             findings: Vec::new(),

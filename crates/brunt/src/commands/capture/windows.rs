@@ -2,11 +2,13 @@
 //! thread that collects windows. The one rule: a window that could not be written is counted and makes the command fail
 //! at its end, but ends neither the capture nor its report.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brunt_capture::windows::tables::{WindowFacts, WindowTables};
+use brunt_capture::windows::tables::{WindowFacts, WindowTables, WindowTablesError};
 use brunt_capture::{Analysis, CaptureWindow, Ledger, WindowCollector, WindowedAnalysis};
 use brunt_core::quantity::Span;
 use brunt_core::units::{counted, format_duration};
@@ -67,6 +69,13 @@ struct Outcome {
     error: Option<String>,
 }
 
+/// Windows of a capture that has not started, and the tables for their figures.
+pub struct OpenWindows {
+    width: Option<Span>,
+    folder: Option<PathBuf>,
+    tables: Option<WindowTables>,
+}
+
 /// The end of a capture's windows.
 pub struct WindowsEnd {
     /// The analyses of the whole capture.
@@ -88,26 +97,9 @@ impl WindowArgs {
         self.window.is_some() || self.on_finding.is_some()
     }
 
-    /// Starts collecting windows, if they are wanted. Returns the parsers' sinks.
-    pub fn start(
-        &self,
-        analyses: Vec<Analysis>,
-        context: WindowContext,
-        output: &Output,
-    ) -> Result<(CaptureWindows, Vec<WindowedAnalysis>), Failure> {
-        let outcome = Arc::new(Mutex::new(Outcome::default()));
-        let mut windows = CaptureWindows {
-            collector: None,
-            outcome: Arc::clone(&outcome),
-            context: context.clone(),
-        };
-        let Some(width) = self.window else {
-            return Ok((
-                windows,
-                analyses.into_iter().map(WindowedAnalysis::whole).collect(),
-            ));
-        };
-        if width.0.as_secs() < 1 {
+    /// Checks the options and opens the tables, before anything else is created.
+    pub fn open(&self, output: &Output) -> Result<OpenWindows, Failure> {
+        if self.window.is_some_and(|width| width.0.as_secs() < 1) {
             return Err(Failure::usage("--window is at least 1s"));
         }
         let tables = self.reports.as_deref().map(WindowTables::open).transpose();
@@ -120,9 +112,36 @@ impl WindowArgs {
                 date_time((before_ns / SECOND_NS) as i64)
             ));
         }
-        let mut reporter = Reporter {
+        Ok(OpenWindows {
+            width: self.window,
             folder: self.reports.clone(),
             tables,
+        })
+    }
+}
+
+impl OpenWindows {
+    /// Starts collecting windows, if they are wanted. Returns the parsers' sinks.
+    pub fn start(
+        self,
+        analyses: Vec<Analysis>,
+        context: WindowContext,
+    ) -> Result<(CaptureWindows, Vec<WindowedAnalysis>), Failure> {
+        let outcome = Arc::new(Mutex::new(Outcome::default()));
+        let mut windows = CaptureWindows {
+            collector: None,
+            outcome: Arc::clone(&outcome),
+            context: context.clone(),
+        };
+        let Some(width) = self.width else {
+            return Ok((
+                windows,
+                analyses.into_iter().map(WindowedAnalysis::whole).collect(),
+            ));
+        };
+        let mut reporter = Reporter {
+            folder: self.folder,
+            tables: self.tables,
             context,
             dropped_before: 0,
             outcome,
@@ -220,7 +239,7 @@ impl Reporter {
         window: &CaptureWindow,
         report: &Report,
         facts: &WindowFacts,
-    ) -> Result<(), LakeError> {
+    ) -> Result<(), WindowTablesError> {
         let Some(folder) = &self.folder else {
             return Ok(());
         };
@@ -251,7 +270,7 @@ impl Reporter {
             trouble: gap_ns.iter().map(|gap| gap_text(*gap)).collect(),
         };
         let page = brunt_report::html::render(&capture::page(report, &source));
-        put(&folder.join(format!("{name}.html")), &page)
+        Ok(put(&folder.join(format!("{name}.html")), &page)?)
     }
 }
 
@@ -262,7 +281,9 @@ fn end_ns(report: &Report) -> u64 {
 
 fn gap_text(gap_ns: u64) -> String {
     let gap = format_duration(std::time::Duration::from_nanos(gap_ns));
-    format!("Nothing was captured in the {gap} before this: the capture was not running.")
+    format!(
+        "There is no report on the {gap} before this: the capture was not running, or was killed before the window ended."
+    )
 }
 
 /// The name of a window's files without extension; another part of the same window gets a number.
@@ -278,10 +299,15 @@ fn file_name(folder: &Path, from_ns: u64) -> String {
     names.find(is_free).expect("the numbers do not end")
 }
 
-/// Writes a file, which has its name once it is complete.
+/// Writes a file, which has its name once it is complete and synced.
 fn put(path: &Path, text: &str) -> Result<(), LakeError> {
     let open = path.with_extension("open");
-    std::fs::write(&open, text)
+    let write = || {
+        let mut file = File::create(&open)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()
+    };
+    write()
         .and_then(|()| std::fs::rename(&open, path))
         .map_err(|source| LakeError::Io {
             path: path.to_path_buf(),
