@@ -33,7 +33,7 @@ struct Collector<F> {
 }
 
 impl WindowCollector {
-    /// Starts a thread that calls `each` with every window of at least [`WIDTH_MIN`] that ends. Returns the sinks of the
+    /// Starts a thread that calls `each` with every window of at least `WIDTH_MIN` that ends. Returns the sinks of the
     /// pipelines, which continue `analyses`.
     ///
     /// # Errors

@@ -173,7 +173,7 @@ impl Serialize for Workloads {
     }
 }
 
-/// Reads those that make requests to targets; [`read_kinds`] reads the others.
+/// Reads those that make requests to targets; `read_kinds` reads the others.
 impl<'de> Deserialize<'de> for Workloads {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Workloads, D::Error> {
         let workloads = BTreeMap::<String, Workload>::deserialize(deserializer)?;
