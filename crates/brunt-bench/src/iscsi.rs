@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::{self, Medium, Tgt, TgtTuning};
+use super::rows::rows_named;
 use super::sample::{RunSample, extremes, median, process_cpu};
 use crate::cleanup::Start;
 use crate::program;
@@ -97,19 +98,7 @@ impl IscsiBench {
         } else {
             (self.rounds, self.time)
         };
-        let rows: Vec<&Row> = ROWS
-            .iter()
-            .filter(|row| {
-                self.row
-                    .as_ref()
-                    .is_none_or(|text| row.name.contains(text.as_str()))
-            })
-            .collect();
-        if rows.is_empty() {
-            let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
-            return Err(BenchError::usage("no row name contains this text")
-                .advise(format!("rows are: {}", names.join(", "))));
-        }
+        let rows = rows_named(ROWS, self.row.as_deref(), |row| row.name)?;
         let failed = |error: io::Error| BenchError::failed(error);
         let own = OwnTarget::start(false).map_err(failed)?;
         let mut tgts = Vec::new();

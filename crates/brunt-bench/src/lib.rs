@@ -27,6 +27,7 @@ mod peers;
 mod program;
 mod replay;
 mod replay_peers;
+mod rows;
 mod sample;
 mod scratch;
 mod store;

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::bare::PayloadDirection;
 use super::bare_nbd;
 use super::peers::{self, Guarded};
+use super::rows::rows_named;
 use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
 use super::{drive, fio};
 use crate::cleanup::Start;
@@ -94,17 +95,7 @@ impl NbdBench {
     /// # Errors
     /// The settings are wrong, nbdkit is missing, or a request fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
-        let wanted = |row: &&NbdRow| {
-            self.row
-                .as_ref()
-                .is_none_or(|text| row.name.contains(text.as_str()))
-        };
-        let rows: Vec<&NbdRow> = NBD_ROWS.iter().filter(wanted).collect();
-        if rows.is_empty() {
-            let names: Vec<_> = NBD_ROWS.iter().map(|row| row.name).collect();
-            return Err(BenchError::usage("no row name contains this text")
-                .advise(format!("rows are: {}", names.join(", "))));
-        }
+        let rows = rows_named(NBD_ROWS, self.row.as_deref(), |row| row.name)?;
         if !peers::have("nbdkit") {
             return Err(BenchError::failed("cannot run nbdkit")
                 .advise("install it: apt-get install nbdkit"));

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::Guarded;
+use super::rows::rows_named;
 use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
 use crate::cleanup::Start;
 use crate::program;
@@ -102,17 +103,7 @@ impl NfsBench {
     /// # Errors
     /// The settings are wrong, or a call fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
-        let wanted = |row: &&NfsRow| {
-            self.row
-                .as_ref()
-                .is_none_or(|text| row.name.contains(text.as_str()))
-        };
-        let rows: Vec<&NfsRow> = NFS_ROWS.iter().filter(wanted).collect();
-        if rows.is_empty() {
-            let names: Vec<_> = NFS_ROWS.iter().map(|row| row.name).collect();
-            return Err(BenchError::usage("no row name contains this text")
-                .advise(format!("rows are: {}", names.join(", "))));
-        }
+        let rows = rows_named(NFS_ROWS, self.row.as_deref(), |row| row.name)?;
         let folder = Scratch::new(None, "nfs")?;
         let server = NullServer::start()?;
         let mut contestants = vec![Contestant::Ours, Contestant::Bare];

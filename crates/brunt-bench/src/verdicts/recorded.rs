@@ -82,7 +82,7 @@ struct RecordedScore {
     detected: bool,
     open: bool,
     drop_right: Option<bool>,
-    wait_correct: Option<bool>,
+    wait_right: Option<bool>,
     back_right: Option<bool>,
     back_never: Option<bool>,
     back_open: Option<bool>,
@@ -132,7 +132,7 @@ impl Recorded {
             detected,
             open: 2 * open >= all.runs,
             drop_right: self.drop.map(|truth| right(all.drop, truth, 0.02).0),
-            wait_correct: self
+            wait_right: self
                 .wait_s
                 .map(|truth| right(all.excess_wait_s, truth, 0.1 * truth).0),
             back_right: truth.map(|[early, late]| {
@@ -144,13 +144,11 @@ impl Recorded {
             estimates: [all.drop, all.excess_wait_s, back],
         }
     }
-}
 
-impl Recorded {
     fn print_if_wrong(&self, score: &RecordedScore, console: &dyn Console) {
         let wrong = [
             ("drop", score.drop_right),
-            ("wait", score.wait_correct),
+            ("wait", score.wait_right),
             ("back", score.back_right),
         ];
         let of = wrong
@@ -227,7 +225,7 @@ fn row(
         count(&|effect, score| effect.then_some(score.detected)),
         count(&|_, score| Some(score.open)),
         count(&|_, score| score.drop_right),
-        count(&|_, score| score.wait_correct),
+        count(&|_, score| score.wait_right),
         count(&|_, score| score.back_right),
         count(&|_, score| score.back_never),
         count(&|_, score| score.back_open),

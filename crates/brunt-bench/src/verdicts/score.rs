@@ -23,9 +23,9 @@ pub(super) struct Score {
     /// Whether the drop's interval contains the truth.
     pub drop_covered: Option<bool>,
     /// Whether the loss is within 10 %, or the truth in the interval.
-    pub lost_correct: Option<bool>,
+    pub lost_right: Option<bool>,
     /// Whether the wait is within 10 %, or the truth in the interval.
-    pub wait_correct: Option<bool>,
+    pub wait_right: Option<bool>,
     /// Runs whose time to detection is within one interval, out of those for which it can be determined.
     pub detected_in_time: [usize; 2],
     /// Runs whose recovery is within one interval, out of those for which it can be determined.
@@ -86,9 +86,9 @@ pub(super) fn score(case: &Case) -> Score {
         return score;
     }
     if case.effect != Effect::Backlog {
-        score.lost_correct = Some(right(all.lost_requests, case.lost(), 0.1 * case.lost()).0);
+        score.lost_right = Some(right(all.lost_requests, case.lost(), 0.1 * case.lost()).0);
     }
-    score.wait_correct = case
+    score.wait_right = case
         .excess_wait_s()
         .map(|truth| right(all.excess_wait_s, truth, 0.1 * truth).0);
     times(case, &together(&runs), &all, &mut score);
