@@ -47,7 +47,7 @@ pub struct CaptureWindow {
     pub span: WindowSpan,
     /// What happened in it.
     pub analysis: Analysis,
-    /// What was seen and lost in it ([`Ledger::since`]). Packets dropped by live rings are not included.
+    /// Its counters of what was seen and lost ([`Ledger::since`]), without packets dropped by live rings.
     pub ledger: Ledger,
     /// Whether the capture ended before the window did.
     pub is_last: bool,

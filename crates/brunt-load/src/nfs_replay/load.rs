@@ -133,7 +133,7 @@ impl NfsReplayLoad {
         Ok((engine::settle(setting, ring)?, ring))
     }
 
-    /// The options of a run, which has a tree of its own.
+    /// The options of one run. Each run replays into its own tree.
     fn options(&self, seed: u64, depth: u32) -> NfsReplayOptions {
         NfsReplayOptions {
             timing: self.timed.timing,

@@ -169,7 +169,7 @@ pub(super) fn fitted(workload: &Workload, plan: &ReplayActions, limits: (u32, u3
     }
 }
 
-/// Sends all calls from the time on that `start` returns once everything is ready; `None` if there is no run.
+/// Replays all calls. Once everything is ready, `start` returns the time of the first one, or `None` to cancel the run.
 ///
 /// # Errors
 /// The server can't be reached, or the ring failed.

@@ -250,7 +250,7 @@ pub(super) fn none_on_targets(workloads: &Workloads) -> bool {
     workloads.on_targets().next().is_none()
 }
 
-/// The position of a mistake, what is wrong, and what would be right.
+/// A mistake in the file: its position, a message, and a suggestion.
 type Misplaced = (Range<usize>, String, Option<String>);
 
 /// Makes the entries of all kinds' own tables workloads with that kind.

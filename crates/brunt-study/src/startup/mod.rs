@@ -96,7 +96,7 @@ pub struct StartedExperiment {
 /// Connects to hosts, then starts bridges, services and served targets, and opens the targets of this machine.
 ///
 /// # Errors
-/// Something doesn't start; what was started before is ended.
+/// A part of it cannot be started. Whatever was already running is stopped.
 pub fn start<O: DeviceOpener>(
     experiment: &Experiment,
     plan: &Plan,
