@@ -5,7 +5,7 @@ tests (one name per line).
 
 Stable Rust's test harness reports no times, but it starts tests in the order of their names, as many at a time as there are
 threads, and prints a line when one ends. So the first tests start at once, and each of the others when one has ended. The
-time that a test waits for another one (`support::alone`) is included.
+time that a test waits for another one (`support::alone`, `support::busy`) is included.
 """
 
 import os

@@ -3,7 +3,7 @@
 # initiator as a test subject. No root. Emulated, because a /dev/kvm that can be opened can't
 # always run a kernel (nested hosts); BRUNT_GUEST_KVM=1 uses KVM.
 #
-#   kernel-initiator.sh --prepare          fetch kernel and programs, build the initramfs (network)
+#   kernel-initiator.sh --prepare          fetch kernel and programs, build the initramfs (network), boot it and save it booted
 #   kernel-initiator.sh --ready            exit 0 when prepared
 #   kernel-initiator.sh --lio              modules of the kernel's own target, as FILEs for a script that loads them in
 #                                          this order; exit 1 when not prepared
@@ -87,7 +87,7 @@ INIT
 ready() { [ -s "$DIR/vmlinux" ] && [ -s "$DIR/initrd" ] && [ "$(cat "$DIR/modules" 2>&1)" = "$MODULES" ]; }
 
 case ${1:-} in
-  --prepare) ready && [ -d "$DIR/lio" ] && [ -d "$DIR/netem" ] || prepare; exit 0 ;;
+  --prepare) ready && [ -d "$DIR/lio" ] && [ -d "$DIR/netem" ] || prepare; set -- --save ;;
   --ready) ready; exit ;;
   --lio) [ -d "$DIR/lio" ] && printf '%s\n' "$DIR"/lio/*; exit ;;
   --netem) [ -d "$DIR/netem" ] && printf '%s\n' "$DIR"/netem/*; exit ;;
@@ -95,23 +95,89 @@ case ${1:-} in
 esac
 ready || { echo "run $0 --prepare first" >&2; exit 125; }
 
-run=$(mktemp -d "$DIR/run.XXXXXX"); trap 'rm -rf "$run"' EXIT
-mkdir "$run/add"; cp "$1" "$run/add/guest-script"; shift
-for file; do cp -L "$file" "$run/add/"; done
-{ cat "$DIR/initrd"; (cd "$run/add" && find . | cpio -o -H newc -R 0:0 --quiet); } >"$run/initrd"
-
 # With "rep movsb", emulation would copy bytes instead of words.
 accel=(-accel tcg,thread=multi -cpu max,-erms,-fsrm)
 if [ -n "${BRUNT_GUEST_KVM:-}" ]; then accel=(-accel kvm -cpu host); fi
-status=0 forward=
-for port in ${BRUNT_GUEST_PORTS:-}; do forward+=",hostfwd=tcp:127.0.0.1:$port-:$port"; done
 # no_timer_check: on a busy machine the guest's timer is late when the kernel tests it, so the kernel would consider it broken.
-timeout --foreground "${BRUNT_GUEST_SECONDS:-300}" qemu-system-x86_64 "${accel[@]}" -m 512 -smp 2 \
-  -nodefaults -display none -no-reboot -kernel "$DIR/vmlinux" -initrd "$run/initrd" \
-  -netdev "user,id=net$forward" -device virtio-net-pci,netdev=net,romfile= -device virtio-rng-pci \
-  -chardev stdio,id=script,signal=off -serial "file:$run/console" -serial chardev:script \
-  -append "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr cryptomgr.notests audit=0" |
-  tee "$run/out" | sed -u '/^guest-exit /d' || status=${PIPESTATUS[0]}
+machine=("${accel[@]}" -m 512 -smp 2 -nodefaults -display none -no-reboot -kernel "$DIR/vmlinux"
+  -device virtio-net-pci,netdev=net,romfile= -device virtio-rng-pci
+  -append "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr cryptomgr.notests audit=0")
+
+# The script of a guest that is saved once it has booted. When it runs again, it is given the time and fetches its files.
+# Until its serial port has been loaded, the host's lines may be lost or cut.
+WAIT='{
+echo guest-ready
+until [ "$word $end" = "go end" ]; do read -r word time end </dev/ttyS1; done
+date -s "@$time" >/dev/null
+cd /; nc 10.0.2.100 7 </dev/null | cpio -idu 2>/dev/null && [ -s run-script ] && echo guest-started && exec sh /run-script
+}'
+SAVED=$DIR/booted-$({ qemu-system-x86_64 --version; grep -m1 'model name' /proc/cpuinfo; printf '%s\n' "${machine[@]}" "$WAIT"
+  stat -c '%s %Y' "$DIR/vmlinux" "$DIR/initrd"; } | cksum | tr ' ' -)
+
+# Packs the files of FOLDER as further content of an initramfs.
+pack() { (cd "$1" && find . | cpio -o -H newc -R 0:0 --quiet); }
+
+# Boots a guest and saves it in $SAVED, unless there is one. Others that need it wait.
+save() (
+  exec 8>"$DIR/lock"; flock 8
+  [ ! -s "$SAVED" ] || exit 0
+  at=$run/save
+  mkdir -p "$at/add"; mkfifo "$at/commands"
+  printf '%s\n' "$WAIT" >"$at/add/guest-script"
+  { cat "$DIR/initrd"; pack "$at/add"; } >"$at/initrd"
+  (cd "$at" && exec timeout --foreground 900 qemu-system-x86_64 "${machine[@]}" -initrd initrd -netdev user,id=net \
+    -monitor stdio -serial file:console -serial file:said <commands >monitor 2>&1) & id=$!
+  exec 9>"$at/commands"
+  # Also ends when the folder is gone, which says that the caller was killed.
+  until grep -qs guest-ready "$at/said"; do [ -d "$at" ] && kill -0 "$id" 2>/dev/null || break; sleep .1; done
+  printf '%s\n' 'migrate "exec:cat >saved"' 'info migrate' quit >&9; exec 9>&-
+  wait "$id" || :
+  if ! grep -q 'Migration status: completed' "$at/monitor" || [ ! -s "$at/saved" ]; then
+    echo "a booted guest could not be saved:" >&2; tail -n 5 "$at/monitor" "$at/console" >&2; exit 1
+  fi
+  rm -f "$DIR"/booted-*; mv "$at/saved" "$SAVED"; rm -rf "$at"
+)
+
+run=$(mktemp -d "$DIR/run.XXXXXX"); trap 'end; rm -rf "$run"' EXIT
+end() { [ ! -s "$run/id" ] || kill "$(cat "$run/id")" 2>/dev/null || :; }
+if [ "$1" = --save ]; then save || echo "each run will boot its own guest" >&2; exit 0; fi
+mkdir "$run/add"; script=$1; shift
+for file; do cp -L "$file" "$run/add/"; done
+net=user,id=net
+for port in ${BRUNT_GUEST_PORTS:-}; do net+=",hostfwd=tcp:127.0.0.1:$port-:$port"; done
+
+# guest NET [OPTION...]: runs QEMU and shows what the script prints.
+guest() {
+  status=0; : >"$run/out"
+  (cd "$run" && echo "$BASHPID" >id && exec timeout --foreground "${BRUNT_GUEST_SECONDS:-300}" qemu-system-x86_64 \
+    "${machine[@]}" -netdev "$1" "${@:2}" -chardev stdio,id=script,signal=off -serial file:console -serial chardev:script) |
+    tee "$run/out" | sed -u '/^guest-exit /d; /^guest-started/d' || status=${PIPESTATUS[0]}
+  rm -f "$run/id"
+}
+started() { grep -q '^guest-started' "$run/out"; }
+# Tells a loaded guest to go on; ends it if it doesn't within a minute.
+go_on() {
+  for _ in {1..300}; do
+    if started; then return; fi
+    echo "go $(date +%s) end" 2>/dev/null || return
+    sleep .2
+  done
+  started || end
+}
+
+# An emulated kernel takes longer to boot than most scripts run; a saved one is loaded in a second.
+loaded=
+if [ -z "${BRUNT_GUEST_KVM:-}" ] && save; then
+  cp "$script" "$run/add/run-script"; pack "$run/add" >"$run/files"; : >"$run/out"
+  guest "$net,guestfwd=tcp:10.0.2.100:7-cmd:cat files" -initrd "$DIR/initrd" -incoming "exec:cat '$SAVED'" < <(go_on)
+  if started; then loaded=1; else
+    echo "the saved guest didn't start (status $status); booting one" >&2; rm -f "$SAVED" "$run/add/run-script"
+  fi
+fi
+if [ -z "$loaded" ]; then
+  cp "$script" "$run/add/guest-script"; { cat "$DIR/initrd"; pack "$run/add"; } >"$run/initrd"
+  guest "$net" -initrd "$run/initrd" </dev/null
+fi
 code=$(tr -d '\r' <"$run/out" | sed -n 's/^guest-exit //p' | tail -1)
 [ -z "$code" ] || exit "$code"
 echo "the guest reported no exit status; its console ends:" >&2; tail -30 "$run/console" >&2

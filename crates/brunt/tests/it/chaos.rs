@@ -10,7 +10,7 @@ use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::hosts::{Hosts, Plan, Process, Way, assert_total, output_text, signal, until};
-use crate::support::{alone, rounds, seed};
+use crate::support::{busy, rounds, seed};
 use brunt_core::random::Random;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -90,7 +90,7 @@ impl Experiment {
             "name = \"chaos\"\nrepetitions = 2\nhost_silence = \"{}\"\non_host_failure = \"{policy}\"\n{}\n\
              [targets.t]\nserve = \"memory:1MiB\"\nhost = \"{}\"\noptions = \"{PATIENCE}\"\n[workloads.w]\nhosts = {:?}\ninterval = \"20ms\"\n\
              arrival = {{ kind = \"open\", rate = {REQUESTS}, process = \"constant\" }}\nstop = {{ requests = {REQUESTS} }}\n",
-            if hang_max().is_some() { "1.5s" } else { "5s" },
+            if hang_max().is_some() { "1.5s" } else { "3s" },
             hosts.toml(),
             hosts.hosts[SERVER].name,
             worker_names(hosts)
@@ -410,7 +410,7 @@ fn check(
 /// surviving host is lost, and every total that lacks a host says so.
 #[test]
 fn nothing_hangs_or_is_left_whichever_part_fails() {
-    let _alone = alone(); // Many hosts keep all cores busy.
+    let _busy = busy(); // Many hosts start and end all the time.
     let plans = [0, 250_000_000, -400_000_000, 1_000, 70_000_000].map(|shift_ns| Plan {
         link: "delay = \"200us\"",
         shift_ns,

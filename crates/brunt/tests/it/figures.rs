@@ -4,7 +4,7 @@ use crate::support;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{TempDir, alone, bench, experiment, need, root, run_within, succeed};
+use crate::support::{TempDir, bench, busy, experiment, need, root, run_within, succeed};
 use serde_json::{Value, json};
 
 /// Draws the figure for a benchmark's JSON.
@@ -177,7 +177,7 @@ fn tabulate(out: &Path) -> String {
 /// The guest's writes go both through its page cache and past it, and each run yields its rates over time.
 #[test]
 fn writes_are_measured_through_the_page_cache_and_past_it() {
-    let _alone = alone(); // An emulated guest keeps a core busy.
+    let _busy = busy(); // An emulated guest keeps a core busy.
     if !support::guest::ready()
         || need("python3", "python3").is_none()
         || need("strip", "binutils").is_none()

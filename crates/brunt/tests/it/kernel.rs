@@ -2,7 +2,7 @@
 //! `tools/kernel-initiator.sh`, log in to our target with CHAP and CRC32C digests and use a file system on it.
 
 use crate::support::guest::{Guest, ready};
-use crate::support::{CHAP, TARGET_NAME, Target, TempDir, alone};
+use crate::support::{CHAP, TARGET_NAME, Target, TempDir, busy};
 
 /// Login for every test: CHAP, digests, and a session that survives two minutes without the target, with a ping every
 /// second to notice its absence.
@@ -43,7 +43,7 @@ fn secret() -> String {
 /// CHAP and digests; a file system is created, filled, and checked by fsck, and has the same checksum after a remount.
 #[test]
 fn a_file_system_has_the_same_checksum_after_a_remount() {
-    let _alone = alone(); // An emulated guest keeps a core busy.
+    let _busy = busy(); // An emulated guest keeps a core busy.
     if !ready() {
         return;
     }
@@ -78,7 +78,7 @@ session --logout
 /// itself, the writes continue, and the checksum holds.
 #[test]
 fn the_session_recovers_from_a_kill() {
-    let _alone = alone(); // An emulated guest keeps a core busy.
+    let _busy = busy(); // An emulated guest keeps a core busy.
     if !ready() {
         return;
     }

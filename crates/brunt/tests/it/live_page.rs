@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::support::live_events::LiveEvents;
-use crate::support::{TempDir, alone, experiment, skip};
+use crate::support::{TempDir, busy, experiment, skip};
 use serde_json::Value;
 
 /// A run that serves its page; killed on drop.
@@ -254,7 +254,7 @@ fn a_replay_has_a_live_page() {
 /// The cost of viewers is measured: each side has its runs, and each viewer saw its run to the end.
 #[test]
 fn the_cost_of_viewers_is_measured() {
-    let _alone = alone(); // Compares rates.
+    let _busy = busy(); // Measures with all viewers at work, whatever the rates.
     let mut command = support::bench();
     command.args([
         "--json",

@@ -4,7 +4,7 @@
 
 use crate::support::controlled::ControlledTarget;
 use crate::support::guest::{Guest, ready};
-use crate::support::{TARGET_NAME, TempDir, alone};
+use crate::support::{TARGET_NAME, TempDir, busy};
 
 /// Two sessions, one through each portal: /dev/sda through group 1, /dev/sdb through group 2; a multipath device on
 /// both that starts with the first path; and a load on it that writes blocks and compares what it reads back.
@@ -135,7 +135,7 @@ fn finish(guest: Guest) {
 /// again. A verified load loses no block meanwhile.
 #[test]
 fn linux_fails_over_and_back() {
-    let _alone = alone(); // An emulated guest keeps a core busy.
+    let _busy = busy(); // An emulated guest keeps a core busy.
     let folder = TempDir::new("multipath");
     let Some((mut target, mut guest)) = start(&folder, "implicit", "non-optimized", THERE_AND_BACK)
     else {
@@ -190,7 +190,7 @@ fn linux_fails_over_and_back() {
 /// unusable.
 #[test]
 fn linux_activates_a_standby_port() {
-    let _alone = alone(); // An emulated guest keeps a core busy.
+    let _busy = busy(); // An emulated guest keeps a core busy.
     let folder = TempDir::new("multipath");
     let Some((mut target, mut guest)) = start(&folder, "both", "standby", AWAY) else {
         return;

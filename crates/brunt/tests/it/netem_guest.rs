@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::agents::certificates;
 use crate::support::guest::ready;
-use crate::support::{TempDir, alone, brunt, need, root, skip};
+use crate::support::{TempDir, brunt, busy, need, root, skip};
 use serde_json::Value;
 
 /// In one direction; a ping over loopback takes twice as long.
@@ -270,7 +270,7 @@ fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u1
 /// it ends when the agent is killed.
 #[test]
 fn netem_loses_and_delays_what_leaves_a_guest() {
-    let _alone = alone(); // An emulated guest keeps a core busy, and times are compared.
+    let _busy = busy(); // An emulated guest keeps a core busy; its times are compared with much longer ones.
     if !ready() {
         return;
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{TempDir, alone, brunt, eventually, root, run_within, skip};
+use crate::support::{TempDir, alone, brunt, busy, eventually, root, run_within, skip};
 use brunt_lake::{Table, read_table};
 use brunt_result::tables::{TABLES, histograms, intervals, requests, runs};
 use serde_json::Value;
@@ -102,7 +102,7 @@ fn close(a: f64, b: f64, share: f64) {
 /// Each query of the page runs as written, and agrees with `summary.json`.
 #[test]
 fn queries_agree_with_the_summary() {
-    let _alone = alone(); // Keeps both cores busy.
+    let _alone = alone(); // A fault must come in its time.
     if !has_duckdb() {
         return;
     }
@@ -397,7 +397,7 @@ fn readable(folder: &Path) {
 /// incomplete.
 #[test]
 fn a_kill_leaves_readable_tables() {
-    let _alone = alone(); // Keeps both cores busy.
+    let _busy = busy(); // Makes requests as fast as it can.
     let folder = TempDir::new("results-kill");
     let experiment = write(
         &folder,
@@ -446,7 +446,6 @@ fn a_kill_leaves_readable_tables() {
 /// A run killed after its first intervals has them on disk, from the first one on, and they are readable.
 #[test]
 fn a_short_run_that_is_killed_has_its_intervals() {
-    let _alone = alone(); // Keeps both cores busy.
     let folder = TempDir::new("results-kill-early");
     let experiment = write(
         &folder,
@@ -489,7 +488,7 @@ fn a_short_run_that_is_killed_has_its_intervals() {
 /// Single requests are not held back until there are many of them.
 #[test]
 fn a_killed_run_has_its_requests_at_a_low_rate() {
-    let _alone = alone();
+    let _alone = alone(); // What it has written is as old as its intervals.
     let folder = TempDir::new("results-kill-requests");
     let experiment = write(
         &folder,
@@ -530,7 +529,7 @@ fn a_killed_run_has_its_requests_at_a_low_rate() {
 /// reported to the observer is on disk, and the summary says what happened.
 #[test]
 fn a_full_disk_keeps_what_was_measured() {
-    let _alone = alone(); // Keeps both cores busy.
+    let _busy = busy(); // Makes requests as fast as it can.
     let folder = TempDir::new("results-full");
     let experiment = write(
         &folder,
@@ -629,7 +628,7 @@ fn a_full_disk_keeps_what_was_measured() {
 /// Memory does not grow with the number of recorded requests. A million of them in memory would add 88 MB.
 #[test]
 fn memory_does_not_grow_with_recorded_requests() {
-    let _alone = alone(); // Keeps both cores busy.
+    let _busy = busy(); // Makes requests as fast as it can.
     let folder = TempDir::new("results-memory");
     let experiment = write(
         &folder,

@@ -31,13 +31,13 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest with a script in this folder.
+    /// Starts a guest that runs a script, written to this folder. It is booted once for all tests (the tool saves it).
     pub fn boot(folder: &TempDir, script: &str) -> Guest {
         let file = folder.join("script");
         std::fs::write(&file, script).expect("a script");
         let mut child = Command::new(root().join("tools/kernel-initiator.sh"))
             .arg(&file)
-            // A guest without hardware virtualization, on a busy machine, takes ten times the usual two minutes.
+            // A guest without hardware virtualization may take ten times as long on a busy machine.
             .env("BRUNT_GUEST_SECONDS", "1500")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or reads every
@@ -79,11 +79,41 @@ pub fn rounds(default: usize, ci: usize) -> usize {
     }
 }
 
-/// Held by tests that compare times or rates, and by those that keep both cores of a small machine busy: only one of
-/// them runs at a time. Each states its reason.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Held by tests that compare times or rates: none of them runs beside another, or beside a [`busy`] one. Each states
+/// its reason.
+pub fn alone() -> Share {
+    Share::take(BUSY_MAX)
+}
+
+/// Held by tests that keep a core busy for long, but don't compare times or rates: as many of them run at a time as a
+/// small machine has cores. Each states its reason.
+pub fn busy() -> Share {
+    Share::take(1)
+}
+
+const BUSY_MAX: usize = 2;
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static RETURNED: Condvar = Condvar::new();
+
+/// A share of the machine; returned on drop.
+pub struct Share(usize);
+
+impl Share {
+    fn take(share: usize) -> Share {
+        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = RETURNED
+            .wait_while(taken, |taken| *taken + share > BUSY_MAX)
+            .unwrap_or_else(PoisonError::into_inner);
+        *taken += share;
+        Share(share)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        RETURNED.notify_all();
+    }
 }
 
 /// A seed to print, with which a run can be repeated (`BRUNT_SEED`).
