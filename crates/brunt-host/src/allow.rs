@@ -34,13 +34,14 @@ enum Allowed {
 }
 
 /// Faults that can be allowed, and the kind of value that may follow `=`.
-const FAULTS: [(&str, Option<&str>); 6] = [
+const FAULTS: [(&str, Option<&str>); 7] = [
     ("cpu", None),
     ("memory", None),
     ("freeze", Some("a process")),
     ("kill", Some("a process")),
     ("netem", Some("an interface")),
     ("bridge", Some("its first interface")),
+    ("probe", None),
 ];
 /// The prefix of a permission for a fault.
 const FAULT: &str = "fault:";

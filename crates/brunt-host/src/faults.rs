@@ -3,9 +3,11 @@
 //! The rule: a fault lasts until its controller removes it or the connection ends, whichever comes first; a fault that
 //! would outlive this program has a guard (`brunt_lab::faults`).
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::time::Duration;
 
 use brunt_block::OpenError;
 use brunt_core::Clock;
@@ -21,6 +23,7 @@ use crate::agent_thread::AgentThread;
 use crate::allow::{AllowList, FaultNotAllowed};
 use crate::bridge::{AgentBridge, Forwarding, Impairment};
 use crate::clock::moved;
+use crate::path_probe::{INTERVAL_US_MAX, PAYLOAD_BYTES, PathProbe, REQUESTS_MAX};
 
 /// Size of an interface name including the terminator (linux/if.h).
 const INTERFACE_BYTES_MAX: usize = 16;
@@ -56,6 +59,21 @@ enum BreakError {
     Interface(String),
     #[error("'{0}' depends on the agent's working directory; write an absolute path")]
     Relative(String),
+    #[error(
+        "a probe of {requests} requests of {payload_bytes} bytes, {interval_us} us apart; use 1 to {} requests of {} to \
+         {} bytes, at most {} us apart",
+        REQUESTS_MAX,
+        PAYLOAD_BYTES.start(),
+        PAYLOAD_BYTES.end(),
+        INTERVAL_US_MAX
+    )]
+    Probe {
+        requests: u32,
+        payload_bytes: u32,
+        interval_us: u64,
+    },
+    #[error("cannot probe the path to {0}; use an IPv4 address")]
+    ProbeAddress(IpAddr),
     #[error("cannot parse the link's settings: {0}")]
     Settings(String),
     #[error(transparent)]
@@ -200,6 +218,7 @@ fn make(
     allow: &AllowList,
     bridge: &AgentBridge,
 ) -> Result<Box<dyn Fault>, BreakError> {
+    // Long because it is one match over all kinds of fault.
     Ok(match what {
         HostFault::Cpu { share, cores } => {
             allow.check_fault("cpu", None)?;
@@ -256,6 +275,26 @@ fn make(
             let settings = [read_settings(&settings[0])?, read_settings(&settings[1])?];
             Box::new(Impairment::new(bridge.clone(), settings))
         }
+        HostFault::ProbePath {
+            address,
+            figure,
+            requests,
+            interval_us,
+            payload_bytes,
+        } => {
+            allow.check_fault("probe", None)?;
+            let IpAddr::V4(address) = *address else {
+                return Err(BreakError::ProbeAddress(*address));
+            };
+            check_probe(*requests, *payload_bytes, *interval_us)?;
+            Box::new(PathProbe {
+                address,
+                figure: *figure,
+                requests: *requests,
+                interval: Duration::from_micros(*interval_us),
+                payload_bytes: *payload_bytes,
+            })
+        }
     })
 }
 
@@ -272,6 +311,18 @@ fn check_cores(share: f64, cores: &[usize]) -> Result<Vec<usize>, BreakError> {
         all
     } else {
         cores.to_vec()
+    })
+}
+
+/// Checks that a probe ends, and that its packets fit into Ethernet.
+fn check_probe(requests: u32, payload_bytes: u32, interval_us: u64) -> Result<(), BreakError> {
+    let is_fit = (1..=REQUESTS_MAX).contains(&requests)
+        && PAYLOAD_BYTES.contains(&payload_bytes)
+        && interval_us <= INTERVAL_US_MAX;
+    is_fit.then_some(()).ok_or(BreakError::Probe {
+        requests,
+        payload_bytes,
+        interval_us,
     })
 }
 
@@ -587,6 +638,24 @@ mod tests {
             Refused,
             "there is no bridge",
         );
+        let probe = |requests, payload_bytes| HostFault::ProbePath {
+            address: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            figure: brunt_protocol::PathFigure::Loss,
+            requests,
+            interval_us: 0,
+            payload_bytes,
+        };
+        check(probe(1, 32), &["fault:bridge"], NotAllowed, "fault:probe");
+        let of_six = HostFault::ProbePath {
+            address: IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+            figure: brunt_protocol::PathFigure::Loss,
+            requests: 1,
+            interval_us: 0,
+            payload_bytes: 32,
+        };
+        check(of_six, &["fault:probe"], Refused, "use an IPv4 address");
+        check(probe(0, 32), &["fault:probe"], Refused, "a probe of 0");
+        check(probe(1, 7), &["fault:probe"], Refused, "8 to 1400 bytes");
         assert!(child.0.id() == pid && std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }

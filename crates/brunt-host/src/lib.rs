@@ -34,6 +34,7 @@ mod journals;
 mod lines;
 mod listen;
 mod name;
+mod path_probe;
 mod plain;
 mod remote;
 mod role_process;

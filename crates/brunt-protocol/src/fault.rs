@@ -3,6 +3,7 @@
 //! The rule: a fault is injected once and removed once, by its number; if the connection ends in between, the agent
 //! removes it.
 
+use core::net::IpAddr;
 use std::time::Duration;
 
 use brunt_core::Nanos;
@@ -68,6 +69,32 @@ pub enum HostFault {
         /// The settings of a link, in the experiment's format: from the first interface to the second, and back.
         settings: Box<[serde_json::Value; 2]>,
     },
+    /// Measure the path to another host with ICMP echo requests; the proof's value is the figure. Not an impairment: it
+    /// proves those of others, and nothing of it is left to remove.
+    ProbePath {
+        /// The other host; agents probe IPv4 only.
+        address: IpAddr,
+        /// The figure to measure.
+        figure: PathFigure,
+        /// Number of requests.
+        requests: u32,
+        /// Microseconds from one request to the next; 0 sends all of them at once.
+        interval_us: u64,
+        /// Bytes of data in each request.
+        payload_bytes: u32,
+    },
+}
+
+/// What echo requests measure of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathFigure {
+    /// The shortest round trip, in seconds.
+    RoundTrip,
+    /// The share of requests without a reply, 0 to 1.
+    Loss,
+    /// The rate at which replies arrived, in bits per second on the wire, including all Ethernet overhead.
+    Rate,
 }
 
 /// Evidence that a fault is in effect or has been removed; in a message, its times are on the host's clock.

@@ -25,13 +25,13 @@ use brunt_result::link::LinkReport;
 use brunt_result::record::{Interval, Outcome, RequestRecord};
 use serde::{Deserialize, Serialize};
 
-pub use fault::{HostFault, HostFaultFailure, HostProcess, Proof};
+pub use fault::{HostFault, HostFaultFailure, HostProcess, PathFigure, Proof};
 pub use requests::RecordEnd;
 pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 /// The protocol version. Raised when the meaning of a message changes or a new message is added.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Maximum size of a frame. An interval with eight kinds of operations and full histograms takes a third of it; longer
 /// data (requests, a trace) is sent in several frames.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;

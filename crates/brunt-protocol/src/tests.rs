@@ -93,6 +93,16 @@ fn to_host() -> Vec<ToHost> {
                 capture: Some("/var/tmp/wire.pcapng".into()),
             },
         },
+        ToHost::PutFault {
+            fault: 5,
+            what: HostFault::ProbePath {
+                address: "10.0.0.9".parse().unwrap(),
+                figure: PathFigure::Rate,
+                requests: 64,
+                interval_us: 0,
+                payload_bytes: 1400,
+            },
+        },
         ToHost::AskBridge,
         ToHost::RemoveFault { fault: u32::MAX },
         ToHost::Role {

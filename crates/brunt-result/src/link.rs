@@ -34,6 +34,27 @@ fn millis(nanos: u64) -> String {
     format!("{}ms", (nanos / 1_000_000).max(1))
 }
 
+/// What probe packets measured of a link between other machines before a run: evidence that its settings are in effect.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LinkProof {
+    /// What applies the settings, such as `bridge of host wire`.
+    pub carrier: String,
+    /// The settings from the first host to the second, and back; empty for a direction without any.
+    pub set: [String; 2],
+    /// Shortest round trip before they were applied, in microseconds.
+    pub clear_round_trip_us: f64,
+    /// Shortest round trip with them, in microseconds; absent without settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trip_us: Option<f64>,
+    /// Share of echo requests without a reply, 0 to 1: both directions together; absent if no loss is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Rate at which replies arrived, in bits per second on the wire; absent if no rate is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bits_per_second: Option<f64>,
+}
+
 /// Packet counters of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

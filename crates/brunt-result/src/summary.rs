@@ -214,6 +214,9 @@ pub struct RunSummary {
     /// Packet counters of the lab's links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, crate::link::LinkReport>,
+    /// What probe packets measured of each link between other machines before the run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub link_proofs: BTreeMap<String, crate::link::LinkProof>,
     /// What the lab's links carried during the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<RunTransfer>,
@@ -521,6 +524,7 @@ impl RunSummary {
             probes: None,
             noise: None,
             links: BTreeMap::new(),
+            link_proofs: BTreeMap::new(),
             transfer: None,
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: Vec::new(),

@@ -19,7 +19,7 @@ use crate::impact::{
     ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval, RobustnessIndexes,
     RunLeftOut,
 };
-use crate::link::{LinkCounts, LinkReport};
+use crate::link::{LinkCounts, LinkProof, LinkReport};
 use crate::op::TABLE;
 use crate::over_occurrences::recurring_over_runs;
 use crate::phase_wait::{PhaseWait, WaitOutcome};
@@ -294,6 +294,17 @@ impl Make {
             }
         });
         run.links = BTreeMap::from([(self.text(), self.link())]);
+        run.link_proofs = BTreeMap::from([(
+            self.text(),
+            LinkProof {
+                carrier: self.text(),
+                set: [self.text(), self.text()],
+                clear_round_trip_us: self.float(),
+                round_trip_us: self.maybe(Make::float),
+                loss: self.maybe(Make::float),
+                bits_per_second: self.maybe(Make::float),
+            },
+        )]);
         run.transfer = self.maybe(Make::transfer);
         run.doubts = self.list(Make::text);
         run.troubles = self.list(Make::text);

@@ -68,6 +68,7 @@ pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         probes: None,
         noise: None,
         links: BTreeMap::new(),
+        link_proofs: BTreeMap::new(),
         transfer: None,
         recording_wait_s: 0.0,
         doubts: Vec::new(),

@@ -24,14 +24,14 @@ impl Experiment {
             let help = "write link_delay = [\"0\", \"10ms\"], or omit links".to_string();
             return Err(source.mistake(&["sweep", "links"], what, Some(help)));
         }
-        let known = || self.lab.iter().flat_map(|lab| lab.links.keys());
+        let known = || self.link_names();
         for (index, link) in axes.links.iter().enumerate() {
             let place = index.to_string();
             let path = ["sweep", "links", place.as_str()];
             if !known().any(|name| name == link) {
                 let names: Vec<&str> = known().map(String::as_str).collect();
                 let help = match names.is_empty() {
-                    true => "add [lab] with links, or omit links".to_string(),
+                    true => "add [lab] or [links.NAME], or omit links".to_string(),
                     false => format!("the links are {}", names.join(", ")),
                 };
                 return Err(source.mistake(

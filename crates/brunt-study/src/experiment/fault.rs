@@ -248,6 +248,7 @@ impl Experiment {
             .map(|host| host.to_string());
         let mut hosts = self.probed_hosts();
         hosts.extend(faults);
+        hosts.extend(self.hosts_of_links());
         hosts.extend(
             self.bridges()
                 .into_iter()

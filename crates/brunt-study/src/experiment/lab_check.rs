@@ -60,7 +60,11 @@ impl Experiment {
             .swept()
             .into_iter()
             .find(|axis| axis.starts_with("link_"));
-        let help = Some("add [lab] with hosts and links");
+        if !self.links.is_empty() {
+            // Those between other machines have their own checks.
+            return Ok(());
+        }
+        let help = Some("add [lab] with hosts and links, or [links.NAME] between other machines");
         match (axis, self.sweep.link.keys().next()) {
             (Some(axis), _) => {
                 let what = format!("{axis} is swept, but there is no link");

@@ -8,6 +8,7 @@ mod clients;
 mod defaults;
 mod entries;
 mod fault;
+mod host_links;
 mod hosts;
 mod include;
 mod interleave;
@@ -52,6 +53,9 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::role::{Serve, TARGET_NAME};
 pub use fault::FAULTS_MAX;
+pub use host_links::{
+    HOST_LINKS_MAX, HostLink, HostLinkCarrier, HostLinkEntry, ProbedAddressError, probed_address,
+};
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
 pub use interleave::{
     InterleaveConflict, InterleaveError, InterleavedExperiment, check_interleaved,
@@ -160,6 +164,10 @@ pub struct Experiment {
     /// Emulated network of hosts and links on which the experiment runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,
+    /// Links between other machines, by a name of your choice: what applies their delay, loss and rate, and which hosts
+    /// prove it. `link_delay`, `link_loss` and `link_rate` of a sweep vary them like the links of a lab.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, HostLinkEntry>,
     /// Programs that are not part of Brunt, such as storage servers, which the experiment starts before it opens targets
     /// and ends after its last run, by a name of your choice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

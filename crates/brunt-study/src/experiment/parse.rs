@@ -94,6 +94,7 @@ impl Experiment {
             return Err(source.mistake(&["probes", key], what, None));
         }
         let hosts = self.check_hosts(source)?;
+        self.check_host_links(source, &hosts)?;
         self.check_services(source, &hosts)?;
         self.check_remote(source, &hosts)?;
         self.check_service_hosts(source, &hosts)?;
@@ -102,7 +103,8 @@ impl Experiment {
         self.check_clients(source)?;
         self.check_sweep(source)?;
         self.check_phases(source)?;
-        self.check_lab(source, &hosts)
+        self.check_lab(source, &hosts)?;
+        self.check_swept_host_links(source)
     }
 
     /// Checks that there is something to measure, and the number of repetitions.

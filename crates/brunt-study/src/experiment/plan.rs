@@ -36,7 +36,7 @@ pub struct Point {
     pub axes: Vec<(String, String)>,
     /// The load to run.
     pub load: Arc<dyn Load>,
-    /// The lab's links as swept: there and back.
+    /// All links as swept, of the lab and between other machines: there and back.
     pub links: BTreeMap<String, [LinkSettings; 2]>,
     /// The MTUs of the lab's links as swept, in bytes.
     pub mtus: BTreeMap<String, u32>,
@@ -403,7 +403,7 @@ impl Experiment {
         fixed
     }
 
-    /// A draft in the lab as the file defines it, without a value on any axis.
+    /// A draft with the links as the file defines them, without a value on any axis.
     pub(super) fn draft(
         &self,
         targets: Vec<String>,
@@ -412,11 +412,7 @@ impl Experiment {
         what: What,
     ) -> Draft {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
-        let of_link = links.map(|(name, link)| {
-            let settings = (name.clone(), link.settings());
-            (settings, (name.clone(), link.mtu()))
-        });
-        let (links, mtus) = of_link.unzip();
+        let mtus = links.map(|(name, link)| (name.clone(), link.mtu()));
         Draft {
             targets,
             url,
@@ -424,8 +420,8 @@ impl Experiment {
             axes: Vec::new(),
             what,
             remote: None,
-            links,
-            mtus,
+            links: self.link_settings(),
+            mtus: mtus.collect(),
             options: BTreeMap::new(),
         }
     }

@@ -69,17 +69,17 @@ pub struct Sweep {
     /// each group is a point: with 1, every host works alone, one after another. For indexes of robustness (docs/indexes.md).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<u32>,
-    /// One-way delay of every link of the lab, or of those in `links`.
+    /// One-way delay of every link (`[lab.links.NAME]`, `[links.NAME]`), or of those in `links`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_delay: Vec<Span>,
-    /// Packet loss of every link of the lab, or of those in `links`, in each direction, such as 0.01 or "1%".
+    /// Packet loss of every link, or of those in `links`, in each direction, such as 0.01 or "1%".
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "share::link_loss"
     )]
     #[schemars(with = "Vec<Share>")]
     pub link_loss: Vec<f64>,
-    /// Rate of every link of the lab, or of those in `links`, in each direction.
+    /// Rate of every link, or of those in `links`, in each direction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_rate: Vec<BitRate>,
     /// Any other key of `[lab.links.NAME]` and its values, such as `mtu`, `queue` or `preset`: an axis for each, named
@@ -217,7 +217,9 @@ impl Sweep {
         if let (Some(presets), Some(lab)) = (self.link.get("preset"), lab) {
             vary_drafts(drafts, "link_preset", presets, |draft, preset| {
                 for (name, ways) in links_named(draft, links) {
-                    *ways = lab.links[name].with_preset(&preset.to_string()).settings();
+                    if let Some(link) = lab.links.get(name) {
+                        *ways = link.with_preset(&preset.to_string()).settings();
+                    }
                 }
             });
         }

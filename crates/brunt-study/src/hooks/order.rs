@@ -17,13 +17,14 @@ use super::agents::LabAgents;
 use super::bridges::HostBridges;
 use super::devices::DeviceProbing;
 use super::faults::{FaultSchedule, ScheduleError};
+use super::host_links::host_links;
 use super::hosts::HostProbing;
 use super::links::links;
 use super::noise::NoiseWatch;
 use super::probing::Probing;
 use super::roles::Roles;
 use super::traffic::traffic;
-use crate::experiment::{Experiment, Plan};
+use crate::experiment::{Experiment, Plan, ProbedAddressError, probed_address};
 use crate::lab::BuiltLab;
 use crate::role::Role;
 
@@ -57,6 +58,9 @@ pub enum HooksError {
     /// The traffic of the lab's links cannot be counted.
     #[error(transparent)]
     Traffic(#[from] LabError),
+    /// A link between other machines cannot be probed.
+    #[error(transparent)]
+    Links(#[from] ProbedAddressError),
 }
 
 /// The hooks of an experiment, in order.
@@ -100,6 +104,8 @@ pub fn hooks(
         let goes_on = experiment.continues_without_hosts();
         hooks.push(Box::new(Roles::new(roles.to_vec(), &watch, goes_on)));
     }
+    // Before the bridges, whose counts exclude probe packets.
+    hooks.extend(between_machines(experiment, plan)?);
     hooks.extend(bridges.map(boxed));
     hooks.push(Box::new(NoiseWatch::default()));
     hooks.extend(probing(experiment, plan, lab, &watch)?);
@@ -115,6 +121,25 @@ pub fn hooks(
         hooks.push(traffic(lab, &settings, idle, Arc::clone(interrupted))?);
     }
     Ok(hooks)
+}
+
+/// The hook of links between other machines, if there are any.
+fn between_machines(
+    experiment: &Experiment,
+    plan: &Plan,
+) -> Result<Option<Box<dyn RunHook>>, HooksError> {
+    let links = experiment.host_links();
+    let Some(fleet) = plan.fleet.as_ref().filter(|_| !links.is_empty()) else {
+        return Ok(None);
+    };
+    let hosts = experiment.hosts().unwrap_or_default();
+    let addressed = links.into_iter().map(|link| {
+        let to = probed_address(&hosts, &link.to);
+        to.map(|to| (link, to))
+    });
+    let addressed = addressed.collect::<Result<Vec<_>, ProbedAddressError>>()?;
+    let points = plan.points.iter().map(|point| point.links.clone());
+    Ok(Some(host_links(fleet, addressed, points.collect())))
 }
 
 fn boxed(hook: impl RunHook + 'static) -> Box<dyn RunHook> {

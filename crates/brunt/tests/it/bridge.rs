@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Runs a script in new network namespaces: a host `a` with `a0`, a host `b` with `b0`, and here the other ends of
 /// their links, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` if this machine
 /// can't create them.
-fn hosts(script: &str) -> Option<String> {
+pub fn hosts(script: &str) -> Option<String> {
     for (program, package) in [
         ("unshare", "util-linux"),
         ("ip", "iproute2"),
@@ -85,7 +85,7 @@ fn hosts(script: &str) -> Option<String> {
 }
 
 /// The report of a bridge: the last thing that a script prints.
-fn report(text: &str) -> Value {
+pub fn report(text: &str) -> Value {
     let start = text
         .find('{')
         .unwrap_or_else(|| panic!("a report in {text}"));

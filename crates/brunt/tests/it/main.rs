@@ -19,6 +19,7 @@ mod filesystem;
 mod fio;
 mod history;
 mod host_faults;
+mod host_links;
 mod host_probes;
 mod host_services;
 mod host_targets;

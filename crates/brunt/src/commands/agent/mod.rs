@@ -71,7 +71,7 @@ struct ServeArgs {
 
     /// What controllers may do here: open a device, a file or a folder (its path) or a kind of device, such as iscsi:;
     /// inject a fault (fault:cpu, fault:memory, fault:freeze[=PROCESS], fault:kill[=PROCESS], fault:netem[=INTERFACE],
-    /// fault:bridge[=INTERFACE]); serve targets and sinks at any address (serve:) or at one (serve:10.0.0.9), of
+    /// fault:bridge[=INTERFACE], fault:probe); serve targets and sinks at any address (serve:) or at one (serve:10.0.0.9), of
     /// devices that are also allowed; start services, which may be any command (service:). Can be repeated [default:
     /// nothing with --listen, everything that this user may do with --stdio]
     #[arg(long, value_name = "WHAT")]

@@ -91,6 +91,7 @@ fn experiments_md_describes_every_key() {
         "on_host_failure",
         "host_silence",
         "lab",
+        "links",
         "services",
         "fault",
         "performability",
