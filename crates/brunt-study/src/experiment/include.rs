@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An included file declares its parameters, and uses each as `${name}`, in keys and in strings; a string that consists
-//! only of `${name}` takes the parameter's type:
+//! only of `${name}` takes the parameter's type, and `${name * 0.5}` is a number:
 //!
 //! ```toml
 //! [parameters]
@@ -18,6 +18,7 @@
 //!
 //! Paths are relative to the file that names them. Tables are merged. Two files that set the same key are a mistake,
 //! because parameters express what varies; only the lists in [`COLLECTED`] are concatenated, included files first.
+//! Names that begin with `brunt:` are those of [`super::ready_made`].
 //!
 //! The rule: every value keeps its source position, so that a mistake is reported in the file that contains it.
 
@@ -35,6 +36,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::FILE_BYTES_MAX;
 use super::mistake::{FileError, Source};
+use super::ready_made::{self, UnknownName};
 
 /// Maximum number of files of an experiment: more indicate a cycle or a typing error.
 pub const FILES_MAX: usize = 64;
@@ -222,7 +224,11 @@ impl<'a> Reader<'a, '_> {
             .chain
             .last()
             .expect("the experiment's own file is the first");
-        let path = here.parent().unwrap_or(Path::new("")).join(&file);
+        let ready_made = ready_made::text_of(&file);
+        let path = match ready_made {
+            Some(_) => file,
+            None => here.parent().unwrap_or(Path::new("")).join(&file),
+        };
         let wrong = |what: String, help: &str| {
             Err(self
                 .source
@@ -238,9 +244,16 @@ impl<'a> Reader<'a, '_> {
             let what = format!("more than {DEPTH_MAX} nested files, or {FILES_MAX} in total");
             return wrong(what, "merge some of the files");
         }
-        let text = match (self.load)(&path) {
-            Ok(text) => text,
-            Err(error) => {
+        let text = match ready_made.map_or_else(
+            || Ok((self.load)(&path)),
+            |text| text.map(|text| Ok(text.to_string())),
+        ) {
+            Ok(Ok(text)) => text,
+            Err(UnknownName) => {
+                let what = format!("no ready-made file is called {}", path.display());
+                return wrong(what, &UnknownName::help());
+            }
+            Ok(Err(error)) => {
                 let help = "paths are relative to the file that includes them";
                 return wrong(format!("cannot read {}: {error}", path.display()), help);
             }
@@ -336,10 +349,7 @@ impl<'a> Reader<'a, '_> {
         let mut out = DeTable::new();
         for (key, value) in table {
             let span = key.span();
-            let text = match whole(key.get_ref(), values) {
-                Some(value) => self.in_text(value, &span)?,
-                None => self.replaced(key.get_ref(), &span, values)?,
-            };
+            let text = self.replaced(key.get_ref(), &span, values)?;
             out.insert(Spanned::new(span, text.into()), self.value(value, values)?);
         }
         Ok(out)
@@ -357,8 +367,11 @@ impl<'a> Reader<'a, '_> {
                 let items = items.into_iter().map(|item| self.value(item, values));
                 DeValue::Array(items.collect::<Result<_>>()?)
             }
-            DeValue::String(text) => match whole(&text, values) {
-                Some(value) => self.at(value, &span),
+            DeValue::String(text) => match whole(&text) {
+                Some(name) => {
+                    let value = self.parameter(name, &span, values)?;
+                    self.at(&value, &span)
+                }
                 None => DeValue::String(self.replaced(&text, &span, values)?.into()),
             },
             other => other,
@@ -392,21 +405,58 @@ impl<'a> Reader<'a, '_> {
                     help,
                 ));
             };
-            let name = &inner[..end];
-            let Some(value) = values.get(name) else {
-                let names: Vec<&str> = values.keys().map(String::as_str).collect();
-                let what = format!("unknown parameter {name}");
-                let help = match names[..] {
-                    [] => format!("write it under [parameters]: {name} = {{ default = … }}"),
-                    _ => format!("available: {}", names.join(", ")),
-                };
-                return Err(self.source.mistake_at(Some(span.clone()), what, Some(help)));
-            };
-            out += &self.in_text(value, span)?;
+            let value = self.parameter(&inner[..end], span, values)?;
+            out += &self.in_text(&value, span)?;
             rest = &inner[end + 1..];
         }
         out += rest;
         Ok(out)
+    }
+
+    /// The value of what is between `${` and `}`: a parameter's name, or `name * factor`.
+    fn parameter<'v>(
+        &self,
+        text: &str,
+        span: &Span,
+        values: &'v BTreeMap<String, toml::Value>,
+    ) -> Result<Cow<'v, toml::Value>> {
+        let wrong = |what: String, help: String| {
+            self.source.mistake_at(Some(span.clone()), what, Some(help))
+        };
+        let (name, factor) = match text.split_once('*') {
+            Some((name, factor)) => (name.trim(), Some(factor.trim())),
+            None => (text, None),
+        };
+        let Some(value) = values.get(name) else {
+            let names: Vec<&str> = values.keys().map(String::as_str).collect();
+            let help = match names[..] {
+                [] => format!("write it under [parameters]: {name} = {{ default = … }}"),
+                _ => format!("available: {}", names.join(", ")),
+            };
+            return Err(wrong(format!("unknown parameter {name}"), help));
+        };
+        let Some(factor) = factor else {
+            return Ok(Cow::Borrowed(value));
+        };
+        let number = value
+            .as_float()
+            .or(value.as_integer().map(|whole| whole as f64));
+        match (number, factor.parse::<f64>()) {
+            (Some(number), Ok(factor)) if factor.is_finite() => {
+                Ok(Cow::Owned(toml::Value::Float(number * factor)))
+            }
+            (None, _) => {
+                let what = format!(
+                    "{name} is {}, which cannot be multiplied",
+                    article(value.type_str())
+                );
+                Err(wrong(what, "give it as a number".into()))
+            }
+            _ => {
+                let what = format!("{factor} is not a number");
+                Err(wrong(what, format!("write ${{{name} * 0.5}}")))
+            }
+        }
     }
 
     /// A value as part of a string.
@@ -479,8 +529,9 @@ fn is_collected(path: &[String]) -> bool {
 }
 
 /// The parameter's value if the text consists only of `${name}`.
-fn whole<'v>(text: &str, values: &'v BTreeMap<String, toml::Value>) -> Option<&'v toml::Value> {
-    values.get(text.strip_prefix("${")?.strip_suffix('}')?)
+fn whole(text: &str) -> Option<&str> {
+    let name = text.strip_prefix("${")?.strip_suffix('}')?;
+    (!name.contains('}')).then_some(name)
 }
 
 fn article(kind: &str) -> String {
@@ -525,241 +576,4 @@ fn moved<'a>(value: Spanned<DeValue<'a>>, place: &dyn Fn(Span) -> Span) -> Spann
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Experiment;
-    use super::*;
-
-    const MAIN: &str = r#"
-name = "a store"
-include = ["hosts.toml", { file = "stores/store.toml", with = { replicas = 2, size = "64MiB" } }]
-[workloads.read]
-stop = { time = "1s" }
-[lab]
-worker = "client"
-"#;
-    const HOSTS: &str = r#"
-[lab]
-hosts = ["client"]
-"#;
-    const STORE: &str = r#"
-include = "part.toml"
-[parameters]
-replicas = { default = 3, help = "copies of each object" }
-size = { help = "of each disk" }
-label = { default = "x" }
-depths = { default = [1, 8] }
-[lab]
-hosts = ["server-${replicas}"]
-[lab.links.wire]
-between = ["client", "server-${replicas}"]
-[targets."copies-${replicas}"]
-serve = "memory:${size}"
-host = "server-${replicas}"
-[sweep]
-queue_depth = "${depths}"
-"#;
-    const PART: &str = r#"
-allow_overwrite = []
-"#;
-
-    fn parse(change: impl Fn(&Path, &str) -> String) -> Result<Experiment> {
-        let files = [
-            ("exp/hosts.toml", HOSTS),
-            ("exp/stores/store.toml", STORE),
-            ("exp/stores/part.toml", PART),
-        ];
-        let load = |path: &Path| {
-            let found = files.iter().find(|(name, _)| Path::new(name) == path);
-            found
-                .map(|(_, text)| change(path, text))
-                .ok_or(io::ErrorKind::NotFound.into())
-        };
-        Experiment::parse_with(
-            "exp/main.toml",
-            &change(Path::new("main.toml"), MAIN),
-            &load,
-        )
-    }
-
-    #[test]
-    fn files_are_united_with_their_parameters() {
-        let experiment = parse(|_, text| text.to_string()).unwrap();
-        let lab = experiment.lab.as_ref().unwrap();
-        assert_eq!(lab.hosts, ["client", "server-2"]);
-        assert_eq!(lab.links["wire"].between, ["client", "server-2"]);
-        assert_eq!(experiment.targets["copies-2"].place(), "memory:64MiB");
-        assert_eq!(experiment.sweep.queue_depth, [1, 8]);
-        // The saved experiment is self-contained.
-        let kept = experiment.written_out();
-        let again = Experiment::parse("kept.toml", &kept).unwrap();
-        assert_eq!(
-            again,
-            Experiment {
-                include: None,
-                ..experiment
-            }
-        );
-    }
-
-    #[test]
-    fn a_mistake_is_shown_in_the_file_that_has_it() {
-        let check = |file: &str, from: &str, to: &str, place: &str, said: &str| {
-            let change = |path: &Path, text: &str| match path.ends_with(file) {
-                true => {
-                    assert!(text.contains(from), "{from}");
-                    text.replacen(from, to, 1)
-                }
-                false => text.to_string(),
-            };
-            let error = parse(change).unwrap_err();
-            let line = error.one_line();
-            let all = format!("{line} {}", error.help_text().unwrap_or_default());
-            assert!(
-                line.starts_with(&format!("exp/{place}: ")) && all.contains(said),
-                "{to}: {all}"
-            );
-        };
-        let (store, hosts) = ("store.toml", "hosts.toml");
-        check(
-            store,
-            "serve =",
-            "srve =",
-            "stores/store.toml:13",
-            "did you mean serve?",
-        );
-        check(
-            store,
-            "memory:${size}",
-            "memory:${sise}",
-            "stores/store.toml:13",
-            "available: depths, label,",
-        );
-        check(
-            store,
-            "memory:${size}",
-            "memory:${size",
-            "stores/store.toml:13",
-            "without its }",
-        );
-        check(
-            store,
-            "\"memory:${size}\"",
-            "\"tcp\"\nlun = 1",
-            "stores/store.toml:14",
-            "no LUNs",
-        );
-        check(
-            store,
-            "memory:${size}",
-            "memory:${depths}",
-            "stores/store.toml:13",
-            "an array cannot be part of a string",
-        );
-        check(
-            store,
-            "\"${depths}\"",
-            "[0]",
-            "stores/store.toml:16",
-            "1 to 4096",
-        );
-        check(
-            store,
-            "part.toml",
-            "store.toml",
-            "stores/store.toml:2",
-            "includes itself",
-        );
-        check(
-            store,
-            "part.toml",
-            "none.toml",
-            "stores/store.toml:2",
-            "cannot read exp/stores/none.toml",
-        );
-        check(store, "[sweep]", "[sweep", "stores/store.toml:15", "");
-        check(
-            store,
-            "help = \"of",
-            "hepl = \"of",
-            "stores/store.toml:5",
-            "did you mean help?",
-        );
-        check(
-            hosts,
-            "[lab]",
-            "name = 'b'\n[lab]",
-            "main.toml:2",
-            "name is already set in exp/hosts.toml:2",
-        );
-        check(
-            "main.toml",
-            "replicas = 2",
-            "replicas = '2'",
-            "main.toml:3",
-            "a string here, but an integer",
-        );
-        check(
-            "main.toml",
-            "replicas = 2",
-            "copies = 2",
-            "main.toml:3",
-            "it has depths, label, replicas, size",
-        );
-        check(
-            "main.toml",
-            ", size = \"64MiB\"",
-            "",
-            "main.toml:3",
-            "of each disk",
-        );
-        check(
-            "main.toml",
-            "\"hosts.toml\"",
-            "7",
-            "main.toml:3",
-            "expected a file",
-        );
-        check(
-            "main.toml",
-            "name =",
-            "parameters = {}\nname =",
-            "main.toml:2",
-            "unknown key",
-        );
-        check(
-            "part.toml",
-            "[]",
-            "'${size}'",
-            "stores/part.toml:2",
-            "unknown parameter size",
-        );
-    }
-
-    #[test]
-    fn a_dollar_can_be_written() {
-        let change = |path: &Path, text: &str| match path.ends_with("store.toml") {
-            true => text.replace("copies-${replicas}", "$${copies}-${label}$"),
-            false => text.to_string(),
-        };
-        let experiment = parse(change).unwrap();
-        assert_eq!(experiment.targets.keys().next().unwrap(), "${copies}-x$");
-    }
-
-    #[test]
-    fn chains_and_numbers_of_files_end() {
-        let load = |path: &Path| Ok(format!("include = \"{}x\"", path.display()));
-        let error = Experiment::parse_with("x", "include = \"y\"", &load).unwrap_err();
-        assert!(
-            error.one_line().contains("8 nested files"),
-            "{}",
-            error.one_line()
-        );
-        let many = format!("include = [{}]", vec!["\"y\""; FILES_MAX].join(", "));
-        let error = Experiment::parse_with("x", &many, &|_| Ok(String::new())).unwrap_err();
-        assert!(
-            error.one_line().contains("64 in total"),
-            "{}",
-            error.one_line()
-        );
-    }
-}
+mod tests;

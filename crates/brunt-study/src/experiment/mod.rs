@@ -27,6 +27,7 @@ mod phase;
 mod plan;
 mod precision;
 mod probed_hosts;
+mod ready_made;
 mod remote_check;
 mod remote_workloads;
 mod replays;

@@ -60,6 +60,7 @@ mod pipes;
 mod probes;
 mod qemu;
 mod raw;
+mod ready_made;
 mod reference;
 mod replay;
 mod results;
