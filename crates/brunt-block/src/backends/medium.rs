@@ -241,17 +241,17 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let physical_block_bytes = opened.physical_block_bytes(&metadata, logical);
     let punch = opened.punches(&metadata, whole);
     let OpenFile { file, direct, .. } = opened;
-    notes.extend(performance_notes(&file, block_device, whole, block_bytes).map(str::to_string));
-    if !block_device && !read_only {
-        notes.extend(no_space(&file));
-    }
+    let in_memory = !block_device && matches!(file_system(path), Some("tmpfs" | "ramfs"));
+    let inline = in_memory && (direct || read_only) && complete_at_once(&file);
+    let more = medium_notes(&file, block_device, read_only, whole, block_bytes, inline);
+    notes.extend(more);
     Ok(Medium {
         storage: holder::storage(&metadata),
         _lock: lock,
         block_device,
         named: metadata.nlink() > 0,
         direct,
-        in_memory: !block_device && matches!(file_system(path), Some("tmpfs" | "ramfs")),
+        in_memory,
         read_only,
         size_bytes: whole,
         block_bytes,
@@ -284,21 +284,26 @@ fn reject_create_options(path: &Path, options: &FileOptions) -> Result<(), OpenE
 }
 
 /// Properties of a file or device that distort results.
-fn performance_notes(
+fn medium_notes(
     file: &File,
     block_device: bool,
+    read_only: bool,
     size_bytes: u64,
     block_bytes: u32,
-) -> impl Iterator<Item = &'static str> {
+    inline: bool,
+) -> impl Iterator<Item = String> {
     let hollow = (!block_device && has_hole(file, size_bytes)).then_some(
         "the file has holes, which are read without accessing the disk (remove it, and create it \
          again with create=yes&lay_out=yes to fill all of it)",
     );
-    let slow = (!starts_without_waiting(file, block_bytes)).then_some(
+    let slow = (!inline && !starts_without_waiting(file, block_bytes)).then_some(
         "this file system does not support asynchronous requests: each one occupies a \
             kernel worker thread",
     );
-    hollow.into_iter().chain(slow)
+    let may_fill = !block_device && !read_only;
+    let full = may_fill.then(|| no_space(file)).into_iter().flatten();
+    let performance = hollow.into_iter().chain(slow).map(str::to_string);
+    performance.chain(full)
 }
 
 /// What is known about a file or block device without opening it.
@@ -690,6 +695,19 @@ fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
     let got = unsafe { libc::preadv2(file.as_raw_fd(), &piece, 1, 0, libc::RWF_NOWAIT) };
     // EAGAIN means yes: the read would have had to wait.
     got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
+}
+
+/// Makes io_uring carry out requests to a file in memory when they are submitted. Since Linux 6.4 it otherwise passes
+/// each one to a worker thread, because tmpfs does not declare that it supports RWF_NOWAIT; O_NONBLOCK, which has no
+/// other effect on a file, makes it try (io_uring/rw.c, `io_file_supports_nowait`), and if it would have to wait
+/// nevertheless, it uses a worker thread. Not for buffered writes, which it always passes to one. Returns whether the
+/// flag is set.
+fn complete_at_once(file: &File) -> bool {
+    // SAFETY: integer arguments and an open descriptor.
+    unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        flags >= 0 && libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) >= 0
+    }
 }
 
 /// Whether holes can be punched into the file; tested beyond its end, where no data can be lost.

@@ -31,7 +31,7 @@ use brunt_core::{Clock, IoEngine, Nanos};
 use crate::{Buf, BufPool};
 use call::{Call, Manner, RingFile};
 pub use cpu::RingCpu;
-use poll_turn::PollTurn;
+use polling::EARLY_PAUSE_WAITS;
 use threads::Threads;
 use uring::Uring;
 pub use waker::Waker;
@@ -41,6 +41,7 @@ mod cpu;
 pub mod engine;
 mod helpers;
 mod poll_turn;
+mod polling;
 mod threads;
 mod uring;
 mod waker;
@@ -123,6 +124,8 @@ struct RingInner {
     poll_pays: Cell<bool>,
     /// Number of waits that skip polling because another thread wanted this core.
     poll_pause: Cell<u32>,
+    /// Number of waits until [`Ring::starts_early`] is tried again.
+    early_pause: Cell<u32>,
 }
 
 #[derive(Default)]
@@ -169,12 +172,6 @@ struct Wake {
 }
 
 const WAKE_PORT: u64 = 0xffff;
-/// How often a polling thread yields its core to others.
-const YIELD_EVERY: Duration = Duration::from_micros(4);
-/// If yielding took no longer than this, no other thread wanted the core.
-const YIELD_ALONE_MAX: Duration = Duration::from_micros(3);
-/// If one did, this many waits skip polling.
-const POLL_PAUSE_WAITS: u32 = 100;
 const USER_BITS: u32 = 48;
 /// How long [`Ring::enter_for`] waits for several completions before a single one suffices.
 const LINGER: Duration = Duration::from_micros(50);
@@ -237,6 +234,7 @@ impl Ring {
                 polled_nanos: Cell::new(0),
                 poll_pays: Cell::new(true),
                 poll_pause: Cell::new(0),
+                early_pause: Cell::new(EARLY_PAUSE_WAITS),
             }),
         })
     }
@@ -379,6 +377,8 @@ impl Ring {
 
     /// Sleeps until `count` completions or a wake-up have arrived, or until `until`.
     fn wait(&self, count: u32, until: Nanos) -> io::Result<()> {
+        let pause = &self.inner.early_pause;
+        pause.set(pause.get().saturating_sub(1));
         let count = if self.inner.lingers {
             count.min(self.inner.in_flight.get()).max(1)
         } else {
@@ -401,82 +401,6 @@ impl Ring {
             }
             if self.is_done() || left == 0 {
                 return Ok(());
-            }
-        }
-    }
-
-    /// Submits, then polls for completions without sleeping if that is worthwhile. Returns whether the wait is over.
-    fn busy_poll(&self, until: Nanos) -> io::Result<bool> {
-        let nanos = self.inner.config.busy_poll_nanos;
-        // Only io_uring can be polled without system calls.
-        if self.engine() == IoEngine::Threads
-            || nanos == 0
-            || self.inner.sockets.get() == 0
-            || !self.inner.poll_pays.get()
-        {
-            return Ok(false);
-        }
-        if let Some(left) = self.inner.poll_pause.get().checked_sub(1) {
-            self.inner.poll_pause.set(left);
-            return Ok(false);
-        }
-        let Some(_turn) = PollTurn::take() else {
-            return Ok(false);
-        };
-        self.poll_for(Duration::from_nanos(nanos), until, true)
-    }
-
-    /// Submits, then polls for completions for `time`, making a system call only if the kernel has pending work to run
-    /// in one. Returns whether the wait is over. If `polite`, it yields to other threads that wait for this core
-    /// (possibly the peer whose answer is awaited), and then skips polling for some waits.
-    fn poll_for(&self, time: Duration, until: Nanos, polite: bool) -> io::Result<bool> {
-        let begin = Clock::Monotonic.now();
-        let is_over = self.poll_untimed(begin, time, until, polite);
-        let polled = Clock::Monotonic.now().since(begin).as_nanos() as u64;
-        let polled_nanos = &self.inner.polled_nanos;
-        polled_nanos.set(polled_nanos.get() + polled);
-        is_over
-    }
-
-    /// [`Ring::poll_for`], without counting its time.
-    fn poll_untimed(
-        &self,
-        begin: Nanos,
-        time: Duration,
-        until: Nanos,
-        polite: bool,
-    ) -> io::Result<bool> {
-        let mut now = begin;
-        let end = now.after(time);
-        let mut yield_at = now.after(YIELD_EVERY);
-        loop {
-            // Reading the clock costs as much as dozens of polls.
-            for _ in 0..64 {
-                self.submit(Wait::No)?;
-                if self.is_done() {
-                    return Ok(true);
-                }
-                std::hint::spin_loop();
-            }
-            now = Clock::Monotonic.now();
-            if now >= until {
-                return Ok(true);
-            }
-            if now >= end {
-                return Ok(false);
-            }
-            if polite && now >= yield_at {
-                std::thread::yield_now();
-                let mut stats = self.inner.stats.get();
-                stats.system_calls += 1;
-                self.inner.stats.set(stats);
-                let back = Clock::Monotonic.now();
-                if back.since(now) > YIELD_ALONE_MAX {
-                    self.inner.poll_pause.set(POLL_PAUSE_WAITS);
-                    self.submit(Wait::No)?;
-                    return Ok(self.is_done());
-                }
-                yield_at = back.after(YIELD_EVERY);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Permission to poll. The number of threads that poll at the same time is at most half the number of cores, so that
 /// polling never keeps the threads they wait for from running. One thread may poll even on a single core: another
-/// thread that wants the core gets it within [`super::YIELD_EVERY`], and the peer may be on another machine.
+/// thread that wants the core gets it within [`super::polling::YIELD_EVERY`], and the peer may be on another machine.
 pub(super) struct PollTurn;
 
 static POLLING: AtomicU32 = AtomicU32::new(0);

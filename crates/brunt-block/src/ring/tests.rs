@@ -67,3 +67,39 @@ fn time_of_other_threads_is_counted() {
     );
     drop(other);
 }
+
+fn uring() -> Option<Ring> {
+    let config = RingConfig {
+        engine: Some(IoEngine::IoUring),
+        ..RingConfig::default()
+    };
+    let ring = Ring::new(config).ok();
+    if ring.is_none() {
+        eprintln!("skipped: needs io_uring");
+    }
+    ring
+}
+
+/// Only a ring that has waited for its device starts requests early, and it stops when they complete at once.
+#[test]
+fn early_starts_are_for_requests_that_wait() {
+    let Some(ring) = uring() else { return };
+    let wait = |ring: &Ring| {
+        for _ in 0..polling::EARLY_PAUSE_WAITS {
+            let until = Clock::Monotonic.now().after(Duration::from_micros(1));
+            ring.enter(until).unwrap();
+        }
+    };
+    assert!(!ring.starts_early(), "it never waited");
+    wait(&ring);
+    assert!(ring.starts_early());
+    ring.inner.in_flight.set(1);
+    ring.start().unwrap();
+    assert!(ring.starts_early(), "a device works on a request");
+    ring.inner.in_flight.set(0);
+    ring.start().unwrap();
+    assert!(!ring.starts_early(), "nothing is left for a device");
+    ring.add_socket();
+    wait(&ring);
+    assert!(!ring.starts_early(), "messages to a peer go in batches");
+}

@@ -304,3 +304,52 @@ fn lba_status_reports_holes_of_the_file_system() {
     );
     assert_eq!(backend.allocation(4 << 20), None);
 }
+
+/// The kernel completes requests to a file in memory within the call that submits them, many in one call, and its note
+/// doesn't claim otherwise.
+#[test]
+fn requests_to_a_file_in_memory_complete_when_they_are_submitted() {
+    const DEPTH: u32 = 8;
+    if crate::ring::engine::io_uring().is_err() {
+        return eprintln!("skipped: needs io_uring");
+    }
+    let Ok(scratch) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("skipped: needs /dev/shm");
+    };
+    let path = scratch.path().join("disk.img");
+    let backend = create(&path, 1 << 20);
+    if !backend.shared.medium.in_memory || !backend.shared.medium.direct {
+        return eprintln!("skipped: needs tmpfs with O_DIRECT (Linux 6.6)");
+    }
+    let notes = &backend.info().notes;
+    assert!(
+        !notes.iter().any(|note| note.contains("worker thread")),
+        "{notes:?}"
+    );
+    let ring = Ring::new(RingConfig {
+        engine: Some(brunt_core::IoEngine::IoUring),
+        ..RingConfig::default()
+    })
+    .unwrap();
+    let mut device = backend.open(&ring, DEPTH).unwrap();
+    for op in [Op::Write, Op::Read] {
+        let request = |tag: u32| Request {
+            tag: tag.into(),
+            op,
+            offset: u64::from(tag) * 4096,
+            len: 4096,
+            buf: ring.pool().take(4096),
+            force_unit_access: false,
+        };
+        let mut batch: VecDeque<Request> = (0..DEPTH).map(request).collect();
+        let calls = ring.stats().system_calls;
+        device.submit(&mut batch);
+        ring.start().unwrap();
+        let mut done = Vec::new();
+        device.poll(&mut done);
+        assert_eq!(done.len(), DEPTH as usize, "{op:?}");
+        assert!(done.iter().all(|completion| completion.result.is_ok()));
+        assert_eq!(ring.stats().system_calls, calls + 1);
+        assert!(!ring.starts_early(), "it would gain nothing");
+    }
+}

@@ -9,6 +9,7 @@
 //! needs just two clock reads. A read takes some 600 instructions, of which histograms take 140 and the null device 110
 //! (`examples/count_requests`).
 
+mod completions;
 mod feed;
 mod occupancy;
 mod phase;
@@ -21,7 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request};
+use brunt_block::{Buf, BufPool, Completion, Device, DeviceInfo, Op, Request};
 use brunt_core::{Histogram, Nanos};
 use brunt_result::{OpKind, Outcome, RequestStatus, Stopped};
 
@@ -33,7 +34,7 @@ use crate::block::workload::{Arrival, Workload};
 use crate::commands::Commands;
 use crate::content::{Carried, Content};
 use crate::load::WorkloadError;
-use crate::record::{Recorder, status_of};
+use crate::record::Recorder;
 use crate::sequence::Sequence;
 use feed::Feed;
 use occupancy::InFlight;
@@ -52,7 +53,11 @@ pub struct Worker<S, C> {
     batch: VecDeque<Request>,
     /// Slots of the batch, if the sequence watches.
     submitting: Vec<u32>,
+    /// Completions taken from the device at `reaped_at` and not handled yet.
     done: Vec<Completion>,
+    reaped_at: Nanos,
+    /// Number of them to handle before requests are sent again.
+    group: usize,
     feed: Feed<S>,
     /// A due request that overlaps one in flight.
     held: Option<(Planned, Nanos)>,
@@ -139,6 +144,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             batch: VecDeque::with_capacity(depth),
             submitting: Vec::with_capacity(if S::WATCHES { depth } else { 0 }),
             done: Vec::with_capacity(depth),
+            reaped_at: Nanos(0),
+            group: 0,
             feed: Feed::new(sequence),
             held: None,
             content,
@@ -212,18 +219,24 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             if self.outstanding == 0 && self.slots.retrying.is_empty() && !self.more_to_come(now) {
                 break;
             }
-            if now >= self.phase.drain_until {
-                break;
-            }
-            time.wait(
-                self.rules.reap_batch,
-                self.wait_until(device.deadline(), now),
-            )?;
-            device.poll(&mut self.done);
             if !self.done.is_empty() {
-                self.reap(time, recorder);
+                time.push()?;
+            } else if now >= self.phase.drain_until {
+                break;
+            } else {
+                time.wait(
+                    self.rules.reap_batch,
+                    self.wait_until(device.deadline(), now),
+                )?;
+                device.poll(&mut self.done);
+                if !self.done.is_empty() {
+                    self.reap(time, recorder);
+                }
             }
-            if time_is_up(self.next_timeout, now) {
+            if !self.done.is_empty() {
+                self.complete_group();
+            }
+            if time_is_up(self.next_timeout, now) && self.done.is_empty() {
                 self.give_up_late_ones(time.now(), device);
             }
         }
@@ -253,8 +266,11 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             batch: &self.batch,
             unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
         };
-        self.tally
-            .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
+        // Completions that are not handled yet belong to the interval in which they were reaped.
+        if self.done.is_empty() {
+            self.tally
+                .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
+        }
         if self.phase.issuing {
             self.check_commands(now, commands);
         } else if commands.is_stopped() {
@@ -556,130 +572,6 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// that is shared with other workers.
     fn is_late(&self) -> bool {
         S::WATCHES && self.phase.may_issue() && self.feed.may_have_before(self.phase.end)
-    }
-
-    #[inline]
-    fn reap(&mut self, time: &impl Timeline, recorder: &mut dyn Recorder) {
-        let now = time.now();
-        let in_flight = InFlight {
-            slots: &self.slots,
-            batch: &self.batch,
-            unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
-        };
-        self.tally
-            .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
-        let mut done = std::mem::take(&mut self.done);
-        for completion in done.drain(..) {
-            self.complete(completion, now);
-        }
-        self.done = done;
-        self.feed.ask_again();
-    }
-
-    #[inline]
-    fn complete(&mut self, completion: Completion, now: Nanos) {
-        let index = completion.tag as u32;
-        let slot = &mut self.slots.all[index as usize];
-        assert!(slot.in_flight, "the device completed request {index} twice");
-        slot.in_flight = false;
-        if slot.planned.moves_data() {
-            slot.carried.buf = completion.buf;
-        }
-        self.outstanding -= 1;
-        let planned = slot.planned;
-        let failed = completion.result.is_err_and(|error| !error.is_recovered());
-        if failed || slot.timed_out {
-            return self.failed(index, completion.result.err(), now);
-        }
-        let status = self
-            .content
-            .completed(&planned, &mut slot.carried, RequestStatus::Good);
-        self.end(index, status, None, now);
-    }
-
-    /// Retries a failed attempt, or ends its request.
-    #[cold]
-    fn failed(&mut self, index: u32, error: Option<DeviceError>, now: Nanos) {
-        let slot = &mut self.slots.all[index as usize];
-        let planned = slot.planned;
-        let error = if slot.timed_out {
-            DeviceError::TimedOut
-        } else {
-            error.expect("an attempt that failed")
-        };
-        if self.retry.again(slot.attempts, &error) && now < self.phase.drain_until {
-            slot.attempts += 1;
-            slot.retry_at = now.after(self.retry.delay);
-            if slot.recorded {
-                self.tally.op(planned.kind).retries += 1;
-            }
-            self.tally
-                .has_no_service_time(slot.sent, now, self.phase.end, slot.recorded);
-            self.slots.retrying.push(index);
-            return;
-        }
-        let status = self
-            .content
-            .completed(&planned, &mut slot.carried, status_of(&error));
-        if error == DeviceError::Gone {
-            self.phase.device_is_gone(now);
-        }
-        self.end(index, status, Some(error), now);
-    }
-
-    /// Ends a request: counts it and frees its slot.
-    #[inline(always)] // once per request
-    fn end(&mut self, index: u32, status: RequestStatus, error: Option<DeviceError>, now: Nanos) {
-        let slot = &mut self.slots.all[index as usize];
-        let (planned, retries) = (slot.planned, slot.attempts);
-        let (intended, sent, recorded) = (slot.intended, slot.sent, slot.recorded);
-        slot.attempts = 0;
-        self.slots.free.push(index);
-        self.feed.completed(planned.index, status, now);
-        if status != RequestStatus::Good {
-            self.tally
-                .went_wrong(status, error.as_ref(), &planned, recorded, || {
-                    self.content.difference()
-                });
-        }
-        if recorded {
-            self.tally
-                .answered(&planned, intended, sent, now, self.phase.end, status);
-            let times = Times {
-                intended,
-                sent: Some(sent),
-                completed: Some(now),
-                retries,
-            };
-            self.tally.log(&planned, times, status);
-        } else {
-            self.tally
-                .has_no_service_time(sent, now, self.phase.end, false);
-        }
-    }
-
-    /// Asks the device to cancel requests that exceeded their time limit. Each still completes once, when the device
-    /// chooses.
-    #[cold]
-    fn give_up_late_ones(&mut self, now: Nanos, device: &mut dyn Device) {
-        let timeout = self.rules.timeout.expect("a time limit was exceeded");
-        let mut next = Nanos::MAX;
-        for (index, slot) in self.slots.all.iter_mut().enumerate() {
-            if !slot.in_flight || slot.timed_out {
-                continue;
-            }
-            let due = slot.sent.after(timeout);
-            if due > now {
-                next = next.min(due);
-                continue;
-            }
-            slot.timed_out = true;
-            if slot.recorded {
-                self.tally.op(slot.planned.kind).timeouts += 1;
-            }
-            device.cancel(index as u64);
-        }
-        self.next_timeout = next;
     }
 
     fn finish(mut self, time: &impl Timeline, recorder: &mut dyn Recorder) -> Outcome {

@@ -9,10 +9,12 @@ use crate::block::workload::{Burst, RampUp, Retry, RetryOn, StopCondition};
 use crate::load::RunPart;
 use crate::record::NoRecorder;
 use crate::sequence::Next;
+use brunt_block::DeviceError;
 use brunt_core::{Clock, Span};
 use brunt_result::{Interval, OpKind};
 
 mod commands;
+mod groups;
 mod sequences;
 
 /// A device that answers after a fixed time, on a clock that only the test advances.

@@ -21,6 +21,11 @@ pub trait Timeline {
     /// # Errors
     /// The ring failed.
     fn push(&mut self) -> io::Result<()>;
+    /// Whether a device should get some requests of a batch with [`Timeline::push`] before the others are prepared,
+    /// because it would be idle meanwhile.
+    fn starts_early(&self) -> bool {
+        false
+    }
     /// Returns the number of system calls made for requests so far.
     fn system_calls(&self) -> u64;
     /// Returns the CPU time used so far by other threads that work on its requests, and by polling.
@@ -60,7 +65,11 @@ impl Timeline for RingTime<'_> {
         self.0.enter_for(count, until)
     }
     fn push(&mut self) -> io::Result<()> {
-        self.0.enter_for(0, Nanos(0))
+        self.0.start()
+    }
+    #[inline]
+    fn starts_early(&self) -> bool {
+        self.0.starts_early()
     }
     fn system_calls(&self) -> u64 {
         self.0.stats().system_calls
