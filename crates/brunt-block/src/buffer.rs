@@ -5,6 +5,12 @@
 //! A pool hands out power-of-two size classes. The first [`BufPool::arena_bytes`] come from a single mapping that a
 //! [`crate::Ring`] registers with the kernel, which avoids pinning pages for each request. Beyond that, buffers come
 //! from the heap and work the same, but are unregistered.
+//!
+//! The arena of a server's connection grows with use: it is divided into regions, each registered when a file call
+//! first uses one of its buffers, and [`BufPool::release`] returns the memory of free buffers to the kernel.
+//!
+//! The rule: memory is returned only while no region that contains it is registered. The kernel would keep writing to
+//! the pinned pages, and the buffer would show new ones.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -21,6 +27,11 @@ const CLASS_BYTES_MIN: usize = 4096;
 const CLASSES: usize = 15;
 /// Maximum heap memory that one pool keeps for reuse, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Size of the smallest region of an arena that grows; the next one has the same size, and each further one doubles.
+const REGION_BYTES_MIN: usize = 32 << 10;
+/// Buffers of at least this size are mappings: their pages take no memory until they are used, and freeing them returns
+/// it at once. The C library's allocator would clear them when it allocates them, because of their alignment.
+const MAPPED_BYTES_MIN: usize = 128 << 10;
 
 /// An owned, page-aligned, always initialised buffer. Dropping it returns it to its pool. It stays on one thread.
 pub struct Buf {
@@ -34,8 +45,8 @@ pub struct Buf {
 struct Memory {
     ptr: NonNull<u8>,
     capacity: usize,
-    /// Part of the arena, which is registered as buffer 0 of the pool's ring.
-    in_arena: bool,
+    /// The region of the arena that it is part of: the index of a registered buffer of the pool's ring.
+    region: Option<u16>,
 }
 
 impl Buf {
@@ -45,7 +56,7 @@ impl Buf {
             memory: Memory {
                 ptr: NonNull::dangling(),
                 capacity: 0,
-                in_arena: false,
+                region: None,
             },
             len: 0,
             pool: None,
@@ -84,6 +95,15 @@ impl Buf {
             Some(pool) => pool.take_back(self.memory),
             None => free_heap_memory(self.memory),
         }
+    }
+
+    /// Returns the pages behind the buffer to the kernel; its bytes are zeros afterwards. For buffers outside a pool.
+    ///
+    /// # Panics
+    /// If the buffer is part of a pool, whose memory may be registered.
+    pub(crate) fn clear_pages(&mut self) {
+        assert!(self.pool.is_none(), "pooled memory may be registered");
+        return_pages(self.memory);
     }
 
     /// The buffer's address, for the kernel, which writes here between submission and completion.
@@ -141,25 +161,61 @@ pub struct BufPool {
 
 struct PoolInner {
     arena: Option<Memory>,
-    arena_used: Cell<usize>,
+    /// The parts of the arena, in order; a single one unless the arena grows with use.
+    regions: Vec<Region>,
     free: RefCell<[Vec<Memory>; CLASSES]>,
     kept_bytes: Cell<usize>,
     /// Heap memory of the pool, in use or kept for reuse.
     heap_bytes: Cell<usize>,
 }
 
+/// A part of the arena, registered as a whole.
+struct Region {
+    /// Offset in the arena, in bytes.
+    start: usize,
+    len: usize,
+    /// Bytes carved so far.
+    carved: Cell<usize>,
+    /// Number of buffers in use.
+    buffers: Cell<u32>,
+}
+
 impl BufPool {
-    /// A pool whose first `arena_bytes` (rounded up to pages) come from a single mapping.
+    /// A pool whose first `arena_bytes` (rounded up to pages) come from a single mapping, with one region.
     pub fn new(arena_bytes: usize) -> BufPool {
-        let arena = (arena_bytes > 0).then(|| {
-            let mut memory = heap_memory(arena_bytes.next_multiple_of(BUF_ALIGN));
-            memory.in_arena = true;
-            memory
+        let bytes = arena_bytes.next_multiple_of(BUF_ALIGN);
+        BufPool::with_regions(bytes, if bytes > 0 { vec![bytes] } else { Vec::new() })
+    }
+
+    /// A pool whose arena of `arena_bytes` (rounded up to pages) has regions of increasing size, so that using few
+    /// buffers uses little memory.
+    pub fn growing(arena_bytes: usize) -> BufPool {
+        let bytes = arena_bytes.next_multiple_of(BUF_ALIGN);
+        let mut lens = Vec::new();
+        let mut start = 0;
+        while start < bytes {
+            let len = start.max(REGION_BYTES_MIN).min(bytes - start);
+            lens.push(len);
+            start += len;
+        }
+        BufPool::with_regions(bytes, lens)
+    }
+
+    fn with_regions(arena_bytes: usize, lens: Vec<usize>) -> BufPool {
+        let mut start = 0;
+        let regions = lens.into_iter().map(|len| {
+            start += len;
+            Region {
+                start: start - len,
+                len,
+                carved: Cell::new(0),
+                buffers: Cell::new(0),
+            }
         });
         BufPool {
             inner: Rc::new(PoolInner {
-                arena,
-                arena_used: Cell::new(0),
+                regions: regions.collect(),
+                arena: (arena_bytes > 0).then(|| heap_memory(arena_bytes)),
                 free: RefCell::default(),
                 kept_bytes: Cell::new(0),
                 heap_bytes: Cell::new(0),
@@ -176,7 +232,7 @@ impl BufPool {
         let memory = inner.free.borrow_mut()[class].pop();
         let memory = match memory {
             Some(memory) => {
-                if !memory.in_arena {
+                if memory.region.is_none() {
                     inner
                         .kept_bytes
                         .set(inner.kept_bytes.get() - memory.capacity);
@@ -187,6 +243,10 @@ impl BufPool {
                 .carve(class_bytes(class))
                 .unwrap_or_else(|| inner.allocate(class_bytes(class))),
         };
+        if let Some(region) = memory.region {
+            let buffers = &inner.regions[usize::from(region)].buffers;
+            buffers.set(buffers.get() + 1);
+        }
         Buf {
             memory,
             len,
@@ -201,7 +261,7 @@ impl BufPool {
         };
         let inner = &self.inner;
         let bytes = class_bytes(class);
-        match inner.free.borrow()[class].is_empty() && !inner.has_in_arena(bytes) {
+        match inner.free.borrow()[class].is_empty() && inner.room_for(bytes).is_none() {
             true => bytes,
             false => 0,
         }
@@ -218,7 +278,7 @@ impl BufPool {
         let bytes = inner.kept_bytes.replace(0);
         if bytes > 0 {
             for free in inner.free.borrow_mut().iter_mut() {
-                for memory in free.extract_if(.., |memory| !memory.in_arena) {
+                for memory in free.extract_if(.., |memory| memory.region.is_none()) {
                     free_heap_memory(memory);
                 }
             }
@@ -227,50 +287,84 @@ impl BufPool {
         bytes
     }
 
-    /// Size of the registered part, in bytes.
+    /// Returns the memory of free buffers to the kernel, except for regions with buffers in use. Calls `unregister`
+    /// for each of the other regions first; a region for which it returns `false` keeps its memory.
+    pub(crate) fn release(&self, mut unregister: impl FnMut(u16) -> bool) {
+        let inner = &self.inner;
+        for (index, region) in inner.regions.iter().enumerate() {
+            // Nothing in the kernel refers to a region without buffers in use.
+            let is_free = region.buffers.get() == 0 && region.carved.get() > 0;
+            if is_free && unregister(index as u16) {
+                // Afterwards it can be divided in other sizes.
+                let others = |memory: &Memory| memory.region != Some(index as u16);
+                let mut free = inner.free.borrow_mut();
+                free.iter_mut().for_each(|class| class.retain(others));
+                region.carved.set(0);
+                return_pages(inner.memory_of(index as u16));
+            }
+        }
+        if self.free_kept() > 0 {
+            give_back();
+        }
+    }
+
+    /// Size of the arena, in bytes.
     pub fn arena_bytes(&self) -> usize {
         self.inner.arena.map_or(0, |arena| arena.capacity)
     }
 
-    /// Whether a buffer is part of this pool's arena, as opposed to another ring's.
+    /// The region that a buffer is part of, if it is in this pool's arena, as opposed to another ring's.
     #[inline]
-    pub(crate) fn is_in_arena(&self, buf: &Buf) -> bool {
-        buf.memory.in_arena
-            && buf
-                .pool
-                .as_ref()
-                .is_some_and(|pool| Rc::ptr_eq(pool, &self.inner))
+    pub(crate) fn region_of(&self, buf: &Buf) -> Option<u16> {
+        let region = buf.memory.region?;
+        let pool = buf.pool.as_ref()?;
+        Rc::ptr_eq(pool, &self.inner).then_some(region)
     }
 
-    /// The arena, for the ring to register.
-    pub(crate) fn arena(&self) -> Option<(*mut u8, usize)> {
-        self.inner
-            .arena
-            .map(|arena| (arena.ptr.as_ptr(), arena.capacity))
+    /// Number of regions of the arena.
+    pub(crate) fn regions(&self) -> u16 {
+        self.inner.regions.len() as u16
+    }
+
+    /// Address and length of a region, for the ring to register.
+    pub(crate) fn region(&self, index: u16) -> (*mut u8, usize) {
+        let memory = self.inner.memory_of(index);
+        (memory.ptr.as_ptr(), memory.capacity)
     }
 }
 
 impl PoolInner {
-    /// Carves the next unused piece from the arena. A piece stays in its size class permanently.
+    /// Carves an unused piece from the first region with room. A piece stays in its size class until the region is
+    /// released.
     fn carve(&self, bytes: usize) -> Option<Memory> {
-        let arena = self.arena?;
-        let at = self.arena_used.get();
-        if !self.has_in_arena(bytes) {
-            return None;
-        }
-        self.arena_used.set(at + bytes);
-        // SAFETY: `at + bytes <= capacity`, so the pointer stays inside the arena's allocation.
-        let ptr = unsafe { arena.ptr.add(at) };
+        let index = self.room_for(bytes)?;
+        let whole = self.memory_of(index);
+        let carved = &self.regions[usize::from(index)].carved;
+        let at = carved.replace(carved.get() + bytes);
         Some(Memory {
-            ptr,
+            // SAFETY: `at + bytes` is at most the region's length, so the pointer stays inside the arena.
+            ptr: unsafe { whole.ptr.add(at) },
             capacity: bytes,
-            in_arena: true,
+            region: Some(index),
         })
     }
 
-    fn has_in_arena(&self, bytes: usize) -> bool {
-        self.arena
-            .is_some_and(|arena| arena.capacity - self.arena_used.get() >= bytes)
+    /// The first region with room for another piece.
+    fn room_for(&self, bytes: usize) -> Option<u16> {
+        let has_room = |region: &Region| region.len - region.carved.get() >= bytes;
+        self.regions.iter().position(has_room).map(|at| at as u16)
+    }
+
+    /// The memory of a region.
+    fn memory_of(&self, index: u16) -> Memory {
+        let arena = self.arena.expect("only an arena has regions");
+        let region = &self.regions[usize::from(index)];
+        Memory {
+            // SAFETY: regions divide the arena.
+            ptr: unsafe { arena.ptr.add(region.start) },
+            capacity: region.len,
+            region: Some(index),
+        }
     }
 
     fn allocate(&self, bytes: usize) -> Memory {
@@ -279,7 +373,10 @@ impl PoolInner {
     }
 
     fn take_back(&self, memory: Memory) {
-        if !memory.in_arena {
+        if let Some(region) = memory.region {
+            let buffers = &self.regions[usize::from(region)].buffers;
+            buffers.set(buffers.get() - 1);
+        } else {
             if self.kept_bytes.get() + memory.capacity > KEPT_BYTES_MAX {
                 self.heap_bytes.set(self.heap_bytes.get() - memory.capacity);
                 free_heap_memory(memory);
@@ -301,7 +398,7 @@ impl Drop for PoolInner {
             .get_mut()
             .iter()
             .flatten()
-            .filter(|memory| !memory.in_arena)
+            .filter(|memory| memory.region.is_none())
         {
             free_heap_memory(*memory);
         }
@@ -332,20 +429,51 @@ fn heap_memory(capacity: usize) -> Memory {
     if capacity == 0 {
         return Buf::empty().memory;
     }
-    // SAFETY: the layout has a non-zero size.
-    let ptr = unsafe { alloc_zeroed(layout(capacity)) };
+    let ptr = if capacity >= MAPPED_BYTES_MIN {
+        map(capacity)
+    } else {
+        // SAFETY: the layout has a non-zero size.
+        unsafe { alloc_zeroed(layout(capacity)) }
+    };
     let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout(capacity)));
     Memory {
         ptr,
         capacity,
-        in_arena: false,
+        region: None,
+    }
+}
+
+/// Maps zeros; null if there is not enough memory.
+fn map(bytes: usize) -> *mut u8 {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, kind, -1, 0) };
+    if at == libc::MAP_FAILED {
+        std::ptr::null_mut()
+    } else {
+        at.cast()
+    }
+}
+
+/// Returns whole pages to the kernel; they read as zeros from then on.
+fn return_pages(memory: Memory) {
+    let bytes = memory.capacity / BUF_ALIGN * BUF_ALIGN;
+    if bytes > 0 {
+        // SAFETY: private anonymous memory, aligned to pages, that the caller owns. Its content becomes zeros, which are
+        // valid bytes. An error leaves the pages as they are.
+        unsafe { libc::madvise(memory.ptr.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
     }
 }
 
 fn free_heap_memory(memory: Memory) {
-    if memory.capacity > 0 {
-        // SAFETY: came from `heap_memory` with the same capacity (arena pieces never get here, and the arena itself
-        // does once), and has no owner any more.
+    // Memory came from `heap_memory` with the same capacity (arena pieces never get here, and the arena itself does
+    // once), and has no owner any more.
+    if memory.capacity >= MAPPED_BYTES_MIN {
+        // SAFETY: a mapping of this length, see above.
+        unsafe { libc::munmap(memory.ptr.as_ptr().cast(), memory.capacity) };
+    } else if memory.capacity > 0 {
+        // SAFETY: allocated with this layout, see above.
         unsafe { dealloc(memory.ptr.as_ptr(), layout(memory.capacity)) }
     }
 }
@@ -385,8 +513,11 @@ mod tests {
         let pool = BufPool::new(8192);
         let first = pool.take(8192);
         let second = pool.take(8192);
-        assert!(pool.is_in_arena(&first) && !pool.is_in_arena(&second));
-        assert!(!BufPool::new(8192).is_in_arena(&first));
+        assert_eq!(
+            (pool.region_of(&first), pool.region_of(&second)),
+            (Some(0), None)
+        );
+        assert_eq!(BufPool::new(8192).region_of(&first), None);
         let large = pool.take(100 << 20);
         assert_eq!(large.len(), 100 << 20);
         drop(pool);
@@ -407,6 +538,48 @@ mod tests {
         assert_eq!((pool.heap_bytes(), pool.bytes_to_take(9000)), (8192, 16384));
         assert_eq!((pool.free_kept(), pool.heap_bytes()), (8192, 0));
         assert_eq!((pool.free_kept(), pool.bytes_to_take(8192)), (0, 0));
+    }
+
+    /// Small buffers use only the first regions of an arena that grows, and large ones fit in the last.
+    #[test]
+    fn an_arena_that_grows_is_used_from_its_smallest_region() {
+        let pool = BufPool::growing(4 << 20);
+        let lens: Vec<usize> = (0..pool.regions()).map(|at| pool.region(at).1).collect();
+        let kib = |kib: usize| kib << 10;
+        let doubling = [32, 32, 64, 128, 256, 512, 1024, 2048].map(kib);
+        assert_eq!(lens, doubling);
+        let small: Vec<Buf> = (0..9).map(|_| pool.take(4096)).collect();
+        let regions: Vec<_> = small.iter().map(|buf| pool.region_of(buf)).collect();
+        assert_eq!(regions[..8], [Some(0); 8]);
+        assert_eq!(regions[8], Some(1));
+        let large = pool.take(1 << 20);
+        assert_eq!(pool.region_of(&large), Some(6));
+        assert_eq!((pool.heap_bytes(), pool.arena_bytes()), (0, 4 << 20));
+    }
+
+    /// Releasing clears free regions, asks for their registration first, and keeps the content of buffers in use.
+    #[test]
+    fn releasing_spares_buffers_in_use_and_registered_regions() {
+        let pool = BufPool::growing(4 << 20);
+        let mut used = pool.take(4096);
+        used.fill(1);
+        for bytes in [64 << 10, 256 << 10] {
+            pool.take(bytes).fill(2);
+        }
+        let mut asked = Vec::new();
+        pool.release(|region| {
+            asked.push(region);
+            // The region of the larger buffer stays registered.
+            region == 2
+        });
+        assert_eq!(asked, [2, 4]);
+        assert!(used.iter().all(|&byte| byte == 1));
+        // The released region can also hold buffers of other sizes, which are zeros.
+        let smaller: Vec<Buf> = (0..2).map(|_| pool.take(32 << 10)).collect();
+        let regions: Vec<_> = smaller.iter().map(|buf| pool.region_of(buf)).collect();
+        assert_eq!(regions, [Some(1), Some(2)]);
+        assert!(smaller[1].iter().all(|&byte| byte == 0));
+        assert!(pool.take(256 << 10).iter().all(|&byte| byte == 2));
     }
 
     #[test]

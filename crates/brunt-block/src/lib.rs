@@ -24,6 +24,7 @@ pub mod control;
 pub mod device;
 pub mod dial;
 pub mod error;
+mod idle;
 pub mod layers;
 #[allow(
     unsafe_code,
@@ -64,6 +65,7 @@ pub use device::{
     Backend, Completion, Device, DeviceInfo, Health, Inline, MediumState, Op, Request, StorageId,
 };
 pub use error::{DeviceError, RefusalDetail, RefusalKind};
+pub use idle::IdleTimer;
 pub use open_error::OpenError;
 pub use reconnect::{ReconnectError, ReconnectState, Reconnecting, hand_out};
 pub use ring::{Port, Ring, RingConfig, RingCpu, RingStats, Waker};

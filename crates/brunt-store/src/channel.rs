@@ -89,6 +89,14 @@ impl Channel {
         }
     }
 
+    /// Returns memory that an idle stream doesn't need to the kernel; see [`Stream::release`].
+    pub fn release(&mut self) {
+        match self {
+            Channel::Plain(stream) => stream.release(),
+            Channel::Tls(channel) => channel.stream.release(),
+        }
+    }
+
     /// Limits the bytes of each subsequent send call; see [`Stream::set_call_bytes_max`].
     pub fn set_call_bytes_max(&mut self, bytes: usize) {
         match self {

@@ -242,13 +242,13 @@ impl Backend for FileBackend {
             _ if !self.shared.medium.direct => Manner::Cached,
             _ => Manner::Waits,
         };
-        let slots = (0..depth).map(|_| Slot::free()).collect();
         Ok(Box::new(FileDevice {
             file: ring.add_file(fd, manner),
             port: ring.attach(),
             polled: ring.config().iopoll,
-            slots,
-            free: (0..depth).rev().collect(),
+            depth: depth as usize,
+            slots: Vec::new(),
+            free: Vec::new(),
             arrived: VecDeque::with_capacity(depth as usize),
             ready: Vec::with_capacity(depth as usize),
             zeros: Buf::empty(),
@@ -342,30 +342,14 @@ struct Slot {
     retries: u32,
 }
 
-impl Slot {
-    fn free() -> Slot {
-        let request = Request {
-            tag: 0,
-            op: Op::Flush,
-            offset: 0,
-            len: 0,
-            buf: Buf::empty(),
-            force_unit_access: false,
-        };
-        Slot {
-            request,
-            stage: Stage::Sync,
-            at: 0,
-            retries: 0,
-        }
-    }
-}
-
 struct FileDevice {
     port: Port,
     file: RingFile,
     /// Whether the ring uses `iopoll`.
     polled: bool,
+    /// Maximum number of requests.
+    depth: usize,
+    /// As many as were ever used at once.
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Swapped with the port's queue, because completions arrive in batches.
@@ -383,22 +367,19 @@ impl Device for FileDevice {
     }
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        while self.free.len() > self.ready.len() {
+        while (self.outstanding() as usize) < self.depth {
             let Some(request) = batch.pop_front() else {
                 break;
             };
             match self.first_stage(&request) {
                 Ok(Some(stage)) => {
-                    let index = self
-                        .free
-                        .pop()
-                        .expect("more slots are free than completions are ready");
-                    self.slots[index as usize] = Slot {
+                    let slot = Slot {
                         request,
                         stage,
                         at: 0,
                         retries: 0,
                     };
+                    let index = self.fill_slot(slot);
                     self.push(index);
                 }
                 Ok(None) => self.ready.push(Completion {
@@ -450,6 +431,16 @@ impl Device for FileDevice {
 }
 
 impl FileDevice {
+    /// Puts a request into a free slot, and returns its index.
+    fn fill_slot(&mut self, slot: Slot) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = slot;
+            return index;
+        }
+        self.slots.push(slot);
+        self.slots.len() as u32 - 1
+    }
+
     /// The first operation of a request; `None` if there is nothing to do.
     fn first_stage(&self, request: &Request) -> Result<Option<Stage>, DeviceError> {
         in_size(
@@ -495,7 +486,7 @@ impl FileDevice {
         };
         let call = match slot.stage {
             Stage::Transfer => {
-                let registered = self.port.ring().is_registered(&request.buf);
+                let registered = self.port.ring().registered_index(&request.buf);
                 assert!(request.len as usize <= request.buf.len());
                 // SAFETY: `at < len`, and the buffer has `len` bytes: asserted above.
                 let base = unsafe { request.buf.as_mut_ptr().add(slot.at as usize) };
@@ -540,7 +531,7 @@ impl FileDevice {
                     len: left.min(ZEROS_BYTES as u64) as u32,
                     offset,
                     flags: stable,
-                    registered: false,
+                    registered: None,
                 }
             }
             Stage::Sync => Call::Sync { file },

@@ -28,13 +28,13 @@ pub(crate) enum Manner {
 /// One call. The memory that it points to stays valid until it completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// preadv2 into one buffer. `registered`: the buffer is part of the ring's arena.
+    /// preadv2 into one buffer. `registered`: the index of the registered buffer that contains it.
     Read {
         file: RingFile,
         base: *mut u8,
         len: u32,
         offset: u64,
-        registered: bool,
+        registered: Option<u16>,
     },
     /// pwritev2 from one buffer, with RWF_ flags.
     Write {
@@ -43,7 +43,7 @@ pub(crate) enum Call {
         len: u32,
         offset: u64,
         flags: i32,
-        registered: bool,
+        registered: Option<u16>,
     },
     /// fallocate.
     Allocate {

@@ -30,13 +30,16 @@ use brunt_core::{Clock, IoEngine, Nanos};
 
 use crate::{Buf, BufPool};
 use call::{Call, Manner, RingFile};
+pub use config::RingConfig;
 pub use cpu::RingCpu;
+pub use poll_turn::polling_threads_max;
 use polling::EARLY_PAUSE_WAITS;
 use threads::Threads;
 use uring::Uring;
 pub use waker::Waker;
 
 pub(crate) mod call;
+mod config;
 mod cpu;
 pub mod engine;
 mod helpers;
@@ -45,40 +48,6 @@ mod polling;
 mod threads;
 mod uring;
 mod waker;
-
-/// Configuration of a ring.
-#[derive(Clone, Debug)]
-pub struct RingConfig {
-    /// The engine; `None` selects [`engine::usual_engine`].
-    pub engine: Option<IoEngine>,
-    /// Submission queue entries; a power of two. Submitting more at once costs an extra system call.
-    pub entries: u32,
-    /// Bytes of registered buffer memory. Keep it below the usual RLIMIT_MEMLOCK of 8 MiB.
-    pub arena_bytes: usize,
-    /// A kernel thread polls for submissions and sleeps after this many idle milliseconds. While it is awake,
-    /// submitting needs no system call, but the thread occupies a core.
-    pub sqpoll_idle_ms: Option<u32>,
-    /// Completions are polled from the device (block devices and files with poll queues only;
-    /// no sockets, no [`Waker`]).
-    pub iopoll: bool,
-    /// How long a ring with a socket polls for completions before it sleeps, in nanoseconds: waking a sleeping thread
-    /// costs more than the wait if the peer answers at once. Adapts like halt polling in hypervisors: a long wait
-    /// switches polling off until a wait is short again. Zero disables polling.
-    pub busy_poll_nanos: u64,
-}
-
-impl Default for RingConfig {
-    fn default() -> RingConfig {
-        RingConfig {
-            engine: None,
-            entries: 1024,
-            arena_bytes: 4 << 20,
-            sqpoll_idle_ms: None,
-            iopoll: false,
-            busy_poll_nanos: 50_000,
-        }
-    }
-}
 
 /// A ring's activity counters, for the measurement overhead shown next to results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,7 +75,6 @@ struct RingInner {
     engine: RefCell<EngineState>,
     ports: RefCell<Vec<PortState>>,
     pool: BufPool,
-    arena_registered: bool,
     stats: Cell<RingStats>,
     config: RingConfig,
     wake: Option<Wake>,
@@ -186,7 +154,10 @@ impl Ring {
     /// # Errors
     /// The engine doesn't work here ([`engine::check`]), or doesn't support the configuration.
     pub fn new(config: RingConfig) -> io::Result<Ring> {
-        let pool = BufPool::new(config.arena_bytes);
+        let pool = match config.arena_grows {
+            true => BufPool::growing(config.arena_bytes),
+            false => BufPool::new(config.arena_bytes),
+        };
         let engine = match config.engine {
             Some(engine) => engine,
             None => engine::usual_engine()?,
@@ -194,7 +165,7 @@ impl Ring {
         let state = match engine {
             IoEngine::IoUring => {
                 engine::check(engine)?;
-                EngineState::Uring(Box::new(Uring::new(&config, pool.arena())?))
+                EngineState::Uring(Box::new(Uring::new(&config, &pool)?))
             }
             IoEngine::Threads if config.iopoll || config.sqpoll_idle_ms.is_some() => {
                 let what = "engine threads supports neither iopoll nor sqpoll, which are modes of \
@@ -203,9 +174,9 @@ impl Ring {
             }
             IoEngine::Threads => EngineState::Threads(Threads::new()),
         };
-        let (arena_registered, lingers) = match &state {
-            EngineState::Uring(uring) => (uring.arena_registered(), uring.lingers()),
-            EngineState::Threads(_) => (false, false),
+        let lingers = match &state {
+            EngineState::Uring(uring) => uring.lingers(),
+            EngineState::Threads(_) => false,
         };
         // Nanosecond timers for this thread, instead of the default 50 µs of slack.
         // SAFETY: prctl with two integers.
@@ -220,7 +191,6 @@ impl Ring {
                 engine: RefCell::new(state),
                 ports: RefCell::default(),
                 pool,
-                arena_registered,
                 stats: Cell::default(),
                 config: RingConfig {
                     engine: Some(engine),
@@ -244,15 +214,39 @@ impl Ring {
         &self.inner.pool
     }
 
-    /// Whether buffers of the pool's arena are registered with the kernel.
-    pub fn buffers_registered(&self) -> bool {
-        self.inner.arena_registered
+    /// The index of the kernel's registered buffer that contains this buffer: a region of this ring's own arena, which
+    /// is registered on first use.
+    #[inline]
+    pub(crate) fn registered_index(&self, buf: &Buf) -> Option<u16> {
+        let pool = &self.inner.pool;
+        let region = pool.region_of(buf)?;
+        match &mut *self.inner.engine.borrow_mut() {
+            EngineState::Uring(uring) => uring.register_region(region, pool).then_some(region),
+            EngineState::Threads(_) => None,
+        }
     }
 
-    /// Whether this buffer is part of the kernel's registered buffer 0, that is, of this ring's own arena.
-    #[inline]
-    pub(crate) fn is_registered(&self, buf: &Buf) -> bool {
-        self.inner.arena_registered && self.inner.pool.is_in_arena(buf)
+    /// Returns the memory of buffers that are not in use to the kernel. For connections that have become idle: the next
+    /// requests pay for getting it back. Does nothing unless the ring's arena grows with use.
+    pub fn release(&self) {
+        if !self.inner.config.arena_grows {
+            return;
+        }
+        let engine = &mut *self.inner.engine.borrow_mut();
+        self.inner.pool.release(|region| match engine {
+            EngineState::Uring(uring) => uring.unregister_region(region),
+            EngineState::Threads(_) => true,
+        });
+    }
+
+    /// Whether received data reaches its buffer only during [`Ring::enter`], so that an idle buffer stays empty
+    /// meanwhile.
+    pub(crate) fn receives_only_on_enter(&self) -> bool {
+        match &*self.inner.engine.borrow() {
+            EngineState::Uring(uring) => uring.is_deferred(),
+            // The ring's own thread makes all calls on sockets.
+            EngineState::Threads(_) => true,
+        }
     }
 
     /// The ring's counters so far.
@@ -276,6 +270,11 @@ impl Ring {
         };
         cpu.polling_nanos += self.inner.polled_nanos.get();
         cpu
+    }
+
+    /// Time that the ring's thread has spent polling so far, in nanoseconds.
+    pub fn polled_nanos(&self) -> u64 {
+        self.inner.polled_nanos.get()
     }
 
     /// The engine in use.
@@ -624,6 +623,11 @@ impl Port {
             .inner
             .ready
             .set(self.ring.inner.ready.get() - into.len());
+    }
+
+    /// Whether there are completions to take.
+    pub(crate) fn has_completions(&self) -> bool {
+        !self.ring.inner.ports.borrow()[self.index].done.is_empty()
     }
 
     /// Number of requests in the kernel.

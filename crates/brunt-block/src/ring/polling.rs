@@ -48,11 +48,22 @@ impl Ring {
     pub(super) fn busy_poll(&self, until: Nanos) -> io::Result<bool> {
         let nanos = self.inner.config.busy_poll_nanos;
         // Only io_uring can be polled without system calls.
-        if self.engine() == IoEngine::Threads
-            || nanos == 0
-            || self.inner.sockets.get() == 0
-            || !self.inner.poll_pays.get()
-        {
+        if self.engine() == IoEngine::Threads || nanos == 0 || self.inner.sockets.get() == 0 {
+            return Ok(false);
+        }
+        let time = Duration::from_nanos(nanos);
+        if self.inner.config.never_sleeps {
+            let Some(turn) = PollTurn::take_or_want() else {
+                return Ok(false);
+            };
+            while !self.poll_for(time, until, true)? {
+                if turn.is_wanted() {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        if !self.inner.poll_pays.get() {
             return Ok(false);
         }
         if let Some(left) = self.inner.poll_pause.get().checked_sub(1) {
@@ -62,7 +73,7 @@ impl Ring {
         let Some(_turn) = PollTurn::take() else {
             return Ok(false);
         };
-        self.poll_for(Duration::from_nanos(nanos), until, true)
+        self.poll_for(time, until, true)
     }
 
     /// Submits, then polls for completions for `time`, making a system call only if the kernel has pending work to run
@@ -110,7 +121,7 @@ impl Ring {
                 stats.system_calls += 1;
                 self.inner.stats.set(stats);
                 let back = Clock::Monotonic.now();
-                if back.since(now) > YIELD_ALONE_MAX {
+                if back.since(now) > YIELD_ALONE_MAX && !self.inner.config.never_sleeps {
                     self.inner.poll_pause.set(POLL_PAUSE_WAITS);
                     self.submit(Wait::No)?;
                     return Ok(self.is_done());

@@ -9,6 +9,7 @@ use super::call::{Call, RingFile};
 use super::cpu::{KernelWorkers, RingCpu};
 use super::engine::NoIoUring;
 use super::{LINGER, RingConfig, Wait};
+use crate::BufPool;
 
 // linux/io_uring.h, IORING_ENTER_*.
 const ENTER_GETEVENTS: u32 = 1;
@@ -29,7 +30,10 @@ pub(super) struct Uring {
     ring: IoUring,
     /// Which registered file slots are in use; empty if the kernel can't register files.
     slots: Vec<bool>,
-    arena_registered: bool,
+    /// Whether each region of the pool's arena is registered; empty if the kernel can't register any.
+    regions: Vec<Registration>,
+    /// Completions are only added during our own waits, never while this thread runs other code.
+    deferred: bool,
     sqpoll: bool,
     iopoll: bool,
     /// The kernel supports waiting for several completions with a timeout after which a single one suffices (6.12).
@@ -42,30 +46,51 @@ pub(super) struct Uring {
     workers: KernelWorkers,
 }
 
+/// The state of a region of the arena.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Registration {
+    /// It hasn't been used.
+    None,
+    Registered,
+    /// The kernel refused it: RLIMIT_MEMLOCK is exhausted.
+    Refused,
+}
+
 impl Uring {
-    /// Registers `arena` with the kernel; it must outlive this value.
-    pub fn new(config: &RingConfig, arena: Option<(*mut u8, usize)>) -> io::Result<Uring> {
-        let ring = build(config).map_err(|error| {
+    /// Registers the pool's arena with the kernel, or, if it grows with use, prepares for [`Uring::register_region`].
+    /// The pool must outlive this value.
+    pub fn new(config: &RingConfig, pool: &BufPool) -> io::Result<Uring> {
+        let (ring, deferred) = build(config).map_err(|error| {
             let why = error
                 .raw_os_error()
                 .map_or(NoIoUring::Other(0), NoIoUring::of);
             io::Error::new(error.kind(), why)
         })?;
-        let arena_registered = arena.is_some_and(|(base, len)| {
-            let arena = libc::iovec {
-                iov_base: base.cast(),
-                iov_len: len,
-            };
-            // SAFETY: the pool keeps the arena until it is dropped, and the ring keeps the pool.
-            unsafe { ring.submitter().register_buffers(&[arena]) }.is_ok()
-        });
+        let submitter = ring.submitter();
+        let (registered, state) = match pool.regions() {
+            0 => (false, Registration::None),
+            count if config.arena_grows => {
+                let prepared = submitter.register_buffers_sparse(u32::from(count));
+                (prepared.is_ok(), Registration::None)
+            }
+            _ => {
+                // SAFETY: the pool keeps the arena until it is dropped, and the ring keeps the pool.
+                let made = unsafe { submitter.register_buffers(&[iovec(pool.region(0))]) };
+                (made.is_ok(), Registration::Registered)
+            }
+        };
+        let regions = match registered {
+            true => vec![state; usize::from(pool.regions())],
+            false => Vec::new(),
+        };
         let slots = match ring.submitter().register_files_sparse(FILE_SLOTS) {
             Ok(()) => vec![false; FILE_SLOTS as usize],
             Err(_) => Vec::new(),
         };
         Ok(Uring {
             slots,
-            arena_registered,
+            regions,
+            deferred,
             sqpoll: config.sqpoll_idle_ms.is_some(),
             iopoll: config.iopoll,
             lingers: ring.params().is_feature_min_timeout(),
@@ -77,8 +102,51 @@ impl Uring {
         })
     }
 
-    pub fn arena_registered(&self) -> bool {
-        self.arena_registered
+    /// Whether completions, and the data of receives, arrive only during [`Uring::enter`].
+    pub fn is_deferred(&self) -> bool {
+        self.deferred
+    }
+
+    /// Registers a region of the pool's arena unless it already is. Returns whether calls may refer to it.
+    #[inline]
+    pub fn register_region(&mut self, index: u16, pool: &BufPool) -> bool {
+        match self.regions.get(usize::from(index)) {
+            Some(Registration::Registered) => true,
+            Some(Registration::None) => self.register_now(index, pool),
+            Some(Registration::Refused) | None => false,
+        }
+    }
+
+    #[cold]
+    fn register_now(&mut self, index: u16, pool: &BufPool) -> bool {
+        let region = [iovec(pool.region(index))];
+        let submitter = self.ring.submitter();
+        // SAFETY: the pool keeps the region until it is dropped, and the ring keeps the pool.
+        let made = unsafe { submitter.register_buffers_update(u32::from(index), &region, None) };
+        self.regions[usize::from(index)] = match made {
+            Ok(()) => Registration::Registered,
+            Err(_) => Registration::Refused,
+        };
+        made.is_ok()
+    }
+
+    /// Ends the registration of a region that no call in the kernel refers to. Returns whether it is unregistered now.
+    /// It doesn't wait for other calls, unlike unregistering the whole table before 6.13.
+    pub fn unregister_region(&mut self, index: u16) -> bool {
+        let Some(state) = self.regions.get_mut(usize::from(index)) else {
+            return true;
+        };
+        if *state == Registration::Registered {
+            let none = [iovec((std::ptr::null_mut(), 0))];
+            let submitter = self.ring.submitter();
+            // SAFETY: an empty entry refers to no memory.
+            let ended = unsafe { submitter.register_buffers_update(u32::from(index), &none, None) };
+            if ended.is_err() {
+                return false;
+            }
+        }
+        *state = Registration::None;
+        true
     }
 
     /// CPU time of the kernel threads that work for this ring.
@@ -182,6 +250,13 @@ impl Uring {
     }
 }
 
+fn iovec((base, len): (*mut u8, usize)) -> libc::iovec {
+    libc::iovec {
+        iov_base: base.cast(),
+        iov_len: len,
+    }
+}
+
 /// Builds the submission queue entry for a call.
 fn entry_of(call: Call) -> squeue::Entry {
     // Long because calls have many fields, one per line.
@@ -200,10 +275,10 @@ fn entry_of(call: Call) -> squeue::Entry {
             offset,
             registered,
         } => match registered {
-            true => opcode::ReadFixed::new(fd_of(file), base, len, 0)
+            Some(index) => opcode::ReadFixed::new(fd_of(file), base, len, index)
                 .offset(offset)
                 .build(),
-            false => opcode::Read::new(fd_of(file), base, len)
+            None => opcode::Read::new(fd_of(file), base, len)
                 .offset(offset)
                 .build(),
         }
@@ -216,11 +291,11 @@ fn entry_of(call: Call) -> squeue::Entry {
             flags,
             registered,
         } => match registered {
-            true => opcode::WriteFixed::new(fd_of(file), base, len, 0)
+            Some(index) => opcode::WriteFixed::new(fd_of(file), base, len, index)
                 .offset(offset)
                 .rw_flags(flags)
                 .build(),
-            false => opcode::Write::new(fd_of(file), base, len)
+            None => opcode::Write::new(fd_of(file), base, len)
                 .offset(offset)
                 .rw_flags(flags)
                 .build(),
@@ -257,8 +332,8 @@ fn entry_of(call: Call) -> squeue::Entry {
 }
 
 /// Builds the best ring that this kernel supports: task work is deferred to our own waits (since 6.1) or, before that,
-/// left to the kernel.
-fn build(config: &RingConfig) -> io::Result<IoUring> {
+/// left to the kernel. Returns whether it is deferred.
+fn build(config: &RingConfig) -> io::Result<(IoUring, bool)> {
     let build = |deferred: bool| {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(config.entries * 4).setup_clamp();
@@ -274,7 +349,7 @@ fn build(config: &RingConfig) -> io::Result<IoUring> {
         if config.iopoll {
             builder.setup_iopoll();
         }
-        builder.build(config.entries)
+        Ok((builder.build(config.entries)?, deferred))
     };
     if config.sqpoll_idle_ms.is_some() {
         return build(false);

@@ -109,7 +109,8 @@ impl Stream {
             port: ring.attach(),
             socket,
             file,
-            rx: ring.pool().take(rx_bytes.max(2 * TAIL_BYTES)),
+            // Outside the pool: sockets don't use registered memory.
+            rx: Buf::zeroed(rx_bytes.max(2 * TAIL_BYTES)),
             rx_start: 0,
             rx_end: 0,
             placing: None,
@@ -394,6 +395,30 @@ impl Stream {
             .take()
             .map(|placing| placing.place)
             .or_else(|| self.placed.take())
+    }
+
+    /// Returns memory that it doesn't need while it is idle to the kernel. Does nothing unless everything received has
+    /// been consumed and everything queued has been sent.
+    pub fn release(&mut self) {
+        let is_receiving = self.rx_start < self.rx_end
+            || self.placing.is_some()
+            || self.placed.is_some()
+            || self.port.has_completions();
+        if is_receiving || self.sending || self.queued_bytes() > 0 {
+            return;
+        }
+        // The outstanding receive has no data yet, and the kernel doesn't pin the pages that it will write to.
+        if self.port.ring().receives_only_on_enter() {
+            self.rx.clear_pages();
+        }
+        if self.receiving_placed == 0 {
+            self.discard = Buf::empty();
+        }
+        if self.filling.has_grown() || self.flying.has_grown() {
+            self.filling = Batch::new();
+            self.flying = Batch::new();
+            crate::buffer::give_back();
+        }
     }
 
     /// Closes the sending direction: the peer reads all data sent, then the end of the stream.

@@ -31,6 +31,8 @@ pub struct TargetConfig {
     pub keep_alive: KeepAlive,
     /// Socket options of connections that have logged in.
     pub sockets: SocketOptions,
+    /// Connections poll instead of sleeping ([`brunt_block::RingConfig::never_sleeps`]).
+    pub poll: bool,
     /// Receives events.
     pub listener: Listener,
 }
@@ -58,6 +60,7 @@ impl Default for TargetConfig {
                 patience: Duration::from_secs(90),
             },
             sockets: SocketOptions::default(),
+            poll: false,
             listener: Listener::default(),
         }
     }

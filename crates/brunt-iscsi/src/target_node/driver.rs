@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brunt_block::sparse::SparseMemory;
 use brunt_block::stream::Lent;
-use brunt_block::{Buf, Inline, PayloadPlace, Ring, RingConfig, Stream};
+use brunt_block::{Buf, IdleTimer, Inline, PayloadPlace, Ring, RingConfig, Stream};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest::{digest, padded_digest, received_digest};
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
@@ -49,16 +49,36 @@ pub struct SharedTarget {
     pub keep_alive: KeepAlive,
     /// The portals, and the settings for new connections.
     pub listeners: CurrentListeners,
+    /// Connections poll instead of sleeping.
+    pub poll: bool,
 }
 
 /// A connection's counters, readable from other threads.
 #[derive(Debug, Default)]
 pub struct LiveCounters {
-    fields: [AtomicU64; 7],
+    fields: [AtomicU64; 8],
+}
+
+/// What a connection's ring has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingUse {
+    /// System calls.
+    pub system_calls: u64,
+    /// Time spent polling, in nanoseconds.
+    pub polled_nanos: u64,
+}
+
+impl RingUse {
+    fn of(ring: &Ring) -> RingUse {
+        RingUse {
+            system_calls: ring.stats().system_calls,
+            polled_nanos: ring.polled_nanos(),
+        }
+    }
 }
 
 impl LiveCounters {
-    fn set(&self, counters: ConnectionCounters, enters: u64) {
+    fn set(&self, counters: ConnectionCounters, used: RingUse) {
         let values = [
             counters.commands,
             counters.data_out_bytes,
@@ -66,15 +86,16 @@ impl LiveCounters {
             counters.rejects,
             counters.digest_errors,
             counters.ignored,
-            enters,
+            used.system_calls,
+            used.polled_nanos,
         ];
         for (field, value) in self.fields.iter().zip(values) {
             field.store(value, Ordering::Relaxed);
         }
     }
 
-    /// The counters, and the number of system calls of the connection's ring.
-    pub fn get(&self) -> (ConnectionCounters, u64) {
+    /// The counters, and what the connection's ring has used.
+    pub fn get(&self) -> (ConnectionCounters, RingUse) {
         let value = |index: usize| self.fields[index].load(Ordering::Relaxed);
         let counters = ConnectionCounters {
             commands: value(0),
@@ -84,7 +105,11 @@ impl LiveCounters {
             digest_errors: value(4),
             ignored: value(5),
         };
-        (counters, value(6))
+        let used = RingUse {
+            system_calls: value(6),
+            polled_nanos: value(7),
+        };
+        (counters, used)
     }
 }
 
@@ -145,8 +170,8 @@ fn serve(
         stat_sn,
     } = logged_in;
     let ring = Ring::new(RingConfig {
-        entries: 256,
-        ..RingConfig::default()
+        never_sleeps: shared.poll,
+        ..RingConfig::of_connection()
     })?;
     let local = socket.local_addr()?;
     let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
@@ -189,7 +214,7 @@ fn serve(
         window: &mut window,
         io: &mut io,
     });
-    live.set(connection.counters(), ring.stats().system_calls);
+    live.set(connection.counters(), RingUse::of(&ring));
     result
 }
 
@@ -272,13 +297,14 @@ impl SocketIo<'_> {
         let clock = Clock::Monotonic;
         let mut ended = false;
         let mut close_at = None;
+        let mut idle = IdleTimer::new(clock.now());
         loop {
             let now = clock.now();
             let (mut deadline, turn) = self.process(connection, input, now)?;
             if let Some(other) = turn.filter(|&other| other != self.connection_id) {
                 self.shared.table.notify_turn(other);
             }
-            live.set(connection.counters(), self.ring.stats().system_calls);
+            live.set(connection.counters(), RingUse::of(&self.ring));
             self.units.submit();
             self.stream.flush();
             if connection.is_closing() {
@@ -294,6 +320,12 @@ impl SocketIo<'_> {
             if !self.is_full(connection) {
                 self.stream.arm();
             }
+            let busy = input.received || connection.outstanding() > 0;
+            if idle.becomes_idle(busy || self.stream.queued_bytes() > 0, now) {
+                self.stream.release();
+                self.ring.release();
+            }
+            deadline = deadline.min(idle.deadline());
             self.ring.enter(deadline.min(self.units.deadline()))?;
             let event = self.stream.poll();
             input.received = event.received;

@@ -57,6 +57,7 @@ impl TargetServer {
             table,
             listeners,
             keep_alive: config.keep_alive,
+            poll: config.poll,
         };
         let state = Arc::new(ServerState {
             shared,

@@ -21,6 +21,8 @@ pub struct TargetStats {
     pub counters: ConnectionCounters,
     /// System calls of all connections' rings.
     pub system_calls: u64,
+    /// Time that all connections' threads spent polling, in nanoseconds.
+    pub polled_nanos: u64,
     /// Logins refused with a status.
     pub logins_refused: u64,
     /// Logins that were not completed: dropped because of age or number, or closed by the peer.
@@ -97,9 +99,10 @@ impl Drop for Settle {
 }
 
 fn add(stats: &mut TargetStats, live: &LiveCounters) {
-    let (counters, enters) = live.get();
+    let (counters, used) = live.get();
     sum(&mut stats.counters, counters);
-    stats.system_calls += enters;
+    stats.system_calls += used.system_calls;
+    stats.polled_nanos += used.polled_nanos;
 }
 
 fn sum(all: &mut ConnectionCounters, one: ConnectionCounters) {

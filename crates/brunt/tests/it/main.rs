@@ -80,6 +80,7 @@ mod stics;
 mod suite;
 mod support;
 mod target_config;
+mod target_memory;
 mod terminal;
 mod tgt;
 mod trace;

@@ -87,7 +87,8 @@ impl TaskSet {
             mailbox,
             tasks: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
-            by_tag: HashMap::with_capacity_and_hasher(capacity * 2, BuildHasherDefault::default()),
+            // Grows with use: unlike those of a vector, all its control bytes are written when it is allocated.
+            by_tag: HashMap::with_hasher(BuildHasherDefault::default()),
             sequence: 0,
             ordered: 0,
             parked: Vec::with_capacity(capacity),

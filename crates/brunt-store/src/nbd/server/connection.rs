@@ -10,7 +10,8 @@ use brunt_block::backends::TRANSFER_BYTES_MAX;
 use brunt_block::reception::Guest;
 use brunt_block::socket::{Socket, SocketOptions};
 use brunt_block::{
-    Buf, Completion, Device, DeviceInfo, OpenError, Request, Ring, RingConfig, Stream, StreamEvent,
+    Buf, Completion, Device, DeviceInfo, IdleTimer, OpenError, Request, Ring, RingConfig, Stream,
+    StreamEvent,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::nbd::{NbdBlockSizes, NbdRequest, PAYLOAD_BYTES_DEFAULT, export_flag};
@@ -86,9 +87,8 @@ pub(super) fn run(
     totals: &Totals,
 ) -> Result<(), NbdServeError> {
     let ring = Ring::new(RingConfig {
-        entries: 256,
         arena_bytes: memory.limits().arena_bytes,
-        ..RingConfig::default()
+        ..RingConfig::of_connection()
     })?;
     if let Socket::Tcp(socket) = &socket {
         sockets.apply(socket)?;
@@ -287,7 +287,7 @@ struct ServedConnection<'a, 'b> {
     /// Heap memory that needs no reservation.
     own_bytes: usize,
     stuck_after: Duration,
-    /// Heap memory of the ring's pool that is not for requests: the receive buffer, if the arena is small.
+    /// Heap memory of the ring's pool before the first request.
     base_bytes: usize,
     /// Bytes reserved for encrypting the replies to reads at the device.
     promised_bytes: usize,
@@ -305,6 +305,7 @@ impl ServedConnection<'_, '_> {
     fn serve(&mut self) -> Result<(), NbdServeError> {
         let mut done = Vec::with_capacity(DEPTH as usize);
         let mut event = StreamEvent::default();
+        let mut idle = IdleTimer::new(Clock::Monotonic.now());
         loop {
             self.account();
             self.read()?;
@@ -327,8 +328,13 @@ impl ServedConnection<'_, '_> {
             self.note(event);
             // Immediate completions may have made room for requests that were already received.
             let more = self.has_room() && self.has_request();
-            self.ring
-                .enter(if more { Nanos(0) } else { self.deadline() })?;
+            let active = busy || event.received || self.channel.queued_bytes() > 0;
+            if idle.becomes_idle(active, Clock::Monotonic.now()) {
+                self.channel.release();
+                self.ring.release();
+            }
+            let deadline = self.deadline().min(idle.deadline());
+            self.ring.enter(if more { Nanos(0) } else { deadline })?;
             self.ring.take_woken();
             event = self.channel.poll();
             if event.ended {

@@ -17,8 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brunt_core::Size;
+use brunt_block::ring::engine::usual_engine;
+use brunt_block::ring::polling_threads_max;
 use brunt_core::units::format_size;
+use brunt_core::{IoEngine, Size};
 use brunt_iscsi::target_node::{
     Listener, ServedTarget, StartError, TargetConfig, TargetServer, TargetStats,
 };
@@ -146,6 +148,11 @@ pub struct Target {
     #[command(flatten)]
     nbd: nbd::NbdFlags,
 
+    /// Poll for requests instead of sleeping while sessions exist, which saves the time to wake a thread. A connection
+    /// then occupies a core even if it is idle; at most half the cores (at least one) are used. iSCSI only; needs io_uring.
+    #[arg(long)]
+    poll: bool,
+
     #[command(flatten)]
     engine: EngineFlag,
 
@@ -203,6 +210,9 @@ impl super::Subcommand for Target {
             )
             .advise("omit --json: --control answers in JSON anyway"));
         }
+        if self.poll {
+            announce_polling(output)?;
+        }
         // Divert SIGHUP before anything that might send it can know of the target.
         let hung_up = match self.config {
             Some(_) => output.divert_hangup().map_err(Failure::failed)?,
@@ -216,7 +226,10 @@ impl super::Subcommand for Target {
             None => Plan::of_flags(self.described()?),
         };
         let wrong = |wrong| plan.failure(wrong);
-        let config = config(&plan, output)?;
+        let config = TargetConfig {
+            poll: self.poll,
+            ..config(&plan, output)?
+        };
         let ports = build::ports(&plan.file).map_err(wrong)?;
         let targets = build::targets(&plan.file, &ports).map_err(wrong)?;
         let served = targets
@@ -243,6 +256,12 @@ impl super::Subcommand for Target {
             .collect();
         let nbd = nbd.map(|server| nbd::summary(&server.shutdown()));
         let stats = live.server.shutdown(GRACE);
+        if self.poll {
+            let polled = Duration::from_nanos(stats.polled_nanos).as_secs_f64();
+            output.line(format_args!(
+                "connections polled for {polled:.3} s of CPU time"
+            ));
+        }
         summarize(&stats, &live.names(), &addresses, nbd, output);
         Ok(())
     }
@@ -414,6 +433,20 @@ fn take_orders(live: &Arc<Live>, output: &Output) -> Done {
         .map_err(|error| Failure::failed(format!("cannot start a thread for --control: {error}")))
 }
 
+/// Prints what --poll costs.
+fn announce_polling(output: &Output) -> Done {
+    if usual_engine().map_err(Failure::failed)? != IoEngine::IoUring {
+        return Err(Failure::usage("--poll requires io_uring")
+            .advise("omit --poll: with engine threads, waiting is a system call"));
+    }
+    let cores = polling_threads_max();
+    output.note(format!(
+        "polling: while sessions exist, up to {cores} {} fully busy, even without requests",
+        if cores == 1 { "core is" } else { "cores are" }
+    ));
+    Ok(())
+}
+
 fn summarize(
     stats: &TargetStats,
     names: &[String],
@@ -453,5 +486,6 @@ fn summarize(
         "dropped_logins": stats.logins_dropped,
         "broken_connections": stats.connections_broken,
         "system_calls": stats.system_calls,
+        "polling_ns": stats.polled_nanos,
     }));
 }

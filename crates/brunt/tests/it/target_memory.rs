@@ -1,0 +1,113 @@
+//! A connection's memory: little while it is idle, more with use, and returned afterwards; and what polling costs.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::raw::{Raw, rw10};
+use crate::support::hosts::signal;
+use crate::support::{TARGET_NAME, Target, TempDir, brunt, eventually};
+use brunt_wire::scsi::sense::ScsiStatus;
+
+const READ_10: u8 = 0x28;
+const WRITE_10: u8 = 0x2a;
+/// Maximum resident memory of an idle connection, in bytes, with room for the stack and the C library's caches.
+const IDLE_BYTES_MAX: u64 = 160 << 10;
+const LARGE_BYTES: usize = 256 << 10;
+
+fn log_in(target: &Target, count: usize) -> Vec<Raw> {
+    let one = |index| {
+        let name = format!("iqn.2026-11.io.brunt:idle{index}");
+        let mut raw = Raw::login(target.address(), &name, TARGET_NAME, &[]);
+        raw.settle(0);
+        raw
+    };
+    (0..count).map(one).collect()
+}
+
+/// Writes and reads a large block on each connection.
+fn transfer(sessions: &mut [Raw]) {
+    let data = vec![7; LARGE_BYTES];
+    let blocks = (LARGE_BYTES / 512) as u16;
+    for raw in sessions {
+        let wrote = raw.write(0, &rw10(WRITE_10, 0, blocks), &data);
+        assert_eq!(wrote.status, ScsiStatus::Good, "{wrote:?}");
+        let read = raw.read(0, &rw10(READ_10, 0, blocks), LARGE_BYTES as u32);
+        assert_eq!(read.status, ScsiStatus::Good, "{read:?}");
+        assert!(read.data == data);
+    }
+}
+
+/// Whatever the LUN: buffers of a file are registered with the kernel, those of a memory LUN are not.
+#[test]
+fn idle_connections_take_little_memory_before_and_after_a_burst() {
+    let folder = TempDir::new("target-memory");
+    let file = folder.join("disk.img");
+    std::fs::File::create(&file)
+        .and_then(|file| file.set_len(16 << 20))
+        .expect("a file");
+    for lun in ["memory:16MiB".to_string(), file.display().to_string()] {
+        let target = Target::start(&["--lun", &lun]);
+        // The first session pays for what the process needs once, such as the medium of a memory LUN.
+        let mut first = log_in(&target, 1);
+        transfer(&mut first);
+        let before = target.resident_bytes();
+        let mut sessions = log_in(&target, 64);
+        let grown = |target: &Target| target.resident_bytes().saturating_sub(before) / 64;
+        let idle = grown(&target);
+        transfer(&mut sessions);
+        let used = grown(&target);
+        let what = format!("{lun}: idle connections give back their memory");
+        eventually(&what, 20, || grown(&target) <= IDLE_BYTES_MAX);
+        println!(
+            "{lun}: {idle} bytes per new connection, {used} after a burst, then {}",
+            grown(&target)
+        );
+        assert!(idle <= IDLE_BYTES_MAX, "{lun}: {idle} bytes per connection");
+        // What was returned is usable again.
+        transfer(&mut sessions);
+    }
+}
+
+/// --poll says what it costs when it starts and when it ends.
+#[test]
+fn polling_is_announced_and_counted() {
+    let mut child = brunt()
+        .args(["target", "--name", TARGET_NAME, "--portal", "127.0.0.1:0"])
+        .args([
+            "--lun",
+            "memory:16MiB",
+            "--poll",
+            "--json",
+            "--engine",
+            "io_uring",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("brunt starts");
+    let mut notes = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut note = || notes.next().expect("more notes").expect("text");
+    let cost = note();
+    assert!(cost.contains("fully busy"), "{cost}");
+    let listening = note();
+    let address = listening.rsplit(' ').next().and_then(|at| at.parse().ok());
+    let mut raw = Raw::login(
+        address.expect("an address"),
+        "iqn.2026-11.io.brunt:poller",
+        TARGET_NAME,
+        &[],
+    );
+    raw.settle(0);
+    let begin = Instant::now();
+    std::thread::sleep(Duration::from_millis(500));
+    transfer(std::slice::from_mut(&mut raw));
+    let open = begin.elapsed();
+    signal(child.id() as i32, rustix::process::Signal::TERM);
+    let ended = child.wait_with_output().expect("it ends");
+    let stats: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("counters");
+    let polled = Duration::from_nanos(stats["polling_ns"].as_u64().expect("counted"));
+    println!("polled for {polled:?} of {open:?}");
+    // Without --poll, a wait of half a second is polled for 50 µs. A busy machine leaves less than the whole wait.
+    assert!(polled >= open / 10, "polled for {polled:?} of {open:?}");
+}
