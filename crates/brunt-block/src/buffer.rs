@@ -7,7 +7,7 @@
 //! from the heap and work the same, but are unregistered.
 //!
 //! The arena of a server's connection grows with use: it is divided into regions, each registered when a file call
-//! first uses one of its buffers, and [`BufPool::release`] returns the memory of free buffers to the kernel.
+//! first uses one of its buffers, and `BufPool::release` returns the memory of free buffers to the kernel.
 //!
 //! The rule: memory is returned only while no region that contains it is registered. The kernel would keep writing to
 //! the pinned pages, and the buffer would show new ones.
