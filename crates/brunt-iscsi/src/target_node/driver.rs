@@ -61,16 +61,16 @@ pub struct LiveCounters {
 
 /// What a connection's ring has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingUse {
+pub struct RingCost {
     /// System calls.
     pub system_calls: u64,
     /// Time spent polling, in nanoseconds.
     pub polled_nanos: u64,
 }
 
-impl RingUse {
-    fn of(ring: &Ring) -> RingUse {
-        RingUse {
+impl RingCost {
+    fn of(ring: &Ring) -> RingCost {
+        RingCost {
             system_calls: ring.stats().system_calls,
             polled_nanos: ring.polled_nanos(),
         }
@@ -78,7 +78,7 @@ impl RingUse {
 }
 
 impl LiveCounters {
-    fn set(&self, counters: ConnectionCounters, used: RingUse) {
+    fn set(&self, counters: ConnectionCounters, used: RingCost) {
         let values = [
             counters.commands,
             counters.data_out_bytes,
@@ -95,7 +95,7 @@ impl LiveCounters {
     }
 
     /// The counters, and what the connection's ring has used.
-    pub fn get(&self) -> (ConnectionCounters, RingUse) {
+    pub fn get(&self) -> (ConnectionCounters, RingCost) {
         let value = |index: usize| self.fields[index].load(Ordering::Relaxed);
         let counters = ConnectionCounters {
             commands: value(0),
@@ -105,7 +105,7 @@ impl LiveCounters {
             digest_errors: value(4),
             ignored: value(5),
         };
-        let used = RingUse {
+        let used = RingCost {
             system_calls: value(6),
             polled_nanos: value(7),
         };
@@ -214,7 +214,7 @@ fn serve(
         window: &mut window,
         io: &mut io,
     });
-    live.set(connection.counters(), RingUse::of(&ring));
+    live.set(connection.counters(), RingCost::of(&ring));
     result
 }
 
@@ -304,7 +304,7 @@ impl SocketIo<'_> {
             if let Some(other) = turn.filter(|&other| other != self.connection_id) {
                 self.shared.table.notify_turn(other);
             }
-            live.set(connection.counters(), RingUse::of(&self.ring));
+            live.set(connection.counters(), RingCost::of(&self.ring));
             self.units.submit();
             self.stream.flush();
             if connection.is_closing() {
