@@ -217,6 +217,9 @@ pub struct RunSummary {
     /// What probe packets measured of each link between other machines before the run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub link_proofs: BTreeMap<String, crate::link::LinkProof>,
+    /// How long the run waited for each service with `healthy` before it began, in seconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub health_waits_s: BTreeMap<String, f64>,
     /// What the lab's links carried during the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<RunTransfer>,
@@ -525,6 +528,7 @@ impl RunSummary {
             noise: None,
             links: BTreeMap::new(),
             link_proofs: BTreeMap::new(),
+            health_waits_s: BTreeMap::new(),
             transfer: None,
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
             doubts: Vec::new(),

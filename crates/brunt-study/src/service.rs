@@ -16,10 +16,13 @@ use brunt_host::Fleet;
 use brunt_lab::service::{KeeperLimits, KeeperOrder, ReadyWhen, ServiceProgram};
 use brunt_lab::{ServiceFolder, stage};
 
-use crate::experiment::{Experiment, ServiceCommand, ServiceEntry, ServicePlace};
-use crate::host::{HostName, Hosts, LaunchError, NoHost};
+use crate::experiment::{Experiment, ServiceCommand, ServiceEntry, ServiceHealthy, ServicePlace};
+use crate::host::{HostName, Hosts, LaunchError, Launcher, NoHost};
 use crate::lab::BuiltLab;
 use crate::role::{self, AdmittedService, Role, RoleError, ServingHost};
+
+/// The log of health commands: like those of `ready`, they are repeated too often to keep what they print.
+const NO_LOG: &str = "/dev/null";
 
 /// Where services may run.
 pub struct ServiceEnvironment<'a> {
@@ -44,6 +47,68 @@ pub struct Services {
     /// The addresses of hosts, passed to services.
     addresses: BTreeMap<HostName, IpAddr>,
     scratch: ServiceFolder,
+    /// Until the hook of the runs takes them.
+    gates: Vec<HealthGate>,
+}
+
+/// Waits until a service is healthy, with a command on the service's host that is kept like a service and is ready once
+/// it succeeds.
+pub struct HealthGate {
+    /// The service's role.
+    pub role: Arc<dyn Role>,
+    service: String,
+    place: GatePlace,
+}
+
+/// Where the command of a gate runs.
+enum GatePlace {
+    /// This machine or a host of its lab.
+    Here {
+        order: KeeperOrder,
+        launcher: Arc<dyn Launcher>,
+    },
+    /// Another machine.
+    Far {
+        program: ServiceProgram,
+        needs_root: bool,
+        at: ServingHost,
+    },
+}
+
+impl HealthGate {
+    /// The service's name.
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// Waits until the command succeeds or `interrupted` is set.
+    ///
+    /// # Errors
+    /// It did not succeed in time, or was interrupted; the text includes its output.
+    pub fn wait(&self, interrupted: &Arc<AtomicBool>) -> Result<(), RoleError> {
+        let name = "its health command";
+        let healthy = match &self.place {
+            GatePlace::Here { order, launcher } => {
+                role::keep(name, order, Arc::clone(launcher), interrupted)?
+            }
+            GatePlace::Far {
+                program,
+                needs_root,
+                at,
+            } => {
+                let folder = folder_of_gate(&self.service);
+                let log = Path::new(NO_LOG);
+                let admitted = role::admit_remote(&folder, program.clone(), *needs_root, log, at)?;
+                admitted.run(BTreeMap::new(), interrupted)?
+            }
+        };
+        healthy.stop()
+    }
+}
+
+/// The folder of a service's health command; no service has this name.
+fn folder_of_gate(service: &str) -> String {
+    format!("{service}+healthy")
 }
 
 /// Why services could not be started.
@@ -140,6 +205,7 @@ impl Services {
             far_folders: BTreeMap::new(),
             addresses,
             scratch,
+            gates: Vec::new(),
         };
         let mut admitted = services.admit(experiment, hosts, fleet, &log_of, interrupted)?;
         let order = experiment.services_in_order();
@@ -159,7 +225,12 @@ impl Services {
                         environment
                             .insert("BRUNT_PROGRAM".to_string(), program.display().to_string());
                     }
-                    let order = services.order(name, entry, environment, &log);
+                    let mut program = program(entry);
+                    program.environment.extend(environment);
+                    let order = KeeperOrder {
+                        private: entry.private.clone(),
+                        ..services.order(name, program, &log)
+                    };
                     make(&order.folder)?;
                     role::keep(&format!("service {name}"), &order, launcher, interrupted)
                 }
@@ -170,6 +241,7 @@ impl Services {
             })?;
             services.started.push((name.to_string(), role));
         }
+        services.add_gates(experiment, hosts, lab, fleet)?;
         Ok(services)
     }
 
@@ -207,23 +279,67 @@ impl Services {
         Ok(all)
     }
 
-    /// The request to the keeper of a service on this machine.
-    fn order(
-        &self,
-        name: &str,
-        entry: &ServiceEntry,
-        more: BTreeMap<String, String>,
-        log: &Path,
-    ) -> KeeperOrder {
-        let mut program = program(entry);
-        program.environment.extend(more);
+    /// Adds a gate for each service with a health command, which knows all services.
+    fn add_gates(
+        &mut self,
+        experiment: &Experiment,
+        hosts: &Hosts,
+        lab: Option<&BuiltLab>,
+        fleet: Option<&Arc<Fleet>>,
+    ) -> Result<(), ServicesError> {
+        for (service, role) in self.started.clone() {
+            let entry = &experiment.services[&service];
+            let Some(healthy) = &entry.healthy else {
+                continue;
+            };
+            let host = experiment.host_of_service(entry);
+            let folder = folder_of_gate(&service);
+            let mut program = health_program(entry, healthy);
+            program
+                .environment
+                .extend(self.environment(&host, experiment, hosts));
+            let place = match fleet.filter(|_| hosts.is_remote(&host)) {
+                Some(fleet) => {
+                    let address = hosts.find(&host)?.serving_address()?;
+                    let fleet = Arc::clone(fleet);
+                    GatePlace::Far {
+                        program,
+                        needs_root: entry.needs_root,
+                        at: ServingHost {
+                            name: host,
+                            address,
+                            fleet,
+                        },
+                    }
+                }
+                None => {
+                    let order = self.order(&folder, program, Path::new(NO_LOG));
+                    make(&order.folder)?;
+                    GatePlace::Here {
+                        order,
+                        launcher: hosts.find(&host)?.launcher(lab)?,
+                    }
+                }
+            };
+            self.gates.push(HealthGate {
+                role,
+                service,
+                place,
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the gates of services with a health command, in start order; the first call takes them.
+    pub fn take_gates(&mut self) -> Vec<HealthGate> {
+        std::mem::take(&mut self.gates)
+    }
+
+    /// The request to the keeper of a program on this machine, with a folder of this name.
+    fn order(&self, folder: &str, program: ServiceProgram, log: &Path) -> KeeperOrder {
         // The service has another working folder.
         let log = std::path::absolute(log).unwrap_or_else(|_| log.to_path_buf());
-        let order = KeeperOrder::of(program, self.scratch.path(), name, log);
-        KeeperOrder {
-            private: entry.private.clone(),
-            ..order
-        }
+        KeeperOrder::of(program, self.scratch.path(), folder, log)
     }
 
     /// Environment variables of a service on this host, in addition to that of its own folder: hosts, the folders of all
@@ -318,6 +434,22 @@ fn program(entry: &ServiceEntry) -> ServiceProgram {
             log_bytes: entry.limits.log.0,
         },
         stop_within: entry.stop_within.0,
+    }
+}
+
+/// A program that is ready once the service's health command succeeds, and then waits to be ended.
+fn health_program(entry: &ServiceEntry, healthy: &ServiceHealthy) -> ServiceProgram {
+    ServiceProgram {
+        command: ["sleep", "infinity"].map(String::from).to_vec(),
+        prepare: None,
+        daemon: false,
+        ready: ReadyWhen {
+            port: None,
+            line: None,
+            command: Some(healthy.command.words()),
+            within: healthy.within.0,
+        },
+        ..program(entry)
     }
 }
 

@@ -49,6 +49,10 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     if !summary.waits.is_empty() {
         section.table(waits(&summary.waits));
     }
+    let health = health_waits(summary);
+    if !health.rows.is_empty() {
+        section.table(health);
+    }
     for (name, workload) in &experiment.workloads {
         let settings = keys_below(summary, &["workloads", name]);
         if settings.is_empty() {
@@ -86,6 +90,27 @@ fn waits(waits: &[PhaseWait]) -> PageTable {
     });
     let columns = ["phase", "repetition", "condition", "waited", "outcome"];
     PageTable::new("Waits for the conditions of phases", &columns, rows)
+}
+
+/// How long runs waited for services to be healthy.
+fn health_waits(summary: &Summary) -> PageTable {
+    let mut services: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let runs = summary.points.iter().flat_map(|point| &point.runs);
+    for (service, waited) in runs.flat_map(|run| &run.health_waits_s) {
+        services.entry(service).or_default().push(*waited);
+    }
+    let rows = services.into_iter().map(|(service, waits)| {
+        let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+        let most = waits.iter().copied().fold(0.0, f64::max);
+        vec![
+            Cell::text(service),
+            Cell::number(waits.len().to_string()),
+            Cell::number(format!("{mean:.2} s")),
+            Cell::number(format!("{most:.2} s")),
+        ]
+    });
+    let columns = ["service", "runs", "mean", "longest"];
+    PageTable::new("Waits until services were healthy", &columns, rows)
 }
 
 /// Each engine and its reason, with its points; for points whose hosts used different engines, the engine of each host.

@@ -16,6 +16,7 @@ mod glance;
 mod hosts;
 mod indexes;
 mod knee;
+mod link_proofs;
 mod links;
 mod losses;
 mod method;
@@ -125,6 +126,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         Some(losses::section(summary)),
         transfer::section(summary, &points),
         links::section(summary, &points),
+        link_proofs::section(summary, &points),
         Some(cost::section(summary)),
         Some(method::section(summary, details)),
         Some(method::reproduce(summary)),

@@ -305,6 +305,7 @@ impl Make {
                 bits_per_second: self.maybe(Make::float),
             },
         )]);
+        run.health_waits_s = BTreeMap::from([(self.text(), self.float())]);
         run.transfer = self.maybe(Make::transfer);
         run.doubts = self.list(Make::text);
         run.troubles = self.list(Make::text);

@@ -69,6 +69,7 @@ pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         noise: None,
         links: BTreeMap::new(),
         link_proofs: BTreeMap::new(),
+        health_waits_s: BTreeMap::new(),
         transfer: None,
         recording_wait_s: 0.0,
         doubts: Vec::new(),

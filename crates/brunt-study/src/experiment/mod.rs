@@ -74,8 +74,8 @@ pub use precision::{Precision, PrecisionGoal};
 pub use remote_workloads::OnHostFailure;
 pub use secrets::toml_without_secrets;
 pub use services::{
-    SERVICES_MAX, ServiceCommand, ServiceCycle, ServiceEntry, ServiceLimits, ServicePlace,
-    ServiceReady,
+    SERVICES_MAX, ServiceCommand, ServiceCycle, ServiceEntry, ServiceHealthy, ServiceLimits,
+    ServicePlace, ServiceReady,
 };
 pub use sweep::{AxisValue, Sweep};
 pub use target::{LUNS_MAX, Target};

@@ -82,6 +82,9 @@ pub struct ServiceEntry {
     /// Maximum time until it is ready, including `prepare`.
     #[serde(default = "within")]
     pub within: Span,
+    /// What has to hold before each run begins, such as that a store has repaired what the last fault damaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<ServiceHealthy>,
     /// Time that its processes get to end after SIGTERM, before they are killed.
     #[serde(default = "stop_within")]
     pub stop_within: Span,
@@ -142,6 +145,18 @@ pub struct ServiceReady {
     pub command: Option<ServiceCommand>,
 }
 
+/// When a run may begin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceHealthy {
+    /// This command ends with status 0; it is repeated until it does. It runs on the service's host, with the service's
+    /// variables, in a folder of its own.
+    pub command: ServiceCommand,
+    /// Maximum time until it succeeds. If it takes longer, the experiment ends.
+    #[serde(default = "healthy_within")]
+    pub within: Span,
+}
+
 /// Resource limits of a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -169,6 +184,9 @@ impl Default for ServiceLimits {
 
 fn within() -> Span {
     Span(Duration::from_secs(60))
+}
+fn healthy_within() -> Span {
+    Span(Duration::from_secs(300))
 }
 fn stop_within() -> Span {
     Span(Duration::from_secs(3))
@@ -248,6 +266,10 @@ impl ServiceEntry {
             (vec!["command"], Some(&self.command)),
             (vec!["prepare"], self.prepare.as_ref()),
             (vec!["ready", "command"], self.ready.command.as_ref()),
+            (
+                vec!["healthy", "command"],
+                self.healthy.as_ref().map(|healthy| &healthy.command),
+            ),
         ];
         let help = || {
             Some("write command = [\"program\", \"argument\"], or a line for the shell".to_string())
@@ -270,17 +292,15 @@ impl ServiceEntry {
                 None,
             ));
         }
+        let healthy = self.healthy.as_ref().map(|healthy| healthy.within);
         let times = [
-            ("within", self.within, WITHIN_MAX),
-            ("stop_within", self.stop_within, STOP_WITHIN_MAX),
+            (vec!["within"], Some(self.within), WITHIN_MAX),
+            (vec!["stop_within"], Some(self.stop_within), STOP_WITHIN_MAX),
+            (vec!["healthy", "within"], healthy, WITHIN_MAX),
         ];
         for (key, time, max) in times {
-            if time.0.is_zero() || time.0 > max {
-                return Some((
-                    vec![key],
-                    format!("{time} is outside 1ns to {}", Span(max)),
-                    None,
-                ));
+            if let Some(time) = time.filter(|time| time.0.is_zero() || time.0 > max) {
+                return Some((key, format!("{time} is outside 1ns to {}", Span(max)), None));
             }
         }
         let ServiceLimits { memory, files, log } = &self.limits;

@@ -8,6 +8,7 @@ mod agents;
 pub mod bridges;
 mod devices;
 pub(crate) mod faults;
+mod health;
 mod host_links;
 pub(crate) mod hosts;
 pub(crate) mod links;

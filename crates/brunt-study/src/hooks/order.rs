@@ -17,6 +17,7 @@ use super::agents::LabAgents;
 use super::bridges::HostBridges;
 use super::devices::DeviceProbing;
 use super::faults::{FaultSchedule, ScheduleError};
+use super::health::Health;
 use super::host_links::host_links;
 use super::hosts::HostProbing;
 use super::links::links;
@@ -27,6 +28,7 @@ use super::traffic::traffic;
 use crate::experiment::{Experiment, Plan, ProbedAddressError, probed_address};
 use crate::lab::BuiltLab;
 use crate::role::Role;
+use crate::service::HealthGate;
 
 /// Everything that was opened and started for an experiment.
 pub struct Started<'a> {
@@ -38,6 +40,8 @@ pub struct Started<'a> {
     pub roles_by_target: &'a BTreeMap<String, Arc<dyn Role>>,
     /// The role of each service.
     pub services: &'a BTreeMap<String, Arc<dyn Role>>,
+    /// Gates of services that have to be healthy before each run.
+    pub gates: Vec<HealthGate>,
     /// The lab of the experiment.
     pub lab: Option<&'a BuiltLab>,
     /// Bridges on other hosts.
@@ -77,6 +81,7 @@ pub fn hooks(
         roles,
         roles_by_target,
         services,
+        gates,
         lab,
         bridges,
         interrupted,
@@ -103,6 +108,9 @@ pub fn hooks(
     if !roles.is_empty() {
         let goes_on = experiment.continues_without_hosts();
         hooks.push(Box::new(Roles::new(roles.to_vec(), &watch, goes_on)));
+    }
+    if !gates.is_empty() {
+        hooks.push(Box::new(Health::new(gates, interrupted)));
     }
     // Before the bridges, whose counts exclude probe packets.
     hooks.extend(between_machines(experiment, plan)?);

@@ -131,12 +131,17 @@ impl StartedExperiment {
             roles_by_target,
             services,
         } = &mut self.opened;
+        let gates = services
+            .as_mut()
+            .map(Services::take_gates)
+            .unwrap_or_default();
         let services = services.as_ref().map(Services::by_name).unwrap_or_default();
         let started = Started {
             targets,
             roles,
             roles_by_target,
             services: &services,
+            gates,
             lab,
             bridges: self.bridges.take(),
             interrupted,

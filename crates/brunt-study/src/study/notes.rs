@@ -1,5 +1,6 @@
 //! Notes on runs and points, for the results and the table.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use brunt_core::units::counted;
@@ -54,6 +55,24 @@ pub(super) fn waits(summary: &Summary) -> Vec<String> {
         line
     };
     phases.into_iter().map(line).collect()
+}
+
+/// How long runs waited for each service to be healthy.
+pub(super) fn health_waits(summary: &Summary) -> Vec<String> {
+    let mut services: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let runs = summary.points.iter().flat_map(|point| &point.runs);
+    for (service, waited) in runs.flat_map(|run| &run.health_waits_s) {
+        services.entry(service).or_default().push(*waited);
+    }
+    let line = |(service, waits): (&str, Vec<f64>)| {
+        let all: f64 = waits.iter().sum();
+        let most = waits.iter().copied().fold(0.0, f64::max);
+        let runs = counted(waits.len(), "run");
+        format!(
+            "service {service}: {runs} waited until it was healthy, {all:.1} s in total, {most:.1} s at most"
+        )
+    };
+    services.into_iter().map(line).collect()
 }
 
 /// Device problems in these runs: the number of affected runs, and the first problem.

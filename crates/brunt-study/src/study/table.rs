@@ -200,6 +200,7 @@ fn below(summary: &Summary) -> Vec<String> {
     let required = |outcome| format!("required: {outcome}");
     let mut lines: Vec<String> = summary.requirements.iter().map(required).collect();
     lines.extend(super::notes::waits(summary));
+    lines.extend(super::notes::health_waits(summary));
     // With a precision, there may be more runs than requested.
     let few = summary
         .points

@@ -64,13 +64,14 @@ fn with_word(word: &str) -> Vec<u32> {
 }
 
 /// A service on one host waits for that on another, learns where it is, and is opened by address from here and by
-/// folder from its own host. Its processes are sampled there, and its output is kept with the results. Clock offsets
+/// folder from its own host. Each run waits there until it is healthy. Its processes are sampled there, and its output is kept with the results. Clock offsets
 /// don't matter.
 #[test]
 fn services_of_hosts_run_in_their_order() {
     let marked = Marked::new("order");
     let second = "[services.after]\nafter = [\"store\"]\nhost = \"b\"\nready = { line = \"is up\" }\n\
-         environment = { LEVEL = \"three\" }\nprepare = \"truncate --size 1M file.img; echo prepared on $BRUNT_HOST\"\n\
+         environment = { LEVEL = \"three\" }\nhealthy = { command = \"test $LEVEL = three -a -s $BRUNT_FOLDER_AFTER/file.img\" }\n\
+         prepare = \"truncate --size 1M file.img; echo prepared on $BRUNT_HOST\"\n\
          command = \"echo $LEVEL: $BRUNT_SERVICE_STORE by $BRUNT_HOST_A in $BRUNT_FOLDER; ls $BRUNT_FOLDERS; ls $BRUNT_FOLDER_STORE; echo it is up; \
          exec sleep 1000\"\n[services.last]\nafter = [\"after\"]\ncommand = \"echo $BRUNT_SERVICE_STORE; exec sleep 1000\"\n";
     let targets = "workloads = [\"read\", \"there\"]\n[targets.file]\nurl = \"file:{folder:after}/file.img?direct=no\"\n\
@@ -92,6 +93,7 @@ fn services_of_hosts_run_in_their_order() {
             run["requests_per_second"].as_f64().unwrap() > 0.0,
             "{point:#}"
         );
+        assert!(run["health_waits_s"]["after"].is_number(), "{point:#}");
         let memory = &run["probes"]["hosts"]["a"]["process.service store.resident_bytes"];
         assert!(memory.as_f64() > Some(0.0), "{point:#}");
     }

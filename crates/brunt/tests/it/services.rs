@@ -44,6 +44,48 @@ fn services_run_in_their_order() {
     );
 }
 
+/// Each run waits until a service is healthy, and has the time that it waited.
+#[test]
+fn runs_wait_until_services_are_healthy() {
+    let marked = Marked::new("healthy");
+    // Every second attempt succeeds.
+    let attempts = marked.folder.join("attempts");
+    let healthy = format!(
+        "[services.repairs]\ncommand = \"exec sleep 1000\"\nenvironment = {{ FOUND = \"damage\" }}\n\
+         healthy = {{ command = \"echo $FOUND $BRUNT_SERVICE_STORE >>{}; rm done && exit; touch done; exit 1\" }}\n",
+        attempts.display()
+    );
+    let text = format!("{LOAD}{SHORT}{}{healthy}", store("disk.img"));
+    let text = text.replace("repetitions = 1", "repetitions = 2");
+    let (went_well, summary, said) = marked.run(&text);
+    assert!(went_well, "{said}");
+    for run in 0..2 {
+        let waits = &summary["points"][0]["runs"][run]["health_waits_s"];
+        // An attempt that fails is followed by a pause.
+        assert!(waits["repairs"].as_f64().unwrap() > 0.05, "{waits}");
+        assert_eq!(waits.as_object().unwrap().len(), 1, "{waits}");
+    }
+    let attempts = fs::read_to_string(attempts).unwrap();
+    let lines = attempts.lines();
+    let known = lines.filter(|line| line.starts_with("damage 127.0.0.1:"));
+    assert_eq!(known.count(), 4, "{attempts}");
+}
+
+/// No run begins before a service is healthy.
+#[test]
+fn a_service_that_never_becomes_healthy_ends_the_experiment() {
+    let marked = Marked::new("ill");
+    marked.refused(
+        "[services.ill]\ncommand = \"exec sleep 1000\"\n\
+         healthy = { command = \"exit 4\", within = \"500ms\" }\n",
+        &[
+            "service ill is not healthy: its health command: it did not start: it was not ready within 500ms: its ready \
+             command ended with exit status 4",
+            "healthy.within",
+        ],
+    );
+}
+
 /// Services that don't become ready, in each possible way.
 #[test]
 fn a_service_that_never_becomes_ready_is_refused() {

@@ -184,6 +184,27 @@ fn waits_are_below_the_table() {
     assert!(table(&empty()).iter().all(has_none));
 }
 
+/// How long runs waited for a service to be healthy is in one line.
+#[test]
+fn waits_for_health_are_below_the_table() {
+    let run = |waited_s| RunSummary {
+        health_waits_s: BTreeMap::from([("volume".to_string(), waited_s)]),
+        ..RunSummary::of(&brunt_result::Outcome::interrupted(), 0, 0, 1, None)
+    };
+    let point = PointSummary {
+        runs: vec![run(0.5), run(12.25)],
+        ..PointSummary::default()
+    };
+    let summary = Summary {
+        points: vec![point],
+        ..empty()
+    };
+    let line =
+        "service volume: 2 runs waited until it was healthy, 12.8 s in total, 12.2 s at most";
+    let lines = table(&summary);
+    assert!(lines.iter().any(|of| of == line), "{lines:#?}");
+}
+
 /// A complete result without points.
 fn empty() -> Summary {
     Summary {
