@@ -22,6 +22,7 @@ mod order;
 mod profile;
 mod rates;
 pub mod report;
+mod servers;
 mod table;
 
 pub use analyse::Analyse;
@@ -32,8 +33,9 @@ pub use histogram::OperationLatency;
 pub use hot::HotLoad;
 pub(crate) use latency::bucket as latency_bucket;
 pub use latency::{Latency, Quantiles};
-pub(crate) use profile::{Profile, working_set_blocks};
+pub(crate) use profile::{Profile, ProfileFigures, working_set_blocks};
 pub use report::{Finding, Report};
+pub use servers::ServerProfile;
 pub use table::{ANALYSES, AnalysisInfo};
 
 use std::collections::BTreeMap;
@@ -86,7 +88,7 @@ impl<'de> Deserialize<'de> for Analysis {
 }
 
 impl Analysis {
-    /// An empty state. All analyses together use less than 60 MB, plus at most 280 KiB per kind of operation.
+    /// An empty state. All analyses together use less than 80 MB, plus at most 280 KiB per kind of operation.
     pub fn new() -> Analysis {
         Analysis {
             all: Analyses::default(),
@@ -124,6 +126,11 @@ impl Analysis {
     /// The last time seen, in nanoseconds since 1970; 0 if none was.
     pub(crate) fn end_ns(&self) -> u64 {
         self.all.rates.end_ns()
+    }
+
+    /// The workload profile.
+    pub(crate) fn profile(&self) -> std::borrow::Cow<'_, ProfileFigures> {
+        self.all.profile.figures()
     }
 
     /// The sum of an operation's latencies, in nanoseconds.

@@ -35,6 +35,8 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
         time_ns,
         latency_ns,
         client: address,
+        // As a file belongs to one client, so does a server to one half of them.
+        server: IpAddress::v4([10, 9, 0, client as u8 % 2]),
         kind: kinds[random.below(kinds.len() as u64) as usize],
         protocol: protocols[random.below(protocols.len() as u64) as usize],
         direction,
@@ -220,6 +222,7 @@ fn evicted_files_and_clients_are_still_counted() {
         time_ns: START_NS + index,
         latency_ns: Some(1000),
         client: IpAddress(u128::from(client) + (1 << 64)),
+        server: IpAddress::default(),
         kind: OperationKind::all().next().unwrap(),
         protocol: Protocol::all().next().unwrap(),
         direction: None,

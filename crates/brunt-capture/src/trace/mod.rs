@@ -43,5 +43,5 @@ pub use recorder::{TraceRecorder, TraceStatus, TraceSummary};
 pub use resume::ContinueError;
 
 pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay};
-pub use sizer::sizer;
+pub use sizer::{TraceSizer, WindowProfile, sizer};
 pub use store::{Notify, OnFull, OnLag, Stop, TraceOptions};

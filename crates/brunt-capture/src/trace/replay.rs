@@ -155,7 +155,6 @@ macro_rules! view {
 
 view!(OPERATIONS of OPERATIONS: "record_id" "completion_id" "protocol" "operation" "request_first" "latency_ns" "flow"
     "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
-view!(TIMES of OPERATIONS: "request_first" "latency_ns" "status" "direction");
 view!(PACKETS of PACKETS: "time" "wire_bytes" "not_understood");
 view!(NAMES of NAMES: "record_id" "position" "file" "name" "leads_to");
 view!(ENTRIES of ENTRIES: "record_id" "entry" "name" "file");
@@ -575,12 +574,12 @@ impl Known {
     }
 }
 
-/// The operations of a batch as events, each with its record id and server.
+/// The operations of a batch as events, each with its record id.
 pub(super) fn events<'b>(
     batch: &'b Batch,
     known: &'b Known,
     flows: &'b HashMap<i64, [IpAddress; 2]>,
-) -> impl Iterator<Item = (i64, IpAddress, OperationEvent)> + 'b {
+) -> impl Iterator<Item = (i64, OperationEvent)> + 'b {
     let ints = |column| batch.ints(column);
     let (ids, times, latencies) = (ints("record_id"), ints("request_first"), ints("latency_ns"));
     let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
@@ -606,6 +605,7 @@ pub(super) fn events<'b>(
                 time_ns: times[row] as u64,
                 latency_ns,
                 client,
+                server,
                 kind,
                 protocol,
                 direction: some("direction", directions).map(|direction| match direction {
@@ -623,7 +623,7 @@ pub(super) fn events<'b>(
                 error: status.filter(|status| *status != 0),
                 outstanding: outstanding[row] as u32,
             };
-            (ids[row], server, event)
+            (ids[row], event)
         })
 }
 
@@ -642,8 +642,8 @@ fn feed(
         RowsOfOperations::new(entries, take_entries),
     );
     while let Some(batch) = operations.next_batch()? {
-        for (id, server, event) in events(batch, &known, flows) {
-            let file = event.file;
+        for (id, event) in events(batch, &known, flows) {
+            let OperationEvent { server, file, .. } = event;
             analysis.feed_event(event);
             for named in names.of(id)? {
                 feed_name(server, named.parent, &named, analysis);

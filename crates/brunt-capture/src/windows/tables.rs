@@ -126,13 +126,57 @@ pub const WINDOW_FINDINGS: Table = Table {
     ],
 };
 
+/// The inputs of a sizing tool, by server.
+pub const WINDOW_SERVERS: Table = Table {
+    name: "window_servers",
+    doc: "One row for each window and server: what sizing tools need. A transfer is a read or write that succeeded.",
+    columns: &[
+        FROM,
+        Column::text(
+            "server",
+            "Its address; null for all servers beyond the 64 that are told apart.",
+        )
+        .nullable(),
+        Column::int("operations", "All operations."),
+        Column::int(
+            "metadata_operations",
+            "Operations that don't read or write data.",
+        ),
+        Column::int("reads", "READ transfers."),
+        Column::int("sequential_reads", "Of these, those that are sequential."),
+        Column::int("read_bytes", "Bytes of READ transfers."),
+        Column::int("writes", "WRITE transfers."),
+        Column::int("sequential_writes", "Of these, those that are sequential."),
+        Column::int("written_bytes", "Bytes of WRITE transfers."),
+        Column::time(
+            "first",
+            "When the first transfer was requested; null if there is none.",
+        )
+        .nullable(),
+        Column::time(
+            "last",
+            "When the last transfer was requested; null if there is none.",
+        )
+        .nullable(),
+        Column::int(
+            "peak_per_s",
+            "The most transfers requested in one second of the clock.",
+        ),
+        Column::int(
+            "random_read_working_set_bytes",
+            "Distinct bytes touched by non-sequential reads, in blocks of 4 KiB; estimated, with a standard error of 0.8 %.",
+        ),
+    ],
+};
+
 /// All tables of windows.
-pub const TABLES: [&Table; 5] = [
+pub const TABLES: [&Table; 6] = [
     &WINDOWS,
     &WINDOW_OPERATIONS,
     &WINDOW_LATENCIES,
     &WINDOW_HOT,
     &WINDOW_FINDINGS,
+    &WINDOW_SERVERS,
 ];
 
 /// What a row of [`WINDOWS`] needs besides the window.
@@ -202,6 +246,7 @@ impl WindowTables {
                 open(TABLES[2])?,
                 open(TABLES[3])?,
                 open(TABLES[4])?,
+                open(TABLES[5])?,
             ],
             before_ns,
             synced_hour: None,
@@ -241,7 +286,8 @@ impl WindowTables {
         for (kind, ranking) in rankings {
             self.hot(from, kind, ranking);
         }
-        let [.., findings] = &mut self.writers;
+        self.servers(from, window);
+        let [.., findings, _] = &mut self.writers;
         for finding in &report.findings {
             let row = findings.rows().row().int(from).text(&finding.kind);
             row.text(&finding.text).text(&finding.advice).end();
@@ -328,8 +374,32 @@ impl WindowTables {
         }
     }
 
+    fn servers(&mut self, from: i64, window: &CaptureWindow) {
+        let [.., servers] = &mut self.writers;
+        let figures = window.analysis.profile();
+        for (address, of) in figures.servers.iter() {
+            let counts = of.counts();
+            let (first, last) = of.times.span().unzip();
+            let row = servers.rows().row().int(from);
+            row.text_or_null(address.map(|address| address.to_string()).as_deref())
+                .count(of.operations())
+                .count(of.metadata)
+                .count(counts.reads.count)
+                .count(counts.reads.sequential)
+                .count(counts.reads.bytes)
+                .count(counts.writes.count)
+                .count(counts.writes.sequential)
+                .count(counts.writes.bytes)
+                .count_or_null(first)
+                .count_or_null(last)
+                .count(counts.peak_per_s)
+                .count(counts.random_read_working_set_bytes)
+                .end();
+        }
+    }
+
     fn hot(&mut self, from: i64, kind: &str, ranking: &Ranking) {
-        let [_, _, _, hot, _] = &mut self.writers;
+        let [_, _, _, hot, ..] = &mut self.writers;
         for entry in &ranking.top {
             let row = hot.rows().row().int(from).text(kind).text(&entry.name);
             let row = row.count(entry.operations).count(entry.bytes);

@@ -232,7 +232,8 @@ fn operation_rows(mix: &Mix, rates: &Rates) -> Vec<OperationRow> {
 
 fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
     let (outstanding_mean, outstanding_max) = profile.outstanding(duration_s);
-    let [read, write] = &profile.transfers;
+    let total = profile.total();
+    let [read, write] = &total.transfers;
     let transfer = |t: &Transfers| TransferRow {
         operations: t.operations,
         bytes: t.bytes,
@@ -243,9 +244,9 @@ fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
     ProfileRow {
         read: transfer(read),
         write: transfer(write),
-        metadata_operations: profile.metadata,
-        left_out: profile.left_out,
-        random_read_working_set_bytes: profile.random_read_working_set_bytes(),
+        metadata_operations: total.metadata,
+        left_out: total.left_out,
+        random_read_working_set_bytes: total.random_read_working_set_bytes(),
         working_set_bytes: profile.working_set_bytes(),
         working_set_error_percent: Some(profile.working_set_error_percent()),
         outstanding_mean,
