@@ -227,7 +227,11 @@ mod tests {
         let busy = (0..7).map(|i| 1_000_000 * SECOND_NS + i);
         let steady = (0..month).map(|second| second * SECOND_NS + 5);
         let times = times(steady.chain(busy));
-        assert!(times.seconds.len() <= SECONDS_MAX, "{}", times.seconds.len());
+        assert!(
+            times.seconds.len() <= SECONDS_MAX,
+            "{}",
+            times.seconds.len()
+        );
         assert_eq!(times.span_ns(), (month - 1) * SECOND_NS);
         // The second was dropped before the late times came; in order, it is kept.
         assert_eq!(times.peak_per_s(), 7);

@@ -533,7 +533,10 @@ mod tests {
         assert_eq!(fitter.transfers.peak_per_s(), 2);
         let mut one = ModelFitter::default();
         one.add(&[at(0, TraceOp::Flush), at(5, TraceOp::Read)]);
-        assert_eq!((one.transfers.span_ns(), one.transfers.peak_per_s()), (0, 1));
+        assert_eq!(
+            (one.transfers.span_ns(), one.transfers.peak_per_s()),
+            (0, 1)
+        );
     }
 
     /// The model's run lengths are geometric; runs of equal length are as far from it as theory predicts.

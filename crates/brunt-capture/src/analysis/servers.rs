@@ -219,7 +219,8 @@ impl ServerProfile {
     }
 }
 
-const SIZER_NOTE: &str = "Of reads and writes that succeeded, from the first to the last; the peak is of one second.";
+const SIZER_NOTE: &str =
+    "Of reads and writes that succeeded, from the first to the last; the peak is of one second.";
 
 const SIZER: &[SectionColumn] = &[
     SectionColumn::new("mean_per_s", "per second", SectionUnit::Number),
@@ -230,7 +231,11 @@ const SIZER: &[SectionColumn] = &[
     SectionColumn::new("sequential_write", "sequential writes", SectionUnit::Share),
     SectionColumn::new("read_bytes", "mean read", SectionUnit::Bytes),
     SectionColumn::new("write_bytes", "mean write", SectionUnit::Bytes),
-    SectionColumn::new("random_read_working_set_bytes", "working set of random reads", SectionUnit::Bytes),
+    SectionColumn::new(
+        "random_read_working_set_bytes",
+        "working set of random reads",
+        SectionUnit::Bytes,
+    ),
 ];
 
 const SERVERS: &[SectionColumn] = &[
@@ -245,7 +250,11 @@ const SERVERS: &[SectionColumn] = &[
     SectionColumn::new("sequential_write", "sequential writes", SectionUnit::Share).page_only(),
     SectionColumn::new("read_bytes", "mean read", SectionUnit::Bytes).page_only(),
     SectionColumn::new("write_bytes", "mean write", SectionUnit::Bytes).page_only(),
-    SectionColumn::new("random_read_working_set_bytes", "working set", SectionUnit::Bytes),
+    SectionColumn::new(
+        "random_read_working_set_bytes",
+        "working set",
+        SectionUnit::Bytes,
+    ),
 ];
 
 #[cfg(test)]

@@ -474,7 +474,10 @@ fn check_servers(rows: &[Value], report: &Value) {
                 ("random_read_working_set_bytes", _) => {
                     let exact = float(row, &format!("/{name}"));
                     let allowed = 4.0 * 0.008 * exact + 4096.0;
-                    assert!((float(expected, &format!("/{name}")) - exact).abs() <= allowed, "{row}");
+                    assert!(
+                        (float(expected, &format!("/{name}")) - exact).abs() <= allowed,
+                        "{row}"
+                    );
                 }
                 // Some versions of DuckDB read times in microseconds.
                 ("mean_per_s", Some(mean)) => {

@@ -175,13 +175,24 @@ fn check_with_tshark(reported: &WindowRows) {
     let folder = TempDir::new("sql-sizer-tshark");
     let plain = folder.join("stale.pcap");
     let packed = root().join("testdata/nfs3-stale.pcap.zst");
-    let mut reader = brunt_unpack::open(&packed).expect("a capture");
+    let packed = std::fs::File::open(packed).expect("a capture");
+    let mut reader = brunt_unpack::unpacked(Box::new(packed)).expect("zstd");
     let mut file = std::fs::File::create(&plain).expect("a file");
     std::io::copy(&mut reader, &mut file).expect("unpacked");
     let mut command = Command::new(program);
-    command.arg("-r").arg(&plain).args(["-Y", "rpc", "-T", "fields"]);
+    command
+        .arg("-r")
+        .arg(&plain)
+        .args(["-Y", "rpc", "-T", "fields"]);
     for field in [
-        "frame.time_epoch", "ip.src", "ip.dst", "rpc.msgtyp", "rpc.xid", "nfs.fh.hash", "nfs.offset3", "nfs.count3",
+        "frame.time_epoch",
+        "ip.src",
+        "ip.dst",
+        "rpc.msgtyp",
+        "rpc.xid",
+        "nfs.fh.hash",
+        "nfs.offset3",
+        "nfs.count3",
         "nfs.status3",
     ] {
         command.args(["-e", field]);
@@ -209,7 +220,13 @@ fn check_with_tshark(reported: &WindowRows) {
         window.0 += 1;
         if fields[8] == "0" {
             let moved = fields[7].parse().expect("a count");
-            window.1.push(SeenRead { client, file, offset, asked_ns, moved });
+            window.1.push(SeenRead {
+                client,
+                file,
+                offset,
+                asked_ns,
+                moved,
+            });
         }
     }
     assert_eq!(
@@ -226,7 +243,9 @@ fn check_window(row: &Value, operations: u64, reads: &[SeenRead]) {
     let mut sequential = 0;
     for read in reads {
         let end = ends.insert((&read.client, &read.file), read.offset + read.moved);
-        *seconds.entry(read.asked_ns / 1_000_000_000).or_insert(0_u64) += 1;
+        *seconds
+            .entry(read.asked_ns / 1_000_000_000)
+            .or_insert(0_u64) += 1;
         if end == Some(read.offset) {
             sequential += 1;
         } else {
@@ -235,7 +254,11 @@ fn check_window(row: &Value, operations: u64, reads: &[SeenRead]) {
         }
     }
     let times = reads.iter().map(|read| read.asked_ns);
-    let span_ns = times.clone().max().zip(times.min()).map_or(0, |(last, first)| last - first);
+    let span_ns = times
+        .clone()
+        .max()
+        .zip(times.min())
+        .map_or(0, |(last, first)| last - first);
     let count = reads.len() as f64;
     let moved: u64 = reads.iter().map(|read| read.moved).sum();
     let known = |value: f64, is_known: bool| is_known.then_some(value);
@@ -243,14 +266,37 @@ fn check_window(row: &Value, operations: u64, reads: &[SeenRead]) {
     for (name, expected, allowed) in [
         ("operations", Some(operations as f64), 0.0),
         ("metadata", Some(0.0), 0.0),
-        ("mean_per_s", known(count * 1e9 / span_ns as f64, span_ns > 0), 1e-9),
-        ("peak_per_s", Some(seconds.into_values().max().unwrap_or(0) as f64), 0.0),
-        ("random_read", known(1.0 - f64::from(sequential) / count, has_any), 1e-9),
-        ("sequential_read", known(f64::from(sequential) / count, has_any), 1e-9),
+        (
+            "mean_per_s",
+            known(count * 1e9 / span_ns as f64, span_ns > 0),
+            1e-9,
+        ),
+        (
+            "peak_per_s",
+            Some(seconds.into_values().max().unwrap_or(0) as f64),
+            0.0,
+        ),
+        (
+            "random_read",
+            known(1.0 - f64::from(sequential) / count, has_any),
+            1e-9,
+        ),
+        (
+            "sequential_read",
+            known(f64::from(sequential) / count, has_any),
+            1e-9,
+        ),
         ("read_bytes", known(moved as f64 / count, has_any), 1e-9),
         ("write_bytes", None, 0.0),
-        ("random_read_working_set_bytes", Some(4096.0 * blocks.len() as f64), 4.0 * 0.008),
+        (
+            "random_read_working_set_bytes",
+            Some(4096.0 * blocks.len() as f64),
+            4.0 * 0.008,
+        ),
     ] {
-        assert!(is_near(&row[name], expected, allowed), "{name}: {row}, {expected:?}");
+        assert!(
+            is_near(&row[name], expected, allowed),
+            "{name}: {row}, {expected:?}"
+        );
     }
 }
