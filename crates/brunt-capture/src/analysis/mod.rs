@@ -22,6 +22,7 @@ mod order;
 mod profile;
 mod rates;
 pub mod report;
+mod selection;
 mod servers;
 mod table;
 
@@ -35,6 +36,7 @@ pub(crate) use latency::bucket as latency_bucket;
 pub use latency::{Latency, Quantiles};
 pub(crate) use profile::{Profile, ProfileFigures, working_set_blocks};
 pub use report::{Finding, Report};
+pub use selection::{AnalysisSet, UnknownAnalysis};
 pub use servers::ServerProfile;
 pub use table::{ANALYSES, AnalysisInfo};
 
@@ -105,12 +107,25 @@ impl Analysis {
         }
     }
 
-    /// An empty state that hides the same data.
+    /// An empty state that hides the same data and runs the same analyses.
     pub fn afresh(&self) -> Analysis {
         Analysis {
             hide: self.hide.clone(),
             ..Analysis::new()
         }
+        .running(self.all.selected)
+    }
+
+    /// The same state, running only these analyses from now on.
+    #[must_use]
+    pub fn running(mut self, selected: AnalysisSet) -> Analysis {
+        self.all.selected = selected;
+        self
+    }
+
+    /// The analyses that run.
+    pub fn selected(&self) -> AnalysisSet {
+        self.all.selected
     }
 
     /// Sets the time from which everything counts: requests sent earlier count at this time.
@@ -239,6 +254,11 @@ impl Sink for Analysis {
             None => all.on_checksums(run),
             Some(hide) => hide::hidden_sums(run, &**hide, |run| all.on_checksums(run)),
         }
+    }
+
+    #[inline]
+    fn wants_checksums(&self) -> bool {
+        self.all.wants_checksums()
     }
 
     #[inline]

@@ -79,15 +79,6 @@ impl Profile {
         Cow::Owned(all.figures)
     }
 
-    /// Bytes read and written.
-    pub fn bytes(&self) -> [u64; 2] {
-        let mut bytes = [0; 2];
-        for (_, server) in self.figures.servers.iter() {
-            (0..2).for_each(|way| bytes[way] += server.transfers[way].bytes);
-        }
-        bytes
-    }
-
     /// Judges the transfers that are still waiting.
     fn finish(&mut self) {
         while let Some((transfer, sequential)) = self.order.next() {

@@ -14,11 +14,11 @@ use brunt_lake::{
 use brunt_wire::net::IpAddress;
 
 use super::{lake, tables};
-use crate::analysis::{Analysis, OperationEvent};
+use crate::analysis::{Analysis, AnalysisSet, OperationEvent};
 use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
 use crate::operation::{
-    ChecksumRun, FileKey, OperationKind, Protocol, TransferDirection, leads_on,
+    ChecksumRun, FileKey, OperationKind, Protocol, Sink, TransferDirection, leads_on,
 };
 
 /// Rows that belong to a call are at most this many calls away from it: the maximum number of outstanding calls.
@@ -216,6 +216,14 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
 /// # Errors
 /// The folder contains no trace, or one that cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
+    replay_selected(folder, AnalysisSet::default())
+}
+
+/// Runs a trace through some of the analyses.
+///
+/// # Errors
+/// The folder contains no trace, or one that cannot be read.
+pub fn replay_selected(folder: &Path, selected: AnalysisSet) -> Result<Replayed, ReplayError> {
     let TraceNotes {
         is_anonymous,
         damaged,
@@ -240,12 +248,14 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         source.runs(&ENTRIES, "record_id")?,
     ];
     // Order-independent data is processed once, for all pipelines.
-    let mut all = Analysis::new();
+    let mut all = Analysis::new().running(selected);
     packets(&mut source, &mut all)?;
-    checksums(&mut source, &mut all)?;
+    if all.wants_checksums() {
+        checksums(&mut source, &mut all)?;
+    }
     // As during the capture: each pipeline is analysed alone, then the results are merged.
     for pipeline in source.pipelines()? {
-        let mut analysis = Analysis::new();
+        let mut analysis = all.afresh();
         let beside = beside.each_ref().map(|runs| runs.of_pipeline(pipeline));
         feed(
             &mut source,

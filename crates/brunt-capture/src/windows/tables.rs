@@ -47,13 +47,15 @@ pub const WINDOWS: Table = Table {
         ),
         Column::int(
             "files",
-            "Files and directories used; estimated beyond 65,536, with a standard error of 0.8 %.",
-        ),
-        Column::int("clients", "Clients."),
+            "Files and directories used; estimated beyond 65,536, with a standard error of 0.8 %. Null if the analysis `hot` was left out.",
+        )
+        .nullable(),
+        Column::int("clients", "Clients; null as above.").nullable(),
         Column::int(
             "files_undercount",
-            "Counts of a file may be low by up to this weight: no file missing from `window_hot` had a larger one: an operation, 16 KiB of data, or 65.5 us of waiting each weigh 1.",
-        ),
+            "Counts of a file may be low by up to this weight: no file missing from `window_hot` had a larger one: an operation, 16 KiB of data, or 65.5 us of waiting each weigh 1. Null as above.",
+        )
+        .nullable(),
         Column::int("findings", "Number of findings."),
         Column::int(
             "memory_bytes",
@@ -284,7 +286,9 @@ impl WindowTables {
             ("pair", &report.pairs),
         ];
         for (kind, ranking) in rankings {
-            self.hot(from, kind, ranking);
+            if let Some(ranking) = ranking {
+                self.hot(from, kind, ranking);
+            }
         }
         self.servers(from, window);
         let [.., findings, _] = &mut self.writers;
@@ -341,9 +345,9 @@ impl WindowTables {
             .count(ledger.packets)
             .count(facts.packets_dropped)
             .count(ledger.replies_unmatched + ledger.records_lost + ledger.replies_lost)
-            .count(report.files.count)
-            .count(report.clients.count)
-            .count(report.files.undercount_max)
+            .count_or_null(report.files.as_ref().map(|files| files.count))
+            .count_or_null(report.clients.as_ref().map(|clients| clients.count))
+            .count_or_null(report.files.as_ref().map(|files| files.undercount_max))
             .count(report.findings.len() as u64)
             .count_or_null(facts.memory_bytes)
             .end();
@@ -376,6 +380,9 @@ impl WindowTables {
 
     fn servers(&mut self, from: i64, window: &CaptureWindow) {
         let [.., servers] = &mut self.writers;
+        if !window.analysis.selected().has("profile") {
+            return;
+        }
         let figures = window.analysis.profile();
         for (address, of) in figures.servers.iter() {
             let counts = of.counts();

@@ -6,6 +6,7 @@ mod line;
 mod sections;
 mod text;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -136,6 +137,9 @@ impl Analysis {
             })
             .unzip();
         let per_second = |amount| per_second(amount, duration_s);
+        let ranked = |ranking| all.selected.has("hot").then_some(ranking);
+        let profile = all.selected.has("profile");
+        let left_out = all.selected.left_out().into_iter();
         Report {
             start_ns: all.rates.start_ns(),
             duration_s,
@@ -145,35 +149,36 @@ impl Analysis {
             operations_per_s: per_second(operations as f64),
             wire_gbit_per_s: per_second(ledger.wire_bytes as f64 * 8e-9),
             by_operation: operation_rows(&all.mix, &all.rates),
-            profile: profile_row(&all.profile.figures(), duration_s),
-            files: rank(
+            left_out: left_out.map(Cow::Borrowed).collect(),
+            profile: profile.then(|| profile_row(&all.profile.figures(), duration_s)),
+            files: ranked(rank(
                 files,
                 hot.file_count(),
                 &hot.total,
                 hot.files.forgotten(),
                 |key| hot.path(key),
-            ),
-            directories: rank(
+            )),
+            directories: ranked(rank(
                 directories(hot),
                 directory_count(hot),
                 &hot.total,
                 (0, 0),
                 |key| hot.path(key),
-            ),
-            clients: rank(
+            )),
+            clients: ranked(rank(
                 clients,
                 hot.client_count(),
                 &hot.total,
                 hot.clients.forgotten(),
                 |address| address.to_string(),
-            ),
-            pairs: rank(
+            )),
+            pairs: ranked(rank(
                 pairs,
                 hot.pair_count(),
                 &hot.total,
                 hot.pairs.forgotten(),
                 |(client, file)| format!("{client} {}", hot.path(file)),
-            ),
+            )),
             intervals: interval_rows(&all.rates),
             ledger: ledger.named().collect(),
             sections,
