@@ -451,7 +451,7 @@ impl PacketLane {
                 if !pin_thread(&cpus) {
                     (files.options.tell)("the kernel refused the CPUs for packet files");
                 }
-                write_parcels(files, &from, &state);
+                write_parcels(files, &from, &state)
             })?;
         Ok(PacketLane { tap, thread })
     }
