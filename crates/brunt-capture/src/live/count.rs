@@ -12,14 +12,19 @@ use super::{LiveError, LiveOptions, Origin};
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A program that only counts.
+#[derive(Debug)]
 pub struct PacketCounter {
     source: CountedSource,
 }
 
+#[derive(Debug)]
 enum CountedSource {
     Ring(PacketRing),
     /// Packets are redirected until the tap is dropped.
-    Queues(Tap, Vec<XdpQueue>),
+    Queues {
+        _tap: Tap,
+        queues: Vec<XdpQueue>,
+    },
 }
 
 impl PacketCounter {
@@ -44,7 +49,7 @@ impl PacketCounter {
             Origin::Xdp => {
                 let (mut tap, queues) = xdp::open(interface, 0, options)?;
                 tap.start().map_err(fail("attach an XDP program"))?;
-                CountedSource::Queues(tap, queues)
+                CountedSource::Queues { _tap: tap, queues }
             }
         };
         Ok(PacketCounter { source })
@@ -60,7 +65,7 @@ impl PacketCounter {
             while self.skip() > 0 {}
             let more = match &self.source {
                 CountedSource::Ring(ring) => ring::wait(std::iter::once(ring.fd()), PATIENCE)?,
-                CountedSource::Queues(_, queues) => {
+                CountedSource::Queues { queues, .. } => {
                     ring::wait(queues.iter().map(XdpQueue::fd), PATIENCE)?
                 }
             };
@@ -79,7 +84,7 @@ impl PacketCounter {
                 ring.count_drops()?;
                 add(&ring.counters);
             }
-            CountedSource::Queues(_, queues) => {
+            CountedSource::Queues { queues, .. } => {
                 for queue in queues {
                     queue.count_drops()?;
                     add(&queue.counters);
@@ -93,7 +98,7 @@ impl PacketCounter {
     fn skip(&mut self) -> u64 {
         match &mut self.source {
             CountedSource::Ring(ring) => ring.skip(),
-            CountedSource::Queues(_, queues) => queues.iter_mut().map(XdpQueue::skip).sum(),
+            CountedSource::Queues { queues, .. } => queues.iter_mut().map(XdpQueue::skip).sum(),
         }
     }
 }

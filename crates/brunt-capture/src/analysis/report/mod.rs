@@ -112,21 +112,7 @@ pub fn is_understood(report: &Report) -> bool {
 impl Analysis {
     /// Builds the report, with the counters of the pipeline that fed this.
     pub fn report(&self, ledger: &Ledger) -> Report {
-        let (all, hot) = (&self.all, &self.all.hot);
-        let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
-        let files = used
-            .map(|(key, f)| (FileKey(key), f.load, known(f.latency.as_ref(), &all.rates)))
-            .collect();
-        let clients = hot
-            .clients
-            .iter()
-            .map(|(_, c)| (c.address, c.load, known(Some(&c.latency), &all.rates)))
-            .collect();
-        let pairs = hot
-            .pairs
-            .iter()
-            .map(|(_, p)| ((p.client(), p.file), p.load, None))
-            .collect();
+        let all = &self.all;
         let duration_s = all.rates.duration_s();
         let operations = all.mix.calls();
         let sections = all.sections().into_iter();
@@ -137,8 +123,11 @@ impl Analysis {
             })
             .unzip();
         let per_second = |amount| per_second(amount, duration_s);
-        let ranked = |ranking| all.selected.has("hot").then_some(ranking);
-        let profile = all.selected.has("profile");
+        let [files, directories, clients, pairs] = match all.selected.has("hot") {
+            true => self.rankings().map(Some),
+            false => [const { None }; 4],
+        };
+        let has_profile = all.selected.has("profile");
         let left_out = all.selected.left_out().into_iter();
         Report {
             start_ns: all.rates.start_ns(),
@@ -150,40 +139,63 @@ impl Analysis {
             wire_gbit_per_s: per_second(ledger.wire_bytes as f64 * 8e-9),
             by_operation: operation_rows(&all.mix, &all.rates),
             left_out: left_out.map(Cow::Borrowed).collect(),
-            profile: profile.then(|| profile_row(&all.profile.figures(), duration_s)),
-            files: ranked(rank(
-                files,
-                hot.file_count(),
-                &hot.total,
-                hot.files.forgotten(),
-                |key| hot.path(key),
-            )),
-            directories: ranked(rank(
-                directories(hot),
-                directory_count(hot),
-                &hot.total,
-                (0, 0),
-                |key| hot.path(key),
-            )),
-            clients: ranked(rank(
-                clients,
-                hot.client_count(),
-                &hot.total,
-                hot.clients.forgotten(),
-                |address| address.to_string(),
-            )),
-            pairs: ranked(rank(
-                pairs,
-                hot.pair_count(),
-                &hot.total,
-                hot.pairs.forgotten(),
-                |(client, file)| format!("{client} {}", hot.path(file)),
-            )),
+            profile: has_profile.then(|| profile_row(&all.profile.figures(), duration_s)),
+            files,
+            directories,
+            clients,
+            pairs,
             intervals: interval_rows(&all.rates),
             ledger: ledger.named().collect(),
             sections,
             rows,
         }
+    }
+
+    /// The hottest files, directories, clients and pairs.
+    fn rankings(&self) -> [Ranking; 4] {
+        let (all, hot) = (&self.all, &self.all.hot);
+        let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
+        let files = used
+            .map(|(key, f)| (FileKey(key), f.load, known(f.latency.as_ref(), &all.rates)))
+            .collect();
+        let clients = hot.clients.iter();
+        let clients = clients
+            .map(|(_, c)| (c.address, c.load, known(Some(&c.latency), &all.rates)))
+            .collect();
+        let pairs = hot.pairs.iter();
+        let pairs = pairs
+            .map(|(_, p)| ((p.client(), p.file), p.load, None))
+            .collect();
+        [
+            rank(
+                files,
+                hot.file_count(),
+                &hot.total,
+                hot.files.forgotten(),
+                |key| hot.path(key),
+            ),
+            rank(
+                directories(hot),
+                directory_count(hot),
+                &hot.total,
+                (0, 0),
+                |key| hot.path(key),
+            ),
+            rank(
+                clients,
+                hot.client_count(),
+                &hot.total,
+                hot.clients.forgotten(),
+                |address| address.to_string(),
+            ),
+            rank(
+                pairs,
+                hot.pair_count(),
+                &hot.total,
+                hot.pairs.forgotten(),
+                |(client, file)| format!("{client} {}", hot.path(file)),
+            ),
+        ]
     }
 }
 
