@@ -301,7 +301,8 @@ impl WireBench {
         let rest = std::thread::spawn(move || std::io::copy(&mut notes, &mut std::io::sink()));
         let sent = send();
         std::thread::sleep(SETTLE);
-        if let Some(process) = Pid::from_raw(child.0.id().cast_signed()) {
+        let id = i32::try_from(child.0.id()).ok();
+        if let Some(process) = id.and_then(Pid::from_raw) {
             kill_process(process, Signal::INT).map_err(BenchError::failed)?;
         }
         let mut text = String::new();
