@@ -57,7 +57,7 @@ impl FromStr for CpuList {
         let malformed = || CpuListError::Malformed(text.to_string());
         let mut places = Vec::new();
         for part in text.split(',').map(str::trim) {
-            let number = |text: &str| text.parse().ok().filter(|cpu| *cpu < CPUS_MAX);
+            let number = |text: &str| text.parse::<usize>().ok().filter(|cpu| *cpu < CPUS_MAX);
             if let Some(node) = part.strip_prefix("node") {
                 places.push(CpuPlace::Node(number(node).ok_or_else(malformed)?));
                 continue;

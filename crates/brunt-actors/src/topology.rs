@@ -173,7 +173,8 @@ mod tests {
             .iter()
             .map(|own| (own.cpus.as_slice(), own.node))
             .collect();
-        assert_eq!(got, [(&[3][..], 1), (&[0, 2], 0), (&[3], 1)]);
+        let expected: [(&[usize], usize); 3] = [(&[3], 1), (&[0, 2], 0), (&[3], 1)];
+        assert_eq!(got, expected);
     }
 
     /// Schedulers are placed on their node's CPUs, and wrap around if they outnumber the CPUs.
