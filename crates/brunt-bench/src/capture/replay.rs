@@ -59,7 +59,7 @@ impl Replay<'_> {
     ///
     /// # Errors
     /// The interface doesn't exist, refuses a frame, or may not be used.
-    pub fn send(&self, frames: &Frames, output: &dyn Console) -> Result<Sent, BenchError> {
+    pub fn send(&self, frames: &Frames, output: &dyn Console) -> Result<SentPackets, BenchError> {
         let sender = Transmitter::open(self.interface).map_err(|error| match error {
             LiveError::NotAllowed { .. } => BenchError::failed(error),
             error => BenchError::usage(error),
@@ -87,7 +87,7 @@ impl Replay<'_> {
                 }
             }
         }
-        Ok(Sent {
+        Ok(SentPackets {
             packets: sent,
             bytes: sent_bytes,
             seconds: started.elapsed().as_secs_f64(),
@@ -98,7 +98,7 @@ impl Replay<'_> {
 
 /// What was sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sent {
+pub struct SentPackets {
     /// Packets.
     pub packets: u64,
     /// Their bytes.
@@ -109,7 +109,7 @@ pub struct Sent {
     pub full: u64,
 }
 
-impl Sent {
+impl SentPackets {
     /// Gigabits per second.
     pub fn gbit(&self) -> f64 {
         self.bytes as f64 * 8e-9 / self.seconds

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use super::replay::{Frames, Replay, Sent};
+use super::replay::{Frames, Replay, SentPackets};
 use super::subject::SubjectCapture;
 use crate::program;
 use crate::sample::median;
@@ -92,7 +92,7 @@ type CpuByStage = BTreeMap<String, f64>;
 /// One attempt at a rate.
 #[derive(Clone, Debug, Default)]
 struct Attempt {
-    sent: Sent,
+    sent: SentPackets,
     seen: u64,
     cpu: CpuByStage,
 }
@@ -250,7 +250,7 @@ impl WireBench {
     fn count(
         &self,
         origin: Origin,
-        send: impl FnOnce() -> Result<Sent, BenchError>,
+        send: impl FnOnce() -> Result<SentPackets, BenchError>,
     ) -> Result<Attempt, BenchError> {
         let counter =
             PacketCounter::open(&self.on, &options(origin)).map_err(BenchError::failed)?;
@@ -278,7 +278,7 @@ impl WireBench {
         &self,
         trace: Option<&str>,
         scratch: &Scratch,
-        send: impl FnOnce() -> Result<Sent, BenchError>,
+        send: impl FnOnce() -> Result<SentPackets, BenchError>,
     ) -> Result<Attempt, BenchError> {
         let mut command = Command::new(program::brunt()?);
         command.args(["--json", "capture", "--plain", "-i", &self.on]);
@@ -451,7 +451,7 @@ mod tests {
 
     fn attempt(packets: u64, seen: u64, cpu_s: f64) -> Attempt {
         Attempt {
-            sent: Sent {
+            sent: SentPackets {
                 packets,
                 bytes: packets * 1250,
                 seconds: 1.0,
