@@ -61,7 +61,7 @@ enum ParserShare {
     /// By connection: the reader looks into each packet's headers.
     Flow,
     /// One parser for each of --rings: the kernel has shared the connections among the rings, so the reader doesn't look
-    /// into packets.
+    /// into packets. Not for VXLAN and GENEVE, where the two directions of a connection may get different rings.
     Ring,
 }
 
