@@ -351,7 +351,7 @@ class AnswersTest(unittest.TestCase):
         """Mean and peak rate of transfers, as sizing tools ask for them."""
         times = sorted(row["request_first_ns"] for row in self.transfers())
         mean = len(times) * 1e9 / (times[-1] - times[0])
-        peak = max(collections.Counter((time - times[0]) // 1_000_000_000 for time in times).values())
+        peak = max(collections.Counter(time // 1_000_000_000 for time in times).values())
         found = [sql[0] for sql in [self.sql("sizer")] if sql is not None]
         found.append(run("trace", "fit", self.folder)["sizer"])
         for sizer in found:

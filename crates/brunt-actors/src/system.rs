@@ -33,6 +33,8 @@ pub enum Shutdown {
 pub struct Builder {
     schedulers: usize,
     placement: Placement,
+    /// Takes precedence over `placement`, unless it is empty.
+    cpus: Vec<Vec<usize>>,
     budget: u32,
 }
 
@@ -44,6 +46,7 @@ impl Default for Builder {
         Builder {
             schedulers,
             placement: Placement::default(),
+            cpus: Vec::new(),
             budget: 32,
         }
     }
@@ -63,6 +66,12 @@ impl Builder {
         Builder { placement, ..self }
     }
 
+    /// Places schedulers on these sets of CPUs in turn (see [`CpuList::resolve`](crate::CpuList::resolve)); if there are
+    /// none, the placement applies.
+    pub fn cpus(self, cpus: Vec<Vec<usize>>) -> Self {
+        Builder { cpus, ..self }
+    }
+
     /// Sets how many messages an actor handles before it yields; at least one.
     pub fn budget(self, messages: u32) -> Self {
         Builder {
@@ -72,14 +81,18 @@ impl Builder {
     }
 
     fn inner(self, threaded: bool) -> Arc<Inner> {
-        let nodes = if self.placement == Placement::Anywhere {
+        let is_anywhere = self.placement == Placement::Anywhere && self.cpus.is_empty();
+        let nodes = if is_anywhere {
             Vec::new()
         } else {
             topology::nodes()
         };
         Inner::new(MachinePlan {
             schedulers: self.schedulers,
-            cpus_by_scheduler: topology::cpus_by_scheduler(self.placement, self.schedulers, &nodes),
+            cpus_by_scheduler: match self.cpus.is_empty() {
+                true => topology::cpus_by_scheduler(self.placement, self.schedulers, &nodes),
+                false => topology::cpus_of_list(&self.cpus, self.schedulers, &nodes),
+            },
             budget: self.budget,
             threaded,
         })
@@ -97,7 +110,7 @@ impl Builder {
                 thread::Builder::new()
                     .name(format!("scheduler-{index}"))
                     .spawn(move || {
-                        if !topology::pin(&inner.cpus_by_scheduler[index]) {
+                        if !topology::pin_thread(&inner.cpus_by_scheduler[index].cpus) {
                             inner.not_pinned(index);
                         }
                         Scheduler::new(inner, index).run();

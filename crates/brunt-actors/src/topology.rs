@@ -31,6 +31,12 @@ pub(crate) struct SchedulerCpus {
 
 /// Returns the CPUs this thread may use, grouped by NUMA node; nodes without any are omitted.
 pub(crate) fn nodes() -> Vec<Vec<usize>> {
+    let nodes = numbered_nodes().into_iter();
+    nodes.map(|(_, cpus)| cpus).collect()
+}
+
+/// The same with the kernel's numbers of the nodes.
+pub(crate) fn numbered_nodes() -> Vec<(usize, Vec<usize>)> {
     let allowed = sched_getaffinity(None).ok();
     nodes_at(Path::new("/sys/devices/system/node"), |cpu| {
         allowed
@@ -39,7 +45,7 @@ pub(crate) fn nodes() -> Vec<Vec<usize>> {
     })
 }
 
-fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<(usize, Vec<usize>)> {
     let mut nodes: Vec<(usize, Vec<usize>)> = fs::read_dir(root)
         .into_iter()
         .flatten()
@@ -61,14 +67,10 @@ fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
     if nodes.is_empty() {
         // This kernel has no NUMA information: one node with all CPUs.
         let count = std::thread::available_parallelism().map_or(1, |count| count.get());
-        return vec![
-            (0..CpuSet::MAX_CPU)
-                .filter(|&cpu| allowed(cpu))
-                .take(count)
-                .collect(),
-        ];
+        let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed(cpu));
+        return vec![(0, cpus.take(count).collect())];
     }
-    nodes.into_iter().map(|(_, cpus)| cpus).collect()
+    nodes
 }
 
 /// Parses the kernel's list format, such as `0-3,8,10-11`. Skips what it can't parse.
@@ -111,13 +113,38 @@ pub(crate) fn cpus_by_scheduler(
         .collect()
 }
 
-/// Pins the calling thread to CPUs. Returns false if the kernel refused.
-pub(crate) fn pin(cpus: &SchedulerCpus) -> bool {
-    if cpus.cpus.is_empty() {
+/// Assigns each of `count` schedulers one of these sets of CPUs in turn.
+pub(crate) fn cpus_of_list(
+    list: &[Vec<usize>],
+    count: usize,
+    nodes: &[Vec<usize>],
+) -> Vec<SchedulerCpus> {
+    let sets = list.iter().cycle().take(count);
+    sets.map(|cpus| SchedulerCpus {
+        cpus: cpus.clone(),
+        node: nodes
+            .iter()
+            .position(|node| cpus.first().is_some_and(|cpu| node.contains(cpu)))
+            .unwrap_or(0),
+    })
+    .collect()
+}
+
+/// The CPUs that the calling thread may use.
+pub fn thread_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
+}
+
+/// Pins the calling thread to CPUs, unless there are none. Returns false if the kernel refused.
+pub fn pin_thread(cpus: &[usize]) -> bool {
+    if cpus.is_empty() {
         return true;
     }
     let mut set = CpuSet::new();
-    for &cpu in &cpus.cpus {
+    for &cpu in cpus {
         set.set(cpu);
     }
     sched_setaffinity(None, &set).is_ok()
@@ -135,6 +162,19 @@ mod tests {
         check("", &[]);
         check("\n", &[]);
         check("3-1,x,5", &[5]);
+    }
+
+    /// Schedulers take turns on the places of a list, and belong to the node of their CPUs.
+    #[test]
+    fn schedulers_take_turns_on_a_list() {
+        let nodes = [vec![0, 2], vec![1, 3]];
+        let got = cpus_of_list(&[vec![3], vec![0, 2]], 3, &nodes);
+        let got: Vec<_> = got
+            .iter()
+            .map(|own| (own.cpus.as_slice(), own.node))
+            .collect();
+        let expected: [(&[usize], usize); 3] = [(&[3], 1), (&[0, 2], 0), (&[3], 1)];
+        assert_eq!(got, expected);
     }
 
     /// Schedulers are placed on their node's CPUs, and wrap around if they outnumber the CPUs.

@@ -1,7 +1,7 @@
 -- The workload in one row, as input for sizing tools: rates, shares, sizes, and the capacity for a read cache.
 --
 -- Based on the report's `profile`, `operations` and `duration_s`. `mean_per_s` and `peak_per_s` are of reads and writes
--- that succeeded, as in `brunt trace fit`: from the first of them to the last, and in seconds counted from the first.
+-- that succeeded, as in `brunt trace fit`: from the first of them to the last, and in a second of the clock.
 -- `operations_per_s` and `operations_peak_per_s` are of all operations: over the whole capture, and in a second of the
 -- clock. `profile` defines sequential; the working set consists of the 4,096-byte blocks of non-sequential reads.
 WITH digits AS (
@@ -55,9 +55,9 @@ WITH digits AS (
   SELECT min(request_first_ns) AS first_ns, max(request_first_ns) AS last_ns
   FROM operations WHERE direction IS NOT NULL AND status = 0
 ), transfer_seconds AS (
-  SELECT request_first_ns - first_ns - (request_first_ns - first_ns) % 1000000000 AS since_ns, count(*) AS requests
-  FROM operations CROSS JOIN span WHERE direction IS NOT NULL AND status = 0
-  GROUP BY request_first_ns - first_ns - (request_first_ns - first_ns) % 1000000000
+  SELECT request_first_ns - request_first_ns % 1000000000 AS second_ns, count(*) AS requests
+  FROM operations WHERE direction IS NOT NULL AND status = 0
+  GROUP BY request_first_ns - request_first_ns % 1000000000
 ), transfer_peak AS (
   SELECT coalesce(max(requests), 0) AS transfers_peak FROM transfer_seconds
 ), times AS (

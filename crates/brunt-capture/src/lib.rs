@@ -35,9 +35,9 @@ pub mod survey;
 pub mod trace;
 pub mod windows;
 
-pub use brunt_actors::Placement;
+pub use brunt_actors::{CpuList, CpuListError, Placement, pin_thread, thread_cpus};
 
-pub use analysis::{Analysed, Analysis, CaptureGlance, Report};
+pub use analysis::{Analysed, Analysis, AnalysisSet, CaptureGlance, Report};
 pub use dissect::rpc::Body;
 pub use driver::{FileOutcome, run_file};
 pub use ledger::Ledger;
@@ -47,7 +47,7 @@ pub use operation::{
     ChecksumRun, FileKey, Operation, OperationKind, OperationSummary, Peers, Protocol, Sink,
     Transport,
 };
-pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};
+pub use parallel::{FileShares, ParallelError, ParserPlaces, Parsers, Shares, run_file_parallel};
 pub use pipeline::Pipeline;
 pub use source::{FileSource, PacketBatch, PacketRef, SourceError};
 pub use windows::{CaptureWindow, WindowCollector, WindowedAnalysis};

@@ -161,6 +161,11 @@ pub trait Sink {
     fn on_operation(&mut self, operation: &Operation<'_>);
     /// Checksums of data that was read or written.
     fn on_checksums(&mut self, run: &ChecksumRun<'_>);
+    /// Whether it uses checksums; otherwise none are computed. Asked for each piece of data.
+    #[inline]
+    fn wants_checksums(&self) -> bool {
+        true
+    }
     /// A packet was captured.
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
@@ -196,6 +201,9 @@ impl<S: Sink> Sink for Option<S> {
     #[inline]
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
         self.iter_mut().for_each(|sink| sink.on_checksums(run));
+    }
+    fn wants_checksums(&self) -> bool {
+        self.as_ref().is_some_and(S::wants_checksums)
     }
     #[inline]
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
@@ -240,6 +248,9 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
         self.0.on_checksums(run);
         self.1.on_checksums(run);
+    }
+    fn wants_checksums(&self) -> bool {
+        self.0.wants_checksums() || self.1.wants_checksums()
     }
     #[inline]
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {

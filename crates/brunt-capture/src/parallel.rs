@@ -54,6 +54,24 @@ pub enum ParallelError {
     Parser(String),
 }
 
+/// Where parsers run.
+#[derive(Clone, Debug, Default)]
+pub struct ParserPlaces {
+    /// If there are no `cpus`.
+    pub placement: Placement,
+    /// Sets of CPUs, on which parsers take turns.
+    pub cpus: Vec<Vec<usize>>,
+}
+
+impl From<Placement> for ParserPlaces {
+    fn from(placement: Placement) -> ParserPlaces {
+        ParserPlaces {
+            placement,
+            cpus: Vec::new(),
+        }
+    }
+}
+
 type Question<S> = Box<dyn FnOnce(usize, &Pipeline<S>) + Send>;
 
 /// Messages to a parser.
@@ -110,12 +128,13 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         sinks: Vec<S>,
         limits: Limits,
         parcels: usize,
-        placement: Placement,
+        places: impl Into<ParserPlaces>,
     ) -> Parsers<S> {
-        let count = sinks.len();
+        let (count, places) = (sinks.len(), places.into());
         let system = Builder::default()
             .schedulers(count)
-            .placement(placement)
+            .placement(places.placement)
+            .cpus(places.cpus)
             .start();
         let (sender, results) = sync_channel(count);
         let addresses = (0..)
@@ -278,7 +297,7 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
         seen |= !packets.is_empty();
         let last_ns = packets.last().map(|packet| packet.time_ns);
         for packet in packets.drain(..) {
-            parcel.route(parsers.router(), packet);
+            parcel.route(parsers.router(), packet, 0);
         }
         if !more {
             parsers.deliver(parcel)?;

@@ -3,6 +3,7 @@
 //! to the kernel. The one rule: no packet's bytes are copied on the way.
 
 use std::hash::BuildHasher;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -124,17 +125,18 @@ impl Parcel {
             })
     }
 
-    /// Adds a packet to the list of the parser that its connection belongs to.
+    /// Adds a packet of a ring (0 for a file) to the list of the parser that its connection belongs to.
     #[inline]
-    pub fn route(&mut self, router: &mut Router, packet: PacketRef) {
+    pub fn route(&mut self, router: &mut Router, packet: PacketRef, ring: usize) {
         let Parts {
             regions,
             lists,
             out_of_order,
         } = &mut self.parts;
-        let index = match lists.len() {
-            1 => 0,
-            count => {
+        let index = match (lists.len(), router.rings) {
+            (1, _) => 0,
+            (count, Some(rings)) => ring % rings.get() % count,
+            (count, None) => {
                 let region = &regions[usize::from(packet.region)];
                 let bytes = region.bytes(packet.at as usize, packet.len as usize);
                 router.index(&packet, bytes, count)
@@ -228,6 +230,8 @@ const FRAGMENTED_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Router {
     hasher: RandomState,
+    /// If each ring of an interface has a parser: the number of these rings.
+    rings: Option<NonZeroUsize>,
     order: TimeOrder,
     /// The parser that got the first fragment of a tunnel packet, indexed by a hash of the packet's key.
     fragmented: Box<[Option<(FragmentKey, u16)>]>,
@@ -237,6 +241,7 @@ impl Default for Router {
     fn default() -> Router {
         Router {
             hasher: RandomState::default(),
+            rings: None,
             order: TimeOrder::default(),
             fragmented: vec![None; FRAGMENTED_MAX].into(),
         }
@@ -244,6 +249,12 @@ impl Default for Router {
 }
 
 impl Router {
+    /// Gives parser `i` the packets of the `i`-th of `rings` rings of every interface, without looking into them: the
+    /// kernel has shared connections among the rings, both directions in the same one, and on all interfaces alike.
+    pub fn by_ring(&mut self, rings: NonZeroUsize) {
+        self.rings = Some(rings);
+    }
+
     #[inline]
     fn index(&mut self, packet: &PacketRef, bytes: &[u8], count: usize) -> usize {
         match parse_frame(packet.link, bytes, packet.wire_len) {

@@ -37,6 +37,6 @@ pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};
 pub use prefetch::prefetch;
 pub use quantity::{Size, Span};
 pub use rank::rank;
-pub use sizer::{SizerCounts, SizerProfile, SizerTransfers};
+pub use sizer::{SizerCounts, SizerProfile, SizerTimes, SizerTransfers};
 pub use sketch::HyperLogLog;
 pub use transfer::{LeftOutTransfers, TransferOutcome};

@@ -35,16 +35,24 @@ pub struct Report {
     pub wire_gbit_per_s: Option<f64>,
     /// Figures by operation.
     pub by_operation: Vec<OperationRow>,
+    /// Analyses that were left out with `--analyses`: what they would have found is absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<Cow<'static, str>>,
     /// The workload profile, as needed for sizing.
-    pub profile: ProfileRow,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileRow>,
     /// The hottest files.
-    pub files: Ranking,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Ranking>,
     /// The hottest directories, counting only the files directly in them.
-    pub directories: Ranking,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directories: Option<Ranking>,
     /// The hottest clients.
-    pub clients: Ranking,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Ranking>,
     /// The hottest pairs of client and file.
-    pub pairs: Ranking,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<Ranking>,
     /// Figures over time.
     pub intervals: Vec<IntervalRow>,
     /// Packets seen and packets lost.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use brunt_core::random::Random;
-use brunt_core::{HyperLogLog, SizerCounts, SizerProfile, SizerTransfers};
+use brunt_core::{HyperLogLog, SizerCounts, SizerProfile, SizerTimes, SizerTransfers};
 use serde::Serialize;
 
 use crate::info::TraceInfo;
@@ -80,39 +80,7 @@ pub struct ModelFitter {
     /// Random and sequential counts, for reads, then for writes.
     kinds: [[u64; 2]; 2],
     random_reads: HyperLogLog,
-    transfers: TransferTimes,
-}
-
-/// Arrival times of reads and writes.
-#[derive(Default)]
-struct TransferTimes {
-    count: u64,
-    first_ns: u64,
-    least_ns: u64,
-    most_ns: u64,
-    second: u64,
-    in_second: u64,
-    peak: u64,
-}
-
-impl TransferTimes {
-    fn add(&mut self, time_ns: u64) {
-        if self.count == 0 {
-            (self.first_ns, self.least_ns, self.most_ns) = (time_ns, time_ns, time_ns);
-        }
-        self.count += 1;
-        (self.least_ns, self.most_ns) = (self.least_ns.min(time_ns), self.most_ns.max(time_ns));
-        let second = time_ns.saturating_sub(self.first_ns) / 1_000_000_000;
-        if second != self.second {
-            (self.second, self.in_second) = (second, 0);
-        }
-        self.in_second += 1;
-        self.peak = self.peak.max(self.in_second);
-    }
-
-    fn span_ns(&self) -> u64 {
-        self.most_ns - self.least_ns
-    }
+    transfers: SizerTimes,
 }
 
 impl Default for ModelFitter {
@@ -128,7 +96,7 @@ impl Default for ModelFitter {
             runs_of_at_least: vec![0; RUN_REQUESTS_MAX],
             kinds: [[0; 2]; 2],
             random_reads: HyperLogLog::default(),
-            transfers: TransferTimes::default(),
+            transfers: SizerTimes::default(),
         }
     }
 }
@@ -361,7 +329,7 @@ impl ModelFitter {
             reads: transfers(TraceOp::Read),
             writes: transfers(TraceOp::Write),
             span_ns: self.transfers.span_ns(),
-            peak_per_s: self.transfers.peak,
+            peak_per_s: self.transfers.peak_per_s(),
             random_read_working_set_bytes: self.random_reads.count() * BLOCK_BYTES,
         };
         counts.profile()
@@ -562,10 +530,13 @@ mod tests {
         fitter.add(&[at(14, TraceOp::Read), at(14, TraceOp::Unmap)]);
         fitter.add(&[at(25, TraceOp::Read), at(80, TraceOp::Flush)]);
         assert_eq!(fitter.transfers.span_ns(), 2_000_000_000);
-        assert_eq!(fitter.transfers.peak, 3);
+        assert_eq!(fitter.transfers.peak_per_s(), 2);
         let mut one = ModelFitter::default();
         one.add(&[at(0, TraceOp::Flush), at(5, TraceOp::Read)]);
-        assert_eq!((one.transfers.span_ns(), one.transfers.peak), (0, 1));
+        assert_eq!(
+            (one.transfers.span_ns(), one.transfers.peak_per_s()),
+            (0, 1)
+        );
     }
 
     /// The model's run lengths are geometric; runs of equal length are as far from it as theory predicts.

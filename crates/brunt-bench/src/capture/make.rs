@@ -133,6 +133,7 @@ mod tests {
                 seed: 1,
                 make: Some(into.clone()),
                 replay: None,
+                wire: None,
                 times: 1,
                 duration: None,
                 rate: None,

@@ -13,6 +13,7 @@ mod scsi;
 mod speed;
 mod subject;
 mod tables;
+mod wire;
 
 pub use compose::{CaptureBursts, compose_bursts};
 
@@ -60,10 +61,14 @@ pub struct CaptureBench {
     /// Send the file out of this interface instead; preferably one in a network namespace created for this.
     pub replay: Option<String>,
 
+    /// Send captures out of the first of these two connected interfaces, and measure how fast bare rings and captures
+    /// take them from the second.
+    pub wire: Option<[String; 2]>,
+
     /// Number of times to send the file.
     pub times: u32,
 
-    /// Send for this long instead.
+    /// Send for this long instead; with `wire`, in each attempt.
     pub duration: Option<Span>,
 
     /// Maximum rate in gigabits per second; if absent, as fast as the interface accepts packets.
@@ -105,6 +110,17 @@ impl CaptureBench {
         let subjects = self.subjects(&scratch, output)?;
         let rounds = if self.quick { 1 } else { self.rounds };
         match &self.loss {
+            None if self.wire.is_some() => {
+                let [send, on] = self.wire.unwrap_or_default();
+                let wire = wire::WireBench {
+                    send,
+                    on,
+                    duration: self.duration,
+                    rounds,
+                    quick: self.quick,
+                };
+                wire.run(&subjects, &scratch, output)
+            }
             None if self.tables => tables::run(&subjects, rounds, &scratch, output),
             None => speed::run(&subjects, rounds, self.part, &scratch, output),
             Some(shares) => {

@@ -38,15 +38,33 @@ impl Replay<'_> {
                 "--rate must be a number of gigabits above zero",
             ));
         }
-        let (bytes, frames) = load(file)?;
+        let frames = Frames::load(file)?;
+        let sent = self.send(&frames, output)?;
+        output.line(format_args!(
+            "{} packets sent in {:.3} s: {:.3} Gb/s, {:.0} packets/s; the interface was full {} times",
+            sent.packets,
+            sent.seconds,
+            sent.gbit(),
+            sent.packets as f64 / sent.seconds,
+            sent.full
+        ));
+        output.object(&json!({
+            "packets": sent.packets, "bytes": sent.bytes, "seconds": sent.seconds,
+            "gbit_per_s": sent.gbit(), "interface_full": sent.full,
+        }));
+        Ok(())
+    }
+
+    /// Sends frames.
+    ///
+    /// # Errors
+    /// The interface doesn't exist, refuses a frame, or may not be used.
+    pub fn send(&self, frames: &Frames, output: &dyn Console) -> Result<SentPackets, BenchError> {
         let sender = Transmitter::open(self.interface).map_err(|error| match error {
             LiveError::NotAllowed { .. } => BenchError::failed(error),
             error => BenchError::usage(error),
         })?;
-        let frames: Vec<&[u8]> = frames
-            .iter()
-            .map(|(at, len)| &bytes[*at..at + len])
-            .collect();
+        let frames: Vec<&[u8]> = frames.each().collect();
         let started = Instant::now();
         let end = self.duration.map(|duration| started + duration.0);
         let (mut sent, mut sent_bytes, mut full) = (0u64, 0u64, 0u64);
@@ -69,16 +87,51 @@ impl Replay<'_> {
                 }
             }
         }
-        let seconds = started.elapsed().as_secs_f64();
-        let gbit = sent_bytes as f64 * 8e-9 / seconds;
-        output.line(format_args!(
-            "{sent} packets sent in {seconds:.3} s: {gbit:.3} Gb/s, {:.0} packets/s; the interface was full {full} times",
-            sent as f64 / seconds
-        ));
-        output.object(&json!({
-            "packets": sent, "bytes": sent_bytes, "seconds": seconds, "gbit_per_s": gbit, "interface_full": full,
-        }));
-        Ok(())
+        Ok(SentPackets {
+            packets: sent,
+            bytes: sent_bytes,
+            seconds: started.elapsed().as_secs_f64(),
+            full,
+        })
+    }
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SentPackets {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// How often the interface had no room.
+    pub full: u64,
+}
+
+impl SentPackets {
+    /// Gigabits per second.
+    pub fn gbit(&self) -> f64 {
+        self.bytes as f64 * 8e-9 / self.seconds
+    }
+}
+
+/// The packets of a file, in memory.
+pub struct Frames {
+    bytes: Vec<u8>,
+    extents: Vec<FrameExtent>,
+}
+
+impl Frames {
+    /// Reads a file.
+    pub fn load(file: &Path) -> Result<Frames, BenchError> {
+        let (bytes, extents) = load(file)?;
+        Ok(Frames { bytes, extents })
+    }
+
+    fn each(&self) -> impl Iterator<Item = &[u8]> {
+        let extents = self.extents.iter();
+        extents.map(|(at, len)| &self.bytes[*at..at + len])
     }
 }
 

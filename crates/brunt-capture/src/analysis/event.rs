@@ -16,6 +16,8 @@ pub struct OperationEvent {
     pub latency_ns: Option<u64>,
     /// The client.
     pub client: IpAddress,
+    /// The server.
+    pub server: IpAddress,
     /// The kind of operation.
     pub kind: OperationKind,
     /// Its protocol, which defines the meaning of `error`.
@@ -46,6 +48,7 @@ impl OperationEvent {
             time_ns: operation.request.first_ns,
             latency_ns: operation.latency_ns(),
             client: operation.peers.client.address,
+            server: operation.peers.server.address,
             kind: operation.summary.kind,
             protocol: operation.summary.protocol,
             direction: operation.summary.direction,

@@ -64,7 +64,11 @@ impl PastWindows {
     /// Adds a window that ended with these counters.
     pub(crate) fn add(&mut self, analysis: &Analysis, ledger: &Ledger) {
         add_operations(&mut self.operations, operations(analysis));
-        for (mine, more) in self.data_bytes.iter_mut().zip(analysis.all.profile.bytes()) {
+        for (mine, more) in self
+            .data_bytes
+            .iter_mut()
+            .zip(analysis.all.rates.data_bytes())
+        {
             *mine += more;
         }
         self.ledger = ledger.clone();
@@ -140,7 +144,7 @@ impl CaptureGlance {
         let analysis = pipeline.sink().analysis();
         let hot = &analysis.all.hot;
         let mut seen = operations(analysis);
-        let mut data_bytes = analysis.all.profile.bytes();
+        let mut data_bytes = analysis.all.rates.data_bytes();
         let past = pipeline.sink().past();
         if let Some((past, _)) = past {
             add_operations(&mut seen, past.operations.clone());

@@ -9,6 +9,7 @@ impl OperationEvent {
     pub(super) fn hidden(self, hide: &dyn Hide) -> OperationEvent {
         OperationEvent {
             client: hide.address(self.client),
+            server: hide.address(self.server),
             file: self.file.map(|file| hide.file(file)),
             ..self
         }

@@ -22,6 +22,8 @@ mod order;
 mod profile;
 mod rates;
 pub mod report;
+mod selection;
+mod servers;
 mod table;
 
 pub use analyse::Analyse;
@@ -32,8 +34,10 @@ pub use histogram::OperationLatency;
 pub use hot::HotLoad;
 pub(crate) use latency::bucket as latency_bucket;
 pub use latency::{Latency, Quantiles};
-pub(crate) use profile::{Profile, working_set_blocks};
+pub(crate) use profile::{Profile, ProfileFigures, working_set_blocks};
 pub use report::{Finding, Report};
+pub use selection::{AnalysisSet, UnknownAnalysis};
+pub use servers::ServerProfile;
 pub use table::{ANALYSES, AnalysisInfo};
 
 use std::collections::BTreeMap;
@@ -86,7 +90,7 @@ impl<'de> Deserialize<'de> for Analysis {
 }
 
 impl Analysis {
-    /// An empty state. All analyses together use less than 60 MB, plus at most 280 KiB per kind of operation.
+    /// An empty state. All analyses together use less than 80 MB, plus at most 280 KiB per kind of operation.
     pub fn new() -> Analysis {
         Analysis {
             all: Analyses::default(),
@@ -103,12 +107,25 @@ impl Analysis {
         }
     }
 
-    /// An empty state that hides the same data.
+    /// An empty state that hides the same data and runs the same analyses.
     pub fn afresh(&self) -> Analysis {
         Analysis {
             hide: self.hide.clone(),
             ..Analysis::new()
         }
+        .running(self.all.selected)
+    }
+
+    /// The same state, running only these analyses from now on.
+    #[must_use]
+    pub fn running(mut self, selected: AnalysisSet) -> Analysis {
+        self.all.selected = selected;
+        self
+    }
+
+    /// The analyses that run.
+    pub fn selected(&self) -> AnalysisSet {
+        self.all.selected
     }
 
     /// Sets the time from which everything counts: requests sent earlier count at this time.
@@ -124,6 +141,11 @@ impl Analysis {
     /// The last time seen, in nanoseconds since 1970; 0 if none was.
     pub(crate) fn end_ns(&self) -> u64 {
         self.all.rates.end_ns()
+    }
+
+    /// The workload profile.
+    pub(crate) fn profile(&self) -> std::borrow::Cow<'_, ProfileFigures> {
+        self.all.profile.figures()
     }
 
     /// The sum of an operation's latencies, in nanoseconds.
@@ -232,6 +254,11 @@ impl Sink for Analysis {
             None => all.on_checksums(run),
             Some(hide) => hide::hidden_sums(run, &**hide, |run| all.on_checksums(run)),
         }
+    }
+
+    #[inline]
+    fn wants_checksums(&self) -> bool {
+        self.all.wants_checksums()
     }
 
     #[inline]

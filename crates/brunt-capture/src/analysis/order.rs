@@ -30,6 +30,8 @@ pub struct FileTransfer {
     pub offset: u64,
     /// Bytes moved.
     pub bytes: u32,
+    /// The place of its server in the profile.
+    pub server: usize,
     record_id: u64,
     pair: u64,
     /// The likely place of the pair's entry.
@@ -67,10 +69,10 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Adds an operation. If it is a transfer on a known file and the queue is full, returns the transfer that
+    /// Adds an operation at a server. If it is a transfer on a known file and the queue is full, returns the transfer that
     /// is due, and whether that one is sequential.
     #[inline]
-    pub fn add(&mut self, event: &OperationEvent) -> Option<(FileTransfer, bool)> {
+    pub fn add(&mut self, event: &OperationEvent, server: usize) -> Option<(FileTransfer, bool)> {
         let (direction, file) = (event.transfer()?, event.file?);
         let pair = file.0 ^ client_key(event.client);
         let place = self.pairs.guess(pair);
@@ -85,6 +87,7 @@ impl Order {
             file,
             offset,
             bytes,
+            server,
             record_id,
             pair,
             place,
@@ -143,6 +146,7 @@ mod tests {
             time_ns: 0,
             latency_ns: Some(1000),
             client: IpAddress::v4([10, 0, 0, 1]),
+            server: IpAddress::v4([10, 0, 0, 9]),
             kind: GETATTR,
             protocol: Protocol::all().next().expect("a protocol"),
             direction: Some(TransferDirection::Read),
@@ -159,7 +163,7 @@ mod tests {
         let mut order = Order::default();
         let mut judged: Vec<_> = events
             .into_iter()
-            .filter_map(|event| order.add(&event))
+            .filter_map(|event| order.add(&event, 0))
             .collect();
         judged.extend(std::iter::from_fn(|| order.next()));
         judged
@@ -243,7 +247,7 @@ mod tests {
         let mut order = Order::default();
         assert!(order.is_empty());
         for id in 0..5000 {
-            order.add(&read(id, 0, 1));
+            order.add(&read(id, 0, 1), 0);
         }
         assert_eq!(order.waiting.len(), WAITING_MAX);
     }

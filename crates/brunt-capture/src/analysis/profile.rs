@@ -4,12 +4,14 @@
 use std::borrow::Cow;
 
 use brunt_core::sketch::spread;
-use brunt_core::{HyperLogLog, LeftOutTransfers, rank};
+use brunt_core::{HyperLogLog, rank};
+use brunt_result::capture::AnalysisSection;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::analyse::Analyse;
 use super::event::OperationEvent;
 use super::order::{FileTransfer, Order};
+use super::servers::{ServerFigures, Servers};
 use crate::operation::{FileKey, TransferDirection};
 
 /// The granularity of working sets.
@@ -42,18 +44,12 @@ pub struct Profile {
 /// The figures of the profile.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProfileFigures {
-    /// Read, then written.
-    pub transfers: [Transfers; 2],
-    /// Operations that don't read or write data.
-    pub metadata: u64,
-    /// READs and WRITEs that don't count as transfers.
-    pub left_out: LeftOutTransfers,
-    random_reads: HyperLogLog,
+    /// What was read and written at each server.
+    pub servers: Servers,
     all: HyperLogLog,
     outstanding_max: u32,
     /// Sum of all latencies.
     waited_ns: u64,
-    operations: u64,
 }
 
 impl From<ProfileFigures> for Profile {
@@ -81,14 +77,6 @@ impl Profile {
         let mut all = self.clone();
         all.finish();
         Cow::Owned(all.figures)
-    }
-
-    /// Bytes read and written.
-    pub fn bytes(&self) -> [u64; 2] {
-        self.figures
-            .transfers
-            .each_ref()
-            .map(|transfers| transfers.bytes)
     }
 
     /// Judges the transfers that are still waiting.
@@ -121,16 +109,17 @@ impl ProfileFigures {
     #[inline]
     fn judge(&mut self, transfer: &FileTransfer, sequential: bool) {
         let write = transfer.direction == TransferDirection::Write;
-        self.transfers[usize::from(write)].sequential += u64::from(sequential);
+        let server = self.servers.at(transfer.server);
+        server.transfers[usize::from(write)].sequential += u64::from(sequential);
         if !write && !sequential {
             let touched = blocks(transfer.file, transfer.offset, transfer.bytes);
-            touched.for_each(|hash| self.random_reads.insert(hash));
+            touched.for_each(|hash| server.random_reads.insert(hash));
         }
     }
 
-    /// Bytes touched by non-sequential READs: what a cache would have to hold.
-    pub fn random_read_working_set_bytes(&self) -> u64 {
-        self.random_reads.count() * WORKING_SET_BLOCK_BYTES
+    /// The sum of all servers.
+    pub fn total(&self) -> ServerFigures {
+        self.servers.total()
     }
 
     /// Standard error of both working sets, in percent.
@@ -159,26 +148,28 @@ impl Analyse for Profile {
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {
         let figures = &mut self.figures;
-        figures.operations += 1;
         figures.waited_ns = figures
             .waited_ns
             .saturating_add(event.latency_ns.unwrap_or(0));
         figures.outstanding_max = figures.outstanding_max.max(event.outstanding);
+        let place = figures.servers.place(event.server);
+        let server = figures.servers.at(place);
         let Some(direction) = event.transfer() else {
             match event.direction {
-                Some(_) => figures.left_out.add(event.outcome),
-                None => figures.metadata += 1,
+                Some(_) => server.left_out.add(event.outcome),
+                None => server.metadata += 1,
             }
             return;
         };
-        let transfers = &mut figures.transfers[usize::from(direction == TransferDirection::Write)];
+        server.times.add(event.time_ns);
+        let transfers = &mut server.transfers[usize::from(direction == TransferDirection::Write)];
         transfers.operations += 1;
         transfers.bytes += u64::from(event.bytes);
         transfers.by_size[size_class(event.bytes)] += 1;
         if let Some(file) = event.file {
             blocks(file, event.offset, event.bytes).for_each(|hash| figures.all.insert(hash));
         }
-        if let Some((transfer, sequential)) = self.order.add(event) {
+        if let Some((transfer, sequential)) = self.order.add(event, place) {
             figures.judge(&transfer, sequential);
         }
     }
@@ -188,29 +179,31 @@ impl Analyse for Profile {
         other.finish();
         self.figures.merge(&other.figures);
     }
+
+    fn sections(&self) -> Vec<AnalysisSection> {
+        self.figures().servers.sections()
+    }
 }
 
 impl ProfileFigures {
-    fn merge(&mut self, other: &ProfileFigures) {
-        for (mine, theirs) in self.transfers.iter_mut().zip(&other.transfers) {
-            mine.operations += theirs.operations;
-            mine.bytes += theirs.bytes;
-            mine.sequential += theirs.sequential;
-            for (mine, theirs) in mine.by_size.iter_mut().zip(&theirs.by_size) {
-                *mine += theirs;
-            }
-        }
+    pub(crate) fn merge(&mut self, other: &ProfileFigures) {
+        self.servers.merge(&other.servers);
         self.outstanding_max = self.outstanding_max.max(other.outstanding_max);
         self.waited_ns = self.waited_ns.saturating_add(other.waited_ns);
-        self.metadata += other.metadata;
-        self.left_out.merge(&other.left_out);
-        self.operations += other.operations;
-        self.random_reads.merge(&other.random_reads);
         self.all.merge(&other.all);
     }
 }
 
 impl Transfers {
+    pub(super) fn merge(&mut self, other: &Transfers) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.sequential += other.sequential;
+        for (mine, theirs) in self.by_size.iter_mut().zip(&other.by_size) {
+            *mine += theirs;
+        }
+    }
+
     /// Share of sequential transfers; `None` without transfers.
     pub fn sequential_share(&self) -> Option<f64> {
         (self.operations > 0).then(|| self.sequential as f64 / self.operations as f64)
@@ -267,6 +260,7 @@ mod tests {
                     time_ns: 0,
                     latency_ns: Some(2_000_000),
                     client: Default::default(),
+                    server: Default::default(),
                     kind: GETATTR,
                     protocol: Protocol::all().next().unwrap(),
                     direction: Some(TransferDirection::Read),
@@ -284,13 +278,13 @@ mod tests {
         let expected = 1000.0 * 65536.0;
         for found in [
             figures.working_set_bytes(),
-            figures.random_read_working_set_bytes(),
+            figures.total().random_read_working_set_bytes(),
         ] {
             assert!((found as f64 / expected - 1.0).abs() < 0.03, "{found}");
         }
-        assert_eq!(figures.transfers[0].sequential, 999);
-        assert_eq!(figures.transfers[0].size_quantile(0.5), Some(65536));
-        let written = &figures.transfers[1];
+        assert_eq!(figures.total().transfers[0].sequential, 999);
+        assert_eq!(figures.total().transfers[0].size_quantile(0.5), Some(65536));
+        let written = &figures.total().transfers[1];
         assert_eq!(
             (written.size_quantile(0.95), written.sequential_share()),
             (None, None)

@@ -248,6 +248,13 @@ impl Rates {
         self.end_ns
     }
 
+    /// Bytes read and written.
+    pub fn data_bytes(&self) -> [u64; 2] {
+        self.intervals.iter().fold([0; 2], |[read, written], of| {
+            [read + of.read_bytes, written + of.write_bytes]
+        })
+    }
+
     /// The intervals: start and end, in nanoseconds since 1970, and counts. The first starts with the first
     /// packet, the last ends with the last one; those between have equal lengths.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RateInterval)> {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::analyse::Analyse;
 use super::event::OperationEvent;
+use super::selection::AnalysisSet;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
 
@@ -22,9 +23,19 @@ pub struct AnalysisInfo {
 
 macro_rules! analyses {
     ($($(#[$attribute:meta])* $name:ident: $analysis:ty,)*) => {
+        /// Their places in a set.
+        #[allow(non_camel_case_types)] // the names of analyses
+        #[derive(Clone, Copy)]
+        enum Place {
+            $($(#[$attribute])* $name,)*
+        }
+
         /// The state of all analyses.
         #[derive(Debug, Default, Serialize, Deserialize)]
         pub struct Analyses {
+            /// Those that run; the others see nothing and stay empty.
+            #[serde(default)]
+            pub selected: AnalysisSet,
             $($(#[$attribute])* pub $name: $analysis,)*
         }
 
@@ -36,48 +47,71 @@ macro_rules! analyses {
         },)*];
 
         impl Analyses {
+            /// Only `duplicates` reads checksums.
+            #[inline]
+            pub fn wants_checksums(&self) -> bool {
+                self.selected.has_place(Place::duplicates as u32)
+            }
+
             #[inline]
             pub fn prefetch(&mut self, events: &[OperationEvent]) {
-                $($(#[$attribute])* self.$name.prefetch(events);)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    self.$name.prefetch(events);
+                })*
             }
 
             #[inline(always)]
             pub fn on_event(&mut self, event: &OperationEvent, place: usize) {
-                $($(#[$attribute])* self.$name.on_event(event, place);)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    self.$name.on_event(event, place);
+                })*
             }
 
             #[inline(always)]
             pub fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
-                $($(#[$attribute])* self.$name.on_packet(time_ns, wire_len);)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    self.$name.on_packet(time_ns, wire_len);
+                })*
             }
 
             #[cold]
             pub fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
-                $($(#[$attribute])* self.$name.on_not_understood(next, wire_len);)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    self.$name.on_not_understood(next, wire_len);
+                })*
             }
 
             #[inline]
             pub fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
-                $($(#[$attribute])* self.$name.on_checksums(run);)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    self.$name.on_checksums(run);
+                })*
             }
 
             #[inline(always)]
             pub fn on_name(&mut self, server: IpAddress, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
-                $($(#[$attribute])* self.$name.on_name(server, file, parent, name);)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    self.$name.on_name(server, file, parent, name);
+                })*
             }
 
             #[inline]
             pub fn settle(&mut self) {
-                $($(#[$attribute])* self.$name.settle();)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    self.$name.settle();
+                })*
             }
 
             pub fn merge(&mut self, other: Analyses) {
+                self.selected = self.selected.and(other.selected);
                 $($(#[$attribute])* self.$name.merge(other.$name);)*
             }
 
             pub fn sections(&self) -> Vec<AnalysisSection> {
                 let mut sections = Vec::new();
-                $($(#[$attribute])* sections.extend(self.$name.sections());)*
+                $($(#[$attribute])* if self.selected.has_place(Place::$name as u32) {
+                    sections.extend(self.$name.sections());
+                })*
                 sections
             }
         }

@@ -1,5 +1,6 @@
 //! Runs a live capture from its first packet to its last: reads rings, emits parcels.
 
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -69,6 +70,8 @@ pub struct LiveCapture {
     /// Losses of the interfaces before the capture began.
     card_losses: u64,
     pace: CapturePace,
+    /// Rings per interface, if each has a parser.
+    parser_rings: Option<NonZeroUsize>,
 }
 
 /// The report of a capture's reader.
@@ -189,6 +192,7 @@ impl LiveCapture {
             names: interfaces.to_vec(),
             card_losses,
             pace: options.pace,
+            parser_rings: NonZeroUsize::new(options.rings).filter(|_| options.parser_per_ring),
         })
     }
 
@@ -248,6 +252,9 @@ impl LiveCapture {
         mut keep_going: impl FnMut(&LiveCapture, &Parsers<S>) -> bool,
     ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), ParallelError> {
         let mut merge = Merge::new(self.rings.len());
+        if let Some(rings) = self.parser_rings {
+            parsers.router().by_ring(rings);
+        }
         let mut trouble = None;
         let mut asked = Instant::now();
         while keep_going(&self, &parsers) {

@@ -76,7 +76,7 @@ impl Merge {
                 .get_or_insert_with(|| parcel.add_region(PacketMemory::Live(block.clone())));
             let mut packet = packets.pop_front().expect("a chosen ring has a packet");
             packet.region = region;
-            parcel.route(router, packet);
+            parcel.route(router, packet, index);
             last = Some(time_ns);
             if packets.is_empty() {
                 self.queues[index].blocks.pop_front();

@@ -3,6 +3,7 @@
 //! and packets dropped add up to all packets that passed the filter.
 
 mod capture;
+mod count;
 mod filter;
 mod merge;
 mod ring;
@@ -17,6 +18,7 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use capture::{LiveCapture, LiveReport};
+pub use count::PacketCounter;
 pub use filter::PORTS_MAX;
 pub use ring::{LiveBlock, RingCounters};
 pub use send::Transmitter;
@@ -52,6 +54,9 @@ pub struct LiveOptions {
     pub hardware_times: bool,
     /// Capture only packets from or to these ports; if empty, all. At most [`PORTS_MAX`].
     pub ports: Vec<u16>,
+    /// Whether each ring of an interface has a parser, instead of connections being divided among parsers; for
+    /// `AF_PACKET` only. Needs as many parsers as `rings`.
+    pub parser_per_ring: bool,
     /// Makes time pass faster; for `AF_PACKET` only.
     pub pace: CapturePace,
 }
@@ -100,6 +105,7 @@ impl Default for LiveOptions {
             promiscuous: true,
             hardware_times: false,
             ports: Vec::new(),
+            parser_per_ring: false,
             pace: CapturePace::default(),
         }
     }

@@ -248,6 +248,17 @@ impl PacketRing {
         })
     }
 
+    /// Counts the packets of the next block, and gives it back to the kernel. Returns their number.
+    pub(super) fn skip(&mut self) -> u64 {
+        let Some(mut taken) = self.map.take(self.next) else {
+            return 0;
+        };
+        self.next = (self.next + 1) % self.block_count;
+        let count = u64::from(word(taken.bytes_mut(), 12));
+        self.counters.seen += count;
+        count
+    }
+
     fn walk(&mut self, taken: &mut TakenBlock) -> Vec<PacketRef> {
         let bytes = taken.bytes_mut();
         // After version, private offset and status: the number of packets, and the offset of the first.

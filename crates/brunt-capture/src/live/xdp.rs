@@ -234,6 +234,27 @@ impl XdpQueue {
         })
     }
 
+    /// Counts the available packets, and gives their frames back to the kernel. Returns the number of frames.
+    pub(super) fn skip(&mut self) -> u64 {
+        let XdpQueue {
+            socket,
+            frames,
+            counters,
+            ..
+        } = self;
+        let (mut taken, mut count) = ([0; BATCH], 0);
+        while count < BATCH
+            && let Some((at, _, options)) = socket.receive(frames)
+        {
+            taken[count] = (at / FRAME_BYTES) as u32;
+            frames.give_back(taken[count]);
+            counters.seen += u64::from(options & CONTINUED == 0);
+            count += 1;
+        }
+        socket.fill(taken[..count].iter().copied());
+        count as u64
+    }
+
     /// Queries the kernel for packets dropped for lack of a frame.
     pub(super) fn count_drops(&mut self) -> io::Result<()> {
         self.counters.dropped = self.socket.dropped()?;

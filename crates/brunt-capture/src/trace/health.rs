@@ -47,11 +47,26 @@ pub const HEALTH: Table = Table {
             "Bytes written to storage; null if unknown.",
         )
         .nullable(),
+        Column::text(
+            "reader_cpus",
+            "CPUs that the thread which reads the rings may use, as the kernel lists them; null if unknown.",
+        )
+        .nullable(),
+        Column::text(
+            "parsers_cpus",
+            "The same for each parser, separated by semicolons.",
+        )
+        .nullable(),
+        Column::text(
+            "writers_cpus",
+            "The same for each thread that writes this trace.",
+        )
+        .nullable(),
     ],
 };
 
 /// The figures of a row.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[allow(missing_docs)] // as in the table
 pub struct TraceHealth {
     pub reader_cpu_ns: u64,
@@ -65,6 +80,9 @@ pub struct TraceHealth {
     pub queued_parcels: u64,
     pub memory_bytes: Option<u64>,
     pub written_bytes: Option<u64>,
+    pub reader_cpus: Option<String>,
+    pub parsers_cpus: Option<String>,
+    pub writers_cpus: Option<String>,
 }
 
 struct HealthTable;
@@ -100,6 +118,9 @@ impl HealthRows {
             .count(health.queued_parcels)
             .count_or_null(health.memory_bytes)
             .count_or_null(health.written_bytes)
+            .text_or_null(health.reader_cpus.as_deref())
+            .text_or_null(health.parsers_cpus.as_deref())
+            .text_or_null(health.writers_cpus.as_deref())
             .end();
     }
 }

@@ -42,6 +42,6 @@ pub use health::TraceHealth;
 pub use recorder::{TraceRecorder, TraceStatus, TraceSummary};
 pub use resume::ContinueError;
 
-pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay};
-pub use sizer::sizer;
+pub use replay::{ReplayError, Replayed, TraceNotes, is_trace, notes, replay, replay_selected};
+pub use sizer::{TraceSizer, WindowProfile, sizer};
 pub use store::{Notify, OnFull, OnLag, Stop, TraceOptions};

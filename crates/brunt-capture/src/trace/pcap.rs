@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use brunt_actors::pin_thread;
 use brunt_wire::pcap::{CapturedPacket, LinkType, PACKET_BYTES_MAX};
 use serde::Serialize;
 
@@ -51,6 +52,8 @@ pub struct PcapOptions {
     pub keep_bytes: Option<u64>,
     /// Maximum captured bytes per packet, as stated in the file header.
     pub snap_bytes: u32,
+    /// Where a lane's thread runs; empty: anywhere.
+    pub cpus: Vec<usize>,
     /// Names of the capture interfaces, numbered from 0; the files are then pcapng. Empty: classic pcap, which
     /// has no interfaces.
     pub interfaces: Vec<String>,
@@ -73,6 +76,7 @@ impl PcapOptions {
             age_max: None,
             keep_bytes: None,
             snap_bytes: PACKET_BYTES_MAX,
+            cpus: Vec::new(),
             interfaces: Vec::new(),
             comments: PacketComments::default(),
             on_full: OnFull::default(),
@@ -432,6 +436,7 @@ impl PacketLane {
     /// # Errors
     /// The first file already exists or cannot be created, or the thread cannot be started.
     pub fn start(options: PcapOptions, on_lag: OnLag, parcels: usize) -> io::Result<PacketLane> {
+        let cpus = options.cpus.clone();
         let files = PacketFiles::create(options)?;
         let (to, from) = sync_channel(parcels);
         let state = Arc::new(LaneState::default());
@@ -442,7 +447,12 @@ impl PacketLane {
         };
         let thread = std::thread::Builder::new()
             .name("pcap".into())
-            .spawn(move || write_parcels(files, &from, &state))?;
+            .spawn(move || {
+                if !pin_thread(&cpus) {
+                    (files.options.tell)("the kernel refused the CPUs for packet files");
+                }
+                write_parcels(files, &from, &state)
+            })?;
         Ok(PacketLane { tap, thread })
     }
 

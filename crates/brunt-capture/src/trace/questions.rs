@@ -44,6 +44,7 @@ questions! {
     alignment
     working_set
     sizer
+    servers
     latency_over_time
     arrivals
     gaps

@@ -14,11 +14,11 @@ use brunt_lake::{
 use brunt_wire::net::IpAddress;
 
 use super::{lake, tables};
-use crate::analysis::{Analysis, OperationEvent};
+use crate::analysis::{Analysis, AnalysisSet, OperationEvent};
 use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
 use crate::operation::{
-    ChecksumRun, FileKey, OperationKind, Protocol, TransferDirection, leads_on,
+    ChecksumRun, FileKey, OperationKind, Protocol, Sink, TransferDirection, leads_on,
 };
 
 /// Rows that belong to a call are at most this many calls away from it: the maximum number of outstanding calls.
@@ -155,7 +155,6 @@ macro_rules! view {
 
 view!(OPERATIONS of OPERATIONS: "record_id" "completion_id" "protocol" "operation" "request_first" "latency_ns" "flow"
     "status" "file" "direction" "offset_bytes" "moved_bytes" "outstanding");
-view!(TIMES of OPERATIONS: "request_first" "latency_ns" "status" "direction");
 view!(PACKETS of PACKETS: "time" "wire_bytes" "not_understood");
 view!(NAMES of NAMES: "record_id" "position" "file" "name" "leads_to");
 view!(ENTRIES of ENTRIES: "record_id" "entry" "name" "file");
@@ -217,6 +216,14 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
 /// # Errors
 /// The folder contains no trace, or one that cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
+    replay_selected(folder, AnalysisSet::default())
+}
+
+/// Runs a trace through some of the analyses.
+///
+/// # Errors
+/// The folder contains no trace, or one that cannot be read.
+pub fn replay_selected(folder: &Path, selected: AnalysisSet) -> Result<Replayed, ReplayError> {
     let TraceNotes {
         is_anonymous,
         damaged,
@@ -241,12 +248,14 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         source.runs(&ENTRIES, "record_id")?,
     ];
     // Order-independent data is processed once, for all pipelines.
-    let mut all = Analysis::new();
+    let mut all = Analysis::new().running(selected);
     packets(&mut source, &mut all)?;
-    checksums(&mut source, &mut all)?;
+    if all.wants_checksums() {
+        checksums(&mut source, &mut all)?;
+    }
     // As during the capture: each pipeline is analysed alone, then the results are merged.
     for pipeline in source.pipelines()? {
-        let mut analysis = Analysis::new();
+        let mut analysis = all.afresh();
         let beside = beside.each_ref().map(|runs| runs.of_pipeline(pipeline));
         feed(
             &mut source,
@@ -575,12 +584,12 @@ impl Known {
     }
 }
 
-/// The operations of a batch as events, each with its record id and server.
+/// The operations of a batch as events, each with its record id.
 pub(super) fn events<'b>(
     batch: &'b Batch,
     known: &'b Known,
     flows: &'b HashMap<i64, [IpAddress; 2]>,
-) -> impl Iterator<Item = (i64, IpAddress, OperationEvent)> + 'b {
+) -> impl Iterator<Item = (i64, OperationEvent)> + 'b {
     let ints = |column| batch.ints(column);
     let (ids, times, latencies) = (ints("record_id"), ints("request_first"), ints("latency_ns"));
     let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
@@ -606,6 +615,7 @@ pub(super) fn events<'b>(
                 time_ns: times[row] as u64,
                 latency_ns,
                 client,
+                server,
                 kind,
                 protocol,
                 direction: some("direction", directions).map(|direction| match direction {
@@ -623,7 +633,7 @@ pub(super) fn events<'b>(
                 error: status.filter(|status| *status != 0),
                 outstanding: outstanding[row] as u32,
             };
-            (ids[row], server, event)
+            (ids[row], event)
         })
 }
 
@@ -642,8 +652,8 @@ fn feed(
         RowsOfOperations::new(entries, take_entries),
     );
     while let Some(batch) = operations.next_batch()? {
-        for (id, server, event) in events(batch, &known, flows) {
-            let file = event.file;
+        for (id, event) in events(batch, &known, flows) {
+            let OperationEvent { server, file, .. } = event;
             analysis.feed_event(event);
             for named in names.of(id)? {
                 feed_name(server, named.parent, &named, analysis);

@@ -1,83 +1,117 @@
-//! The profile for sizing tools, from a stored trace: `brunt trace fit DIR`. The one rule: the analysis `profile`
-//! defines transfers, their order and the working set, so that all commands report the same figures.
+//! The profile for sizing tools, from a stored trace: `brunt trace fit DIR`, of everything, by server and by window. The
+//! one rule: the analysis `profile` defines transfers, their order and the working set, so that all commands report the
+//! same figures.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::Path;
 
-use brunt_core::{SizerCounts, SizerProfile, SizerTransfers, TransferOutcome};
+use brunt_core::SizerProfile;
+use serde::Serialize;
 
-use super::replay::{Known, OPERATIONS, ReplayError, Source, TIMES, events, flows};
-use crate::analysis::{Analyse, OperationEvent, Profile};
+use super::replay::{Known, OPERATIONS, ReplayError, Source, events, flows};
+use crate::analysis::{Analyse, OperationEvent, Profile, ProfileFigures, ServerProfile};
+use crate::windows::WindowSpan;
 
-const SECOND_NS: u64 = 1_000_000_000;
+/// The profiles of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceSizer {
+    /// Of everything.
+    pub whole: SizerProfile,
+    /// Of each server, the busiest first.
+    pub servers: Vec<ServerProfile>,
+    /// Of each window and server; empty unless windows were asked for.
+    pub windows: Vec<WindowProfile>,
+}
 
-/// Reads the profile; `None` if `stop` ended it early. Damaged parts are left out, as in a report.
+/// The profile of a server in a window.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WindowProfile {
+    /// When the window began, in nanoseconds since 1970.
+    pub window_from_ns: u64,
+    /// The profile.
+    #[serde(flatten)]
+    pub server: ServerProfile,
+}
+
+/// The windows that a pipeline's operations belong to. As in a capture, each starts afresh.
+struct Windows {
+    width_ns: NonZeroU64,
+    from_ns: u64,
+    current: Profile,
+}
+
+impl Windows {
+    /// Adds an operation to the window of its reply. Returns the one before, if it has ended.
+    fn on_event(&mut self, event: &OperationEvent, place: usize) -> Option<(u64, Profile)> {
+        let time_ns = event.time_ns.saturating_add(event.latency_ns.unwrap_or(0));
+        let from_ns = WindowSpan::around(time_ns, self.width_ns.get()).from_ns;
+        let ended = (from_ns > self.from_ns)
+            .then(|| (self.from_ns, std::mem::take(&mut self.current)))
+            .filter(|(before, _)| *before > 0);
+        // A reply that completes after later ones belongs to the window that is open.
+        self.from_ns = self.from_ns.max(from_ns);
+        self.current.on_event(event, place);
+        ended
+    }
+}
+
+/// Reads the profiles, those of windows only if a width is given; `None` if `stop` ended it early. Damaged parts are left
+/// out, as in a report.
 ///
 /// # Errors
 /// The folder contains no trace, or one that cannot be read.
 pub fn sizer(
     folder: &Path,
+    width_ns: Option<NonZeroU64>,
     stop: &mut dyn FnMut() -> bool,
-) -> Result<Option<SizerProfile>, ReplayError> {
+) -> Result<Option<TraceSizer>, ReplayError> {
     let mut source = Source::open(folder)?;
-    let Some(first_ns) = first_transfer(&mut source)? else {
-        return Ok(Some(SizerCounts::default().profile()));
-    };
     let flows = flows(&mut source)?;
     let operations = source.runs(&OPERATIONS, "completion_id")?;
     let known = Known::all();
-    let (mut all, mut last_ns) = (Profile::default(), first_ns);
-    // Transfers by second since the first one: 16 bytes for each second that has any.
-    let mut seconds: BTreeMap<u64, u64> = BTreeMap::new();
+    let (mut all, mut of_windows) = (Profile::default(), BTreeMap::new());
     // As in a report: each pipeline is analysed alone, then the results are merged.
     for pipeline in source.pipelines()? {
         let (mut profile, mut reader) = (Profile::default(), operations.of_pipeline(pipeline));
+        let mut windows = width_ns.map(|width_ns| Windows {
+            width_ns,
+            from_ns: 0,
+            current: Profile::default(),
+        });
         while let Some(batch) = reader.next_batch()? {
-            for (place, (_, _, event)) in events(batch, &known, &flows).enumerate() {
+            for (place, (_, event)) in events(batch, &known, &flows).enumerate() {
                 profile.on_event(&event, place);
-                if event.transfer().is_some() {
-                    let OperationEvent { time_ns, .. } = event;
-                    last_ns = last_ns.max(time_ns);
-                    let second = time_ns.saturating_sub(first_ns) / SECOND_NS;
-                    *seconds.entry(second).or_default() += 1;
+                let ended = windows.as_mut().and_then(|all| all.on_event(&event, place));
+                if let Some((from_ns, ended)) = ended {
+                    add(&mut of_windows, from_ns, &ended);
                 }
             }
             if stop() {
                 return Ok(None);
             }
         }
+        if let Some(last) = windows.filter(|windows| windows.from_ns > 0) {
+            add(&mut of_windows, last.from_ns, &last.current);
+        }
         all.merge(profile);
     }
     let figures = all.figures();
-    let [reads, writes] = figures.transfers.each_ref().map(|of| SizerTransfers {
-        count: of.operations,
-        sequential: of.sequential,
-        bytes: of.bytes,
+    let windows = of_windows.iter().flat_map(|(from_ns, figures)| {
+        let profiles = figures.servers.profiles().into_iter();
+        profiles.map(|server| WindowProfile {
+            window_from_ns: *from_ns,
+            server,
+        })
     });
-    let counts = SizerCounts {
-        reads,
-        writes,
-        span_ns: last_ns - first_ns,
-        peak_per_s: seconds.into_values().max().unwrap_or(0),
-        random_read_working_set_bytes: figures.random_read_working_set_bytes(),
-    };
-    Ok(Some(counts.profile()))
+    Ok(Some(TraceSizer {
+        whole: figures.total().counts().profile(),
+        servers: figures.servers.profiles(),
+        windows: windows.collect(),
+    }))
 }
 
-/// When the first transfer was requested. Operations are in completion order, so the first row may be a later request.
-fn first_transfer(source: &mut Source) -> Result<Option<u64>, ReplayError> {
-    let mut first: Option<u64> = None;
-    source.read(&TIMES, |batch| {
-        let statuses = batch.ints("status");
-        for (row, time) in batch.ints("request_first").iter().enumerate() {
-            let is_null = |column| batch.is_null(column, row);
-            let status = (!is_null("status")).then(|| statuses[row] as u32);
-            let outcome = TransferOutcome::of(status, !is_null("latency_ns"));
-            if outcome.is_transfer() && !is_null("direction") {
-                let time = *time as u64;
-                first = Some(first.map_or(time, |first| first.min(time)));
-            }
-        }
-    })?;
-    Ok(first)
+fn add(windows: &mut BTreeMap<u64, ProfileFigures>, from_ns: u64, profile: &Profile) {
+    let figures = profile.figures();
+    windows.entry(from_ns).or_default().merge(&figures);
 }

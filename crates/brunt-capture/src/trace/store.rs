@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use brunt_actors::pin_thread;
 use brunt_core::Nanos;
 use brunt_lake::{Batch, ClosedPart, LakeError, TableWriter, Workspace, WriterLock, WriterOptions};
 
@@ -88,6 +89,8 @@ pub struct TraceOptions {
     pub latency_histograms: bool,
     /// Write the table `sketches`; otherwise it is empty.
     pub sketches: bool,
+    /// Sets of CPUs for the threads that write, which take turns on them; empty: anywhere.
+    pub cpus: Vec<Vec<usize>>,
     /// Receives messages for the user.
     pub tell: Notify,
     /// Returns true to end a wait for disk space.
@@ -111,6 +114,7 @@ impl Default for TraceOptions {
             repeats_attributes: false,
             latency_histograms: true,
             sketches: true,
+            cpus: Vec::new(),
             tell: Arc::new(|_| {}),
             stop: Arc::new(|| false),
         }
@@ -377,7 +381,13 @@ impl Lane {
         };
         let thread = std::thread::Builder::new()
             .name(format!("trace-{number}"))
-            .spawn(move || worker.run(&from, &give_back))
+            .spawn(move || {
+                let cpus = &worker.options.cpus;
+                if !cpus.is_empty() && !pin_thread(&cpus[worker.number % cpus.len()]) {
+                    (worker.options.tell)("the kernel refused the CPUs for a trace writer");
+                }
+                worker.run(&from, &give_back)
+            })
             .map_err(|source| LakeError::Io {
                 path: folder.to_path_buf(),
                 source,

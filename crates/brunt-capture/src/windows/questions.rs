@@ -19,4 +19,5 @@ questions! {
     whole
     hot_by_day
     findings_by_window
+    sizer_by_window
 }

@@ -144,6 +144,10 @@ impl Sink for WindowedAnalysis {
         self.current.on_checksums(run);
     }
 
+    fn wants_checksums(&self) -> bool {
+        self.current.wants_checksums()
+    }
+
     #[inline]
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.current.on_packet(time_ns, wire_len);

@@ -47,13 +47,15 @@ pub const WINDOWS: Table = Table {
         ),
         Column::int(
             "files",
-            "Files and directories used; estimated beyond 65,536, with a standard error of 0.8 %.",
-        ),
-        Column::int("clients", "Clients."),
+            "Files and directories used; estimated beyond 65,536, with a standard error of 0.8 %. Null if the analysis `hot` was left out.",
+        )
+        .nullable(),
+        Column::int("clients", "Clients; null as above.").nullable(),
         Column::int(
             "files_undercount",
-            "Counts of a file may be low by up to this weight: no file missing from `window_hot` had a larger one: an operation, 16 KiB of data, or 65.5 us of waiting each weigh 1.",
-        ),
+            "Counts of a file may be low by up to this weight: no file missing from `window_hot` had a larger one: an operation, 16 KiB of data, or 65.5 us of waiting each weigh 1. Null as above.",
+        )
+        .nullable(),
         Column::int("findings", "Number of findings."),
         Column::int(
             "memory_bytes",
@@ -126,13 +128,57 @@ pub const WINDOW_FINDINGS: Table = Table {
     ],
 };
 
+/// The inputs of a sizing tool, by server.
+pub const WINDOW_SERVERS: Table = Table {
+    name: "window_servers",
+    doc: "One row for each window and server: what sizing tools need. A transfer is a read or write that succeeded.",
+    columns: &[
+        FROM,
+        Column::text(
+            "server",
+            "Its address; null for all servers beyond the 64 that are told apart.",
+        )
+        .nullable(),
+        Column::int("operations", "All operations."),
+        Column::int(
+            "metadata_operations",
+            "Operations that don't read or write data.",
+        ),
+        Column::int("reads", "READ transfers."),
+        Column::int("sequential_reads", "Of these, those that are sequential."),
+        Column::int("read_bytes", "Bytes of READ transfers."),
+        Column::int("writes", "WRITE transfers."),
+        Column::int("sequential_writes", "Of these, those that are sequential."),
+        Column::int("written_bytes", "Bytes of WRITE transfers."),
+        Column::time(
+            "first",
+            "When the first transfer was requested; null if there is none.",
+        )
+        .nullable(),
+        Column::time(
+            "last",
+            "When the last transfer was requested; null if there is none.",
+        )
+        .nullable(),
+        Column::int(
+            "peak_per_s",
+            "The most transfers requested in one second of the clock.",
+        ),
+        Column::int(
+            "random_read_working_set_bytes",
+            "Distinct bytes touched by non-sequential reads, in blocks of 4 KiB; estimated, with a standard error of 0.8 %.",
+        ),
+    ],
+};
+
 /// All tables of windows.
-pub const TABLES: [&Table; 5] = [
+pub const TABLES: [&Table; 6] = [
     &WINDOWS,
     &WINDOW_OPERATIONS,
     &WINDOW_LATENCIES,
     &WINDOW_HOT,
     &WINDOW_FINDINGS,
+    &WINDOW_SERVERS,
 ];
 
 /// What a row of [`WINDOWS`] needs besides the window.
@@ -202,6 +248,7 @@ impl WindowTables {
                 open(TABLES[2])?,
                 open(TABLES[3])?,
                 open(TABLES[4])?,
+                open(TABLES[5])?,
             ],
             before_ns,
             synced_hour: None,
@@ -239,9 +286,12 @@ impl WindowTables {
             ("pair", &report.pairs),
         ];
         for (kind, ranking) in rankings {
-            self.hot(from, kind, ranking);
+            if let Some(ranking) = ranking {
+                self.hot(from, kind, ranking);
+            }
         }
-        let [.., findings] = &mut self.writers;
+        self.servers(from, window);
+        let [.., findings, _] = &mut self.writers;
         for finding in &report.findings {
             let row = findings.rows().row().int(from).text(&finding.kind);
             row.text(&finding.text).text(&finding.advice).end();
@@ -295,9 +345,9 @@ impl WindowTables {
             .count(ledger.packets)
             .count(facts.packets_dropped)
             .count(ledger.replies_unmatched + ledger.records_lost + ledger.replies_lost)
-            .count(report.files.count)
-            .count(report.clients.count)
-            .count(report.files.undercount_max)
+            .count_or_null(report.files.as_ref().map(|files| files.count))
+            .count_or_null(report.clients.as_ref().map(|clients| clients.count))
+            .count_or_null(report.files.as_ref().map(|files| files.undercount_max))
             .count(report.findings.len() as u64)
             .count_or_null(facts.memory_bytes)
             .end();
@@ -328,8 +378,35 @@ impl WindowTables {
         }
     }
 
+    fn servers(&mut self, from: i64, window: &CaptureWindow) {
+        let [.., servers] = &mut self.writers;
+        if !window.analysis.selected().has("profile") {
+            return;
+        }
+        let figures = window.analysis.profile();
+        for (address, of) in figures.servers.iter() {
+            let counts = of.counts();
+            let (first, last) = of.times.span().unzip();
+            let row = servers.rows().row().int(from);
+            row.text_or_null(address.map(|address| address.to_string()).as_deref())
+                .count(of.operations())
+                .count(of.metadata)
+                .count(counts.reads.count)
+                .count(counts.reads.sequential)
+                .count(counts.reads.bytes)
+                .count(counts.writes.count)
+                .count(counts.writes.sequential)
+                .count(counts.writes.bytes)
+                .count_or_null(first)
+                .count_or_null(last)
+                .count(counts.peak_per_s)
+                .count(counts.random_read_working_set_bytes)
+                .end();
+        }
+    }
+
     fn hot(&mut self, from: i64, kind: &str, ranking: &Ranking) {
-        let [_, _, _, hot, _] = &mut self.writers;
+        let [_, _, _, hot, ..] = &mut self.writers;
         for entry in &ranking.top {
             let row = hot.rows().row().int(from).text(kind).text(&entry.name);
             let row = row.count(entry.operations).count(entry.bytes);

@@ -272,7 +272,10 @@ fn files_have_their_paths_and_bytes() {
             .find(|row| row.name == name)
             .unwrap()
     };
-    assert_eq!(report.profile.read.operations, row("READ").calls);
+    assert_eq!(
+        report.profile.expect("not left out").read.operations,
+        row("READ").calls
+    );
     let duplicates = &report.rows["duplicates"];
     let blocks = ["blocks_read", "blocks_written"].map(|name| duplicates[name].as_u64());
     assert!(

@@ -110,11 +110,13 @@ fn operations_card(report: &Report) -> Card {
             ),
             (
                 "outstanding, mean · most".into(),
-                known(format!(
-                    "{} · {}",
-                    (report.profile.outstanding_mean)
-                        .map_or_else(|| "–".into(), |mean| format!("{mean:.1}")),
-                    report.profile.outstanding_max
+                known(report.profile.as_ref().map_or_else(
+                    || "unknown".into(),
+                    |profile| {
+                        let mean = profile.outstanding_mean;
+                        let mean = mean.map_or_else(|| "–".into(), |mean| format!("{mean:.1}"));
+                        format!("{mean} · {}", profile.outstanding_max)
+                    },
                 )),
             ),
         ],
@@ -125,7 +127,14 @@ fn operations_card(report: &Report) -> Card {
 /// Facts about the capture and its contents.
 fn facts(report: &Report) -> Vec<(String, String)> {
     let connections = report.ledger.of("connections") as usize;
-    vec![
+    let mut seen = Vec::new();
+    if let (Some(clients), Some(files)) = (&report.clients, &report.files) {
+        let clients_count = counted(clients.count as usize, "client");
+        seen.push(clients.count_kind.show(clients_count));
+        seen.push(files.count_kind.show(counted(files.count as usize, "file")));
+    }
+    seen.push(counted(connections, "connection"));
+    let mut facts = vec![
         (
             "Captured".into(),
             format!(
@@ -134,20 +143,10 @@ fn facts(report: &Report) -> Vec<(String, String)> {
                 date_time((report.start_ns / 1_000_000_000) as i64)
             ),
         ),
-        (
-            "Seen".into(),
-            format!(
-                "{}, {}, {}",
-                report
-                    .clients
-                    .count_kind
-                    .show(counted(report.clients.count as usize, "client")),
-                report
-                    .files
-                    .count_kind
-                    .show(counted(report.files.count as usize, "file")),
-                counted(connections, "connection")
-            ),
-        ),
-    ]
+        ("Seen".into(), seen.join(", ")),
+    ];
+    if !report.left_out.is_empty() {
+        facts.push(("Analyses left out".into(), report.left_out.join(", ")));
+    }
+    facts
 }

@@ -35,7 +35,7 @@ pub fn live(report: &Report, source: &Source, page: &LiveCapturePage) -> Page {
     ];
     let rankings = [("Files", &report.files), ("Clients", &report.clients)];
     let rankings = rankings.into_iter();
-    sections.extend(rankings.filter_map(|(title, of)| ranking::ranking(title, of)));
+    sections.extend(rankings.filter_map(|(title, of)| ranking::ranking(title, of.as_ref()?)));
     sections.extend([health, ledger::ledger(report)]);
     Page {
         kind: "Live capture".into(),

@@ -28,11 +28,8 @@ pub struct Source {
 
 /// The report page.
 pub fn page(report: &Report, source: &Source) -> Page {
-    let mut sections = vec![
-        over_time::over_time(report),
-        operations::operations(report),
-        workload::workload(&report.profile),
-    ];
+    let mut sections = vec![over_time::over_time(report), operations::operations(report)];
+    sections.extend(report.profile.as_ref().map(workload::workload));
     let rankings = [
         ("Files", &report.files),
         ("Directories", &report.directories),
@@ -40,7 +37,7 @@ pub fn page(report: &Report, source: &Source) -> Page {
         ("Clients and files", &report.pairs),
     ];
     let rankings = rankings.into_iter();
-    sections.extend(rankings.filter_map(|(title, of)| ranking::ranking(title, of)));
+    sections.extend(rankings.filter_map(|(title, of)| ranking::ranking(title, of.as_ref()?)));
     sections.extend(sections::sections(report));
     sections.push(ledger::ledger(report));
     Page {

@@ -50,7 +50,7 @@ fn shown(column: &SectionColumn, row: &Value) -> Option<String> {
     let value = &row[&*column.key];
     Some(match column.unit {
         SectionUnit::Text => value.as_str()?.to_string(),
-        SectionUnit::Count => count(value.as_f64()?),
+        SectionUnit::Count | SectionUnit::Number => count(value.as_f64()?),
         SectionUnit::Bytes => Unit::Bytes.show(value.as_f64()?),
         SectionUnit::Share => Unit::Share.show(value.as_f64()?),
         SectionUnit::Nanoseconds => Unit::Micros.show(value.as_f64()? / 1e3),

@@ -16,6 +16,8 @@ pub enum SectionUnit {
     Text,
     /// A whole number.
     Count,
+    /// A number that may have a fraction, such as a rate.
+    Number,
     /// Bytes.
     Bytes,
     /// A share from 0 to 1, shown in percent.

@@ -8,8 +8,8 @@ use brunt_capture::survey::{Survey, survey};
 use brunt_capture::trace::TraceRecorder;
 use brunt_capture::trace::pcap::PacketTap;
 use brunt_capture::{
-    Analysis, FileShares, Ledger, Limits, ParallelError, Report, Shares, Sink, SourceError,
-    run_file, run_file_parallel,
+    Analysis, AnalysisSet, FileShares, Ledger, Limits, ParallelError, Report, Shares, Sink,
+    SourceError, run_file, run_file_parallel,
 };
 use brunt_report::capture::{self, Source};
 use brunt_trace::{TraceError, TraceOpenError, TraceReading};
@@ -37,6 +37,9 @@ pub struct Analyze {
     workers: u16,
 
     #[command(flatten)]
+    analyses: AnalysisArgs,
+
+    #[command(flatten)]
     windows: WindowArgs,
 }
 
@@ -57,6 +60,7 @@ impl super::Subcommand for Analyze {
     ];
 
     fn run(self, output: &Output) -> Done {
+        let selected = self.analyses.selected()?;
         if self.file.is_dir() {
             if self.windows.is_used() {
                 return Err(
@@ -64,16 +68,39 @@ impl super::Subcommand for Analyze {
                         .advise("use --window with `brunt capture --out`, which writes both"),
                 );
             }
-            return super::record::analyze(&self.file, self.html.as_deref(), output);
+            return super::record::analyze(&self.file, selected, self.html.as_deref(), output);
         }
         report(
             &self.file,
             usize::from(self.workers),
             None,
-            &self.windows,
+            (&self.windows, selected),
             self.html.as_deref(),
             output,
         )
+    }
+}
+
+/// Which analyses run.
+#[derive(clap::Args, Clone)]
+pub struct AnalysisArgs {
+    /// Run only these analyses: hot, profile, errors, duplicates, not_understood (rates and mix always run). The others
+    /// cost nothing, without duplicates and a trace not even checksums, and are absent from the report.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    analyses: Vec<String>,
+}
+
+impl AnalysisArgs {
+    /// The analyses; all of them by default.
+    pub fn selected(&self) -> Result<AnalysisSet, Failure> {
+        if self.analyses.is_empty() {
+            return Ok(AnalysisSet::default());
+        }
+        AnalysisSet::of(&self.analyses).map_err(|error| {
+            let names: Vec<_> = AnalysisSet::optional().collect();
+            Failure::usage(format!("--analyses: {error}"))
+                .advise(format!("choose from {}", names.join(", ")))
+        })
     }
 }
 
@@ -94,7 +121,7 @@ pub(super) fn report(
     file: &Path,
     workers: usize,
     keep: Option<&KeepArgs>,
-    windows: &WindowArgs,
+    (windows, selected): (&WindowArgs, AnalysisSet),
     html: Option<&Path>,
     output: &Output,
 ) -> Done {
@@ -102,7 +129,13 @@ pub(super) fn report(
     let mut keeper = keep
         .map(|keep| keep.start(workers, Kind::File, output))
         .transpose()?;
-    let mut outcome = read(file, workers, keeper.as_mut(), (windows, open), output)?;
+    let mut outcome = read(
+        file,
+        workers,
+        keeper.as_mut(),
+        (windows, open, selected),
+        output,
+    )?;
     let (mut extra, failure) = match keeper {
         Some(keeper) => {
             let recorders = std::mem::take(&mut outcome.recorders);
@@ -149,7 +182,7 @@ fn read(
     file: &Path,
     workers: usize,
     mut keeper: Option<&mut Keeper>,
-    (windows, open): (&WindowArgs, OpenWindows),
+    (windows, open, selected): (&WindowArgs, OpenWindows, AnalysisSet),
     output: &Output,
 ) -> Result<FileOutcome, Failure> {
     let tap = keeper.as_ref().and_then(|keeper| keeper.tap());
@@ -162,7 +195,7 @@ fn read(
         board: windows.board(output)?,
         dropped: Arc::default(),
     };
-    let (windows, sinks) = open.start(analyses(&recorders, workers), context)?;
+    let (windows, sinks) = open.start(analyses(&recorders, workers, selected), context)?;
     // Without recordings, only the analyses run: they need less of each packet.
     let (sinks, recorders, ledger, damage, cut_bytes) = if recorders.is_empty() {
         let read = run(file, sinks, tap, stop)?;
@@ -186,11 +219,17 @@ fn read(
 }
 
 /// Empty analyses, one for each parser; with an anonymized trace, they hide what it hides.
-pub(super) fn analyses(recorders: &[TraceRecorder], workers: usize) -> Vec<Analysis> {
-    match recorders {
+pub(super) fn analyses(
+    recorders: &[TraceRecorder],
+    workers: usize,
+    selected: AnalysisSet,
+) -> Vec<Analysis> {
+    let all: Vec<_> = match recorders {
         [] => (0..workers).map(|_| Analysis::new()).collect(),
         recorders => recorders.iter().map(TraceRecorder::analysis).collect(),
-    }
+    };
+    let all = all.into_iter();
+    all.map(|analysis| analysis.running(selected)).collect()
 }
 
 impl FileOutcome {

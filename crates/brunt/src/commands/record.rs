@@ -4,18 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_capture::Ledger;
 use brunt_capture::analysis::report;
 use brunt_capture::parallel::PARCELS_EACH;
 use brunt_capture::trace::pcap::{PacketLane, PacketTap, PcapOptions, PcapStatus};
 use brunt_capture::trace::{
-    Anonymizer, OnFull, OnLag, TraceOptions, TraceRecorder, TraceStatus, is_trace, replay,
+    Anonymizer, OnFull, OnLag, TraceOptions, TraceRecorder, TraceStatus, is_trace, replay_selected,
 };
+use brunt_capture::{AnalysisSet, CpuList, Ledger};
 use brunt_core::quantity::{Size, Span};
 use brunt_remote::{FolderLock, LakeMark, MoveCounts};
 use brunt_result::capture::Report;
 use serde_json::Value;
 
+use super::capture::places::{self, CpuSets};
 use super::remote::{self, Destination, Movement};
 use crate::cli::{Done, Failure, Output};
 
@@ -76,6 +77,11 @@ pub struct KeepArgs {
     #[arg(long, hide = true, value_name = "TABLE", requires = "out")]
     without: Vec<MergeableTable>,
 
+    /// CPUs of the threads that write the trace and packet files, which take turns on them: numbers and ranges such as
+    /// 0-3,8, or NUMA nodes such as node1.
+    #[arg(long, value_name = "CPUS")]
+    writer_cpus: Option<CpuList>,
+
     /// What to do when the disk is full [default: stop].
     #[arg(long, value_name = "WHAT")]
     on_full: Option<Full>,
@@ -127,6 +133,9 @@ impl KeepArgs {
         if self.on_full.is_some() && self.out.is_none() && self.pcap.is_none() {
             return Err(Failure::usage("--on-full needs --out or --pcap"));
         }
+        if self.writer_cpus.is_some() && self.out.is_none() && self.pcap.is_none() {
+            return Err(Failure::usage("--writer-cpus needs --out or --pcap"));
+        }
         let destination = self.destination(output)?;
         let recorders = self.recorders(workers, output)?;
         let lane = self.lane(kind, output)?;
@@ -169,6 +178,10 @@ impl KeepArgs {
             .transpose()
     }
 
+    fn writer_cpus(&self) -> Result<CpuSets, Failure> {
+        places::resolve("--writer-cpus", self.writer_cpus.as_ref())
+    }
+
     /// Starts the packet files, if requested.
     fn lane(&self, kind: Kind, output: &Output) -> Result<Option<PacketLane>, Failure> {
         let Some(path) = &self.pcap else {
@@ -184,6 +197,7 @@ impl KeepArgs {
             size_max: self.pcap_size.map(|size| size.0),
             age_max: self.pcap_age.map(|age| age.0),
             keep_bytes: self.pcap_keep.map(|keep| keep.0),
+            cpus: self.writer_cpus()?.concat(),
             on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
             tell: Arc::new(move |what| tell.note(what)),
             stop: Arc::new(move || stop.is_interrupted()),
@@ -220,6 +234,7 @@ impl KeepArgs {
             age_max: self.flush.0,
             part_age_max: self.part_age.0,
             keep_bytes: self.keep.map(|keep| keep.0),
+            cpus: self.writer_cpus()?,
             keep_age: self.keep_age.map(|age| age.0),
             lists_parts: self.to.is_some(),
             on_full: self.on_full.map_or_else(OnFull::default, OnFull::from),
@@ -392,8 +407,8 @@ fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// Analyses a stored trace.
-pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
-    let replayed = replay(folder).map_err(Failure::usage)?;
+pub fn analyze(folder: &Path, selected: AnalysisSet, html: Option<&Path>, output: &Output) -> Done {
+    let replayed = replay_selected(folder, selected).map_err(Failure::usage)?;
     for note in &replayed.notes {
         output.note(format_args!("{}: {note}", folder.display()));
     }

@@ -48,18 +48,18 @@ pub fn namespace(script: &str) -> Option<String> {
     Some(text)
 }
 
-fn json(text: &str) -> Value {
+pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn count(report: &Value, name: &str) -> u64 {
+pub fn count(report: &Value, name: &str) -> u64 {
     report["ledger"][name]
         .as_u64()
         .unwrap_or_else(|| panic!("{name}: {report}"))
 }
 
 /// Starts a capture, waits until it captures, replays a file, stops it with Ctrl-C, and prints its report.
-const CAPTURE: &str = r#"
+pub const CAPTURE: &str = r#"
     live() { # interface, file, options...
         local interface=$1 file=$2; shift 2
         "$BRUNT" --json capture -i $interface --plain "$@" >/tmp/report.$$ 2>/tmp/notes.$$ & local capture=$!

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use brunt_core::quantity::{Size, Span};
 
-use brunt_bench::BenchResult;
+use brunt_bench::{BenchError, BenchResult};
 
 use super::output::Terminal;
 use super::subject::SubjectArgs;
@@ -57,17 +57,19 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["loss", "quick", "folder"])]
     replay: Option<String>,
 
+    /// Send the captures out of the first of these two connected interfaces, preferably in a network namespace created
+    /// for this (tools/capture-rates.sh), and measure how fast they can be taken from the second without loss: by bare
+    /// packet rings and AF_XDP, which only count, and by `brunt capture` with and without a trace
+    #[arg(long, value_name = "SEND,CAPTURE", value_delimiter = ',', num_args = 1,
+          conflicts_with_all = ["loss", "tables", "make", "replay", "part"])]
+    wire: Vec<String>,
+
     /// Number of times to send the file.
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "replay")]
     times: u32,
 
-    /// Send for this long instead.
-    #[arg(
-        long = "for",
-        value_name = "TIME",
-        conflicts_with = "times",
-        requires = "replay"
-    )]
+    /// Send for this long instead; with --wire, in each attempt.
+    #[arg(long = "for", value_name = "TIME", conflicts_with = "times")]
     duration: Option<Span>,
 
     /// Maximum rate in gigabits per second [default: as fast as the interface accepts packets].
@@ -102,9 +104,25 @@ impl SubjectArgs for CaptureArgs {
             "brunt-bench capture nfs.pcap --replay veth0 --for 10m --rate 2",
             "send it at 2 Gb/s for ten minutes",
         ),
+        (
+            "brunt-bench capture --wire v0,v1",
+            "rates without loss of bare rings and captures, over a pair of virtual interfaces",
+        ),
     ];
 
     fn run(self, output: &Terminal) -> BenchResult {
+        if self.duration.is_some() && self.replay.is_none() && self.wire.is_empty() {
+            return Err(BenchError::usage("--for needs --replay or --wire"));
+        }
+        let wire = match <[String; 2]>::try_from(self.wire) {
+            Ok(wire) => Some(wire),
+            Err(none) if none.is_empty() => None,
+            Err(_) => {
+                return Err(BenchError::usage(
+                    "--wire needs two interfaces, such as --wire v0,v1",
+                ));
+            }
+        };
         let settings = brunt_bench::CaptureBench {
             files: self.files,
             rounds: self.rounds,
@@ -116,6 +134,7 @@ impl SubjectArgs for CaptureArgs {
             seed: self.seed,
             make: self.make,
             replay: self.replay,
+            wire,
             times: self.times,
             duration: self.duration,
             rate: self.rate,

@@ -6,6 +6,7 @@ mod line;
 mod sections;
 mod text;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -111,21 +112,7 @@ pub fn is_understood(report: &Report) -> bool {
 impl Analysis {
     /// Builds the report, with the counters of the pipeline that fed this.
     pub fn report(&self, ledger: &Ledger) -> Report {
-        let (all, hot) = (&self.all, &self.all.hot);
-        let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
-        let files = used
-            .map(|(key, f)| (FileKey(key), f.load, known(f.latency.as_ref(), &all.rates)))
-            .collect();
-        let clients = hot
-            .clients
-            .iter()
-            .map(|(_, c)| (c.address, c.load, known(Some(&c.latency), &all.rates)))
-            .collect();
-        let pairs = hot
-            .pairs
-            .iter()
-            .map(|(_, p)| ((p.client(), p.file), p.load, None))
-            .collect();
+        let all = &self.all;
         let duration_s = all.rates.duration_s();
         let operations = all.mix.calls();
         let sections = all.sections().into_iter();
@@ -136,6 +123,12 @@ impl Analysis {
             })
             .unzip();
         let per_second = |amount| per_second(amount, duration_s);
+        let [files, directories, clients, pairs] = match all.selected.has("hot") {
+            true => self.rankings().map(Some),
+            false => [const { None }; 4],
+        };
+        let has_profile = all.selected.has("profile");
+        let left_out = all.selected.left_out().into_iter();
         Report {
             start_ns: all.rates.start_ns(),
             duration_s,
@@ -145,40 +138,64 @@ impl Analysis {
             operations_per_s: per_second(operations as f64),
             wire_gbit_per_s: per_second(ledger.wire_bytes as f64 * 8e-9),
             by_operation: operation_rows(&all.mix, &all.rates),
-            profile: profile_row(&all.profile.figures(), duration_s),
-            files: rank(
+            left_out: left_out.map(Cow::Borrowed).collect(),
+            profile: has_profile.then(|| profile_row(&all.profile.figures(), duration_s)),
+            files,
+            directories,
+            clients,
+            pairs,
+            intervals: interval_rows(&all.rates),
+            ledger: ledger.named().collect(),
+            sections,
+            rows,
+        }
+    }
+
+    /// The hottest files, directories, clients and pairs.
+    fn rankings(&self) -> [Ranking; 4] {
+        let (all, hot) = (&self.all, &self.all.hot);
+        let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
+        let files = used
+            .map(|(key, f)| (FileKey(key), f.load, known(f.latency.as_ref(), &all.rates)))
+            .collect();
+        let clients = hot.clients.iter();
+        let clients = clients
+            .map(|(_, c)| (c.address, c.load, known(Some(&c.latency), &all.rates)))
+            .collect();
+        let pairs = hot.pairs.iter();
+        let pairs = pairs
+            .map(|(_, p)| ((p.client(), p.file), p.load, None))
+            .collect();
+        [
+            rank(
                 files,
                 hot.file_count(),
                 &hot.total,
                 hot.files.forgotten(),
                 |key| hot.path(key),
             ),
-            directories: rank(
+            rank(
                 directories(hot),
                 directory_count(hot),
                 &hot.total,
                 (0, 0),
                 |key| hot.path(key),
             ),
-            clients: rank(
+            rank(
                 clients,
                 hot.client_count(),
                 &hot.total,
                 hot.clients.forgotten(),
                 |address| address.to_string(),
             ),
-            pairs: rank(
+            rank(
                 pairs,
                 hot.pair_count(),
                 &hot.total,
                 hot.pairs.forgotten(),
                 |(client, file)| format!("{client} {}", hot.path(file)),
             ),
-            intervals: interval_rows(&all.rates),
-            ledger: ledger.named().collect(),
-            sections,
-            rows,
-        }
+        ]
     }
 }
 
@@ -232,7 +249,8 @@ fn operation_rows(mix: &Mix, rates: &Rates) -> Vec<OperationRow> {
 
 fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
     let (outstanding_mean, outstanding_max) = profile.outstanding(duration_s);
-    let [read, write] = &profile.transfers;
+    let total = profile.total();
+    let [read, write] = &total.transfers;
     let transfer = |t: &Transfers| TransferRow {
         operations: t.operations,
         bytes: t.bytes,
@@ -243,9 +261,9 @@ fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
     ProfileRow {
         read: transfer(read),
         write: transfer(write),
-        metadata_operations: profile.metadata,
-        left_out: profile.left_out,
-        random_read_working_set_bytes: profile.random_read_working_set_bytes(),
+        metadata_operations: total.metadata,
+        left_out: total.left_out,
+        random_read_working_set_bytes: total.random_read_working_set_bytes(),
         working_set_bytes: profile.working_set_bytes(),
         working_set_error_percent: Some(profile.working_set_error_percent()),
         outstanding_mean,

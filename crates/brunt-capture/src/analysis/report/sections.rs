@@ -48,7 +48,10 @@ fn shown(column: &SectionColumn, row: &Value) -> String {
     let known = match column.unit {
         SectionUnit::Text => value.as_str().map(str::to_string),
         SectionUnit::Count => value.as_u64().map(|count| count.to_string()),
-        SectionUnit::Bytes => value.as_u64().map(format_size),
+        SectionUnit::Number => value.as_f64().map(|number| format!("{number:.1}")),
+        SectionUnit::Bytes => value
+            .as_f64()
+            .map(|bytes| format_size(bytes.round() as u64)),
         SectionUnit::Share => value
             .as_f64()
             .map(|share| format!("{:.1} %", 100.0 * share)),

@@ -46,6 +46,11 @@ pub fn text(report: &Report) -> String {
         "{} operations in {:.3} s: {rate} per second, {wire} Gb/s on the wire",
         report.operations, report.duration_s
     );
+    if !report.left_out.is_empty() {
+        let names = report.left_out.join(", ");
+        let note = format!("left out: {names}, and findings that need them");
+        wrap(o, "", &note);
+    }
     let _ = writeln!(o, "\nFindings");
     if report.findings.is_empty() {
         let _ = writeln!(o, "  none");
@@ -65,7 +70,9 @@ pub fn text(report: &Report) -> String {
         ("clients", &report.clients),
         ("pairs of client and file", &report.pairs),
     ] {
-        write_ranking(o, title, ranking, report.is_answered());
+        if let Some(ranking) = ranking {
+            write_ranking(o, title, ranking, report.is_answered());
+        }
     }
     sections::write(report, o);
     write_ledger(report, o);
@@ -128,7 +135,7 @@ fn write_operations(report: &Report, o: &mut String) {
 }
 
 fn write_profile(report: &Report, o: &mut String) {
-    let p = &report.profile;
+    let Some(p) = &report.profile else { return };
     let _ = writeln!(o, "\nWorkload profile");
     for (name, t) in [("read", &p.read), ("write", &p.write)] {
         let size = |bytes: Option<u64>| bytes.map_or("-".into(), format_size);

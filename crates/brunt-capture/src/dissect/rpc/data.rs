@@ -57,7 +57,7 @@ pub fn sum_whole<S: Sink>(
     out: &mut Out<'_, S>,
 ) {
     out.ledger.data_bytes += bytes.len() as u64;
-    if bytes.len() < BLOCK_BYTES {
+    if bytes.len() < BLOCK_BYTES || !out.sink.wants_checksums() {
         return;
     }
     let Out { sink, ledger, .. } = out;

@@ -427,6 +427,9 @@ impl Matcher {
     ) {
         let (sink, ledger) = (&mut *out.sink, &mut *out.ledger);
         ledger.data_bytes += bytes.len() as u64;
+        if !sink.wants_checksums() {
+            return;
+        }
         sums.update(bytes, |at, run| emit_run(sink, ledger, target, at, run));
     }
 

@@ -92,7 +92,7 @@ impl PacketFeed {
             region: 0,
             link: LinkType::Ethernet,
         };
-        parcel.route(&mut self.router, packet);
+        parcel.route(&mut self.router, packet, 0);
     }
 
     /// Passes on the current piece if there is another one to fill that is not reserved.

@@ -27,6 +27,8 @@ pub struct CaptureHealth {
     pub written_bytes: Option<u64>,
     /// Time in zstd, part of the writers' CPU time.
     pub compression: Duration,
+    /// CPUs that each thread of a stage may use, as the kernel lists them.
+    pub cpus: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl CaptureHealth {
@@ -37,6 +39,7 @@ impl CaptureHealth {
             memory_bytes: memory_bytes(),
             written_bytes: written_bytes(),
             compression: brunt_lake::compression_time(),
+            cpus: cpus_by_stage(),
         }
     }
 }
@@ -68,6 +71,45 @@ fn stage(name: &str, is_main: bool) -> Option<&'static str> {
         "watch" => "watch",
         _ => return None,
     })
+}
+
+/// The CPUs that this process's threads may use, by stage, in the order of their names.
+pub fn cpus_by_stage() -> BTreeMap<&'static str, Vec<String>> {
+    let mut threads = Vec::new();
+    let process = std::process::id().to_string();
+    for task in std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        // A thread may end while we look.
+        let Ok(status) = std::fs::read_to_string(task.path().join("status")) else {
+            continue;
+        };
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            lines.find_map(|line| Some(line.strip_prefix(name)?.trim().to_string()))
+        };
+        let (Some(name), Some(cpus)) = (field("Name:"), field("Cpus_allowed_list:")) else {
+            continue;
+        };
+        if let Some(stage) = stage(&name, *task.file_name() == *process) {
+            threads.push((stage, name, cpus));
+        }
+    }
+    threads.sort();
+    let mut all: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    for (stage, _, cpus) in threads {
+        all.entry(stage).or_default().push(cpus);
+    }
+    all
+}
+
+/// CPU time by stage since the start, in seconds.
+pub fn cpu_s() -> BTreeMap<&'static str, f64> {
+    let all = cpu().into_iter();
+    all.map(|(stage, spent)| (stage, spent.as_secs_f64()))
+        .collect()
 }
 
 fn cpu() -> BTreeMap<&'static str, Duration> {
@@ -119,6 +161,7 @@ pub fn row(picture: &Picture) -> TraceHealth {
     let health = &picture.health;
     let ns = |spent: Duration| spent.as_nanos() as u64;
     let of = |stage| ns(health.cpu.get(stage).copied().unwrap_or_default());
+    let allowed = |stage| health.cpus.get(stage).map(|each| each.join(";"));
     let (reader, parsers, writers) = (of("reader"), of("parsers"), of("trace writers"));
     TraceHealth {
         reader_cpu_ns: reader,
@@ -132,6 +175,9 @@ pub fn row(picture: &Picture) -> TraceHealth {
         queued_parcels: picture.queued.iter().map(|queued| u64::from(*queued)).sum(),
         memory_bytes: health.memory_bytes,
         written_bytes: health.written_bytes,
+        reader_cpus: allowed("reader"),
+        parsers_cpus: allowed("parsers"),
+        writers_cpus: allowed("trace writers"),
     }
 }
 
@@ -151,6 +197,9 @@ pub fn facts(now: &Picture, before: &Picture) -> Vec<(String, String)> {
             (format!("CPU, {stage}"), share(*spent, then))
         })
         .collect();
+    for (stage, each) in &health.cpus {
+        facts.push((format!("CPUs allowed, {stage}"), each.join("; ")));
+    }
     let blocks = |picture: &Picture| checksum_time(picture.glance.ledger.blocks_summed);
     let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".into(), format_size);
     let rings = match now.live.ring_bytes {

@@ -5,10 +5,12 @@ mod health;
 mod metrics;
 mod page;
 mod picture;
+pub(super) mod places;
 mod view;
 mod watch;
 pub(super) mod windows;
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,14 +19,15 @@ use std::time::Instant;
 
 use brunt_capture::live::CapturePace;
 use brunt_capture::{
-    Analysed, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Placement, Shares,
-    Sink, live,
+    Analysed, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares, Sink, live,
 };
 use brunt_core::quantity::{Size, Span};
+use serde_json::Value;
 
-use super::analyze;
+use super::analyze::{self, AnalysisArgs};
 use super::record::{self, KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
+use places::{LivePlaces, PlaceArgs};
 use watch::{Watch, WatchOptions};
 use windows::{WindowArgs, WindowContext};
 
@@ -48,15 +51,6 @@ pub struct Capture {
     /// Number of parser threads, which share the connections. On one core, 1 is the fastest for a file.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-
-    /// CPUs of the parser threads.
-    #[arg(
-        long,
-        value_name = "WHERE",
-        default_value = "anywhere",
-        requires = "interfaces"
-    )]
-    placement: ParserPlacement,
 
     /// How to read packets from the interfaces.
     #[arg(
@@ -123,6 +117,12 @@ pub struct Capture {
     faster: u32,
 
     #[command(flatten)]
+    places: PlaceArgs,
+
+    #[command(flatten)]
+    analyses: AnalysisArgs,
+
+    #[command(flatten)]
     windows: WindowArgs,
 
     #[command(flatten)]
@@ -137,27 +137,6 @@ enum Origin {
     /// `AF_XDP`: takes received packets away from the host, bypassing its network stack; for mirror ports that
     /// nothing else uses. Needs root; timestamps are taken when packets are read.
     Xdp,
-}
-
-/// `--placement`.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
-enum ParserPlacement {
-    /// Any CPU; parsers move away from busy ones. Best if the machine also does other work.
-    Anywhere,
-    /// Each on the CPUs of one NUMA node, filling one node before the next.
-    Node,
-    /// Each on a CPU of its own.
-    Core,
-}
-
-impl From<ParserPlacement> for Placement {
-    fn from(placement: ParserPlacement) -> Placement {
-        match placement {
-            ParserPlacement::Anywhere => Placement::Anywhere,
-            ParserPlacement::Node => Placement::Node,
-            ParserPlacement::Core => Placement::Core,
-        }
-    }
 }
 
 impl super::Subcommand for Capture {
@@ -204,7 +183,7 @@ impl super::Subcommand for Capture {
                 file,
                 usize::from(self.workers),
                 Some(&self.keep),
-                &self.windows,
+                (&self.windows, self.analyses.selected()?),
                 None,
                 output,
             ),
@@ -240,9 +219,10 @@ impl Capture {
             )));
         }
         let xdp = self.source == Origin::Xdp;
-        if xdp && (!self.ports.is_empty() || self.rings > 1 || self.hardware_times) {
+        let is_by_ring = self.places.is_by_ring();
+        if xdp && (!self.ports.is_empty() || self.rings > 1 || self.hardware_times || is_by_ring) {
             return Err(Failure::usage(
-                "--source xdp cannot be combined with --port, --rings or --hardware-times",
+                "--source xdp cannot be combined with --port, --rings, --parsers ring or --hardware-times",
             )
             .advise(
                 "omit them: AF_XDP delivers all packets, through one socket per queue of the interface",
@@ -260,6 +240,7 @@ impl Capture {
             promiscuous: !self.no_promiscuous,
             hardware_times: self.hardware_times,
             ports: self.ports.clone(),
+            parser_per_ring: is_by_ring,
             pace: match self.faster {
                 1 => CapturePace::default(),
                 factor => CapturePace::faster(factor),
@@ -269,8 +250,10 @@ impl Capture {
 
     fn live(&self, output: &Output) -> Done {
         let options = self.live_options()?;
+        let selected = self.analyses.selected()?;
+        let workers = self.places.workers(self.workers, self.rings)?;
+        let places = self.places.resolve()?;
         let windows = self.windows.open(output)?;
-        let workers = usize::from(self.workers);
         let context = WindowContext {
             name: self.interfaces.join(", "),
             board: self.windows.board(output)?,
@@ -284,16 +267,12 @@ impl Capture {
             name: context.name.clone(),
         };
         let watch = Watch::start(workers, watching, output)?;
-        let capture =
-            LiveCapture::open(&self.interfaces, &options, workers).map_err(
-                |error| match error {
-                    LiveError::NotAllowed { .. } | LiveError::NoXdp { .. } => {
-                        Failure::failed(error)
-                    }
-                    error => Failure::usage(error),
-                },
-            )?;
-        self.note_start(&capture, &options, output);
+        let open = || LiveCapture::open(&self.interfaces, &options, workers);
+        let capture = places.open(open).map_err(|error| match error {
+            LiveError::NotAllowed { .. } | LiveError::NoXdp { .. } => Failure::failed(error),
+            error => Failure::usage(error),
+        })?;
+        self.note_start(&capture, &options, workers, output);
         let kind = Kind::Live {
             snap_bytes: options.snap_bytes,
             parcels: capture.parcels(),
@@ -301,13 +280,16 @@ impl Capture {
         let mut keeper = self.keep.start(workers, kind, output)?;
         // Without recordings, only the analyses run: they need less of each packet.
         let recorders = keeper.recorders();
-        let analyses = analyze::analyses(&recorders, workers);
+        let analyses = analyze::analyses(&recorders, workers, selected);
         let (windows, sinks) = windows.start(analyses, context.clone())?;
+        let used = RefCell::new(Value::Null);
         let run = LiveRun {
             capture,
             keeper: &keeper,
             watch,
             dropped: &context.dropped,
+            places: &places,
+            used: &used,
         };
         let (sinks, recorders, mut ledger, live, trouble) = if recorders.is_empty() {
             let (shares, live, trouble) = self.run_live(run, sinks, output)?;
@@ -322,6 +304,7 @@ impl Capture {
         let end = windows.finish(sinks, &ledger);
         let (mut extra, failure) = keeper.finish(recorders, &mut ledger, output);
         extra.extend(end.extra);
+        extra.push(("pipelines", used.into_inner()));
         record::print(&end.analysis.report(&ledger), extra, output)?;
         if let Some(failure) = failure.or(end.failure) {
             return Err(failure);
@@ -334,13 +317,19 @@ impl Capture {
         }
     }
 
-    fn note_start(&self, capture: &LiveCapture, options: &LiveOptions, output: &Output) {
+    fn note_start(
+        &self,
+        capture: &LiveCapture,
+        options: &LiveOptions,
+        workers: usize,
+        output: &Output,
+    ) {
         output.note(format_args!(
             "capturing on {}: {} of ring, {} parser{}, {}",
             self.interfaces.join(", "),
             brunt_core::units::format_size(capture.ring_bytes(options) as u64),
-            self.workers,
-            if self.workers == 1 { "" } else { "s" },
+            workers,
+            if workers == 1 { "" } else { "s" },
             if self.ports.is_empty() {
                 "all ports".into()
             } else {
@@ -382,10 +371,13 @@ impl Capture {
             keeper,
             mut watch,
             dropped,
+            places,
+            used,
         } = run;
-        let (limits, placement) = (Limits::default(), self.placement.into());
-        let parsers = Parsers::start(sinks, limits, capture.parcels(), placement);
+        let at = places.parsers.clone();
+        let parsers = Parsers::start(sinks, Limits::default(), capture.parcels(), at);
         let parsers = parsers.with_tap(keeper.tap());
+        places.pin_reader(output);
         watch.tell_trace(keeper.status());
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
@@ -395,7 +387,12 @@ impl Capture {
             if let Some(status) = keeper.status() {
                 status.set_packets_dropped(capture.packets_dropped());
             }
-            !output.is_interrupted() && !failed() && end.is_none_or(|end| Instant::now() < end)
+            let goes_on =
+                !output.is_interrupted() && !failed() && end.is_none_or(|end| Instant::now() < end);
+            if !goes_on {
+                *used.borrow_mut() = self.places.used(parsers.count(), self.rings);
+            }
+            goes_on
         };
         let result = capture.run(parsers, keep_going);
         // Restore the terminal before printing anything else.
@@ -410,6 +407,9 @@ struct LiveRun<'a> {
     keeper: &'a Keeper,
     watch: Watch,
     dropped: &'a AtomicU64,
+    places: &'a LivePlaces,
+    /// What the capture used, as of its end.
+    used: &'a RefCell<Value>,
 }
 
 fn count(names: &[String], name: &str) -> usize {

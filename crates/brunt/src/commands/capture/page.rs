@@ -6,13 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brunt_capture::analysis::{HotLoad, Quantiles};
-use brunt_core::LeftOutTransfers;
 use brunt_report::capture::{LiveCapturePage, Source, live};
 use brunt_report::format::date_time;
 use brunt_report::page::{Notice, Tone};
-use brunt_result::capture::{
-    HotRow, IntervalRow, LatencyRow, OperationRow, ProfileRow, Ranking, Report, TransferRow,
-};
+use brunt_result::capture::{HotRow, IntervalRow, LatencyRow, OperationRow, Ranking, Report};
 use serde_json::{Value, json};
 
 use super::health::{self, facts};
@@ -156,11 +153,12 @@ impl LiveState {
             operations_per_s: rate(operations as f64),
             wire_gbit_per_s: rate(glance.ledger.wire_bytes as f64 * 8e-9),
             by_operation: glance.operations.iter().map(operation_row).collect(),
-            profile: unknown_profile(),
-            files: ranking(files),
-            directories: ranking(std::iter::empty()),
-            clients: ranking(clients),
-            pairs: ranking(std::iter::empty()),
+            left_out: Vec::new(),
+            profile: None,
+            files: Some(ranking(files)),
+            directories: None,
+            clients: Some(ranking(clients)),
+            pairs: None,
             intervals: self.intervals.iter().cloned().collect(),
             ledger: glance.ledger.named().collect(),
             sections: Vec::new(),
@@ -208,27 +206,5 @@ fn ranking(top: impl Iterator<Item = (String, HotLoad)>) -> Ranking {
         top25_operations_share: None,
         top25_bytes_share: None,
         top,
-    }
-}
-
-/// The live page has no profile.
-fn unknown_profile() -> ProfileRow {
-    let none = TransferRow {
-        operations: 0,
-        bytes: 0,
-        sequential_share: None,
-        size_p50_bytes: None,
-        size_p95_bytes: None,
-    };
-    ProfileRow {
-        read: none.clone(),
-        write: none,
-        metadata_operations: 0,
-        left_out: LeftOutTransfers::default(),
-        random_read_working_set_bytes: 0,
-        working_set_bytes: 0,
-        working_set_error_percent: None,
-        outstanding_mean: None,
-        outstanding_max: 0,
     }
 }

@@ -328,12 +328,16 @@ fn line(window: &CaptureWindow, report: &Report, facts: &WindowFacts) -> String 
     let memory = facts.memory_bytes.map_or_else(String::new, |bytes| {
         format!(", memory {}", brunt_core::units::format_size(bytes))
     });
+    let seen = match (&report.files, &report.clients) {
+        (Some(files), Some(clients)) => {
+            format!(" {} files, {} clients,", files.count, clients.count)
+        }
+        _ => String::new(),
+    };
     format!(
-        "window of {}: {} operations, {rate:.0} op/s, {errors} errors, {} files, {} clients, {}; {} packets dropped{memory}",
+        "window of {}: {} operations, {rate:.0} op/s, {errors} errors,{seen} {}; {} packets dropped{memory}",
         span_text(window),
         report.operations,
-        report.files.count,
-        report.clients.count,
         counted(report.findings.len(), "finding"),
         facts.packets_dropped,
     )
