@@ -193,12 +193,15 @@ impl Acceptor {
 
     /// Only ready logins take time: a flood of silent ones must not slow down the others.
     fn process(&mut self, ready: &[bool]) {
-        // From the back, so that removals only shift logins that have already been processed.
-        for index in (0..ready.len()).rev().filter(|index| ready[*index]) {
+        // Oldest first: of two logins of an initiator port, the later one ends the session of the earlier one.
+        let mut removed = 0;
+        for index in (0..ready.len()).filter(|index| ready[*index]) {
+            let index = index - removed;
             let progress = self.logins[index].advance(&self.state);
             if matches!(progress, LoginProgress::Pending) {
                 continue;
             }
+            removed += 1;
             let login = self.logins.remove(index).expect("the entry exists");
             match progress {
                 LoginProgress::LoggedIn => self.start_connection(login),
