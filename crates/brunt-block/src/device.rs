@@ -193,7 +193,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// Checks the medium again: files and disks may grow, shrink or be deleted while they are served. May block on the
-    /// file system, so a connection's thread calls it only after an error.
+    /// file system, so a thread with connections calls it only after an error.
     fn medium_state(&self) -> MediumState {
         MediumState {
             size_bytes: self.info().size_bytes,

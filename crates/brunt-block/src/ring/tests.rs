@@ -109,7 +109,7 @@ fn early_starts_are_for_requests_that_wait() {
 #[test]
 fn only_owners_with_something_to_process_are_named() {
     let ring = Ring::new(RingConfig::default()).unwrap();
-    let mut bell_of = |owner| {
+    let bell_of = |owner| {
         ring.work_for(Some(RingOwner(owner)));
         crate::Bell::new(&ring).unwrap()
     };
