@@ -266,7 +266,12 @@ impl Load<'_> {
         for (number, device) in devices.iter_mut().enumerate() {
             self.ring.work_for(Some(RingOwner(number as u32)));
             let mut batch: VecDeque<Request> = (0..depth)
-                .map(|_| self.request(self.ring.pool().take(REQUEST_BYTES), device.info().size_bytes))
+                .map(|_| {
+                    self.request(
+                        self.ring.pool().take(REQUEST_BYTES),
+                        device.info().size_bytes,
+                    )
+                })
                 .collect();
             device.submit(&mut batch);
         }

@@ -31,12 +31,11 @@ use crate::{Buf, BufPool};
 use call::{Call, Manner, RingFile};
 pub use config::RingConfig;
 pub use cpu::RingCpu;
-pub use owner::RingOwner;
 pub use poll_turn::polling_threads_max;
 use polling::EARLY_PAUSE_WAITS;
 use threads::Threads;
 use uring::Uring;
-pub use waker::Waker;
+pub use waker::{RingOwner, Waker};
 
 pub(crate) mod call;
 mod config;

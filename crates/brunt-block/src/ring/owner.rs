@@ -8,10 +8,7 @@
 //! The rule: a connection with completions is named until it has taken all of them.
 
 use super::Ring;
-
-/// A connection among those that share a ring: a number that the thread's loop chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RingOwner(pub u32);
+use super::waker::RingOwner;
 
 impl Ring {
     /// Ports attached and wakers created from now on belong to this owner; `None`: to the thread as a whole.

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::owner::RingOwner;
+/// A connection among those that share a ring, for [`super::Ring::take_ready`]: a number that the thread's loop chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RingOwner(pub u32);
 
 /// Ends the wait of another thread's ring. Cheap to clone and safe to send to other threads.
 #[derive(Clone, Debug)]

@@ -16,9 +16,9 @@ const WRITE_10: u8 = 0x2a;
 const IDLE_BYTES_MAX: u64 = 64 << 10;
 const LARGE_BYTES: usize = 256 << 10;
 
-fn log_in(target: &Target, count: usize) -> Vec<Raw> {
+fn log_in(target: &Target, who: &str, count: usize) -> Vec<Raw> {
     let one = |index| {
-        let name = format!("iqn.2026-11.io.brunt:idle{index}");
+        let name = format!("iqn.2026-11.io.brunt:{who}{index}");
         let mut raw = Raw::login(target.address(), &name, TARGET_NAME, &[]);
         raw.settle(0);
         raw
@@ -50,10 +50,10 @@ fn idle_connections_take_little_memory_before_and_after_a_burst() {
     for lun in ["memory:16MiB".to_string(), file.display().to_string()] {
         let target = Target::start(&["--lun", &lun]);
         // The first session pays for what the process needs once, such as the medium of a memory LUN.
-        let mut first = log_in(&target, 1);
+        let mut first = log_in(&target, "first", 1);
         transfer(&mut first);
         let before = target.resident_bytes();
-        let mut sessions = log_in(&target, 64);
+        let mut sessions = log_in(&target, "many", 64);
         let grown = |target: &Target| target.resident_bytes().saturating_sub(before) / 64;
         let idle = grown(&target);
         transfer(&mut sessions);
@@ -83,11 +83,13 @@ fn a_thousand_sessions_share_a_few_threads() {
     ]);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     // Other tests in this process have files open, too.
-    let count = limit.current.map_or(1024, |open| open.min(1324) as usize - 300);
-    let mut few = log_in(&target, 4);
+    let count = limit
+        .current
+        .map_or(1024, |open| open.min(1324) as usize - 300);
+    let mut few = log_in(&target, "busy", 4);
     transfer(&mut few);
     let (threads, before) = (target.threads(), target.resident_bytes());
-    let idle = log_in(&target, count);
+    let idle = log_in(&target, "idle", count);
     for _ in 0..16 {
         transfer(&mut few);
     }

@@ -259,9 +259,7 @@ impl super::Subcommand for Target {
         let stats = live.server.shutdown(GRACE);
         if self.poll {
             let polled = Duration::from_nanos(stats.polled_nanos).as_secs_f64();
-            output.line(format_args!(
-                "workers polled for {polled:.3} s of CPU time"
-            ));
+            output.line(format_args!("workers polled for {polled:.3} s of CPU time"));
         }
         summarize(&stats, &live.names(), &addresses, nbd, output);
         Ok(())
