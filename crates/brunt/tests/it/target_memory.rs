@@ -12,8 +12,8 @@ use brunt_wire::scsi::sense::ScsiStatus;
 
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
-/// Maximum resident memory of an idle connection, in bytes.
-const IDLE_BYTES_MAX: u64 = 64 << 10;
+/// Maximum resident memory of an idle connection, in bytes, with room for the C library's caches.
+const IDLE_BYTES_MAX: u64 = 80 << 10;
 const LARGE_BYTES: usize = 256 << 10;
 
 fn log_in(target: &Target, who: &str, count: usize) -> Vec<Raw> {
