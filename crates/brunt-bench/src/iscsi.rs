@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::bare::{self, PayloadDirection};
 use super::drive;
+use super::iscsi_sessions::{self, SessionsRow, SessionsTarget};
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::rows::rows_named;
 use super::sample::{RunSample, extremes, median, process_cpu};
@@ -98,7 +99,43 @@ impl IscsiBench {
         } else {
             (self.rounds, self.time)
         };
-        let rows = rows_named(ROWS, self.row.as_deref(), |row| row.name)?;
+        let names: Vec<&'static str> = ROWS
+            .iter()
+            .map(|row| row.name)
+            .chain(iscsi_sessions::ROWS.iter().map(|row| row.name))
+            .collect();
+        let names = rows_named(&names, self.row.as_deref(), |name| *name)?;
+        let rows: Vec<&Row> = ROWS
+            .iter()
+            .filter(|row| names.contains(&&row.name))
+            .collect();
+        let (mut table, mut calls) = (Vec::new(), None);
+        if !rows.is_empty() {
+            table = self.one_session(&rows, (rounds, time), output)?;
+            if !self.quick {
+                calls = Some(target_calls(time).map_err(BenchError::failed)?);
+            }
+        }
+        let sessions = self.sessions(&names, (rounds, time), output)?;
+        if let Some(calls) = calls {
+            output.line(format!(
+                "the target makes {calls:.2} system calls per 4 KiB read at depth 32 (null)"
+            ));
+        }
+        output.object(&json!({
+            "rounds": rounds, "seconds": time.as_secs_f64(), "rows": table, "sessions": sessions,
+            "target_system_calls": calls,
+        }));
+        Ok(())
+    }
+
+    /// Measures the rows of one session.
+    fn one_session(
+        &self,
+        rows: &[&Row],
+        (rounds, time): (u32, Duration),
+        output: &dyn Console,
+    ) -> Result<Vec<Value>, BenchError> {
         let failed = |error: io::Error| BenchError::failed(error);
         let own = OwnTarget::start(false).map_err(failed)?;
         let mut tgts = Vec::new();
@@ -121,10 +158,7 @@ impl IscsiBench {
             for _ in 0..rounds {
                 for (contestant, samples) in contestants.iter().zip(&mut samples) {
                     if output.is_interrupted() {
-                        return Err(BenchError::interrupted(
-                            "interrupted: the rows printed so far are complete, the others were \
-                             not measured",
-                        ));
+                        return Err(interrupted());
                     }
                     if let Some(sample) = contestant.measure(row, time).map_err(failed)? {
                         samples.push(sample);
@@ -133,18 +167,50 @@ impl IscsiBench {
             }
             table.push(report(row, &contestants, &samples, output));
         }
-        let calls = if self.quick {
-            None
-        } else {
-            Some(target_calls(time).map_err(failed)?)
+        Ok(table)
+    }
+
+    /// Measures the rows of many sessions; a quick look only those of few.
+    fn sessions(
+        &self,
+        names: &[&&'static str],
+        (rounds, time): (u32, Duration),
+        output: &dyn Console,
+    ) -> Result<Vec<Value>, BenchError> {
+        let is_wanted = |row: &&SessionsRow| {
+            let is_quick = row.sessions <= 64 || self.row.is_some();
+            names.contains(&&row.name) && (!self.quick || is_quick)
         };
-        if let Some(calls) = calls {
-            output.line(format!(
-                "the target makes {calls:.2} system calls per 4 KiB read at depth 32 (null)"
-            ));
+        let rows: Vec<SessionsRow> = iscsi_sessions::ROWS
+            .iter()
+            .filter(is_wanted)
+            .copied()
+            .collect();
+        if rows.is_empty() {
+            return Ok(Vec::new());
         }
-        output.object(&json!({ "rounds": rounds, "seconds": time.as_secs_f64(), "rows": table, "target_system_calls": calls }));
-        Ok(())
+        let failed = |error: io::Error| BenchError::failed(error);
+        let own = OwnTarget::start(false).map_err(failed)?;
+        let url = format!("{}/0", own.url);
+        let mut targets = vec![SessionsTarget {
+            name: OURS_NULL,
+            url: &url,
+            pid: own.process.id(),
+        }];
+        let tgt = (!self.quick && peers::have("tgtd"))
+            .then(|| Tgt::start(Medium::Null, TgtTuning::Tuned, SIZE_BYTES))
+            .and_then(|started| {
+                started
+                    .inspect_err(|error| output.note(format!("tgt is left out: {error}")))
+                    .ok()
+            });
+        targets.extend(tgt.as_ref().map(|tgt| SessionsTarget {
+            name: TUNED_NULL,
+            url: tgt.url(),
+            pid: tgt.pid(),
+        }));
+        let measured = iscsi_sessions::run(&rows, &targets, rounds, time, output);
+        measured.map_err(failed)?.ok_or_else(interrupted)
     }
 }
 
@@ -190,6 +256,12 @@ impl Contestant {
         };
         Ok(Some(sample))
     }
+}
+
+fn interrupted() -> BenchError {
+    BenchError::interrupted(
+        "interrupted: the rows printed so far are complete, the others were not measured",
+    )
 }
 
 /// System calls per command, counted by a target in a separate run.
@@ -267,6 +339,7 @@ impl OwnTarget {
                 "--lun",
                 &format!("memory:{size}MiB"),
             ])
+            .args(["--max-sessions", "2048"])
             .args(json.then_some("--json"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -305,7 +378,7 @@ impl Drop for OwnTarget {
     }
 }
 
-fn open(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
+pub(super) fn open(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
     open_url_with(url, brunt_iscsi::BACKENDS, false)
 }
 

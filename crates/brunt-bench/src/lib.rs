@@ -17,6 +17,7 @@ mod error;
 mod fio;
 mod hosts;
 mod iscsi;
+mod iscsi_sessions;
 mod link;
 mod link_rates;
 mod load;

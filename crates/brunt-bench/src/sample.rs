@@ -52,9 +52,18 @@ pub fn memory_now() -> Option<u64> {
     memory("VmRSS:")
 }
 
-/// A line of `/proc/self/status` (proc(5)), in bytes.
+/// The current memory of another process.
+pub fn process_memory(pid: u32) -> Option<u64> {
+    memory_of(&pid.to_string(), "VmRSS:")
+}
+
 fn memory(name: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
+    memory_of("self", name)
+}
+
+/// A line of `/proc/PROCESS/status` (proc(5)), in bytes.
+fn memory_of(process: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }

@@ -288,8 +288,9 @@ impl BufPool {
     }
 
     /// Returns the memory of free buffers to the kernel, except for regions with buffers in use. Calls `unregister`
-    /// for each of the other regions first; a region for which it returns `false` keeps its memory.
-    pub(crate) fn release(&self, mut unregister: impl FnMut(u16) -> bool) {
+    /// for each of the other regions first; a region for which it returns `false` keeps its memory. Returns whether
+    /// memory went back to the C library's allocator.
+    pub(crate) fn release(&self, mut unregister: impl FnMut(u16) -> bool) -> bool {
         let inner = &self.inner;
         for (index, region) in inner.regions.iter().enumerate() {
             // Nothing in the kernel refers to a region without buffers in use.
@@ -303,9 +304,7 @@ impl BufPool {
                 return_pages(inner.memory_of(index as u16));
             }
         }
-        if self.free_kept() > 0 {
-            give_back();
-        }
+        self.free_kept() > 0
     }
 
     /// Size of the arena, in bytes.

@@ -174,6 +174,12 @@ pub trait Backend: Send + Sync {
     /// The device cannot be used on this ring, or its server doesn't answer. The error keeps the full cause.
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError>;
 
+    /// Whether opening or closing one of its devices may make the thread wait, for a server or for other threads. A
+    /// target then gives each connection its own thread. A layer returns the value of its lower device.
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     /// Whether and how data can be accessed without a request: a target then sends from and receives into the medium
     /// directly. A layer that delays, corrupts or counts requests returns [`Inline::No`], so that nothing bypasses it.
     fn inline(&self) -> Inline {
@@ -187,7 +193,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// Checks the medium again: files and disks may grow, shrink or be deleted while they are served. May block on the
-    /// file system, so a connection's thread calls it only after an error.
+    /// file system, so a thread with connections calls it only after an error.
     fn medium_state(&self) -> MediumState {
         MediumState {
             size_bytes: self.info().size_bytes,

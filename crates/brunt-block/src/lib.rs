@@ -68,6 +68,6 @@ pub use error::{DeviceError, RefusalDetail, RefusalKind};
 pub use idle::IdleTimer;
 pub use open_error::OpenError;
 pub use reconnect::{ReconnectError, ReconnectState, Reconnecting, hand_out};
-pub use ring::{Port, Ring, RingConfig, RingCpu, RingStats, Waker};
+pub use ring::{Port, Ring, RingConfig, RingCpu, RingOwner, RingStats, Waker};
 pub use stream::{Lent, PayloadPlace, Stream, StreamEvent};
 pub use table::{open_url, open_url_with, preview_url_with};

@@ -1,7 +1,7 @@
 //! The loop of a thread that owns a device: submit due requests, enter the ring once, collect completions. For code
 //! that drives only one device. Three callers have their own loop: the load engine's worker, whose clock and waiting
 //! are a trait that tests simulate; an array's rebuild, which waits for several devices on one ring; and a target's
-//! connection, which waits for its socket and its devices together.
+//! worker, which waits for the sockets and devices of its connections together.
 //!
 //! The rule: each submitted request completes exactly once. Builds with assertions check this for all devices driven
 //! here.

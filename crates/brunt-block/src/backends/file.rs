@@ -256,6 +256,10 @@ impl Backend for FileBackend {
         }))
     }
 
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     /// Holes read as zeros; a disk may return anything for discarded blocks.
     fn unmap_reads_zeros(&self) -> bool {
         !self.shared.medium.block_device && !self.shared.no_punch.load(Ordering::Relaxed)

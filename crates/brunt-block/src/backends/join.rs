@@ -244,6 +244,10 @@ impl Backend for JoinedBackend {
         }))
     }
 
+    fn may_wait(&self) -> bool {
+        self.members.iter().any(|member| member.may_wait())
+    }
+
     fn storage(&self) -> Vec<crate::StorageId> {
         self.members
             .iter()

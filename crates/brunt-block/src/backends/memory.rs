@@ -124,6 +124,10 @@ impl Backend for MemoryBackend {
         )))
     }
 
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     fn unmap_reads_zeros(&self) -> bool {
         true
     }

@@ -88,6 +88,10 @@ impl Backend for NullBackend {
         )))
     }
 
+    fn may_wait(&self) -> bool {
+        false
+    }
+
     fn medium_state(&self) -> MediumState {
         MediumState {
             size_bytes: self.size_bytes.load(Ordering::Relaxed),

@@ -89,6 +89,10 @@ impl Backend for BudgetBackend {
         }))
     }
 
+    fn may_wait(&self) -> bool {
+        self.inner.may_wait()
+    }
+
     fn medium_state(&self) -> MediumState {
         self.inner.medium_state()
     }

@@ -10,6 +10,9 @@ pub struct RingConfig {
     pub engine: Option<IoEngine>,
     /// Submission queue entries; a power of two. Submitting more at once costs an extra system call.
     pub entries: u32,
+    /// Number of files and sockets that can be registered, which saves a lookup in the kernel per call; further ones
+    /// work without.
+    pub file_slots: u32,
     /// Bytes of registered buffer memory. Keep it below the usual RLIMIT_MEMLOCK of 8 MiB.
     pub arena_bytes: usize,
     /// The arena is registered, and takes memory, piece by piece with use (Linux 5.19), and [`super::Ring::release`] returns
@@ -36,6 +39,7 @@ impl Default for RingConfig {
         RingConfig {
             engine: None,
             entries: 1024,
+            file_slots: 64,
             arena_bytes: 4 << 20,
             arena_grows: false,
             sqpoll_idle_ms: None,
@@ -52,6 +56,16 @@ impl RingConfig {
         RingConfig {
             // 128 submissions of 64 bytes and 512 completions of 16: four pages of kernel memory.
             entries: 128,
+            arena_grows: true,
+            ..RingConfig::default()
+        }
+    }
+    /// The configuration for a thread that drives many connections: each takes memory with use only.
+    pub fn of_connections() -> RingConfig {
+        RingConfig {
+            entries: 512,
+            // Below the usual soft limit on open files (1024), which also limits this.
+            file_slots: 512,
             arena_grows: true,
             ..RingConfig::default()
         }

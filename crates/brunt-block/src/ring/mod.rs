@@ -21,9 +21,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_core::{Clock, IoEngine, Nanos};
@@ -36,13 +35,14 @@ pub use poll_turn::polling_threads_max;
 use polling::EARLY_PAUSE_WAITS;
 use threads::Threads;
 use uring::Uring;
-pub use waker::Waker;
+pub use waker::{RingOwner, Waker};
 
 pub(crate) mod call;
 mod config;
 mod cpu;
 pub mod engine;
 mod helpers;
+mod owner;
 mod poll_turn;
 mod polling;
 mod threads;
@@ -80,6 +80,14 @@ struct RingInner {
     wake: Option<Wake>,
     /// Number of completions in ports that clients have not taken.
     ready: Cell<usize>,
+    /// Whom the thread works for at the moment.
+    owner: Cell<Option<RingOwner>>,
+    /// The owners of ports that got completions since [`Ring::take_ready`].
+    ready_owners: RefCell<Vec<RingOwner>>,
+    /// How long a dropped client waits for its requests.
+    idle_wait: Cell<Duration>,
+    /// The next [`Ring::release`] trims the allocator's memory.
+    trims: Cell<bool>,
     /// Number of requests in the kernel, over all ports.
     in_flight: Cell<u32>,
     /// The kernel supports waiting for several completions with a timeout after which a single one suffices (6.12).
@@ -101,6 +109,7 @@ struct PortState {
     done: VecDeque<RingCompletion>,
     in_flight: u32,
     closed: bool,
+    owner: Option<RingOwner>,
 }
 
 /// The engine that executes the calls.
@@ -132,7 +141,7 @@ enum Wait {
 }
 
 struct Wake {
-    fd: Arc<OwnedFd>,
+    waker: Waker,
     /// The kernel writes the eventfd's count here; boxed so that its address is stable.
     count: Box<Cell<u64>>,
     armed: Cell<bool>,
@@ -198,6 +207,10 @@ impl Ring {
                 },
                 wake,
                 ready: Cell::new(0),
+                owner: Cell::new(None),
+                ready_owners: RefCell::default(),
+                idle_wait: Cell::new(IDLE_WAIT),
+                trims: Cell::new(false),
                 in_flight: Cell::new(0),
                 lingers,
                 sockets: Cell::new(0),
@@ -233,10 +246,18 @@ impl Ring {
             return;
         }
         let engine = &mut *self.inner.engine.borrow_mut();
-        self.inner.pool.release(|region| match engine {
+        let kept = self.inner.pool.release(|region| match engine {
             EngineState::Uring(uring) => uring.unregister_region(region),
             EngineState::Threads(_) => true,
         });
+        if self.inner.trims.take() || kept {
+            crate::buffer::give_back();
+        }
+    }
+
+    /// Makes the next [`Ring::release`] return freed memory of the C library's allocator to the kernel as well.
+    pub(crate) fn trim_on_release(&self) {
+        self.inner.trims.set(true);
     }
 
     /// Whether received data reaches its buffer only during [`Ring::enter`], so that an idle buffer stays empty
@@ -304,7 +325,10 @@ impl Ring {
             (index as u64) < WAKE_PORT,
             "a thread has fewer than 65,535 devices and connections"
         );
-        ports[index] = PortState::default();
+        ports[index] = PortState {
+            owner: self.inner.owner.get(),
+            ..PortState::default()
+        };
         Port {
             ring: self.clone(),
             index,
@@ -404,6 +428,12 @@ impl Ring {
         }
     }
 
+    /// Shortens the time that a dropped client waits for requests in the kernel, after which it leaks their memory. For
+    /// threads with many connections, which a disk of one of them must not hold up.
+    pub fn limit_idle_wait(&self, wait: Duration) {
+        self.inner.idle_wait.set(wait);
+    }
+
     /// Counts a new socket on this ring.
     pub(crate) fn add_socket(&self) {
         self.inner.sockets.set(self.inner.sockets.get() + 1);
@@ -442,9 +472,7 @@ impl Ring {
             .wake
             .as_ref()
             .expect("a ring with iopoll has no waker");
-        Waker {
-            fd: Arc::clone(&wake.fd),
-        }
+        wake.waker.of(self.inner.owner.get())
     }
 
     /// Submits queued calls to the engine and waits, then collects completions.
@@ -466,6 +494,7 @@ impl Ring {
     /// Sorts completions by port.
     fn sort(&self, engine: &mut EngineState) {
         let mut ports = self.inner.ports.borrow_mut();
+        let mut owners = self.inner.ready_owners.borrow_mut();
         let (mut count, mut ended, mut ready) = (0, 0, 0);
         let sink = |user_data: u64, result: i32| {
             count += 1;
@@ -481,6 +510,9 @@ impl Ring {
             port.in_flight -= 1;
             ended += 1;
             if !port.closed {
+                if port.done.is_empty() {
+                    owners.extend(port.owner);
+                }
                 let user = user_data & ((1 << USER_BITS) - 1);
                 port.done.push_back(RingCompletion { user, result });
                 ready += 1;
@@ -506,7 +538,7 @@ impl Ring {
             return;
         }
         let call = Call::Count {
-            fd: wake.fd.as_raw_fd(),
+            fd: wake.waker.raw_fd(),
             into: wake.count.as_ptr(),
         };
         // SAFETY: the count is boxed and owned by the ring, which closes before it is freed.
@@ -546,10 +578,7 @@ impl Drop for RingInner {
         if let Some(wake) = &self.wake
             && wake.armed.get()
         {
-            let _ = Waker {
-                fd: Arc::clone(&wake.fd),
-            }
-            .try_wake();
+            let _ = wake.waker.try_wake();
             let EngineState::Uring(uring) = self.engine.get_mut() else {
                 return;
             };
@@ -635,11 +664,14 @@ impl Port {
         self.ring.inner.ports.borrow()[self.index].in_flight
     }
 
-    /// Waits until the kernel has released everything of this port, for at most [`IDLE_WAIT`]. Returns whether it has;
+    /// Waits until the kernel has released everything of this port, for at most 5 s
+    /// ([`Ring::limit_idle_wait`]). Returns whether it has;
     /// if not, the caller must leak the memory that the requests point to. For clients being dropped; shut down a
     /// socket first so that its requests end.
     pub(crate) fn wait_idle(&self) -> bool {
-        let deadline = Clock::Monotonic.now().after(IDLE_WAIT);
+        let deadline = Clock::Monotonic
+            .now()
+            .after(self.ring.inner.idle_wait.get());
         while self.in_flight() > 0 {
             if Clock::Monotonic.now() >= deadline {
                 return false;
@@ -674,9 +706,8 @@ impl Drop for Port {
 
 impl Wake {
     fn new() -> io::Result<Wake> {
-        let Waker { fd } = Waker::new()?;
         Ok(Wake {
-            fd,
+            waker: Waker::new()?,
             count: Box::default(),
             armed: Cell::new(false),
             woken: Cell::new(false),

@@ -103,3 +103,41 @@ fn early_starts_are_for_requests_that_wait() {
     wait(&ring);
     assert!(!ring.starts_early(), "messages to a peer go in batches");
 }
+
+/// Connections that share a ring are named when their ports have completions and when their wakers were used, and no
+/// others are.
+#[test]
+fn only_owners_with_something_to_process_are_named() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let bell_of = |owner| {
+        ring.work_for(Some(RingOwner(owner)));
+        crate::Bell::new(&ring).unwrap()
+    };
+    let (mut first, mut second) = (bell_of(1), bell_of(2));
+    ring.work_for(Some(RingOwner(3)));
+    let (third, own) = (ring.waker(), {
+        ring.work_for(None);
+        ring.waker()
+    });
+    let named = || {
+        let mut owners = Vec::new();
+        ring.enter(Nanos::MAX).unwrap();
+        ring.take_ready(&mut owners);
+        owners.iter().map(|owner| owner.0).collect::<Vec<u32>>()
+    };
+    second.waker().wake();
+    assert_eq!(named(), [2]);
+    // Until it takes its completion.
+    assert_eq!(named(), [2]);
+    assert!(second.take() && !first.take());
+    third.wake();
+    third.wake();
+    assert_eq!(named(), [3]);
+    assert!(ring.take_woken());
+    own.wake();
+    assert_eq!(named(), [0; 0], "the thread as a whole was woken");
+    assert!(ring.take_woken());
+    first.waker().wake();
+    assert_eq!(named(), [1]);
+    assert!(first.take());
+}

@@ -15,7 +15,6 @@ use crate::BufPool;
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_SQ_WAKEUP: u32 = 2;
 const ENTER_EXT_ARG: u32 = 8;
-const FILE_SLOTS: u32 = 64;
 
 /// `struct io_uring_getevents_arg` (linux/io_uring.h); its third field was padding before 6.12.
 #[repr(C)]
@@ -83,8 +82,8 @@ impl Uring {
             true => vec![state; usize::from(pool.regions())],
             false => Vec::new(),
         };
-        let slots = match ring.submitter().register_files_sparse(FILE_SLOTS) {
-            Ok(()) => vec![false; FILE_SLOTS as usize],
+        let slots = match ring.submitter().register_files_sparse(config.file_slots) {
+            Ok(()) => vec![false; config.file_slots as usize],
             Err(_) => Vec::new(),
         };
         Ok(Uring {

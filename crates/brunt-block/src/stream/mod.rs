@@ -397,7 +397,8 @@ impl Stream {
             .or_else(|| self.placed.take())
     }
 
-    /// Returns memory that it doesn't need while it is idle to the kernel. Does nothing unless everything received has
+    /// Releases memory that it doesn't need while it is idle; [`Ring::release`] then returns it to the kernel, once for
+    /// many connections. Does nothing unless everything received has
     /// been consumed and everything queued has been sent.
     pub fn release(&mut self) {
         let is_receiving = self.rx_start < self.rx_end
@@ -417,7 +418,7 @@ impl Stream {
         if self.filling.has_grown() || self.flying.has_grown() {
             self.filling = Batch::new();
             self.flying = Batch::new();
-            crate::buffer::give_back();
+            self.port.ring().trim_on_release();
         }
     }
 

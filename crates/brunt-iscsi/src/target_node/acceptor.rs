@@ -1,5 +1,5 @@
-//! The login thread: accepts connections on all portals, drives their logins without blocking, and starts a thread for
-//! each connection that has logged in. The one rule: silent and hostile peers cost a bounded amount of memory and don't
+//! The login thread: accepts connections on all portals, drives their logins without blocking, and hands each
+//! connection that has logged in to one of the `workers`. The one rule: silent and hostile peers cost a bounded amount of memory and don't
 //! delay others.
 
 use std::collections::VecDeque;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::driver::{self, LiveCounters};
 use super::event::TargetEvent;
 use super::listeners::{Listeners, OpenPortal};
 use super::login::{LOGIN_SEGMENT_BYTES_MAX, LoggedInConnection, TargetLogin, TargetLoginStep};
-use super::server_state::{ServerState, Settle, lock};
+use super::server_state::{Seat, ServerState};
+use super::workers::{NewConnection, Workers};
 use crate::chap::Challenge;
 
 /// The login thread.
@@ -193,12 +193,15 @@ impl Acceptor {
 
     /// Only ready logins take time: a flood of silent ones must not slow down the others.
     fn process(&mut self, ready: &[bool]) {
-        // From the back, so that removals only shift logins that have already been processed.
-        for index in (0..ready.len()).rev().filter(|index| ready[*index]) {
+        // Oldest first: of two logins of an initiator port, the later one ends the session of the earlier one.
+        let mut removed = 0;
+        for index in (0..ready.len()).filter(|index| ready[*index]) {
+            let index = index - removed;
             let progress = self.logins[index].advance(&self.state);
             if matches!(progress, LoginProgress::Pending) {
                 continue;
             }
+            removed += 1;
             let login = self.logins.remove(index).expect("the entry exists");
             match progress {
                 LoginProgress::LoggedIn => self.start_connection(login),
@@ -218,53 +221,23 @@ impl Acceptor {
         }
     }
 
-    /// Starts a connection's thread.
+    /// Hands a connection to a worker.
     fn start_connection(&self, login: HalfOpen) {
         let Some(logged_in) = login.done else { return };
-        let (socket, early) = (login.socket, login.received);
-        let live = Arc::new(LiveCounters::default());
-        let target = logged_in.session.target_name().to_string();
-        {
-            let mut totals = lock(&self.state.totals);
-            totals.past.connections += 1;
-            totals.live.push((target.clone(), Arc::clone(&live)));
-        }
-        let state = Arc::clone(&self.state);
-        let id = logged_in.connection_id;
-        let (session, handle) = (Arc::clone(&logged_in.session), logged_in.handle.clone());
-        let thread = std::thread::Builder::new().name(format!("connection {id}"));
-        let thread_live = Arc::clone(&live);
-        let spawned = thread.spawn(move || {
-            // Moves the counters even if the connection's thread panics.
-            let _settle = Settle {
-                state: Arc::clone(&state),
-                target,
-                live: Arc::clone(&thread_live),
-            };
-            let result = driver::run(*logged_in, socket, &early, &state.shared, &thread_live);
-            if let Err(error) = result {
-                lock(&state.totals).past.connections_broken += 1;
-                state
-                    .config
-                    .listener
-                    .notify(&TargetEvent::ConnectionBroken {
-                        connection: id,
-                        error: &error,
-                    });
-            }
-        });
-        if spawned.is_err() {
-            // Without a thread, close the connection: the initiator will try again later.
-            self.state.shared.table.leave(session.tsih(), id);
-            handle.close();
-            session.leave();
-            let target = session.target_name().to_string();
-            drop(Settle {
-                state: Arc::clone(&self.state),
-                target,
-                live,
-            });
-        }
+        let LoggedInConnection {
+            session,
+            connection_id,
+            handle,
+            ..
+        } = &*logged_in;
+        let seat = Seat::take(&self.state, session, *connection_id, handle);
+        let new = NewConnection {
+            logged_in,
+            socket: login.socket,
+            early: login.received,
+            seat,
+        };
+        Workers::hand_over(&self.state, new);
     }
 }
 

@@ -31,7 +31,7 @@ pub struct TargetConfig {
     pub keep_alive: KeepAlive,
     /// Socket options of connections that have logged in.
     pub sockets: SocketOptions,
-    /// Connections poll instead of sleeping ([`brunt_block::RingConfig::never_sleeps`]).
+    /// Workers poll instead of sleeping while they have connections ([`brunt_block::RingConfig::never_sleeps`]).
     pub poll: bool,
     /// Receives events.
     pub listener: Listener,

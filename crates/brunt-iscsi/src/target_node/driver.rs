@@ -1,24 +1,25 @@
-//! Runs one connection in full-feature phase: one thread, one ring, one loop. It reads all available data, has
-//! [`TargetConnection`] handle every PDU in it, and sends all responses in one vectored call, which at depth 32 is a
-//! single system call for many commands. Write payloads are received directly into their destination; read payloads are
-//! sent from where they are. The one rule: `connection` decides what a PDU means; this module only moves bytes.
+//! Runs one connection in full-feature phase, in turns on its worker's ring. A turn reads all available data, has
+//! [`TargetConnection`] handle every PDU in it, and queues all responses for one vectored call, which at depth 32 is a
+//! single call for many commands. Write payloads are received directly into their destination; read payloads are sent
+//! from where they are. The one rule: `connection` decides what a PDU means; this module only moves bytes, and never
+//! waits.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use brunt_block::sparse::SparseMemory;
 use brunt_block::stream::Lent;
-use brunt_block::{Buf, IdleTimer, Inline, PayloadPlace, Ring, RingConfig, Stream};
+use brunt_block::{Buf, IdleTimer, Inline, PayloadPlace, Ring, Stream};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest::{digest, padded_digest, received_digest};
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use zerocopy::IntoBytes;
 
 use super::connection::{
-    Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut,
-    Destination, IsDone, KeepAlive, Received, TargetConnection,
+    Broken, CommandBegun, ConnectionContext, ConnectionIo, DataOut, Destination, IsDone, KeepAlive,
+    Received, TargetConnection,
 };
+use super::counters::LiveCounters;
 use super::listeners::{CurrentListeners, Portal};
 use super::login::LoggedInConnection;
 use super::session::{
@@ -49,90 +50,8 @@ pub struct SharedTarget {
     pub keep_alive: KeepAlive,
     /// The portals, and the settings for new connections.
     pub listeners: CurrentListeners,
-    /// Connections poll instead of sleeping.
+    /// Workers poll instead of sleeping.
     pub poll: bool,
-}
-
-/// A connection's counters, readable from other threads.
-#[derive(Debug, Default)]
-pub struct LiveCounters {
-    fields: [AtomicU64; 8],
-}
-
-/// What a connection's ring has used so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingCost {
-    /// System calls.
-    pub system_calls: u64,
-    /// Time spent polling, in nanoseconds.
-    pub polled_nanos: u64,
-}
-
-impl RingCost {
-    fn of(ring: &Ring) -> RingCost {
-        RingCost {
-            system_calls: ring.stats().system_calls,
-            polled_nanos: ring.polled_nanos(),
-        }
-    }
-}
-
-impl LiveCounters {
-    fn set(&self, counters: ConnectionCounters, used: RingCost) {
-        let values = [
-            counters.commands,
-            counters.data_out_bytes,
-            counters.data_in_bytes,
-            counters.rejects,
-            counters.digest_errors,
-            counters.ignored,
-            used.system_calls,
-            used.polled_nanos,
-        ];
-        for (field, value) in self.fields.iter().zip(values) {
-            field.store(value, Ordering::Relaxed);
-        }
-    }
-
-    /// The counters, and what the connection's ring has used.
-    pub fn get(&self) -> (ConnectionCounters, RingCost) {
-        let value = |index: usize| self.fields[index].load(Ordering::Relaxed);
-        let counters = ConnectionCounters {
-            commands: value(0),
-            data_out_bytes: value(1),
-            data_in_bytes: value(2),
-            rejects: value(3),
-            digest_errors: value(4),
-            ignored: value(5),
-        };
-        let used = RingCost {
-            system_calls: value(6),
-            polled_nanos: value(7),
-        };
-        (counters, used)
-    }
-}
-
-/// Runs a connection to its end. `early` is the data received after the last login request.
-///
-/// # Errors
-/// The kernel can't create a ring, or a logical unit can't be opened.
-pub fn run(
-    logged_in: LoggedInConnection,
-    socket: TcpStream,
-    early: &[u8],
-    shared: &SharedTarget,
-    live: &LiveCounters,
-) -> Result<(), ConnectionError> {
-    let handle = logged_in.handle.clone();
-    let session = Arc::clone(&logged_in.session);
-    let id = logged_in.connection_id;
-    let result = serve(logged_in, socket, early, shared, live);
-    shared.table.leave(session.tsih(), id);
-    session.window().forget(id);
-    handle.close();
-    session.leave();
-    result
 }
 
 /// Why a connection ended, other than by logout or by its peer.
@@ -154,68 +73,181 @@ pub enum ConnectionError {
     Protocol(#[from] Broken),
 }
 
-fn serve(
-    logged_in: LoggedInConnection,
-    socket: TcpStream,
-    early: &[u8],
-    shared: &SharedTarget,
-    live: &LiveCounters,
-) -> Result<(), ConnectionError> {
-    let LoggedInConnection {
-        session,
-        cid,
-        connection_id,
-        handle,
-        params,
-        stat_sn,
-    } = logged_in;
-    let ring = Ring::new(RingConfig {
-        never_sleeps: shared.poll,
-        ..RingConfig::of_connection()
-    })?;
-    let local = socket.local_addr()?;
-    let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
-    shared.listeners.get().sockets.apply(stream.socket())?;
-    stream.preload(early);
-    handle.set_waker(ring.waker());
-    let discovery = session.target().is_none();
-    let luns = session.target().map_or_else(
-        || LunMap::new(Vec::new()),
-        |target| Arc::clone(&target.luns),
-    );
-    let units = Units::open(&luns, &ring, session.nexus(), SESSION_TASKS_MAX)
-        .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
-    let (header_digest, data_digest) = (params.header_digest, params.data_digest);
-    let mut connection = TargetConnection::new(
-        connection_id,
-        session.tsih(),
-        cid,
-        discovery,
-        params,
-        stat_sn,
-    );
-    let mut io = SocketIo {
-        stream,
-        ring: ring.clone(),
-        units,
-        shared,
-        session: &session,
-        handle,
-        connection_id,
-        local,
-        header_digest,
-        data_digest,
-        lent: Vec::new(),
-        zeros_digest: (0, [0; DIGEST_BYTES]),
-    };
-    let result = io.serve(&mut connection, &mut Input::new(), live);
-    let mut window = session.window();
-    connection.on_end(&mut ConnectionContext {
-        window: &mut window,
-        io: &mut io,
-    });
-    live.set(connection.counters(), RingCost::of(&ring));
-    result
+/// What a connection needs next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DriverStep {
+    /// Call it again when it has something to process, at this time at the latest.
+    Wait {
+        deadline: Nanos,
+        /// It has become idle and released its memory, which the ring can return.
+        is_idle: bool,
+    },
+    /// It has ended: call [`ConnectionDriver::end`].
+    Over,
+}
+
+/// A connection on a worker's ring.
+pub(super) struct ConnectionDriver<'a> {
+    io: SocketIo<'a>,
+    session: Arc<TargetSession>,
+    connection: TargetConnection,
+    input: Input,
+    live: Arc<LiveCounters>,
+    idle: IdleTimer,
+    /// When to close it, even if its last response has not been sent.
+    close_at: Option<Nanos>,
+}
+
+impl<'a> ConnectionDriver<'a> {
+    /// Puts a connection that has logged in on the ring. `early` is the data received after the last login request.
+    ///
+    /// # Errors
+    /// The socket or a logical unit can't be opened.
+    pub fn open(
+        ring: &Ring,
+        logged_in: LoggedInConnection,
+        socket: TcpStream,
+        early: &[u8],
+        shared: &'a SharedTarget,
+        live: &Arc<LiveCounters>,
+    ) -> Result<ConnectionDriver<'a>, ConnectionError> {
+        let LoggedInConnection {
+            session,
+            cid,
+            connection_id,
+            handle,
+            params,
+            stat_sn,
+        } = logged_in;
+        let local = socket.local_addr()?;
+        let mut stream = Stream::new(ring, socket, RX_BYTES.max(early.len()))?;
+        shared.listeners.get().sockets.apply(stream.socket())?;
+        stream.preload(early);
+        handle.set_waker(ring.waker());
+        let discovery = session.target().is_none();
+        let luns = session.target().map_or_else(
+            || LunMap::new(Vec::new()),
+            |target| Arc::clone(&target.luns),
+        );
+        let units = Units::open(&luns, ring, session.nexus(), SESSION_TASKS_MAX)
+            .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
+        let (header_digest, data_digest) = (params.header_digest, params.data_digest);
+        let connection = TargetConnection::new(
+            connection_id,
+            session.tsih(),
+            cid,
+            discovery,
+            params,
+            stat_sn,
+        );
+        Ok(ConnectionDriver {
+            io: SocketIo {
+                stream,
+                ring: ring.clone(),
+                units,
+                shared,
+                session: Arc::clone(&session),
+                handle,
+                connection_id,
+                local,
+                header_digest,
+                data_digest,
+                lent: Vec::new(),
+                zeros_digest: (0, [0; DIGEST_BYTES]),
+            },
+            session,
+            connection,
+            input: Input::new(),
+            live: Arc::clone(live),
+            idle: IdleTimer::new(Clock::Monotonic.now()),
+            close_at: None,
+        })
+    }
+
+    /// Processes everything that has arrived and queues the responses; the caller then enters the ring.
+    ///
+    /// # Errors
+    /// The connection can't continue: call [`ConnectionDriver::end`].
+    pub fn turn(&mut self, now: Nanos) -> Result<DriverStep, ConnectionError> {
+        let ConnectionDriver {
+            io,
+            session,
+            connection,
+            input,
+            ..
+        } = self;
+        let event = io.stream.poll();
+        input.received |= event.received;
+        if event.sent && !io.lent.is_empty() {
+            let stream = &mut io.stream;
+            io.lent.retain(|&lent| stream.reclaim(lent).is_none());
+        }
+        let (mut deadline, turn) = io.process(session, connection, input, now)?;
+        let received = std::mem::take(&mut input.received);
+        if let Some(other) = turn.filter(|&other| other != io.connection_id) {
+            io.shared.table.notify_turn(other);
+        }
+        self.live.set(connection.counters());
+        io.units.submit();
+        io.stream.flush();
+        if connection.is_closing() {
+            let until = *self
+                .close_at
+                .get_or_insert_with(|| now.after(LAST_RESPONSE_TIMEOUT));
+            if io.stream.queued_bytes() == 0 || now >= until {
+                return Ok(DriverStep::Over);
+            }
+            deadline = deadline.min(until);
+        }
+        if event.ended {
+            return Ok(DriverStep::Over);
+        }
+        if !io.is_full(connection) {
+            io.stream.arm();
+        }
+        let busy = received || connection.outstanding() > 0 || io.stream.queued_bytes() > 0;
+        let is_idle = self.idle.becomes_idle(busy, now);
+        if is_idle {
+            io.stream.release();
+        }
+        deadline = deadline.min(self.idle.deadline());
+        Ok(DriverStep::Wait {
+            deadline: deadline.min(io.units.deadline()),
+            is_idle,
+        })
+    }
+
+    /// Aborts the connection's commands and closes its socket. The commands that its devices are executing remain.
+    pub fn end(mut self) -> EndingConnection {
+        let mut window = self.session.window();
+        self.connection.on_end(&mut ConnectionContext {
+            window: &mut window,
+            io: &mut self.io,
+        });
+        drop(window);
+        self.live.set(self.connection.counters());
+        EndingConnection {
+            units: self.io.units,
+            outcomes: Vec::new(),
+        }
+    }
+}
+
+/// A closed connection whose devices still execute aborted commands: dropping a device would wait for them, and with it
+/// all connections of the thread.
+pub(super) struct EndingConnection {
+    units: Units,
+    outcomes: Vec<CommandOutcome>,
+}
+
+impl EndingConnection {
+    /// Collects what has completed. Returns when to call it again at the latest; `None` if nothing remains.
+    pub fn turn(&mut self) -> Option<Nanos> {
+        self.units.poll(&mut self.outcomes);
+        self.outcomes.clear();
+        self.units.submit();
+        (self.units.outstanding() > 0).then(|| self.units.deadline())
+    }
 }
 
 /// The socket side of a connection, and everything that [`TargetConnection`] accesses through it.
@@ -224,7 +256,7 @@ struct SocketIo<'a> {
     ring: Ring,
     units: Units,
     shared: &'a SharedTarget,
-    session: &'a TargetSession,
+    session: Arc<TargetSession>,
     handle: ConnectionHandle,
     connection_id: u64,
     local: SocketAddr,
@@ -240,7 +272,7 @@ struct Input {
     reader: Reader,
     messages: Vec<ConnectionMessage>,
     outcomes: Vec<CommandOutcome>,
-    /// Whether the last poll received data.
+    /// Whether data was received since the last turn.
     received: bool,
 }
 
@@ -288,66 +320,17 @@ enum PlacedKind {
 }
 
 impl SocketIo<'_> {
-    fn serve(
-        &mut self,
-        connection: &mut TargetConnection,
-        input: &mut Input,
-        live: &LiveCounters,
-    ) -> Result<(), ConnectionError> {
-        let clock = Clock::Monotonic;
-        let mut ended = false;
-        let mut close_at = None;
-        let mut idle = IdleTimer::new(clock.now());
-        loop {
-            let now = clock.now();
-            let (mut deadline, turn) = self.process(connection, input, now)?;
-            if let Some(other) = turn.filter(|&other| other != self.connection_id) {
-                self.shared.table.notify_turn(other);
-            }
-            live.set(connection.counters(), RingCost::of(&self.ring));
-            self.units.submit();
-            self.stream.flush();
-            if connection.is_closing() {
-                let until = *close_at.get_or_insert_with(|| now.after(LAST_RESPONSE_TIMEOUT));
-                if self.stream.queued_bytes() == 0 || now >= until {
-                    return Ok(());
-                }
-                deadline = deadline.min(until);
-            }
-            if ended {
-                return Ok(());
-            }
-            if !self.is_full(connection) {
-                self.stream.arm();
-            }
-            let busy = input.received || connection.outstanding() > 0;
-            if idle.becomes_idle(busy || self.stream.queued_bytes() > 0, now) {
-                self.stream.release();
-                self.ring.release();
-            }
-            deadline = deadline.min(idle.deadline());
-            self.ring.enter(deadline.min(self.units.deadline()))?;
-            let event = self.stream.poll();
-            input.received = event.received;
-            ended = event.ended;
-            if event.sent && !self.lent.is_empty() {
-                let stream = &mut self.stream;
-                self.lent.retain(|&lent| stream.reclaim(lent).is_none());
-            }
-        }
-    }
-
     /// Processes messages, finished commands, received PDUs and timeouts. Returns when to process again at the latest,
     /// and the connection that has the session's next command, if known.
     fn process(
         &mut self,
+        session: &TargetSession,
         connection: &mut TargetConnection,
         input: &mut Input,
         now: Nanos,
     ) -> Result<(Nanos, Option<u64>), ConnectionError> {
-        let session = self.session;
         let window = &mut *session.window();
-        if self.ring.take_woken() {
+        if self.handle.has_messages() {
             self.handle.take(&mut input.messages);
             for message in input.messages.drain(..) {
                 connection.on_message(message, &mut ConnectionContext { window, io: self });

@@ -1,13 +1,16 @@
 //! The iSCSI target node (RFC 7143, 2.2): portals, login, sessions, connections, and the threads that drive them.
 //!
-//! The life of a connection: `acceptor` accepts it and runs its [`login`], for all connections in one thread; then the
-//! connection gets its own thread, where [`driver`] feeds PDUs from a socket to [`connection`] (the rules of
-//! full-feature phase) and hands commands to [`units`]. State shared by a [`session`]'s connections is behind one
+//! The life of a connection: `acceptor` accepts it and runs its [`login`], for all connections in one thread; then
+//! `workers` hands it to one of as many threads as cores. There, a `worker` gives each of its connections a turn when it
+//! has something to process: [`driver`] feeds PDUs from its socket to [`connection`] (the rules of full-feature phase)
+//! and hands commands to [`units`]. State shared by a [`session`]'s connections is behind one
 //! mutex, which is locked once per batch. [`directory`] lists the targets, [`listeners`] their portals.
 
 mod acceptor;
 mod config;
 pub mod connection;
+mod counters;
+mod deadlines;
 pub mod directory;
 pub mod driver;
 mod event;
@@ -18,6 +21,8 @@ mod server_state;
 pub mod session;
 pub mod text;
 pub mod units;
+mod worker;
+mod workers;
 
 pub use config::TargetConfig;
 pub use connection::ConnectionCounters;

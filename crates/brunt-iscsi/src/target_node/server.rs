@@ -1,4 +1,4 @@
-//! The whole target: portals, one thread for all logins, one thread for each logged-in connection, and an orderly
+//! The whole target: portals, one thread for all logins, workers for the connections that have logged in, and an orderly
 //! shutdown. Used by `brunt target`, by tests and by benchmarks. The one rule: a peer that has not logged in costs a
 //! bounded amount of memory and no thread, and does not delay those that have.
 
@@ -19,6 +19,7 @@ use super::event::TargetEvent;
 use super::listeners::{CurrentListeners, OpenPortals, PortalError};
 use super::server_state::{ServerState, TargetStats, lock};
 use super::session::{SessionTable, TargetSession};
+use super::workers::Workers;
 use crate::chap::ChapUser;
 
 /// Why a target did not start.
@@ -61,6 +62,7 @@ impl TargetServer {
         };
         let state = Arc::new(ServerState {
             shared,
+            workers: Workers::new(config.poll),
             config,
             stop: AtomicBool::new(false),
             totals: Mutex::default(),

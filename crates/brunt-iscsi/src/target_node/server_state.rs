@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use brunt_block::Ring;
+
 use super::config::TargetConfig;
 use super::connection::ConnectionCounters;
-use super::driver::{LiveCounters, SharedTarget};
+use super::counters::{LiveCounters, LiveRing};
+use super::driver::SharedTarget;
+use super::session::{ConnectionHandle, TargetSession};
+use super::workers::Workers;
 
 /// A target's counters so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,9 +24,9 @@ pub struct TargetStats {
     pub connections: u64,
     /// Sum over all connections.
     pub counters: ConnectionCounters,
-    /// System calls of all connections' rings.
+    /// System calls of all workers' rings.
     pub system_calls: u64,
-    /// Time that all connections' threads spent polling, in nanoseconds.
+    /// Time that all workers spent polling, in nanoseconds.
     pub polled_nanos: u64,
     /// Logins refused with a status.
     pub logins_refused: u64,
@@ -35,9 +40,10 @@ pub struct TargetStats {
 pub(super) struct ServerState {
     pub(super) shared: SharedTarget,
     pub(super) config: TargetConfig,
+    pub(super) workers: Workers,
     pub(super) stop: AtomicBool,
     pub(super) totals: Mutex<ConnectionTotals>,
-    /// Signalled when a connection's thread ends.
+    /// Signalled when a connection ends.
     pub(super) ended: Condvar,
     pub(super) logins_refused: AtomicU64,
     pub(super) logins_dropped: AtomicU64,
@@ -48,6 +54,8 @@ pub(super) struct ServerState {
 pub(super) struct ConnectionTotals {
     /// Counters of running connections, with their target's name, which is empty for discovery.
     pub(super) live: Vec<(String, Arc<LiveCounters>)>,
+    /// What the rings of running workers have used.
+    pub(super) rings: Vec<Arc<LiveRing>>,
     pub(super) past: TargetStats,
     /// Counters of ended connections, by target name.
     pub(super) past_of: BTreeMap<String, ConnectionCounters>,
@@ -58,7 +66,11 @@ impl ConnectionTotals {
     pub(super) fn sum(&self) -> TargetStats {
         let mut stats = self.past;
         for (_, live) in &self.live {
-            add(&mut stats, live);
+            sum(&mut stats.counters, live.get());
+        }
+        for ring in &self.rings {
+            stats.system_calls += ring.system_calls();
+            stats.polled_nanos += ring.polled_nanos();
         }
         stats
     }
@@ -67,42 +79,103 @@ impl ConnectionTotals {
     pub(super) fn sum_of(&self, target: &str) -> ConnectionCounters {
         let mut counters = self.past_of.get(target).copied().unwrap_or_default();
         for (_, live) in self.live.iter().filter(|(name, _)| name == target) {
-            sum(&mut counters, live.get().0);
+            sum(&mut counters, live.get());
         }
         counters
     }
 }
 
-/// Moves a connection's counters from running to ended connections.
-pub(super) struct Settle {
-    pub(super) state: Arc<ServerState>,
-    pub(super) target: String,
-    pub(super) live: Arc<LiveCounters>,
+/// A logged-in connection's place in its session and in the server's counters. Dropping it gives up both, whether the
+/// connection ended, failed, panicked, or never got a thread.
+pub(super) struct Seat {
+    state: Arc<ServerState>,
+    session: Arc<TargetSession>,
+    connection: u64,
+    handle: ConnectionHandle,
+    live: Arc<LiveCounters>,
 }
 
-impl Drop for Settle {
+impl Seat {
+    /// Counts a connection that has logged in.
+    pub(super) fn take(
+        state: &Arc<ServerState>,
+        session: &Arc<TargetSession>,
+        connection: u64,
+        handle: &ConnectionHandle,
+    ) -> Seat {
+        let live = Arc::new(LiveCounters::default());
+        let mut totals = lock(&state.totals);
+        totals.past.connections += 1;
+        totals
+            .live
+            .push((session.target_name().to_string(), Arc::clone(&live)));
+        drop(totals);
+        Seat {
+            state: Arc::clone(state),
+            session: Arc::clone(session),
+            connection,
+            handle: handle.clone(),
+            live,
+        }
+    }
+
+    /// The connection's counters.
+    pub(super) fn live(&self) -> &Arc<LiveCounters> {
+        &self.live
+    }
+
+    /// Number of the connection since the target's start.
+    pub(super) fn connection(&self) -> u64 {
+        self.connection
+    }
+}
+
+impl Drop for Seat {
     fn drop(&mut self) {
+        let table = &self.state.shared.table;
+        table.leave(self.session.tsih(), self.connection);
+        self.session.window().forget(self.connection);
+        self.handle.close();
+        self.session.leave();
         let mut totals = lock(&self.state.totals);
         totals
             .live
             .retain(|(_, live)| !Arc::ptr_eq(live, &self.live));
-        add(&mut totals.past, &self.live);
-        sum(
-            totals
-                .past_of
-                .entry(std::mem::take(&mut self.target))
-                .or_default(),
-            self.live.get().0,
-        );
+        let counters = self.live.get();
+        sum(&mut totals.past.counters, counters);
+        let target = self.session.target_name().to_string();
+        sum(totals.past_of.entry(target).or_default(), counters);
+        drop(totals);
         self.state.ended.notify_all();
     }
 }
 
-fn add(stats: &mut TargetStats, live: &LiveCounters) {
-    let (counters, used) = live.get();
-    sum(&mut stats.counters, counters);
-    stats.system_calls += used.system_calls;
-    stats.polled_nanos += used.polled_nanos;
+/// Counts what a worker's ring uses, until it is dropped and beyond.
+pub(super) struct CountedRing<'a> {
+    state: &'a ServerState,
+    live: Arc<LiveRing>,
+}
+
+impl CountedRing<'_> {
+    pub(super) fn new(state: &ServerState) -> CountedRing<'_> {
+        let live = Arc::new(LiveRing::default());
+        lock(&state.totals).rings.push(Arc::clone(&live));
+        CountedRing { state, live }
+    }
+
+    /// Updates the counters.
+    pub(super) fn set(&self, ring: &Ring) {
+        self.live.set(ring);
+    }
+}
+
+impl Drop for CountedRing<'_> {
+    fn drop(&mut self) {
+        let mut totals = lock(&self.state.totals);
+        totals.rings.retain(|live| !Arc::ptr_eq(live, &self.live));
+        totals.past.system_calls += self.live.system_calls();
+        totals.past.polled_nanos += self.live.polled_nanos();
+    }
 }
 
 fn sum(all: &mut ConnectionCounters, one: ConnectionCounters) {

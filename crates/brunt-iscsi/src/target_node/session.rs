@@ -1,9 +1,10 @@
 //! State shared by the connections of a session, and the table of all sessions of a target. Called by the acceptor (for
-//! logins) and by every connection's thread. The one rule: a connection locks its session's [`CommandWindow`] once per
-//! batch of PDUs, and never waits while holding a lock.
+//! logins) and by the workers. The one rule: a connection locks its session's [`CommandWindow`] once per
+//! batch of PDUs, and never waits while holding a lock. A connection may lock the table while it holds its window, and
+//! never the other way round.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_block::Waker;
@@ -195,7 +196,7 @@ pub enum ConnectionMessage {
     Close,
 }
 
-/// Handle for messages to a connection's thread.
+/// Handle for messages to a connection, which may be on another thread.
 #[derive(Clone, Debug)]
 pub struct ConnectionHandle {
     mailbox: Arc<ConnectionMailbox>,
@@ -203,6 +204,8 @@ pub struct ConnectionHandle {
 
 #[derive(Debug)]
 struct ConnectionMailbox {
+    /// There may be messages.
+    pending: AtomicBool,
     /// `None` once the connection is gone: messages are discarded.
     messages: Mutex<Option<Vec<ConnectionMessage>>>,
     waker: Mutex<Option<Waker>>,
@@ -212,6 +215,7 @@ impl ConnectionHandle {
     fn new() -> ConnectionHandle {
         ConnectionHandle {
             mailbox: Arc::new(ConnectionMailbox {
+                pending: AtomicBool::new(false),
                 messages: Mutex::new(Some(Vec::new())),
                 waker: Mutex::new(None),
             }),
@@ -227,7 +231,10 @@ impl ConnectionHandle {
     /// Sends a message. Does nothing if the connection is gone.
     pub fn send(&self, message: ConnectionMessage) {
         match &mut *lock(&self.mailbox.messages) {
-            Some(messages) => messages.push(message),
+            Some(messages) => {
+                messages.push(message);
+                self.mailbox.pending.store(true, Ordering::Release);
+            }
             None => return,
         }
         if let Some(waker) = &*lock(&self.mailbox.waker) {
@@ -235,8 +242,15 @@ impl ConnectionHandle {
         }
     }
 
+    /// Whether there are messages to take.
+    #[inline]
+    pub fn has_messages(&self) -> bool {
+        self.mailbox.pending.load(Ordering::Acquire)
+    }
+
     /// Takes the pending messages.
     pub fn take(&self, into: &mut Vec<ConnectionMessage>) {
+        self.mailbox.pending.store(false, Ordering::Release);
         if let Some(messages) = &mut *lock(&self.mailbox.messages) {
             into.append(messages);
         }
@@ -274,6 +288,9 @@ struct Table {
     sessions: BTreeMap<u16, SessionEntry>,
     next_tsih: u16,
 }
+
+/// A session and its new connection.
+type NewMember = (Arc<TargetSession>, u64, ConnectionHandle);
 
 #[derive(Debug)]
 struct SessionEntry {
@@ -394,7 +411,7 @@ impl SessionTable {
             .collect()
     }
 
-    fn join(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
+    fn join(&self, table: &mut Table, candidate: &Candidate) -> Result<NewMember, u16> {
         let entry = table
             .sessions
             .get_mut(&candidate.tsih)
@@ -416,17 +433,10 @@ impl SessionTable {
             .connections
             .push((candidate.cid, connection_id, handle.clone()));
         entry.session.connections.fetch_add(1, Ordering::AcqRel);
-        let mut window = entry.session.window();
-        let numbers = (window.exp_cmd_sn(), window.max_cmd_sn());
-        Ok(Admitted {
-            session: Arc::clone(&entry.session),
-            connection_id,
-            handle,
-            window: numbers,
-        })
+        Ok((Arc::clone(&entry.session), connection_id, handle))
     }
 
-    fn open(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
+    fn open(&self, table: &mut Table, candidate: &Candidate) -> Result<NewMember, u16> {
         let target = candidate.target.as_ref();
         end_reinstated(table, candidate);
         if table.sessions.len() >= self.sessions_max.load(Ordering::Relaxed) {
@@ -459,10 +469,6 @@ impl SessionTable {
             window: Mutex::new(CommandWindow::new(candidate.cmd_sn)),
             connections: AtomicU32::new(1),
         });
-        let window = {
-            let mut window = session.window();
-            (window.exp_cmd_sn(), window.max_cmd_sn())
-        };
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let handle = ConnectionHandle::new();
         let connections = vec![(candidate.cid, connection_id, handle.clone())];
@@ -473,12 +479,7 @@ impl SessionTable {
                 connections,
             },
         );
-        Ok(Admitted {
-            session,
-            connection_id,
-            handle,
-            window,
-        })
+        Ok((session, connection_id, handle))
     }
 
     /// The targets of these sessions.
@@ -521,8 +522,7 @@ impl Sessions for &SessionTable {
     }
 
     fn find(&self, tsih: u16) -> Option<JoinableSession> {
-        let table = lock(&self.inner);
-        let session = &table.sessions.get(&tsih)?.session;
+        let session = Arc::clone(&lock(&self.inner).sessions.get(&tsih)?.session);
         let mut window = session.window();
         Some(JoinableSession {
             initiator_name: session.initiator_name.clone(),
@@ -551,11 +551,22 @@ impl Sessions for &SessionTable {
         {
             return Err(code::SERVICE_UNAVAILABLE);
         }
-        if candidate.tsih == 0 {
+        let (session, connection_id, handle) = if candidate.tsih == 0 {
             self.open(&mut table, candidate)
         } else {
             self.join(&mut table, candidate)
-        }
+        }?;
+        drop(table);
+        let window = {
+            let mut window = session.window();
+            (window.exp_cmd_sn(), window.max_cmd_sn())
+        };
+        Ok(Admitted {
+            session,
+            connection_id,
+            handle,
+            window,
+        })
     }
 }
 
@@ -620,6 +631,32 @@ mod tests {
         window.finished();
         assert_eq!(window.max_cmd_sn(), sent);
         assert_eq!(window.arrive(sent, 1), Turn::Now);
+    }
+
+    /// A connection that closes others looks at the table while its window is locked: logins don't hold both.
+    #[test]
+    fn logins_do_not_hold_the_table_while_they_wait_for_a_window() {
+        let table = SessionTable::new(Directory::new(Vec::new(), None), 2);
+        let first = (&mut &table).admit(&candidate(1, 0, 0)).unwrap();
+        let tsih = first.session.tsih();
+        let window = first.session.window();
+        let began = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let login = scope.spawn(|| {
+                began.store(true, Ordering::Release);
+                (&table).find(tsih).expect("it exists");
+                (&mut &table).admit(&candidate(1, tsih, 1))
+            });
+            while !began.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            for _ in 0..1000 {
+                table.close(first.connection_id, |_| true);
+                std::thread::yield_now();
+            }
+            drop(window);
+            assert!(login.join().unwrap().is_ok());
+        });
     }
 
     /// Joining, reinstatement of connections and sessions, and the limits.

@@ -210,6 +210,13 @@ impl Units {
         }
     }
 
+    /// Number of commands begun but not answered yet, on all units.
+    pub fn outstanding(&self) -> usize {
+        let leaving = self.leaving.iter().map(|(_, open)| open);
+        let all = self.sets.iter().flatten().chain(leaving);
+        all.map(|open| open.tasks.outstanding() as usize).sum()
+    }
+
     /// See [`TaskSet::submit`].
     pub fn submit(&mut self) {
         self.all_mut().for_each(TaskSet::submit);

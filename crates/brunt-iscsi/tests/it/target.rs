@@ -20,9 +20,9 @@ use brunt_wire::iscsi::pdu::{
 use brunt_wire::iscsi::text::push_pair;
 use zerocopy::IntoBytes;
 
-const NAME: &str = "iqn.2026-11.io.brunt:t0";
+pub(super) const NAME: &str = "iqn.2026-11.io.brunt:t0";
 
-fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> TargetServer {
+pub(super) fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> TargetServer {
     let mut config = TargetConfig {
         portals: vec![loopback()],
         ..TargetConfig::default()
@@ -31,11 +31,11 @@ fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> TargetServer
     TargetServer::start(config, vec![ServedTarget::new(NAME, map(luns))]).unwrap()
 }
 
-fn loopback() -> Portal {
+pub(super) fn loopback() -> Portal {
     SocketAddr::from(([127, 0, 0, 1], 0)).into()
 }
 
-fn map(luns: &[&str]) -> Arc<LunMap> {
+pub(super) fn map(luns: &[&str]) -> Arc<LunMap> {
     let units = luns.iter().enumerate().map(|(lun, url)| {
         let options = LunOptions {
             serial: format!("test{lun}"),
@@ -49,7 +49,7 @@ fn map(luns: &[&str]) -> Arc<LunMap> {
     LunMap::new(units.collect())
 }
 
-fn connect(server: &TargetServer) -> TcpStream {
+pub(super) fn connect(server: &TargetServer) -> TcpStream {
     connect_to(server.portals()[0])
 }
 
@@ -63,14 +63,14 @@ fn connect_to(at: SocketAddr) -> TcpStream {
     socket
 }
 
-fn login_bytes(isid: u8) -> Vec<u8> {
+pub(super) fn login_bytes(isid: u16) -> Vec<u8> {
     let mut data = Vec::new();
     push_pair(&mut data, "InitiatorName", "iqn.2026-11.io.brunt:test");
     push_pair(&mut data, "TargetName", NAME);
     let request = LoginRequest {
         opcode: 0x43,
         flags: 0x87,
-        isid: [0x80, 0, 0, 0, 0, isid],
+        isid: [0x80, 0, 0, 0, (isid >> 8) as u8, isid as u8],
         data_segment_length: U24::new(data.len() as u32),
         initiator_task_tag: 1.into(),
         cmd_sn: 1.into(),
@@ -82,7 +82,7 @@ fn login_bytes(isid: u8) -> Vec<u8> {
     bytes
 }
 
-fn command(cdb0: u8, flags: u8, cmd_sn: u32, len: u32) -> ScsiCommand {
+pub(super) fn command(cdb0: u8, flags: u8, cmd_sn: u32, len: u32) -> ScsiCommand {
     let mut cdb = [0; 16];
     cdb[0] = cdb0;
     cdb[8] = (len / 512) as u8;
@@ -97,7 +97,7 @@ fn command(cdb0: u8, flags: u8, cmd_sn: u32, len: u32) -> ScsiCommand {
 }
 
 /// Receives one PDU from the target; `None` if it closed the connection.
-fn receive(socket: &mut TcpStream) -> Option<(Bhs, Vec<u8>)> {
+pub(super) fn receive(socket: &mut TcpStream) -> Option<(Bhs, Vec<u8>)> {
     let mut header = [0; BHS_BYTES];
     socket.read_exact(&mut header).ok()?;
     let bhs = *Bhs::peek(&header).unwrap();
@@ -119,7 +119,7 @@ fn ping() -> Vec<u8> {
 }
 
 /// Class and detail of the response to a login; `None` if there is no response.
-fn login_status(at: SocketAddr, isid: u8) -> Option<u16> {
+fn login_status(at: SocketAddr, isid: u16) -> Option<u16> {
     let mut socket = connect_to(at);
     socket.write_all(&login_bytes(isid)).unwrap();
     let (bhs, _) = receive(&mut socket)?;
@@ -128,11 +128,11 @@ fn login_status(at: SocketAddr, isid: u8) -> Option<u16> {
 }
 
 /// Logs in; panics if the target refuses.
-fn log_in(server: &TargetServer, isid: u8) -> TcpStream {
+pub(super) fn log_in(server: &TargetServer, isid: u16) -> TcpStream {
     log_in_at(server.portals()[0], isid)
 }
 
-fn log_in_at(at: SocketAddr, isid: u8) -> TcpStream {
+fn log_in_at(at: SocketAddr, isid: u16) -> TcpStream {
     let mut socket = connect_to(at);
     socket.write_all(&login_bytes(isid)).unwrap();
     let (bhs, _) = receive(&mut socket).expect("a login response");
@@ -141,7 +141,7 @@ fn log_in_at(at: SocketAddr, isid: u8) -> TcpStream {
 }
 
 /// Checks that another session still works.
-fn assert_alive(socket: &mut TcpStream) {
+pub(super) fn assert_alive(socket: &mut TcpStream) {
     socket.write_all(&ping()).unwrap();
     let (bhs, _) = receive(socket).expect("the other session does not notice");
     assert_eq!(
@@ -624,7 +624,7 @@ fn read_command(cmd_sn: u32) -> Vec<u8> {
 }
 
 /// Status and sense code of the next SCSI response; for a read, the status in its data.
-fn next_status(socket: &mut TcpStream) -> (u8, Option<(u8, u8)>) {
+pub(super) fn next_status(socket: &mut TcpStream) -> (u8, Option<(u8, u8)>) {
     loop {
         let (bhs, data) = receive(socket).expect("an answer");
         match bhs.kind() {

@@ -1,4 +1,5 @@
-//! A connection's memory: little while it is idle, more with use, and returned afterwards; and what polling costs.
+//! What connections cost: little memory while they are idle, more with use, and returned afterwards; few threads; and
+//! what polling costs.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -11,13 +12,13 @@ use brunt_wire::scsi::sense::ScsiStatus;
 
 const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
-/// Maximum resident memory of an idle connection, in bytes, with room for the stack and the C library's caches.
-const IDLE_BYTES_MAX: u64 = 160 << 10;
+/// Maximum resident memory of an idle connection, in bytes, with room for the C library's caches.
+const IDLE_BYTES_MAX: u64 = 80 << 10;
 const LARGE_BYTES: usize = 256 << 10;
 
-fn log_in(target: &Target, count: usize) -> Vec<Raw> {
+fn log_in(target: &Target, who: &str, count: usize) -> Vec<Raw> {
     let one = |index| {
-        let name = format!("iqn.2026-11.io.brunt:idle{index}");
+        let name = format!("iqn.2026-11.io.brunt:{who}{index}");
         let mut raw = Raw::login(target.address(), &name, TARGET_NAME, &[]);
         raw.settle(0);
         raw
@@ -49,10 +50,10 @@ fn idle_connections_take_little_memory_before_and_after_a_burst() {
     for lun in ["memory:16MiB".to_string(), file.display().to_string()] {
         let target = Target::start(&["--lun", &lun]);
         // The first session pays for what the process needs once, such as the medium of a memory LUN.
-        let mut first = log_in(&target, 1);
+        let mut first = log_in(&target, "first", 1);
         transfer(&mut first);
         let before = target.resident_bytes();
-        let mut sessions = log_in(&target, 64);
+        let mut sessions = log_in(&target, "many", 64);
         let grown = |target: &Target| target.resident_bytes().saturating_sub(before) / 64;
         let idle = grown(&target);
         transfer(&mut sessions);
@@ -67,6 +68,39 @@ fn idle_connections_take_little_memory_before_and_after_a_burst() {
         // What was returned is usable again.
         transfer(&mut sessions);
     }
+}
+
+/// A thousand sessions take no more threads than a few, and little memory; a few busy ones among them work.
+#[test]
+fn a_thousand_sessions_share_a_few_threads() {
+    let target = Target::start(&[
+        "--lun",
+        "memory:16MiB",
+        "--max-sessions",
+        "1100",
+        "--engine",
+        "io_uring",
+    ]);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // Other tests in this process have files open, too.
+    let count = limit
+        .current
+        .map_or(1024, |open| open.min(1324) as usize - 300);
+    let mut few = log_in(&target, "busy", 4);
+    transfer(&mut few);
+    let (threads, before) = (target.threads(), target.resident_bytes());
+    let idle = log_in(&target, "idle", count);
+    for _ in 0..16 {
+        transfer(&mut few);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let now = target.threads();
+    assert!(now <= threads + cores, "{now} threads, {threads} before");
+    let each = target.resident_bytes().saturating_sub(before) / count as u64;
+    println!("{each} bytes for each of {count} sessions");
+    assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each session");
+    drop(idle);
+    transfer(&mut few);
 }
 
 /// --poll says what it costs when it starts and when it ends.

@@ -128,6 +128,10 @@ impl Backend for FaultBackend {
         }))
     }
 
+    fn may_wait(&self) -> bool {
+        self.inner.may_wait()
+    }
+
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
         self.inner.allocation(offset)
     }

@@ -1,5 +1,5 @@
 //! One connection's commands on one logical unit, from CDB to outcome, and task management (SAM-5, 7 and 8). Runs on
-//! the connection's thread and drives the connection's device.
+//! the connection's worker and drives the connection's device.
 //!
 //! READ and WRITE have a fast path: a few atomic loads show that no condition is pending, and inline media are accessed
 //! without a request. Every other command is looked up in the command table and becomes an answer or a [`Job`]. The one

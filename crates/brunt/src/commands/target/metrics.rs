@@ -45,7 +45,7 @@ fn whole(page: &mut MetricsPage, server: &TargetServer) {
         ),
         (
             "system_calls",
-            "System calls of all connections' rings.",
+            "System calls of all workers' rings.",
             stats.system_calls,
         ),
     ];

@@ -204,6 +204,7 @@ impl super::Subcommand for Target {
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
         self.engine.state()?;
+        raise_open_files();
         if self.control && output.is_json() {
             return Err(Failure::usage(
                 "--control and --json cannot be combined: both write to standard output",
@@ -258,13 +259,19 @@ impl super::Subcommand for Target {
         let stats = live.server.shutdown(GRACE);
         if self.poll {
             let polled = Duration::from_nanos(stats.polled_nanos).as_secs_f64();
-            output.line(format_args!(
-                "connections polled for {polled:.3} s of CPU time"
-            ));
+            output.line(format_args!("workers polled for {polled:.3} s of CPU time"));
         }
         summarize(&stats, &live.names(), &addresses, nbd, output);
         Ok(())
     }
+}
+
+/// Raises the limit on open files as far as an unprivileged process may: each connection needs one, and the usual soft
+/// limit of 1024 is for programs that use select(2). If it fails, the target serves fewer connections.
+fn raise_open_files() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
 }
 
 /// The device URL in a `--lun` value.

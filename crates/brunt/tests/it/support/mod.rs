@@ -237,6 +237,12 @@ impl Target {
         self.url_at(0, lun)
     }
 
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        tasks.expect("alive").count()
+    }
+
     /// Resident memory, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status =
