@@ -4,9 +4,7 @@
 //! The rule: the first line that matches decides, so no line may begin with an earlier one; a test checks this.
 
 use brunt_result::profile::CpuPart;
-use brunt_result::profile::CpuPart::{
-    Checksums, Copying, Network, Other, Scsi, Storage, Waiting,
-};
+use brunt_result::profile::CpuPart::{Checksums, Copying, Network, Other, Scsi, Storage, Waiting};
 
 /// Beginnings of names. Those of `Other` end the search at the function that an interrupt has interrupted.
 #[rustfmt::skip]
@@ -68,6 +66,8 @@ const PARTS: &[(&str, CpuPart)] = &[
     ("__tcp", Network),
     ("alloc_skb", Network),
     ("br_", Network),
+    ("brunt_block::socket", Network),
+    ("brunt_block::stream", Network),
     ("build_skb", Network),
     ("consume_skb", Network),
     ("dev_hard_start_xmit", Network),
@@ -229,15 +229,41 @@ mod tests {
         fn check(stack: &[&str], expected: CpuPart) {
             assert_eq!(part_of(stack.iter().copied()), expected, "{stack:?}");
         }
-        check(&["rep_movs_alternative", "_copy_to_iter", "tcp_recvmsg"], Copying);
+        check(
+            &["rep_movs_alternative", "_copy_to_iter", "tcp_recvmsg"],
+            Copying,
+        );
         check(&["__memmove_avx_unaligned_erms"], Copying);
-        check(&["crc32c::hw_x86_64::crc_u64", "brunt_wire::iscsi::pdu::x"], Checksums);
+        check(
+            &["crc32c::hw_x86_64::crc_u64", "brunt_wire::iscsi::pdu::x"],
+            Checksums,
+        );
         check(&["_raw_spin_lock", "kmem_cache_free", "tcp_ack"], Network);
         check(&["<brunt_iscsi::scsi::Lun as core::fmt::Debug>::fmt"], Scsi);
-        check(&["<&mut brunt_block::layers::delay::D as brunt_block::Device>::poll"], Storage);
-        check(&["_raw_spin_unlock_irqrestore", "try_to_wake_up", "sock_def_readable"], Waiting);
-        check(&["finish_task_switch.isra.0", "__schedule", "schedule"], Waiting);
-        check(&["update_process_times", "asm_sysvec_apic_timer_interrupt", "tcp_ack"], Other);
+        check(
+            &["<&mut brunt_block::layers::delay::D as brunt_block::Device>::poll"],
+            Storage,
+        );
+        check(
+            &[
+                "_raw_spin_unlock_irqrestore",
+                "try_to_wake_up",
+                "sock_def_readable",
+            ],
+            Waiting,
+        );
+        check(
+            &["finish_task_switch.isra.0", "__schedule", "schedule"],
+            Waiting,
+        );
+        check(
+            &[
+                "update_process_times",
+                "asm_sysvec_apic_timer_interrupt",
+                "tcp_ack",
+            ],
+            Other,
+        );
         check(&["net_rx_action", "handle_softirqs", "ext4_x"], Network);
         check(&["do_syscall_64", "entry_SYSCALL_64_after_hwframe"], Other);
         check(&[], Other);
@@ -249,13 +275,18 @@ mod tests {
         let hidden = |lines: &[(&str, CpuPart)]| {
             let pairs = lines.iter().enumerate().filter_map(|(place, (name, _))| {
                 let earlier = &lines[..place];
-                let hides = earlier.iter().find(|(begin, _)| bare(name).starts_with(begin));
+                let hides = earlier
+                    .iter()
+                    .find(|(begin, _)| bare(name).starts_with(begin));
                 hides.map(|(begin, _)| format!("{begin} hides {name}"))
             });
             pairs.collect::<Vec<String>>()
         };
         assert_eq!(hidden(PARTS), [""; 0]);
-        assert_eq!(hidden(&[("tcp_", Network), ("tcp_ack", Other)]), ["tcp_ hides tcp_ack"].map(|_| "tcp_ hides tcp_ack"));
+        assert_eq!(
+            hidden(&[("tcp_", Network), ("tcp_ack", Other)]),
+            ["tcp_ hides tcp_ack"].map(|_| "tcp_ hides tcp_ack")
+        );
         for part in CpuPart::ALL {
             let used = PARTS.iter().any(|(_, one)| *one == part);
             assert_eq!(used, part != CpuPart::Unknown, "{part:?}");

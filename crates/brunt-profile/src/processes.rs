@@ -1,11 +1,12 @@
 //! Processes that samples belong to: which program, and where its code is mapped. Identified by process id and start
 //! time, because ids are reused.
 //!
-//! The rule: a process's files and mappings are read while it exists, at its first sample and at the end; what has
-//! exited before that has no names.
+//! The rule: a process's mappings are read at its first sample and at the end. Files of a process that has ended by then
+//! are used only if they are still the same.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// Executable mappings kept of a process.
@@ -67,7 +68,9 @@ pub struct Mapping {
     pub offset: u64,
     /// The file as the process sees it; `[vdso]` and the like for memory of the kernel, empty for other memory.
     pub name: String,
-    /// Where this machine finds the file, if the process was running at the end of the recording.
+    /// The file's inode.
+    pub inode: u64,
+    /// Where this machine finds the file.
     pub path: Option<PathBuf>,
 }
 
@@ -87,12 +90,14 @@ fn mapping(line: &str) -> Option<Mapping> {
     }
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let offset = hex(fields.next()?)?;
-    let name = fields.nth(2).unwrap_or_default().trim_start();
+    let inode = fields.nth(1)?.parse().ok()?;
+    let name = fields.next().unwrap_or_default().trim_start();
     Some(Mapping {
         start: hex(start)?,
         end: hex(end)?,
         offset,
         name: name.to_string(),
+        inode,
         path: None,
     })
 }
@@ -124,11 +129,17 @@ impl Process {
 
     /// Finds the files of its mappings. The process may have another root, and its program may have been replaced
     /// since it started.
-    fn find_files(&mut self) {
+    fn find_files(&mut self, is_running: bool) {
         let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
         let program = fs::read_link(&exe).unwrap_or_default();
         for mapping in &mut self.mappings {
             mapping.path = match &mapping.name {
+                name if !is_running => {
+                    let is_same = |path: &PathBuf| {
+                        fs::metadata(path).is_ok_and(|file| file.ino() == mapping.inode)
+                    };
+                    Some(PathBuf::from(name)).filter(|path| path.is_absolute() && is_same(path))
+                }
                 name if program.as_os_str() == &**name => Some(exe.clone()),
                 name if name.starts_with('/') => {
                     Some(PathBuf::from(format!("/proc/{}/root{name}", self.pid)))
@@ -185,10 +196,11 @@ impl Processes {
     /// Reads the mappings of running processes again, because libraries are loaded later, too, and finds their files.
     pub fn finish(mut self) -> Vec<Process> {
         for process in &mut self.known {
-            if process.is_running() {
+            let is_running = process.is_running();
+            if is_running {
                 process.mappings.extend(mappings(process.pid));
-                process.find_files();
             }
+            process.find_files(is_running);
         }
         self.known
     }
@@ -218,6 +230,7 @@ mod tests {
             end: 0x7fff,
             offset: 0x1000,
             name: "/usr/lib/a b.so (deleted)".into(),
+            inode: 77,
             path: None,
         };
         assert_eq!(mapping(line), Some(expected));

@@ -159,13 +159,17 @@ impl Recording {
         }
     }
 
-    /// The names of functions of programs, by file and position.
+    /// The names of functions of the experiment's programs, by file and position. Those of other programs would take
+    /// longer to find than they are worth.
     fn file_names(&self, used: &BTreeSet<u32>) -> HashMap<PathBuf, BTreeMap<u64, String>> {
         let mut wanted: HashMap<PathBuf, BTreeSet<u64>> = HashMap::new();
         for stack in used {
             let raw = &self.stacks[*stack as usize];
             let process = &self.processes[raw.process as usize];
             let (user, _) = split(&raw.frames);
+            if self.role(process) == OTHERS {
+                continue;
+            }
             for address in user {
                 let Some(mapping) = process.mapping(address) else {
                     continue;
@@ -224,7 +228,11 @@ impl Recording {
                 None => break,
             }
         }
-        let of_mode = if system.is_empty() { &user_frames } else { &system };
+        let of_mode = if system.is_empty() {
+            &user_frames
+        } else {
+            &system
+        };
         let has_name = of_mode.first().is_some_and(Result::is_ok);
         let part = match has_name {
             true => part_of(of_mode.iter().flatten().map(String::as_str)),
@@ -233,7 +241,9 @@ impl Recording {
         let comm = process.stat.as_ref();
         let comm = comm.map_or("(exited)", |stat| &stat.comm).to_string();
         let inner = system.into_iter().chain(user_frames);
-        let mut frames: Vec<String> = inner.map(|frame| frame.unwrap_or_else(|place| place)).collect();
+        let mut frames: Vec<String> = inner
+            .map(|frame| frame.unwrap_or_else(|place| place))
+            .collect();
         frames.push(comm);
         frames.reverse();
         Named {

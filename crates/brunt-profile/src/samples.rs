@@ -51,8 +51,7 @@ impl Rings {
     }
 
     fn on(cpu: usize, hz: u32) -> std::io::Result<Sampler> {
-        let flags =
-            SampleFlag::TID | SampleFlag::TIME | SampleFlag::PERIOD | SampleFlag::CALLCHAIN;
+        let flags = SampleFlag::TID | SampleFlag::TIME | SampleFlag::PERIOD | SampleFlag::CALLCHAIN;
         let counter = Builder::new(Software::CPU_CLOCK)
             .any_pid()
             .one_cpu(cpu)

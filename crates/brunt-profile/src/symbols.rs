@@ -82,7 +82,9 @@ pub fn names_in(path: &Path, offsets: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         .collect();
     // Debug files have no code, but segments with the same addresses; their positions in the file differ.
     if !left.is_empty() && debug.path.exists() {
-        let addresses = left.iter().filter_map(|at| Some((*at, debug.address(*at)?)));
+        let addresses = left
+            .iter()
+            .filter_map(|at| Some((*at, debug.address(*at)?)));
         let found = File::open(&debug.path).ok().map(ReadCache::new);
         let found = found.as_ref().and_then(|data| ElfFile64::parse(data).ok());
         if let Some(file) = found {
@@ -244,7 +246,11 @@ mod tests {
     fn a_file_that_is_no_program_has_no_names() {
         let folder = tempfile::tempdir().unwrap();
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
-        for (name, bytes) in [("text", &b"no ELF"[..]), ("cut", &own[..200]), ("half", &own[..own.len() / 2])] {
+        for (name, bytes) in [
+            ("text", &b"no ELF"[..]),
+            ("cut", &own[..200]),
+            ("half", &own[..own.len() / 2]),
+        ] {
             let path = folder.path().join(name);
             fs::write(&path, bytes).unwrap();
             assert!(names_in(&path, &[0x100].into()).len() <= 1, "{name}");

@@ -37,7 +37,11 @@ fn spins_if_asked() {
         black_box(spin_in_a_known_function(black_box(7)));
     }
     let usage = ResourceUsage::now();
-    println!("spun {} {}", usage.user.as_micros(), usage.system.as_micros());
+    println!(
+        "spun {} {}",
+        usage.user.as_micros(),
+        usage.system.as_micros()
+    );
     std::io::stdout().flush().unwrap();
     let _ = std::io::stdin().read_line(&mut String::new());
 }
@@ -80,15 +84,16 @@ fn profiled() -> (RunProfile, [f64; 2]) {
     pids.lock().unwrap().push(child.id());
     let recording = profiler.stop();
     let end_s = Clock::Monotonic.now().since(start).as_secs_f64();
-    drop(child.stdin.take());
-    child.wait().unwrap();
     let whole = PhaseSpan {
         kind: None,
         faults: Vec::new(),
         start_s: 0.0,
         end_s,
     };
-    (recording.profile(start, &[whole]), usage)
+    let profile = recording.profile(start, &[whole]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    (profile, usage)
 }
 
 fn can_sample() -> bool {
@@ -106,10 +111,17 @@ fn a_spinning_program_is_found_in_its_function() {
     let [phase] = &profile.phases[..] else {
         panic!("{profile:?}")
     };
-    let role = phase.roles.iter().find(|role| role.role == "target").unwrap();
+    let role = phase
+        .roles
+        .iter()
+        .find(|role| role.role == "target")
+        .unwrap();
     // The kernel reports times in ticks of 10 ms, and the child starts and ends without spinning.
     let close = |found: Option<f64>, own: f64| (found.unwrap() - own).abs() < 0.03 + own * 0.03;
-    assert!(close(role.user_s, user) && close(role.system_s, system), "{role:?} {user} {system}");
+    assert!(
+        close(role.user_s, user) && close(role.system_s, system),
+        "{role:?} {user} {system}"
+    );
     let machine = phase.machine.unwrap();
     assert!(machine.user_s > user * 0.9, "{machine:?}");
     if !can_sample() {
@@ -118,13 +130,22 @@ fn a_spinning_program_is_found_in_its_function() {
     }
     assert_eq!(profile.unavailable, None);
     let hot = &role.hottest[0];
-    assert!(hot.function.ends_with("spin_in_a_known_function"), "{role:?}");
+    assert!(
+        hot.function.ends_with("spin_in_a_known_function"),
+        "{role:?}"
+    );
     let expected = (user + system) * f64::from(profile.hz);
     let lost = (profile.lost + profile.dropped) as f64;
-    assert!((role.samples as f64 + lost - expected).abs() < expected * 0.1, "{expected} {role:?}");
+    assert!(
+        (role.samples as f64 + lost - expected).abs() < expected * 0.1,
+        "{expected} {role:?}"
+    );
     assert!(hot.samples as f64 > role.samples as f64 * 0.95, "{role:?}");
-    assert!(profile.stacks.iter().any(|stack| stack.role == "target"
-        && stack.stack.ends_with("spin_in_a_known_function")));
+    assert!(
+        profile.stacks.iter().any(
+            |stack| stack.role == "target" && stack.stack.ends_with("spin_in_a_known_function")
+        )
+    );
 }
 
 /// Each sample counts for the phase it was taken in.

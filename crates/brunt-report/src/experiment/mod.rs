@@ -24,6 +24,7 @@ mod overlay;
 mod performability;
 mod phases;
 mod points;
+mod profile;
 mod recount;
 mod recurring;
 mod replay;
@@ -46,6 +47,7 @@ pub use differences::{
     DifferenceSubject, EnvironmentFact, ResultDifference, WithEnvironment, differences,
     read_environment,
 };
+pub use profile::Flames;
 pub use recount::read_to_compare;
 
 use crate::html::render;
@@ -125,6 +127,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         Some(losses::section(summary)),
         transfer::section(summary, &points),
         links::section(summary, &points),
+        profile::section(summary, &points, details),
         Some(cost::section(summary)),
         Some(method::section(summary, details)),
         Some(method::reproduce(summary)),

@@ -58,7 +58,11 @@ pub const TIMES: Table = Table {
             "CPU time in interrupts and softirqs; only of `machine`.",
         )
         .nullable(),
-        Column::float("idle_ns", "Idle time, including waits for disks; only of `machine`.").nullable(),
+        Column::float(
+            "idle_ns",
+            "Idle time, including waits for disks; only of `machine`.",
+        )
+        .nullable(),
         Column::float(
             "stolen_ns",
             "Time that the hypervisor gave to other guests; only of `machine`.",
@@ -80,9 +84,7 @@ pub fn append(stacks: &mut Batch, times: &mut Batch, info: &RunInfo, run: &RunSu
     };
     let kind = |phase: usize| {
         let phase = profile.phases.get(phase);
-        phase
-            .and_then(|phase| phase.kind)
-            .map(|kind| kind.name())
+        phase.and_then(|phase| phase.kind).map(|kind| kind.name())
     };
     for one in &profile.stacks {
         stacks

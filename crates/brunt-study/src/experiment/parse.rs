@@ -5,6 +5,7 @@
 
 use brunt_block::CongestionError;
 use brunt_probe::ProbesError;
+use brunt_profile::HZ_MAX;
 use serde::Deserialize;
 
 use super::mistake::{FileError, Source};
@@ -92,6 +93,10 @@ impl Experiment {
         self.check_entries(source)?;
         if let Err(ProbesError { key, what }) = self.probes.check() {
             return Err(source.mistake(&["probes", key], what, None));
+        }
+        if let Some(profile) = self.profile.filter(|profile| !profile.is_valid()) {
+            let what = format!("{} samples per second; write 1 to {HZ_MAX}", profile.hz);
+            return Err(source.mistake(&["profile", "hz"], what, None));
         }
         let hosts = self.check_hosts(source)?;
         self.check_host_links(source, &hosts)?;
