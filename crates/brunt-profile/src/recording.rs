@@ -149,13 +149,16 @@ impl Recording {
             role.role = name.to_string();
             role
         });
+        let mut roles: Vec<RoleProfile> = roles.collect();
+        // The experiment's own first.
+        roles.sort_by_key(|role| role.user_s.is_none());
         PhaseProfile {
             kind: span.kind,
             faults: span.faults.clone(),
             start_s: span.start_s,
             seconds: span.end_s - span.start_s,
             machine: used.machine,
-            roles: roles.collect(),
+            roles,
         }
     }
 
@@ -286,19 +289,23 @@ fn file_name(mapping: &str) -> String {
     }
 }
 
-/// All stacks as rows; rare ones are shortened if there are many.
+/// All stacks as rows. Many addresses have the same names; rare stacks are shortened if there are too many even so.
 fn folded(counts: &BTreeMap<(usize, u32), u64>, named: &HashMap<u32, Named>) -> Vec<ProfileStack> {
-    let mut order: Vec<(&(usize, u32), &u64)> = counts.iter().collect();
-    order.sort_by_key(|(place, samples)| (std::cmp::Reverse(**samples), **place));
     let mut rows: BTreeMap<(usize, &str, String), (CpuPart, u64)> = BTreeMap::new();
-    for (number, ((phase, stack), samples)) in order.into_iter().enumerate() {
+    for ((phase, stack), samples) in counts {
         let one = &named[stack];
-        let stack = match (number < STACKS_KEPT_MAX, &one.frames[..]) {
-            (false, [program, .., function]) => format!("{program};(rare);{function}"),
-            _ => one.frames.join(";"),
-        };
-        let row = rows.entry((*phase, &one.role, stack));
+        let row = rows.entry((*phase, &one.role, one.frames.join(";")));
         row.or_insert((one.part, 0)).1 += samples;
+    }
+    let mut all: Vec<_> = rows.into_iter().collect();
+    all.sort_by_key(|(_, (_, samples))| std::cmp::Reverse(*samples));
+    let mut kept: BTreeMap<(usize, &str, String), (CpuPart, u64)> = BTreeMap::new();
+    for (number, ((phase, role, stack), (part, samples))) in all.into_iter().enumerate() {
+        let stack = match number < STACKS_KEPT_MAX {
+            true => stack,
+            false => shortened(&stack),
+        };
+        kept.entry((phase, role, stack)).or_insert((part, 0)).1 += samples;
     }
     let row = |((phase, role, stack), (part, samples)): ((usize, &str, String), (CpuPart, u64))| {
         ProfileStack {
@@ -309,7 +316,14 @@ fn folded(counts: &BTreeMap<(usize, u32), u64>, named: &HashMap<u32, Named>) -> 
             samples,
         }
     };
-    rows.into_iter().map(row).collect()
+    kept.into_iter().map(row).collect()
+}
+
+/// A stack without what is between the program and its innermost function.
+fn shortened(stack: &str) -> String {
+    let parts = stack.split_once(';').zip(stack.rsplit_once(';'));
+    let short = parts.map(|((program, _), (_, function))| format!("{program};(rare);{function}"));
+    short.unwrap_or_else(|| stack.to_string())
 }
 
 #[cfg(test)]
@@ -321,6 +335,38 @@ mod tests {
         let frames = [MARK_KERNEL, 100, 90, MARK_USER, 50, 40, MARK_MIN, 7];
         assert_eq!(split(&frames), (vec![50, 39], vec![100, 89]));
         assert_eq!(split(&[1, 2]), (vec![], vec![]));
+    }
+
+    /// Stacks with the same names are one row, and rare ones are shortened only if there are too many rows.
+    #[test]
+    fn stacks_are_rows() {
+        let stack = |function: String| Named {
+            role: "t".into(),
+            frames: vec!["brunt".into(), "main".into(), function],
+            part: CpuPart::Scsi,
+            has_name: true,
+        };
+        let (few, many) = (2, STACKS_KEPT_MAX as u32 + 2);
+        let mut named: HashMap<u32, Named> =
+            (0..many).map(|at| (at, stack(format!("f{at}")))).collect();
+        named.insert(1, stack("f0".into()));
+        let samples = |at: u32| if at < few { 5 } else { 1 };
+        let of = |count: u32| {
+            let counts = (0..count).map(|at| ((0, at), samples(at))).collect();
+            folded(&counts, &named)
+        };
+        let rows = of(few);
+        assert_eq!(
+            (rows.len(), rows[0].samples, &*rows[0].stack),
+            (1, 10, "brunt;main;f0")
+        );
+        let rows = of(many);
+        let rare = rows
+            .iter()
+            .filter(|row| row.stack.contains("(rare)"))
+            .count();
+        assert_eq!((rows.len(), rare), (STACKS_KEPT_MAX + 1, 1));
+        assert_eq!(shortened("brunt"), "brunt");
     }
 
     #[test]

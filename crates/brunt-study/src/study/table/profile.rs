@@ -28,13 +28,7 @@ fn of_phase(phase: &PhaseProfile) -> Vec<String> {
         format!(": {}", shares_of_machine(&times))
     });
     let mut lines = vec![format!("  CPU, {}{machine}", phase.title())];
-    let (others, own): (Vec<&RoleProfile>, Vec<&RoleProfile>) =
-        phase.roles.iter().partition(|role| role.user_s.is_none());
-    lines.extend(
-        own.into_iter()
-            .chain(others)
-            .flat_map(|role| of_role(phase, role)),
-    );
+    lines.extend(phase.roles.iter().flat_map(|role| of_role(phase, role)));
     lines
 }
 
