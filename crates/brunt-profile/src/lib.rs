@@ -19,6 +19,6 @@ mod times;
 
 pub use error::{ProfileError, Unavailable};
 pub use parts::part_of;
-pub use profiler::{Profiler, Subject, availability};
+pub use profiler::{ProfiledProcess, Profiler, availability};
 pub use recording::{PhaseSpan, Recording};
 pub use settings::{HZ_MAX, ProfileSettings};

@@ -104,7 +104,7 @@ fn mapping(line: &str) -> Option<Mapping> {
 
 /// A process that was sampled.
 #[derive(Debug)]
-pub struct Process {
+pub struct SampledProcess {
     /// Its id.
     pub pid: u32,
     /// Its state when it was first sampled; `None` if it had ended by then.
@@ -113,7 +113,7 @@ pub struct Process {
     pub mappings: Vec<Mapping>,
 }
 
-impl Process {
+impl SampledProcess {
     /// Whether it is still this process that has the id.
     fn is_running(&self) -> bool {
         let start = |stat: &ProcessStat| stat.start_ticks;
@@ -152,14 +152,14 @@ impl Process {
 
 /// All processes that were sampled.
 #[derive(Default)]
-pub struct Processes {
-    known: Vec<Process>,
+pub struct SampledProcesses {
+    known: Vec<SampledProcess>,
     latest: HashMap<u32, u32>,
     /// Those compared with `/proc` for the current batch of samples.
     checked: HashSet<u32>,
 }
 
-impl Processes {
+impl SampledProcesses {
     /// A new batch of samples begins: ids may have been reused since the last one.
     pub fn begin_batch(&mut self) {
         self.checked.clear();
@@ -183,7 +183,7 @@ impl Processes {
         }
         let stat = ProcessStat::read(pid);
         let mappings = mappings(pid);
-        self.known.push(Process {
+        self.known.push(SampledProcess {
             pid,
             stat,
             mappings,
@@ -194,7 +194,7 @@ impl Processes {
     }
 
     /// Reads the mappings of running processes again, because libraries are loaded later, too, and finds their files.
-    pub fn finish(mut self) -> Vec<Process> {
+    pub fn finish(mut self) -> Vec<SampledProcess> {
         for process in &mut self.known {
             let is_running = process.is_running();
             if is_running {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_reused_id_is_another_process() {
         let own = std::process::id();
-        let mut processes = Processes::default();
+        let mut processes = SampledProcesses::default();
         let first = processes.index_of(own);
         processes.begin_batch();
         assert_eq!(processes.index_of(own), first);

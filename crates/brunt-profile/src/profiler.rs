@@ -11,11 +11,11 @@ use std::time::Duration;
 use brunt_core::{Clock, ResourceUsage};
 
 use crate::error::{ProfileError, Unavailable};
-use crate::processes::{ProcessStat, Processes};
+use crate::processes::{ProcessStat, SampledProcesses};
 use crate::recording::Recording;
-use crate::samples::{Rings, Samples};
+use crate::samples::{CpuSamples, Rings};
 use crate::settings::ProfileSettings;
-use crate::times::{ProcessKey, Times};
+use crate::times::{CpuTimes, ProcessIdentity};
 
 /// Time between two looks at the buffers.
 const TICK: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ const SUBJECTS_EVERY: usize = 5;
 
 /// A process of the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct ProfiledProcess {
     /// Name of its role.
     pub role: String,
     /// Its id.
@@ -61,7 +61,7 @@ impl Profiler {
     /// The kernel refuses for an unexpected reason.
     pub fn start(
         settings: ProfileSettings,
-        subjects: impl Fn() -> Vec<Subject> + Send + 'static,
+        subjects: impl Fn() -> Vec<ProfiledProcess> + Send + 'static,
     ) -> Result<Profiler, ProfileError> {
         let rings = open(settings)?;
         let (stop, stopped) = channel::<()>();
@@ -93,12 +93,12 @@ impl Profiler {
 struct Recorder {
     hz: u32,
     rings: Result<Rings, Unavailable>,
-    samples: Samples,
-    processes: Processes,
-    times: Times,
+    samples: CpuSamples,
+    processes: SampledProcesses,
+    times: CpuTimes,
     readings: usize,
-    subjects: Vec<Subject>,
-    roles: BTreeMap<ProcessKey, String>,
+    subjects: Vec<ProfiledProcess>,
+    roles: BTreeMap<ProcessIdentity, String>,
 }
 
 impl Recorder {
@@ -109,7 +109,7 @@ impl Recorder {
             rings,
             samples,
             processes,
-            times: Times::new(),
+            times: CpuTimes::new(),
             readings,
             subjects,
             roles,
@@ -122,10 +122,10 @@ impl Recorder {
         }
     }
 
-    fn read(&mut self, subjects: &impl Fn() -> Vec<Subject>) {
+    fn read(&mut self, subjects: &impl Fn() -> Vec<ProfiledProcess>) {
         if self.readings.is_multiple_of(SUBJECTS_EVERY) {
             self.subjects = subjects();
-            for Subject { role, pid } in &self.subjects {
+            for ProfiledProcess { role, pid } in &self.subjects {
                 if let Some(stat) = ProcessStat::read(*pid) {
                     self.roles.insert((*pid, stat.start_ticks), role.clone());
                 }
@@ -137,7 +137,7 @@ impl Recorder {
         self.times.read(now, pids);
     }
 
-    fn finish(mut self, subjects: &impl Fn() -> Vec<Subject>) -> Recording {
+    fn finish(mut self, subjects: &impl Fn() -> Vec<ProfiledProcess>) -> Recording {
         self.drain();
         self.readings = 0;
         self.read(subjects);

@@ -13,10 +13,10 @@ use brunt_result::profile::{
 };
 
 use crate::parts::part_of;
-use crate::processes::Process;
+use crate::processes::SampledProcess;
 use crate::samples::{MARK_KERNEL, MARK_MIN, MARK_USER, RawStack};
 use crate::symbols::{KernelSymbols, names_in};
-use crate::times::{ProcessKey, Times};
+use crate::times::{CpuTimes, ProcessIdentity};
 
 /// Stacks kept of a run; the others are shortened to their innermost function.
 const STACKS_KEPT_MAX: usize = 4_000;
@@ -47,10 +47,10 @@ pub struct Recording {
     pub(crate) taken: Vec<(Nanos, u32)>,
     pub(crate) lost: u64,
     pub(crate) dropped: u64,
-    pub(crate) processes: Vec<Process>,
+    pub(crate) processes: Vec<SampledProcess>,
     /// Processes of the experiment.
-    pub(crate) roles: BTreeMap<ProcessKey, String>,
-    pub(crate) times: Times,
+    pub(crate) roles: BTreeMap<ProcessIdentity, String>,
+    pub(crate) times: CpuTimes,
     pub(crate) cpu: Duration,
 }
 
@@ -190,7 +190,7 @@ impl Recording {
         names.collect()
     }
 
-    fn role(&self, process: &Process) -> &str {
+    fn role(&self, process: &SampledProcess) -> &str {
         let Some(stat) = &process.stat else {
             return OTHERS;
         };

@@ -15,7 +15,7 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
 use crate::error::ProfileError;
-use crate::processes::Processes;
+use crate::processes::SampledProcesses;
 
 /// Bytes of each processor's buffer in the kernel: over a second of samples with the deepest stacks at the default
 /// rate, and what an unprivileged user may map (`kernel.perf_event_mlock_kb`).
@@ -51,7 +51,7 @@ impl Rings {
     }
 
     fn on(cpu: usize, hz: u32) -> std::io::Result<Sampler> {
-        let flags = SampleFlag::TID | SampleFlag::TIME | SampleFlag::PERIOD | SampleFlag::CALLCHAIN;
+        let flags = SampleFlag::TID | SampleFlag::TIME | SampleFlag::CALLCHAIN;
         let counter = Builder::new(Software::CPU_CLOCK)
             .any_pid()
             .one_cpu(cpu)
@@ -66,7 +66,7 @@ impl Rings {
     }
 
     /// Stores all samples that have come.
-    pub fn drain(&mut self, into: &mut Samples, processes: &mut Processes) {
+    pub fn drain(&mut self, into: &mut CpuSamples, processes: &mut SampledProcesses) {
         processes.begin_batch();
         for ring in &mut self.0 {
             while let Some(record) = ring.next_record() {
@@ -117,7 +117,7 @@ pub struct RawStack {
 
 /// The samples of a recording.
 #[derive(Default)]
-pub struct Samples {
+pub struct CpuSamples {
     /// Index of each stack.
     stacks: HashMap<RawStack, u32>,
     /// When each sample was taken, and its stack.
@@ -128,7 +128,7 @@ pub struct Samples {
     pub dropped: u64,
 }
 
-impl Samples {
+impl CpuSamples {
     /// Adds a sample.
     fn add(&mut self, at: Nanos, process: u32, frames: &[u64]) {
         let stack = RawStack {
@@ -174,7 +174,7 @@ mod tests {
     /// Equal stacks are kept once; what does not fit is counted.
     #[test]
     fn stacks_are_kept_once_and_bounded() {
-        let mut samples = Samples::default();
+        let mut samples = CpuSamples::default();
         for at in 0..3 {
             samples.add(Nanos(at), 0, &[MARK_USER, 1, 2]);
         }

@@ -20,37 +20,37 @@ const PERIOD: Duration = Duration::from_millis(100);
 const READINGS_MAX: usize = 1024;
 
 /// Process id and start time.
-pub type ProcessKey = (u32, u64);
+pub type ProcessIdentity = (u32, u64);
 
 /// User and system time of a process in seconds, since the recording began.
 pub type UserSystem = [f64; 2];
 
 /// A reading of all counters.
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub struct CpuCounters {
     /// All processors.
     pub machine: Option<MachineTimes>,
     /// Each process that was read up to now.
-    pub processes: BTreeMap<ProcessKey, UserSystem>,
+    pub processes: BTreeMap<ProcessIdentity, UserSystem>,
 }
 
 /// Readings over time.
-pub struct Times {
+pub struct CpuTimes {
     ticks_per_second: f64,
     /// When the recording began, in ticks since the machine started.
     begin_ticks: u64,
     period: Duration,
-    made: Vec<(Nanos, Counters)>,
+    made: Vec<(Nanos, CpuCounters)>,
     /// The counters of processes that existed before the recording, as they were when first read.
-    bases: BTreeMap<ProcessKey, UserSystem>,
-    now: BTreeMap<ProcessKey, UserSystem>,
+    bases: BTreeMap<ProcessIdentity, UserSystem>,
+    now: BTreeMap<ProcessIdentity, UserSystem>,
 }
 
-impl Times {
+impl CpuTimes {
     /// No readings yet.
-    pub fn new() -> Times {
+    pub fn new() -> CpuTimes {
         let begin = ProcessStat::of_thread();
-        Times {
+        CpuTimes {
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
             begin_ticks: begin.map_or(0, |stat| stat.start_ticks),
             period: PERIOD,
@@ -94,7 +94,7 @@ impl Times {
 
     fn add(&mut self, at: Nanos, machine: Option<MachineTimes>) {
         let processes = self.now.clone();
-        self.made.push((at, Counters { machine, processes }));
+        self.made.push((at, CpuCounters { machine, processes }));
         if self.made.len() > READINGS_MAX {
             let mut number = 0;
             self.made.retain(|_| {
@@ -106,38 +106,38 @@ impl Times {
     }
 
     /// CPU time between two moments.
-    pub fn between(&self, from: Nanos, until: Nanos) -> Counters {
+    pub fn between(&self, from: Nanos, until: Nanos) -> CpuCounters {
         let (before, after) = (self.at(from), self.at(until));
         let machine = before.machine.zip(after.machine);
-        let less = |(key, now): (&ProcessKey, &UserSystem)| {
+        let less = |(key, now): (&ProcessIdentity, &UserSystem)| {
             let before = before.processes.get(key).copied().unwrap_or_default();
             let used = std::array::from_fn(|way| (now[way] - before[way]).max(0.0));
             (*key, used)
         };
-        Counters {
+        CpuCounters {
             machine: machine.map(|(before, now)| now.since(&before)),
             processes: after.processes.iter().map(less).collect(),
         }
     }
 
     /// The counters at a moment, interpolated between readings.
-    fn at(&self, when: Nanos) -> Counters {
+    fn at(&self, when: Nanos) -> CpuCounters {
         let next = self.made.partition_point(|(at, _)| *at <= when);
         let before = next.checked_sub(1).map(|last| &self.made[last]);
         let (before, after) = match (before, self.made.get(next)) {
             (Some(before), Some(after)) => (before, after),
             (Some((_, only)), None) | (None, Some((_, only))) => return only.clone(),
-            (None, None) => return Counters::default(),
+            (None, None) => return CpuCounters::default(),
         };
         let share = when.since(before.0).as_secs_f64() / after.0.since(before.0).as_secs_f64();
         let between = |from: f64, to: f64| from + (to - from) * share;
         let machine = before.1.machine.zip(after.1.machine);
-        let process = |(key, to): (&ProcessKey, &UserSystem)| {
+        let process = |(key, to): (&ProcessIdentity, &UserSystem)| {
             let from = before.1.processes.get(key).copied().unwrap_or_default();
             let mixed = std::array::from_fn(|way| between(from[way], to[way]));
             (*key, mixed)
         };
-        Counters {
+        CpuCounters {
             machine: machine.map(|(from, to)| MachineTimes {
                 user_s: between(from.user_s, to.user_s),
                 system_s: between(from.system_s, to.system_s),
@@ -182,11 +182,11 @@ mod tests {
         }
     }
 
-    fn times() -> Times {
-        Times {
+    fn times() -> CpuTimes {
+        CpuTimes {
             ticks_per_second: 100.0,
             begin_ticks: 1_000,
-            ..Times::new()
+            ..CpuTimes::new()
         }
     }
 

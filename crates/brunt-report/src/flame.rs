@@ -34,7 +34,7 @@ struct Node {
 }
 
 /// A bar: its place as a share of the whole, and its level from the top.
-struct Bar<'a> {
+struct FlameBar<'a> {
     name: &'a str,
     samples: u64,
     part: CpuPart,
@@ -69,7 +69,7 @@ impl FlameGraph {
         self.root.samples
     }
 
-    fn bars(&self) -> Vec<Bar<'_>> {
+    fn bars(&self) -> Vec<FlameBar<'_>> {
         let mut bars = Vec::new();
         let whole = self.root.samples.max(1) as f64;
         // Callers before what they call, from left to right.
@@ -79,7 +79,7 @@ impl FlameGraph {
                 let width = callee.samples as f64 / whole;
                 let part = callee.parts.iter().max_by_key(|(_, samples)| **samples);
                 if width >= SHARE_MIN {
-                    bars.push(Bar {
+                    bars.push(FlameBar {
                         name,
                         samples: callee.samples,
                         part: part.map_or(CpuPart::Other, |(part, _)| *part),
@@ -105,7 +105,7 @@ impl FlameGraph {
                 .position(|one| *one == part)
                 .unwrap_or(0)
         };
-        let place = |bar: &Bar<'_>| {
+        let place = |bar: &FlameBar<'_>| {
             let (left, width, top) = (bar.left * 100.0, bar.width * 100.0, bar.level * BAR_PX);
             format!("left:{left:.3}%;width:{width:.3}%;top:{top}px")
         };

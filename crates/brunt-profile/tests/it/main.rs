@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos, ResourceUsage};
-use brunt_profile::{PhaseSpan, ProfileSettings, Profiler, Subject, availability};
+use brunt_profile::{PhaseSpan, ProfileSettings, ProfiledProcess, Profiler, availability};
 use brunt_result::profile::{PhaseProfile, RunProfile};
 
 /// Makes this program spin instead of testing.
@@ -72,7 +72,7 @@ fn profiled() -> (RunProfile, [f64; 2]) {
     let found = Arc::clone(&pids);
     let subjects = move || {
         let pids = found.lock().unwrap();
-        let subject = |pid: &u32| Subject {
+        let subject = |pid: &u32| ProfiledProcess {
             role: "target".into(),
             pid: *pid,
         };
@@ -151,7 +151,7 @@ fn a_spinning_program_is_found_in_its_function() {
 /// Each sample counts for the phase it was taken in.
 #[test]
 fn phases_divide_samples() {
-    let (start, subjects) = (Clock::Monotonic.now(), Vec::<Subject>::new);
+    let (start, subjects) = (Clock::Monotonic.now(), Vec::<ProfiledProcess>::new);
     let profiler = Profiler::start(ProfileSettings { hz: 997 }, subjects).unwrap();
     while ResourceUsage::now().user < Duration::from_millis(300) {
         black_box(spin_in_a_known_function(7));

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use brunt_profile::{PhaseSpan, ProfileSettings, Profiler, Recording, Subject};
+use brunt_profile::{PhaseSpan, ProfileSettings, ProfiledProcess, Profiler, Recording};
 use brunt_result::Outcome;
 use brunt_result::summary::RunSummary;
 
@@ -36,8 +36,8 @@ impl Profiling {
 }
 
 /// The processes of the experiment on this machine.
-fn subjects(roles: &[Arc<dyn Role>]) -> Vec<Subject> {
-    let subject = |role: &str, pid: u32| Subject {
+fn subjects(roles: &[Arc<dyn Role>]) -> Vec<ProfiledProcess> {
+    let subject = |role: &str, pid: u32| ProfiledProcess {
         role: role.to_string(),
         pid,
     };
