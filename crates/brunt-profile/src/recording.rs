@@ -64,6 +64,21 @@ struct Named {
     has_name: bool,
 }
 
+/// A function, or the file of one without a name.
+struct StackFrame {
+    text: String,
+    has_name: bool,
+}
+
+impl StackFrame {
+    fn of(name: Option<&str>, place: &str) -> StackFrame {
+        StackFrame {
+            text: name.unwrap_or(place).to_string(),
+            has_name: name.is_some(),
+        }
+    }
+}
+
 impl Recording {
     /// The profile of a run that was measured from `start`, for these phases in chronological order.
     pub fn profile(&self, start: Nanos, phases: &[PhaseSpan]) -> RunProfile {
@@ -209,24 +224,20 @@ impl Recording {
     ) -> Named {
         let process = &self.processes[raw.process as usize];
         let (user, system) = split(&raw.frames);
-        // Both innermost first. `Err`: a place without a name.
-        let system: Vec<Result<String, String>> = system
-            .iter()
-            .map(|address| {
-                let name = kernel.name(*address).map(str::to_string);
-                name.ok_or_else(|| "[kernel]".to_string())
-            })
-            .collect();
+        // Both innermost first.
+        let of_kernel = |address: &u64| StackFrame::of(kernel.name(*address), "[kernel]");
+        let system: Vec<StackFrame> = system.iter().map(of_kernel).collect();
         let mut user_frames = Vec::new();
         for (place, address) in user.iter().enumerate() {
             match process.mapping(*address) {
                 Some(mapping) => {
                     let offset = address - mapping.start + mapping.offset;
                     let names = mapping.path.as_ref().and_then(|path| files.get(path));
-                    let name = names.and_then(|names| names.get(&offset)).cloned();
-                    user_frames.push(name.ok_or_else(|| file_name(&mapping.name)));
+                    let name = names.and_then(|names| names.get(&offset));
+                    let name = name.map(String::as_str);
+                    user_frames.push(StackFrame::of(name, &file_name(&mapping.name)));
                 }
-                None if place == 0 => user_frames.push(Err("[memory]".to_string())),
+                None if place == 0 => user_frames.push(StackFrame::of(None, "[memory]")),
                 // Not a return address: code without frame pointers called this.
                 None => break,
             }
@@ -236,17 +247,18 @@ impl Recording {
         } else {
             &system
         };
-        let has_name = of_mode.first().is_some_and(Result::is_ok);
+        let has_name = of_mode.first().is_some_and(|frame| frame.has_name);
         let part = match has_name {
-            true => part_of(of_mode.iter().flatten().map(String::as_str)),
+            true => {
+                let known = of_mode.iter().filter(|frame| frame.has_name);
+                part_of(known.map(|frame| frame.text.as_str()))
+            }
             false => CpuPart::Unknown,
         };
         let comm = process.stat.as_ref();
         let comm = comm.map_or("(exited)", |stat| &stat.comm).to_string();
         let inner = system.into_iter().chain(user_frames);
-        let mut frames: Vec<String> = inner
-            .map(|frame| frame.unwrap_or_else(|place| place))
-            .collect();
+        let mut frames: Vec<String> = inner.map(|frame| frame.text).collect();
         frames.push(comm);
         frames.reverse();
         Named {

@@ -11,7 +11,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::degradation::PhaseKind;
-use crate::summary::RunSummary;
 
 /// Functions kept for each role and phase of a run.
 pub const HOTTEST_MAX: usize = 20;
@@ -276,9 +275,8 @@ impl PhaseProfile {
 
 /// The profiles of runs, phase by phase: sums over the runs, and over phases of one run that have the same kind and
 /// faults.
-pub fn profile_over_runs<'a>(runs: impl Iterator<Item = &'a RunSummary>) -> Vec<PhaseProfile> {
+pub fn profile_over_runs<'a>(profiles: impl Iterator<Item = &'a RunProfile>) -> Vec<PhaseProfile> {
     let mut sums: Vec<PhaseProfile> = Vec::new();
-    let profiles = runs.filter_map(|run| run.profile.as_ref());
     for phase in profiles.flat_map(|profile| &profile.phases) {
         let same = |sum: &&mut PhaseProfile| (sum.kind, &sum.faults) == (phase.kind, &phase.faults);
         match sums.iter_mut().find(same) {
@@ -292,8 +290,6 @@ pub fn profile_over_runs<'a>(runs: impl Iterator<Item = &'a RunSummary>) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::OpKind;
-    use crate::summary::tests::{op, run};
 
     fn phase(samples: u64, functions: &[(&str, u64)]) -> PhaseProfile {
         let hot = |(function, samples): &(&str, u64)| HotFunction {
@@ -327,15 +323,9 @@ mod tests {
     /// Runs add up by function and part; a time that one run lacks is unknown for all.
     #[test]
     fn runs_add_up() {
-        let of = |phase| {
-            let profile = RunProfile {
-                phases: vec![phase],
-                ..RunProfile::default()
-            };
-            crate::summary::RunSummary {
-                profile: Some(Box::new(profile)),
-                ..run(vec![op(OpKind::Read, 1, 1.0)])
-            }
+        let of = |phase| RunProfile {
+            phases: vec![phase],
+            ..RunProfile::default()
         };
         let runs = [
             of(phase(10, &[("memcpy", 6), ("crc32c", 4)])),

@@ -91,7 +91,8 @@ pub(super) fn section(
         section.blocks.push(Block::Notices(notices));
     }
     let found = summary.points.iter().map(|point| {
-        let phases = profile_over_runs(complete(point));
+        let profiles = complete(point).filter_map(|run| run.profile.as_deref());
+        let phases = profile_over_runs(profiles);
         (points.full_name(point), phases)
     });
     let found: Vec<(String, Vec<PhaseProfile>)> = found.collect();

@@ -16,10 +16,13 @@ const NAME: usize = 16;
 
 /// The lines, over all complete runs; empty without a profile.
 pub(super) fn lines(point: &PointSummary) -> Vec<String> {
-    let complete = || point.runs.iter().filter(|run| run.is_complete());
+    let complete = || {
+        let runs = point.runs.iter().filter(|run| run.is_complete());
+        runs.filter_map(|run| run.profile.as_deref())
+    };
     let phases = profile_over_runs(complete());
     let mut lines: Vec<String> = phases.iter().flat_map(of_phase).collect();
-    lines.extend(notes(complete().filter_map(|run| run.profile.as_deref())));
+    lines.extend(notes(complete()));
     lines
 }
 
