@@ -218,6 +218,7 @@ impl<'a> Body<'a> {
                 html! { div.grid { @for chart in charts { (chart) } } }
             }
             Block::Bars(bars) => self::bars(bars),
+            Block::Flame(graph) => graph.render(),
             Block::Table(table) => self::table(table),
             Block::Facts(list) => facts(list),
             Block::Choice(choice) => self.choice(choice),

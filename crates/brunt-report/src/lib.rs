@@ -9,6 +9,7 @@
 pub mod capture;
 pub mod chart;
 pub mod experiment;
+pub mod flame;
 pub mod format;
 pub mod history;
 pub mod html;

@@ -4,6 +4,7 @@
 //! The rule: text is plain text, never markup, whatever characters a target's name has.
 
 use crate::chart::Chart;
+use crate::flame::FlameGraph;
 
 /// A whole page.
 #[derive(Clone, Debug, Default)]
@@ -150,6 +151,8 @@ pub enum Block {
     Charts(Vec<Chart>),
     /// Horizontal bars, one below the other.
     Bars(Bars),
+    /// What functions called while the CPU was busy.
+    Flame(Box<FlameGraph>),
     /// A table.
     Table(PageTable),
     /// Labels and their values.

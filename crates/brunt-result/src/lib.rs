@@ -40,6 +40,7 @@ pub mod percentile;
 pub mod performability;
 pub mod phase_wait;
 pub mod probe;
+pub mod profile;
 pub mod record;
 pub mod recurring;
 pub mod replay;

@@ -211,6 +211,9 @@ pub struct RunSummary {
     /// How quiet the machine was during the run; `None` for a run too short to tell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub noise: Option<crate::noise::MachineNoise>,
+    /// Where the CPU went; `null` without `[profile]` in the experiment.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub profile: Option<Box<crate::profile::RunProfile>>,
     /// Packet counters of the lab's links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, crate::link::LinkReport>,
@@ -526,6 +529,7 @@ impl RunSummary {
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
             probes: None,
             noise: None,
+            profile: None,
             links: BTreeMap::new(),
             link_proofs: BTreeMap::new(),
             health_waits_s: BTreeMap::new(),

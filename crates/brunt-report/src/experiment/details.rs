@@ -10,6 +10,7 @@ use brunt_result::summary::{RunSummary, Summary};
 use brunt_result::tables::{histograms, intervals, probes, runs};
 
 use super::differences::{self, EnvironmentFact};
+use super::profile::{self, Flames};
 use super::{distribution, timeline};
 use crate::format::sentence_case;
 use crate::thin::{Map, Thin};
@@ -31,6 +32,8 @@ pub struct Details {
     pub response: BTreeMap<usize, Histogram>,
     /// The runs shown on the page, by their number among all.
     pub runs: BTreeMap<u32, RunDetails>,
+    /// Flame graphs of the points with a CPU profile.
+    pub flames: Flames,
 }
 
 /// Details of one run. Times are in seconds from the start of measuring.
@@ -205,6 +208,7 @@ impl Details {
         damaged.extend(bad);
         damaged.extend(self.read_histograms(folder, summary, &trials, &origins)?);
         damaged.extend(self.read_probes(folder, &origins)?);
+        damaged.extend(profile::read(folder, summary, &mut self.flames)?);
         Ok(())
     }
 

@@ -25,6 +25,7 @@ mod overlay;
 mod performability;
 mod phases;
 mod points;
+mod profile;
 mod recount;
 mod recurring;
 mod replay;
@@ -47,6 +48,7 @@ pub use differences::{
     DifferenceSubject, EnvironmentFact, ResultDifference, WithEnvironment, differences,
     read_environment,
 };
+pub use profile::Flames;
 pub use recount::read_to_compare;
 
 use crate::html::render;
@@ -127,6 +129,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         transfer::section(summary, &points),
         links::section(summary, &points),
         link_proofs::section(summary, &points),
+        profile::section(summary, &points, details),
         Some(cost::section(summary)),
         Some(method::section(summary, details)),
         Some(method::reproduce(summary)),

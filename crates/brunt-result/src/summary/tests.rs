@@ -67,6 +67,7 @@ pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         },
         probes: None,
         noise: None,
+        profile: None,
         links: BTreeMap::new(),
         link_proofs: BTreeMap::new(),
         health_waits_s: BTreeMap::new(),

@@ -17,6 +17,7 @@ mod origin;
 pub mod phases;
 pub mod points;
 pub mod probes;
+pub mod profiles;
 pub mod replay;
 pub mod requests;
 pub mod runs;
@@ -44,6 +45,8 @@ pub const TABLES: &[&Table] = &[
     &indexes::TABLE,
     &indexes::CLIENTS,
     &transfer::TABLE,
+    &profiles::TABLE,
+    &profiles::TIMES,
     &environment::TABLE,
 ];
 

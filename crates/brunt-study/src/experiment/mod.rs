@@ -86,6 +86,7 @@ use crate::fault::{FaultEntry, serialize_written};
 use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 use crate::role::{self, Cast, PlannedRole};
 use brunt_probe::Probes;
+use brunt_profile::ProfileSettings;
 
 /// Maximum number of runs of an experiment: a sweep with more is probably a mistake.
 pub const RUNS_MAX: usize = 100_000;
@@ -179,6 +180,10 @@ pub struct Experiment {
     /// Host counters to record during runs: CPU, memory, network, disks and others.
     #[serde(default)]
     pub probes: Probes,
+    /// Records where the CPU goes during each run: user, system and interrupt time and the hottest functions, for each
+    /// phase and role. An empty table switches it on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileSettings>,
     /// Faults to inject into each run, and when.
     #[serde(
         default,

@@ -5,6 +5,7 @@
 
 use brunt_block::CongestionError;
 use brunt_probe::ProbesError;
+use brunt_profile::HZ_MAX;
 use serde::Deserialize;
 
 use super::mistake::{FileError, Source};
@@ -92,6 +93,10 @@ impl Experiment {
         self.check_entries(source)?;
         if let Err(ProbesError { key, what }) = self.probes.check() {
             return Err(source.mistake(&["probes", key], what, None));
+        }
+        if let Some(profile) = self.profile.filter(|profile| !profile.is_valid()) {
+            let what = format!("{} samples per second; write 1 to {HZ_MAX}", profile.hz);
+            return Err(source.mistake(&["profile", "hz"], what, None));
         }
         let hosts = self.check_hosts(source)?;
         self.check_host_links(source, &hosts)?;
@@ -204,4 +209,32 @@ fn unknown_table(source: &Source<'_>) -> Option<Box<FileError>> {
     let unknown = keys.find(|key| !known.contains(&key.get_ref().as_ref()))?;
     let (what, help) = unknown_key(unknown.get_ref(), &known);
     Some(source.mistake_at(Some(unknown.span()), what, help))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::{Experiment, assert_mistake_at};
+
+    const PROFILED: &str = "name = \"x\"\n[targets.t]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n\
+                            [profile]\n";
+
+    /// An empty table switches the profile on; its rate has limits.
+    #[test]
+    fn the_rate_of_a_profile_has_limits() {
+        let hz = |text: &str| {
+            Experiment::parse("x.toml", text)
+                .unwrap()
+                .profile
+                .unwrap()
+                .hz
+        };
+        assert_eq!(hz(PROFILED), 199);
+        for good in [1, 5000] {
+            assert_eq!(hz(&format!("{PROFILED}hz = {good}")), good);
+        }
+        for bad in ["0", "5001"] {
+            let text = format!("{PROFILED}hz = {bad}");
+            assert_mistake_at(&text, "hz", "samples per second; write 1 to 5000");
+        }
+    }
 }

@@ -15,6 +15,7 @@ pub(crate) mod links;
 mod noise;
 mod order;
 mod probing;
+mod profiling;
 mod roles;
 mod traffic;
 

@@ -23,6 +23,7 @@ use super::hosts::HostProbing;
 use super::links::links;
 use super::noise::NoiseWatch;
 use super::probing::Probing;
+use super::profiling::Profiling;
 use super::roles::Roles;
 use super::traffic::traffic;
 use crate::experiment::{Experiment, Plan, ProbedAddressError, probed_address};
@@ -122,6 +123,9 @@ pub fn hooks(
         hooks.push(Box::new(devices));
     }
     hooks.extend(faults.map(boxed));
+    // After the faults, which divide runs into phases.
+    let profile = experiment.profile;
+    hooks.extend(profile.map(|settings| boxed(Profiling::new(settings, roles.to_vec()))));
     // Start last and end first: it counts the traffic of all others, and sums over runs that faults divide.
     if let Some(lab) = lab {
         let idle = experiment.lab.as_ref().and_then(|lab| lab.idle);

@@ -18,7 +18,7 @@ use brunt_result::summary::RunSummary;
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
     RunOrigin, TABLES, degradation, environment, faults, histograms, indexes, intervals, phases,
-    points, probes, replay, requests, runs, transfer,
+    points, probes, profiles, replay, requests, runs, transfer,
 };
 
 use brunt_result::{Figures, Interval};
@@ -235,6 +235,8 @@ impl ResultWriter {
         phases::append(self.tables.of(&phases::TABLE), info, run);
         replay::append(self.tables.of(&replay::TABLE), info, run);
         transfer::append(self.tables.of(&transfer::TABLE), info, run);
+        let [stacks, times] = self.tables.both(&profiles::TABLE, &profiles::TIMES);
+        profiles::append(stacks, times, info, run);
     }
 
     /// Writes what was held until the run's end, whether that was reported or not (a void run).

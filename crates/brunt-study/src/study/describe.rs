@@ -47,6 +47,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         lines.push(format!("target {name} ({url}) {what}"));
     }
     lines.extend(probes(experiment));
+    lines.extend(profile(experiment));
     for point in &plan.points {
         let indent = if point.part_of.is_some() {
             "    "
@@ -128,6 +129,19 @@ fn probes(experiment: &Experiment) -> Option<String> {
         experiment.probes.interval,
         names.join(", ")
     ))
+}
+
+/// Whether functions are sampled, and if not, why.
+fn profile(experiment: &Experiment) -> Option<String> {
+    let settings = experiment.profile?;
+    Some(match brunt_profile::availability(settings) {
+        Ok(None) => format!(
+            "profile: {} samples of running functions per second of each processor, and CPU times",
+            settings.hz
+        ),
+        Ok(Some(why)) => format!("profile: CPU times only; {why}"),
+        Err(error) => format!("profile: {error}"),
+    })
 }
 
 /// The faults of each run, and when they happen.

@@ -5,6 +5,7 @@ mod cost;
 mod matrix;
 mod notes;
 mod performability;
+mod profile;
 pub(super) mod recurring;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,7 @@ pub fn table(summary: &Summary) -> Vec<String> {
         lines.extend(of_point(point, &kinds, columns));
         lines.extend(costs(point));
         lines.extend(performability::lines(point.performability.as_ref()));
+        lines.extend(profile::lines(point));
         for note in notes_of(point) {
             notes.add(&point.label, note);
         }

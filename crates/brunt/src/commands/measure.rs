@@ -311,7 +311,7 @@ impl Measure {
         let axis =
             |(axis, values): &&(&str, Vec<String>)| format!("{axis} = [{}]", values.join(", "));
         lines.extend(swept.iter().map(axis));
-        lines.join("\n") + "\n" + &self.how.required.text()
+        lines.join("\n") + "\n" + &self.how.required.text() + self.how.profile.text()
     }
 
     /// The keys of the workload.

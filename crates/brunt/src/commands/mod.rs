@@ -26,6 +26,7 @@ mod memory_need;
 mod opener;
 mod overrides;
 mod probe;
+mod profile;
 mod record;
 mod registry;
 mod remote;

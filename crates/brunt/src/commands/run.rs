@@ -26,6 +26,7 @@ use super::experiment_file::{import_job, read_as};
 use super::interleave::{self, Entrant};
 use super::opener::TargetOpener;
 use super::overrides::{Override, Overrides};
+use super::profile::ProfileFlag;
 use super::require::RequireFlags;
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, memory_need, report};
@@ -89,6 +90,8 @@ pub(super) struct HowToRun {
     label: Option<String>,
     #[command(flatten)]
     pub required: RequireFlags,
+    #[command(flatten)]
+    pub profile: ProfileFlag,
     /// What to print at the end: a table, or JSON in fio's format with one job per point; fio-json+ includes all
     /// histogram buckets
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
@@ -158,6 +161,10 @@ impl Subcommand for Run {
             "run it with one key changed and eight runs of each point",
         ),
         (
+            "brunt run block-sizes.toml --profile",
+            "run it, and show where the CPU goes (docs/profiles.md)",
+        ),
+        (
             "brunt run --interleave old.toml new.toml",
             "run two experiments in turns and compare their results",
         ),
@@ -217,6 +224,7 @@ impl Run {
         };
         let (mut experiment, mut text) = overrides.apply(file, read)?;
         self.how.required.add_to(&mut experiment, &mut text);
+        self.how.profile.add_to(&mut experiment, &mut text);
         let notes = match is_fio_job {
             true => Vec::new(),
             false => experiment.changed_defaults(),

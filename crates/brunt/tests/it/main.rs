@@ -9,6 +9,7 @@ mod bridge;
 mod capture_replay;
 mod chaos;
 mod clusters;
+mod cpu_profile;
 mod documented;
 mod eight_hosts;
 mod engines;
