@@ -2,6 +2,7 @@
 
 use super::Op;
 use super::attributes::{Bitmap, FileAttributes};
+use super::fields::Channel;
 use crate::FileData;
 use crate::nfs::FileHandle;
 use crate::nfs::v3::StableHow;
@@ -203,11 +204,15 @@ pub enum Args<'a> {
         client: u64,
         sequence: u32,
         flags: u32,
-        slots: u32,
+        fore: Channel,
+        back: Channel,
         callback_program: u32,
     },
     DestroySession {
         session: &'a [u8; 16],
+    },
+    DestroyClientid {
+        client: u64,
     },
     Layoutget {
         kind: u32,
@@ -318,6 +323,7 @@ impl Args<'_> {
             Args::ExchangeId { .. } => Op::ExchangeId,
             Args::CreateSession { .. } => Op::CreateSession,
             Args::DestroySession { .. } => Op::DestroySession,
+            Args::DestroyClientid { .. } => Op::DestroyClientid,
             Args::Layoutget { .. } => Op::Layoutget,
             Args::Sequence { .. } => Op::Sequence,
             Args::ReclaimComplete { .. } => Op::ReclaimComplete,

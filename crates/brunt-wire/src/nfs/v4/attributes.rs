@@ -15,6 +15,22 @@ const ACES_MAX: u32 = 8192;
 const STRING_BYTES_MAX: u32 = 4096;
 const ELEMENTS_MAX: u32 = 1024;
 
+/// The words of a `bitmap4` with these numbers, in wire format, for constants.
+///
+/// # Panics
+/// If a number doesn't fit into the words.
+pub const fn bitmap_words<const BYTES: usize>(numbers: &[u32]) -> [u8; BYTES] {
+    let mut words = [0; BYTES];
+    let mut index = 0;
+    while index < numbers.len() {
+        let number = numbers[index];
+        // Words are big-endian: bit 0 is in the last of their four bytes.
+        words[number as usize / 32 * 4 + 3 - number as usize % 32 / 8] |= 1 << (number % 8);
+        index += 1;
+    }
+    words
+}
+
 /// `bitmap4`: a set of numbers, as bits of big-endian words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap<'a>(&'a [u8]);
@@ -28,6 +44,15 @@ impl<'a> Bitmap<'a> {
     pub fn read(cur: &mut Cursor<'a>) -> Result<Bitmap<'a>, ParseError> {
         let words = cur.count(BITMAP_WORDS_MAX, "bitmap of more than 8 words")?;
         cur.take(words as usize * 4).map(Bitmap)
+    }
+
+    /// A set in wire format, without its length.
+    ///
+    /// # Panics
+    /// If these are not whole words, or more than any bitmap in use has.
+    pub const fn of(words: &'a [u8]) -> Bitmap<'a> {
+        assert!(words.len() % 4 == 0 && words.len() <= 4 * BITMAP_WORDS_MAX as usize);
+        Bitmap(words)
     }
 
     /// The words in wire format, without the length.
@@ -114,10 +139,15 @@ pub struct Attributes<'a> {
     pub change: Option<u64>,
     pub size: Option<u64>,
     pub fsid: Option<[u64; 2]>,
+    /// In seconds.
+    pub lease_time: Option<u32>,
     /// Why this directory entry has no attributes.
     pub rdattr_error: Option<u32>,
     pub handle: Option<FileHandle<'a>>,
     pub fileid: Option<u64>,
+    pub max_file_size: Option<u64>,
+    pub max_read: Option<u64>,
+    pub max_write: Option<u64>,
     pub mode: Option<u32>,
     pub numlinks: Option<u32>,
     pub owner: Option<&'a [u8]>,
@@ -168,9 +198,13 @@ impl<'a> Attributes<'a> {
             3 => self.change = Some(cur.u64().ok()?),
             4 => self.size = Some(cur.u64().ok()?),
             8 => self.fsid = Some([cur.u64().ok()?, cur.u64().ok()?]),
+            10 => self.lease_time = Some(cur.u32().ok()?),
             11 => self.rdattr_error = Some(cur.u32().ok()?),
             19 => self.handle = Some(super::fields::handle(cur).ok()?),
             20 => self.fileid = Some(cur.u64().ok()?),
+            27 => self.max_file_size = Some(cur.u64().ok()?),
+            30 => self.max_read = Some(cur.u64().ok()?),
+            31 => self.max_write = Some(cur.u64().ok()?),
             33 => self.mode = Some(cur.u32().ok()?),
             35 => self.numlinks = Some(cur.u32().ok()?),
             36 => self.owner = Some(string(cur).ok()?),
@@ -201,7 +235,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         // Booleans and 32 bits: fh_expire_type, lease_time, aclsupport, maxlink, ...
         2
         | 5..=7
-        | 9..=10
+        | 9
         | 13..=18
         | 25..=26
         | 28..=29
@@ -214,7 +248,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
             cur.skip(4)?;
         }
         // 64 bits: counts of files and bytes, maxread, maxwrite, quotas, space, retention_hold
-        21..=23 | 27 | 30..=31 | 38..=40 | 42..=44 | 73 | 78 => cur.skip(8)?,
+        21..=23 | 38..=40 | 42..=44 | 73 | 78 => cur.skip(8)?,
         12 => aces(cur)?,
         24 => locations(cur)?,
         32 => drop(string(cur)?),
