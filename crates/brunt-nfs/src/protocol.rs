@@ -10,11 +10,12 @@ use brunt_block::{Buf, Lent, PayloadPlace, Ring, Stream};
 use brunt_core::Nanos;
 
 use crate::calls::{NfsCalls, NfsCollected, NfsIncoming, NfsOutgoing, NfsPayload, NfsReadData};
-use crate::connect::NfsConnection;
+use crate::connect::{NfsConnection, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::disk::NfsDisk;
-use crate::rpc::NfsViolation;
+use crate::rpc::{NfsViolation, sys_credentials};
 use crate::url::NfsConfig;
+use crate::v41::NfsGrant;
 
 use brunt_wire::rpc::MARK_BYTES;
 
@@ -66,6 +67,8 @@ pub(crate) struct NfsProtocol<S> {
     config: NfsConfig,
     /// The file's size when the device was opened.
     size_bytes: u64,
+    /// With NFSv4.1, the session of the connection.
+    grant: Option<NfsGrant>,
     receiving: Receiving,
     session: PhantomData<S>,
 }
@@ -76,6 +79,7 @@ impl<S> NfsProtocol<S> {
         NfsProtocol {
             config,
             size_bytes,
+            grant: None,
             receiving: Receiving::default(),
             session: PhantomData,
         }
@@ -118,12 +122,13 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         ring: &Ring,
         now: Nanos,
     ) -> io::Result<Stream> {
+        self.grant = connection.session;
         let stream = Stream::new(ring, connection.socket, RX_BYTES)?;
         if let Some(socket) = stream.socket().as_tcp() {
             self.config.sockets.apply(socket)?;
         }
         self.receiving = Receiving::Record;
-        session.calls().attach(now);
+        session.calls().attach(self.grant.as_ref(), now);
         Ok(stream)
     }
 
@@ -172,6 +177,7 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
                     }
                     stream.consume(read.padding);
                     self.receiving = Receiving::Record;
+                    session.calls().settle_data(read.call, now);
                     session.on_read(&read, now)?;
                 }
                 Receiving::Record => {
@@ -189,6 +195,18 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         }
         self.receiving = Receiving::Record;
     }
+
+    /// Gives back the session, so that the server doesn't keep it for its lease. Nobody waits for the replies.
+    fn say_goodbye(&mut self, _session: &S, stream: &mut Stream) {
+        let Some(grant) = self.grant.take() else {
+            return;
+        };
+        let credentials = sys_credentials(self.config.uid, self.config.gid);
+        for call in grant.goodbye(random_xid(), &credentials) {
+            stream.push_bytes(&call);
+        }
+        stream.flush();
+    }
 }
 
 impl<S: NfsSession> NfsProtocol<S> {
@@ -203,7 +221,10 @@ impl<S: NfsSession> NfsProtocol<S> {
         match session.calls().examine(bytes)? {
             NfsIncoming::More => Ok(false),
             NfsIncoming::Reply { call, len } => {
-                session.on_reply(call, &bytes[MARK_BYTES..MARK_BYTES + len], now)?;
+                let record = &bytes[MARK_BYTES..MARK_BYTES + len];
+                if !session.calls().settle(call, record, now)? {
+                    session.on_reply(call, record, now)?;
+                }
                 stream.consume(MARK_BYTES + len);
                 Ok(true)
             }
@@ -222,10 +243,13 @@ impl<S: NfsSession> NfsProtocol<S> {
             NfsIncoming::Fragments => {
                 let NfsCollected { consumed, reply } = session.calls().collect(bytes)?;
                 stream.consume(consumed);
-                match reply {
-                    Some((call, record)) => session.on_reply(call, &record, now).map(|()| true),
-                    None => Ok(false),
+                let Some((call, record)) = reply else {
+                    return Ok(false);
+                };
+                if !session.calls().settle(call, &record, now)? {
+                    session.on_reply(call, &record, now)?;
                 }
+                Ok(true)
             }
         }
     }

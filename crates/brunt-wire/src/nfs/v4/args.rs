@@ -184,6 +184,9 @@ pub enum Args<'a> {
         stateid: &'a Stateid,
         attributes: FileAttributes<'a>,
     },
+    Verify {
+        attributes: FileAttributes<'a>,
+    },
     Setclientid {
         verifier: u64,
         id: &'a [u8],
@@ -318,6 +321,7 @@ impl Args<'_> {
             Args::Savefh => Op::Savefh,
             Args::Secinfo { .. } => Op::Secinfo,
             Args::Setattr { .. } => Op::Setattr,
+            Args::Verify { .. } => Op::Verify,
             Args::Setclientid { .. } => Op::Setclientid,
             Args::Write { .. } => Op::Write,
             Args::ExchangeId { .. } => Op::ExchangeId,

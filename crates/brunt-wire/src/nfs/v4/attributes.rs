@@ -139,15 +139,10 @@ pub struct Attributes<'a> {
     pub change: Option<u64>,
     pub size: Option<u64>,
     pub fsid: Option<[u64; 2]>,
-    /// In seconds.
-    pub lease_time: Option<u32>,
     /// Why this directory entry has no attributes.
     pub rdattr_error: Option<u32>,
     pub handle: Option<FileHandle<'a>>,
     pub fileid: Option<u64>,
-    pub max_file_size: Option<u64>,
-    pub max_read: Option<u64>,
-    pub max_write: Option<u64>,
     pub mode: Option<u32>,
     pub numlinks: Option<u32>,
     pub owner: Option<&'a [u8]>,
@@ -188,6 +183,19 @@ impl<'a> FileAttributes<'a> {
         }
         found
     }
+
+    /// Where the value of an attribute begins; `None` if it is not present, or behind one that is unknown or damaged.
+    /// For the few that [`Attributes`] doesn't have.
+    pub fn find(&self, wanted: u32) -> Option<Cursor<'a>> {
+        let mut cur = Cursor::new(self.values);
+        for number in self.mask.iter() {
+            if number == wanted {
+                return Some(cur);
+            }
+            Attributes::default().take(number, &mut cur)?;
+        }
+        None
+    }
 }
 
 impl<'a> Attributes<'a> {
@@ -198,13 +206,9 @@ impl<'a> Attributes<'a> {
             3 => self.change = Some(cur.u64().ok()?),
             4 => self.size = Some(cur.u64().ok()?),
             8 => self.fsid = Some([cur.u64().ok()?, cur.u64().ok()?]),
-            10 => self.lease_time = Some(cur.u32().ok()?),
             11 => self.rdattr_error = Some(cur.u32().ok()?),
             19 => self.handle = Some(super::fields::handle(cur).ok()?),
             20 => self.fileid = Some(cur.u64().ok()?),
-            27 => self.max_file_size = Some(cur.u64().ok()?),
-            30 => self.max_read = Some(cur.u64().ok()?),
-            31 => self.max_write = Some(cur.u64().ok()?),
             33 => self.mode = Some(cur.u32().ok()?),
             35 => self.numlinks = Some(cur.u32().ok()?),
             36 => self.owner = Some(string(cur).ok()?),
@@ -235,7 +239,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         // Booleans and 32 bits: fh_expire_type, lease_time, aclsupport, maxlink, ...
         2
         | 5..=7
-        | 9
+        | 9..=10
         | 13..=18
         | 25..=26
         | 28..=29
@@ -248,7 +252,7 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
             cur.skip(4)?;
         }
         // 64 bits: counts of files and bytes, maxread, maxwrite, quotas, space, retention_hold
-        21..=23 | 38..=40 | 42..=44 | 73 | 78 => cur.skip(8)?,
+        21..=23 | 27 | 30..=31 | 38..=40 | 42..=44 | 73 | 78 => cur.skip(8)?,
         12 => aces(cur)?,
         24 => locations(cur)?,
         32 => drop(string(cur)?),

@@ -74,6 +74,7 @@ impl Args<'_> {
                 out.opaque(name);
                 attribute_list(out, attributes);
             }
+            Args::Verify { attributes } => attribute_list(out, attributes),
             Args::Setattr {
                 stateid,
                 attributes,
@@ -514,10 +515,15 @@ impl AttributeList {
 /// Writes `settime4`: the server's time, or the given one.
 pub fn write_set_time(out: &mut XdrWriter<'_>, time: Option<NfsTime>) {
     out.u32(time.is_some().into());
-    if let Some(NfsTime { seconds, nseconds }) = time {
-        out.u64(seconds as u64);
-        out.u32(nseconds);
+    if let Some(time) = time {
+        write_time(out, time);
     }
+}
+
+/// Writes `nfstime4`.
+pub fn write_time(out: &mut XdrWriter<'_>, time: NfsTime) {
+    out.u64(time.seconds as u64);
+    out.u32(time.nseconds);
 }
 
 /// The stateid that stands for no open file (RFC 8881, 8.2.3): a server checks every access by the caller's rights.

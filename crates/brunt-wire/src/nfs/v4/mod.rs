@@ -22,7 +22,7 @@ pub use compound::{
     CompoundArgs, CompoundEnd, CompoundOperations, CompoundResults, CompoundStep, CurrentFile,
     Replies, Walk,
 };
-pub use encode::{ANONYMOUS, AttributeList, CURRENT_STATEID, write_set_time};
+pub use encode::{ANONYMOUS, AttributeList, CURRENT_STATEID, write_set_time, write_time};
 pub use fields::Channel;
 pub use results::{
     ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments,

@@ -98,6 +98,9 @@ fn parse_infrequent<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseE
             stateid: stateid(cur)?,
             attributes: FileAttributes::read(cur)?,
         },
+        Op::Verify => Args::Verify {
+            attributes: FileAttributes::read(cur)?,
+        },
         Op::Setclientid => setclientid(cur)?,
         other => parse_later(other, cur)?,
     })
@@ -371,7 +374,7 @@ fn write_same<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
 fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match op {
         Op::Delegpurge => cur.skip(8),
-        Op::Nverify | Op::Verify => FileAttributes::read(cur).map(|_| ()),
+        Op::Nverify => FileAttributes::read(cur).map(|_| ()),
         Op::Openattr | Op::SecinfoNoName => cur.skip(4),
         Op::OpenConfirm => cur.skip(20),
         Op::SetclientidConfirm | Op::FreeStateid | Op::OffloadCancel | Op::OffloadStatus => {

@@ -87,6 +87,7 @@ fn operations(list: FileAttributes<'_>) -> Vec<Args<'_>> {
             from: name,
             to: b"other",
         },
+        Args::Verify { attributes: list },
         Args::Setattr {
             stateid: STATE,
             attributes: list,
@@ -375,6 +376,9 @@ fn attributes_survive() {
     };
     assert_eq!(found.time_modify_set, Some(SetTime::ClientTime(time)));
     assert_eq!(found.unparsed, None);
+    let mode = list.as_attributes().find(33).map(|mut cur| cur.u32());
+    assert_eq!(mode, Some(Ok(0o644)));
+    assert!(list.as_attributes().find(20).is_none());
     let mask = Bitmap::of(&MASK);
     assert_eq!(mask.iter().collect::<Vec<_>>(), [1, 4, 33]);
 }
