@@ -12,6 +12,7 @@ use brunt_core::Nanos;
 use crate::calls::{NfsCalls, NfsCollected, NfsIncoming, NfsOutgoing, NfsPayload, NfsReadData};
 use crate::connect::{NfsConnection, random_xid};
 use crate::connect_error::NfsConnectError;
+use crate::conversation::say_goodbye;
 use crate::disk::NfsDisk;
 use crate::rpc::{NfsViolation, sys_credentials};
 use crate::url::NfsConfig;
@@ -196,16 +197,14 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         self.receiving = Receiving::Record;
     }
 
-    /// Gives back the session, so that the server doesn't keep it for its lease. Nobody waits for the replies.
+    /// Gives back the session, so that the server doesn't keep it for its lease. The ring has nothing to send, so this
+    /// goes directly to the socket.
     fn say_goodbye(&mut self, _session: &S, stream: &mut Stream) {
-        let Some(grant) = self.grant.take() else {
+        let Some(grant) = self.grant.take().filter(|_| stream.queued_bytes() == 0) else {
             return;
         };
         let credentials = sys_credentials(self.config.uid, self.config.gid);
-        for call in grant.goodbye(random_xid(), &credentials) {
-            stream.push_bytes(&call);
-        }
-        stream.flush();
+        say_goodbye(stream.socket(), &grant, random_xid(), &credentials);
     }
 }
 

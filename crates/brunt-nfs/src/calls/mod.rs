@@ -431,4 +431,6 @@ impl NfsCalls {
 }
 
 #[cfg(test)]
+mod compound_tests;
+#[cfg(test)]
 mod tests;

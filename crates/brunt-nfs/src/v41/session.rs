@@ -94,6 +94,9 @@ pub(crate) fn asks_to_wait(status: Status) -> bool {
     matches!(status.0, 10008 | 10013)
 }
 
+/// The server executed the call before, and hasn't kept its reply.
+const RETRY_UNCACHED_REP: u32 = 10068;
+
 /// What a reply says about the slot of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sequenced {
@@ -143,7 +146,11 @@ pub(crate) fn sequenced(body: &[u8], slot: &NfsSlot) -> Result<Sequenced, ParseE
                     "SEQUENCE has another session, slot or sequence number",
                 ));
             }
-            Ok(Sequenced::Executed(reply.status, target_highest_slot))
+            // It may come from the operation after SEQUENCE (RFC 8881, 2.10.6.1.3).
+            match reply.status.0 {
+                RETRY_UNCACHED_REP => Ok(Sequenced::Uncached),
+                _ => Ok(Sequenced::Executed(reply.status, target_highest_slot)),
+            }
         }
         _ => Ok(refused(status)),
     }
@@ -153,8 +160,7 @@ pub(crate) fn sequenced(body: &[u8], slot: &NfsSlot) -> Result<Sequenced, ParseE
 fn refused(status: Status) -> Sequenced {
     match status.0 {
         _ if asks_to_wait(status) => Sequenced::Later(status),
-        // RETRY_UNCACHED_REP
-        10068 => Sequenced::Uncached,
+        RETRY_UNCACHED_REP => Sequenced::Uncached,
         // EXPIRED, STALE_CLIENTID; BADSESSION, BADSLOT, CONN_NOT_BOUND_TO_SESSION; SEQ_MISORDERED; SEQ_FALSE_RETRY,
         // BAD_HIGH_SLOT, DEADSESSION
         10011 | 10022 | 10052 | 10053 | 10055 | 10063 | 10076..=10078 => Sequenced::Over(status),
@@ -239,6 +245,7 @@ mod tests {
             sequenced(&reply(status, &[result]), &slot)
         };
         assert_eq!(answered(3, 8, 0), Ok(Sequenced::Executed(Status::OK, 5)));
+        assert_eq!(answered(3, 8, 10068), Ok(Sequenced::Uncached));
         assert_eq!(answered(3, 8, 2), Ok(Sequenced::Executed(Status(2), 5)));
         assert!(matches!(answered(3, 9, 0), Err(ParseError::Malformed(_))));
         assert!(matches!(answered(2, 8, 0), Err(ParseError::Malformed(_))));
