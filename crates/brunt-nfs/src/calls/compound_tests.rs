@@ -214,6 +214,24 @@ fn each_call_under_way_has_its_slot() {
     assert!(client.sent(1).cache, "REMOVE cannot be executed twice");
 }
 
+/// A call that waits for a slot is not late, and has its whole time once it has one.
+#[test]
+fn waiting_for_a_slot_costs_no_connection() {
+    let mut client = Client::new(2, 1);
+    client.start(0, &commit(), Nanos(0));
+    client.start(1, &commit(), Nanos(0));
+    assert_eq!(client.send(), [0]);
+    let first = Nanos(TIMEOUT.as_nanos() as u64 - 1);
+    let reply = client.reply(0, &committed());
+    assert_eq!(client.receive(&reply, first), Ok(Some(0)));
+    client.calls.on_time(first);
+    assert_eq!(client.send(), [1]);
+    client.calls.on_time(Nanos(first.0 + 5));
+    assert_eq!(client.calls.lost(), None);
+    client.calls.on_time(first.after(TIMEOUT));
+    assert_eq!(client.calls.lost(), Some(NfsLoss::Late(Procedure::Commit)));
+}
+
 /// A call is the same message on the next connection, if the session lives on, and a call of the new session otherwise.
 #[test]
 fn calls_keep_their_slots_across_connections() {

@@ -65,6 +65,8 @@ pub(super) struct Compounds {
     renew_every: Duration,
     pub(super) renew_at: Nanos,
     pub(super) next_resume: Nanos,
+    /// The time that the owner passed in last.
+    pub(super) now: Nanos,
     /// Why the session cannot be used any more.
     over: Option<NfsLoss>,
     /// The same, for the thread that connects.
@@ -80,6 +82,7 @@ impl Compounds {
             renew_every: Duration::MAX,
             renew_at: Nanos::MAX,
             next_resume: Nanos::MAX,
+            now: Nanos(0),
             over: None,
             flag,
             delays: 0,
@@ -127,10 +130,15 @@ impl NfsCalls {
             return true;
         }
         call.slot = compounds.slots.as_mut().and_then(NfsSlots::take);
-        if let Some(slot) = &call.slot {
-            put_slot(&mut call.head, call.slot_at, slot);
-        }
-        call.slot.is_some()
+        let Some(slot) = &call.slot else {
+            return false;
+        };
+        put_slot(&mut call.head, call.slot_at, slot);
+        // It may have waited for the slot.
+        let deadline = compounds.now.after(self.config.timeout);
+        call.deadline = call.deadline.max(deadline);
+        self.next_check = self.next_check.min(call.deadline);
+        true
     }
 
     /// Why the connection has to be dropped.

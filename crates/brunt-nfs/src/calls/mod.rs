@@ -272,7 +272,10 @@ impl NfsCalls {
                 args.encode(&mut head);
                 0
             }
-            Some(compounds) => encode_call(args, &mut compounds.list, &mut head),
+            Some(compounds) => {
+                compounds.now = now;
+                encode_call(args, &mut compounds.list, &mut head)
+            }
         };
         finish_record(&mut head, payload.len());
         let call = &mut self.calls[usize::from(index)];
@@ -357,6 +360,9 @@ impl NfsCalls {
 
     /// Checks for calls that have timed out.
     pub fn on_time(&mut self, now: Nanos) {
+        if let Some(compounds) = &mut self.compounds {
+            compounds.now = now;
+        }
         if now < self.deadline() || !self.attached {
             return;
         }
@@ -368,6 +374,11 @@ impl NfsCalls {
                     call.late = true;
                     self.timeouts += 1;
                     self.late = Some(call.procedure);
+                }
+                // It waits for a slot, and has its time once it is sent.
+                CallState::Waiting if call.deadline <= now => {
+                    call.deadline = now.after(self.config.timeout);
+                    self.next_check = self.next_check.min(call.deadline);
                 }
                 CallState::Sent | CallState::Waiting => {
                     self.next_check = self.next_check.min(call.deadline);

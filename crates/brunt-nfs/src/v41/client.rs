@@ -110,8 +110,10 @@ impl NfsSeat {
         self.executed = self.executed.wrapping_add(1);
     }
 
-    /// Appends EXCHANGE_ID, the first call.
-    pub(crate) fn exchange_id(&self, out: &mut Vec<u8>) {
+    /// Appends EXCHANGE_ID, the first call. Each has another verifier, which makes it a restarted client: the server then
+    /// forgets the session before, whatever became of that (RFC 8881, 18.35.4).
+    pub(crate) fn exchange_id(&mut self, out: &mut Vec<u8>) {
+        self.verifier = self.verifier.wrapping_add(1);
         let args = Args::ExchangeId {
             verifier: self.verifier,
             owner: &self.owner,

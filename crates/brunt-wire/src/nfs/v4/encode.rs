@@ -100,6 +100,7 @@ impl Args<'_> {
     }
 
     /// The arguments of operations on data and on the state of files.
+    // Long because it has a case per operation.
     fn encode_state(&self, op: Op, out: &mut XdrWriter<'_>) {
         match *self {
             Args::Read {
