@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use brunt_wire::nfs::DATA_BYTES_MAX;
 use brunt_wire::nfs::v4::{
-    Args, Bitmap, Channel, CompoundArgs, CompoundResults, Op, PROCEDURE_COMPOUND, ResultBody,
-    Status, bitmap_words,
+    Args, Bitmap, CompoundArgs, CompoundResults, Op, PROCEDURE_COMPOUND, ResultBody,
+    SessionChannel, Status, bitmap_words,
 };
 use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 use brunt_wire::{Cursor, Malformed, ParseError};
@@ -134,7 +134,7 @@ impl NfsSeat {
 
     /// Appends CREATE_SESSION, the second call.
     pub(crate) fn create_session(&self, (client, sequence): (u64, u32), out: &mut Vec<u8>) {
-        let fore = Channel {
+        let fore = SessionChannel {
             request_bytes_max: DATA_BYTES_MAX + CALL_HEAD_BYTES,
             response_bytes_max: DATA_BYTES_MAX + REPLY_HEAD_BYTES_MAX,
             cached_bytes_max: CACHED_BYTES,
@@ -142,7 +142,7 @@ impl NfsSeat {
             slots: self.slots + 1,
         };
         // It isn't used, but has to be described.
-        let back = Channel {
+        let back = SessionChannel {
             request_bytes_max: CALL_HEAD_BYTES,
             response_bytes_max: CALL_HEAD_BYTES,
             cached_bytes_max: 0,

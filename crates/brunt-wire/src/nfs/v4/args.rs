@@ -2,7 +2,7 @@
 
 use super::Op;
 use super::attributes::{Bitmap, FileAttributes};
-use super::fields::Channel;
+use super::fields::SessionChannel;
 use crate::FileData;
 use crate::nfs::FileHandle;
 use crate::nfs::v3::StableHow;
@@ -207,8 +207,8 @@ pub enum Args<'a> {
         client: u64,
         sequence: u32,
         flags: u32,
-        fore: Channel,
-        back: Channel,
+        fore: SessionChannel,
+        back: SessionChannel,
         callback_program: u32,
     },
     DestroySession {

@@ -11,7 +11,7 @@ use super::args::{Args, CreateKind, Locker, OpenClaim, OpenCreate};
 use super::attributes::{Bitmap, FileAttributes, NfsTime};
 use super::compound::{CompoundArgs, CompoundResults};
 use super::results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody};
-use super::{Channel, Op, Stateid, Status};
+use super::{Op, SessionChannel, Stateid, Status};
 use crate::{Cursor, ParseError, XdrWriter};
 
 /// AUTH_NONE, the flavor of callbacks for a client that has none.
@@ -315,8 +315,8 @@ fn lock_owner(out: &mut XdrWriter<'_>, locker: Locker<'_>) {
 }
 
 /// `channel_attrs4`, without padding of headers and without RDMA.
-fn channel(out: &mut XdrWriter<'_>, channel: Channel) {
-    let Channel {
+fn channel(out: &mut XdrWriter<'_>, channel: SessionChannel) {
+    let SessionChannel {
         request_bytes_max,
         response_bytes_max,
         cached_bytes_max,

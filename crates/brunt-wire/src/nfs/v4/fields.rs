@@ -80,7 +80,7 @@ pub(super) fn protected_operations(cur: &mut Cursor<'_>) -> Result<(), ParseErro
 
 /// `channel_attrs4`: the limits of one direction of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Channel {
+pub struct SessionChannel {
     /// Maximum bytes of a request, with its RPC header.
     pub request_bytes_max: u32,
     /// Maximum bytes of a reply, with its RPC header.
@@ -93,10 +93,10 @@ pub struct Channel {
     pub slots: u32,
 }
 
-pub(super) fn channel(cur: &mut Cursor<'_>) -> Result<Channel, ParseError> {
+pub(super) fn channel(cur: &mut Cursor<'_>) -> Result<SessionChannel, ParseError> {
     // headerpadsize
     cur.skip(4)?;
-    let channel = Channel {
+    let channel = SessionChannel {
         request_bytes_max: cur.u32()?,
         response_bytes_max: cur.u32()?,
         cached_bytes_max: cur.u32()?,

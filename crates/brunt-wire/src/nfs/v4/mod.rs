@@ -23,7 +23,7 @@ pub use compound::{
     Replies, Walk,
 };
 pub use encode::{ANONYMOUS, AttributeList, CURRENT_STATEID, write_set_time, write_time};
-pub use fields::Channel;
+pub use fields::SessionChannel;
 pub use results::{
     ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments,
 };

@@ -2,8 +2,8 @@
 
 use super::attributes::{Bitmap, FileAttributes, ace};
 use super::fields::{
-    Channel, body, channel, elements, handle, implementation, network_address, network_location,
-    opaque, protected_operations, stable_how, stateid,
+    SessionChannel, body, channel, elements, handle, implementation, network_address,
+    network_location, opaque, protected_operations, stable_how, stateid,
 };
 use super::{Op, Stateid, Status};
 use crate::nfs::v3::StableHow;
@@ -118,8 +118,8 @@ pub enum ResultBody<'a> {
         session: &'a [u8; 16],
         sequence: u32,
         flags: u32,
-        fore: Channel,
-        back: Channel,
+        fore: SessionChannel,
+        back: SessionChannel,
     },
     Setclientid {
         client: u64,

@@ -10,8 +10,8 @@ const SESSION: &[u8; 16] = b"session id 12345";
 /// A bitmap of two words: attributes 1, 4 and 33.
 const MASK: [u8; 8] = bitmap_words(&[1, 4, 33]);
 
-fn channel(seed: u32) -> Channel {
-    Channel {
+fn channel(seed: u32) -> SessionChannel {
+    SessionChannel {
         request_bytes_max: seed,
         response_bytes_max: seed + 1,
         cached_bytes_max: seed + 2,
