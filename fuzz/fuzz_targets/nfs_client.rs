@@ -1,6 +1,6 @@
 //! An NFS client with arbitrary server data: memory is bounded, no data is written outside a request's buffer, and
 //! every request completes exactly once, even if the connection breaks. Results of every procedure are parsed, and
-//! parsed results are encoded to the same bytes.
+//! parsed results are encoded to the same bytes. One of the choices is NFSv4.1.
 //!
 //! So that replies reach a request at all, an xid whose first byte is 0xfe is replaced by an outstanding one.
 #![no_main]
@@ -13,6 +13,8 @@ use brunt_block::{Buf, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_nfs::calls::{NfsIncoming, NfsPayload};
 use brunt_nfs::disk::{NfsDisk, NfsDiskConfig, NfsFile};
+use brunt_nfs::rpc::NfsViolation;
+use brunt_nfs::v41::NfsGrant;
 use brunt_wire::Cursor;
 use brunt_wire::nfs::v3::{Procedure, parse_results};
 use libfuzzer_sys::fuzz_target;
@@ -26,6 +28,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     results_are_encoded_as_they_came(choices[0], bytes);
+    let is_v41 = choices[1] & 2 != 0;
     let config = NfsDiskConfig {
         depth: 8,
         timeout: Duration::from_secs(30),
@@ -33,6 +36,15 @@ fuzz_target!(|input: &[u8]| {
         write_back: choices[1] & 1 == 0,
         credentials: Vec::new(),
         first_xid: 1,
+        session_over: is_v41.then(Arc::default),
+    };
+    let session = NfsGrant {
+        client: 1,
+        session: [7; 16],
+        slots: 3,
+        write_bytes_max: 2048,
+        read_bytes_max: 16384,
+        lease: Duration::from_secs(9),
     };
     let file = NfsFile {
         handle: vec![7; 28],
@@ -40,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
         write_bytes_max: 2048,
     };
     let mut disk = NfsDisk::new(config, file, Arc::default());
-    disk.attach(Nanos(0));
+    disk.attach(is_v41.then_some(&session), Nanos(0));
     let mut outstanding: Vec<u64> = Vec::new();
     for (tag, &choice) in choices.iter().enumerate() {
         outstanding.push(tag as u64);
@@ -82,7 +94,7 @@ fn converse(disk: &mut NfsDisk, outstanding: &mut Vec<u64>, mut bytes: Vec<u8>) 
         match incoming {
             NfsIncoming::More => return,
             NfsIncoming::Reply { call, len } => {
-                if disk.on_reply(call, &rest[4..4 + len], Nanos(now)).is_err() {
+                if replied(disk, call, &rest[4..4 + len], Nanos(now)).is_err() {
                     return;
                 }
                 at += 4 + len;
@@ -95,7 +107,11 @@ fn converse(disk: &mut NfsDisk, outstanding: &mut Vec<u64>, mut bytes: Vec<u8>) 
                 };
                 disk.data(read.call)[start..start + data.len()].copy_from_slice(data);
                 at = from + data.len() + read.padding;
-                if at > bytes.len() || disk.on_read(&read, Nanos(now)).is_err() {
+                if at > bytes.len() {
+                    return;
+                }
+                disk.calls().settle_data(read.call, Nanos(now));
+                if disk.on_read(&read, Nanos(now)).is_err() {
                     return;
                 }
             }
@@ -104,12 +120,12 @@ fn converse(disk: &mut NfsDisk, outstanding: &mut Vec<u64>, mut bytes: Vec<u8>) 
                     return;
                 };
                 at += collected.consumed;
-                let replied = match collected.reply {
-                    Some((call, record)) => disk.on_reply(call, &record, Nanos(now)),
+                let outcome = match collected.reply {
+                    Some((call, record)) => replied(disk, call, &record, Nanos(now)),
                     None if collected.consumed == 0 => return,
                     None => Ok(()),
                 };
-                if replied.is_err() {
+                if outcome.is_err() {
                     return;
                 }
             }
@@ -119,6 +135,19 @@ fn converse(disk: &mut NfsDisk, outstanding: &mut Vec<u64>, mut bytes: Vec<u8>) 
         if disk.lost().is_some() {
             return;
         }
+    }
+}
+
+/// A reply, which with NFSv4.1 may not be one to its request yet.
+fn replied(
+    disk: &mut NfsDisk,
+    call: u16,
+    record: &[u8],
+    now: Nanos,
+) -> Result<(), NfsViolation> {
+    match disk.calls().settle(call, record, now)? {
+        true => Ok(()),
+        false => disk.on_reply(call, record, now),
     }
 }
 

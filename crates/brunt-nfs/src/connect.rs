@@ -2,11 +2,14 @@
 //! file if that is wanted, and reads its properties. Blocking, with one deadline for all of it.
 //!
 //! A URL doesn't say which part of its path is the export. The longest path that the server mounts is: usually the
-//! file's directory, otherwise a folder above it.
+//! file's directory, otherwise a folder above it. NFSv4.1 needs neither port mapper nor MOUNT: all exports are in one
+//! tree, whose root is known.
 //!
 //! The one rule: an existing file is never truncated.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use brunt_block::attempts::{Attempted, AttemptsFailed, in_attempts};
@@ -22,11 +25,14 @@ use brunt_wire::rpc::portmap::{
 use brunt_wire::rpc::{PROGRAM_MOUNT, PROGRAM_NFS, PROGRAM_PORTMAP, Xid};
 
 use crate::connect_error::NfsConnectError;
-use crate::conversation::{NfsCallee, NfsConversation, RpcProcedure};
+use crate::conversation::{NfsCallee, NfsConversation, RpcProcedure, say_goodbye};
 use crate::disk::NfsFile;
 use crate::rpc::sys_credentials;
-use crate::url::NfsConfig;
+use crate::url::{NfsConfig, NfsVersion};
+use crate::v41::{NfsGrant, NfsSeat};
 
+/// NFSv4's port, which needs no port mapper (RFC 8881, 2.9.3).
+const NFS_PORT: u16 = 2049;
 /// Mode of a new file.
 const MODE: u32 = 0o644;
 /// Bits of ACCESS (RFC 1813, 3.3.4).
@@ -38,12 +44,60 @@ const ACCESS_MODIFY: u32 = 0x04;
 pub struct NfsConnection {
     /// The connection's socket.
     pub socket: Socket,
+    /// With NFSv4.1, its session.
+    pub session: Option<NfsGrant>,
     /// The file's size in bytes; 0 for a folder.
     pub size_bytes: u64,
     /// Number of failed attempts before it.
     pub retries: u32,
     /// Why the last of those failed.
     pub trouble: Option<String>,
+}
+
+impl NfsConnection {
+    /// Closes a connection that was not put on a ring, and gives its session back.
+    pub fn close(self, config: &NfsConfig) {
+        if let Some(grant) = self.session {
+            let credentials = sys_credentials(config.uid, config.gid);
+            say_goodbye(&self.socket, &grant, random_xid(), &credentials);
+        }
+    }
+}
+
+/// With NFSv4.1, the client of a device or load, whose session outlives connections.
+#[derive(Clone, Debug)]
+pub struct NfsClient {
+    seat: Arc<Mutex<NfsSeat>>,
+    /// The session can no longer be used.
+    over: Arc<AtomicBool>,
+}
+
+impl NfsClient {
+    /// A client for up to `depth` calls at once; `None` for NFSv3.
+    pub fn of(config: &NfsConfig, depth: u32) -> Option<NfsClient> {
+        (config.version == NfsVersion::V41).then(|| NfsClient {
+            seat: Arc::new(Mutex::new(NfsSeat::new(depth, random_number()))),
+            over: Arc::default(),
+        })
+    }
+
+    /// The flag that the owner of the connection sets when it needs another session.
+    pub fn session_over(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.over)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, NfsSeat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client, with its session if that can still be used.
+    fn seat(&self) -> NfsSeat {
+        let mut seat = self.locked();
+        if self.over.swap(false, Ordering::Relaxed) {
+            seat.forget();
+        }
+        seat.clone()
+    }
 }
 
 /// The file or folder that was found.
@@ -53,15 +107,29 @@ pub struct NfsLookup {
     pub file: NfsFile,
     /// Its file system and its number there.
     pub identity: (u64, u64),
-    /// The path that was mounted.
+    /// The path that was mounted; empty with NFSv4.1.
     pub export: String,
     /// What the server prefers in one READ and one WRITE.
     pub preferred: (u32, u32),
 }
 
+impl NfsLookup {
+    /// The export for messages, with a comma; empty with NFSv4.1, which has none.
+    pub(crate) fn export_text(&self) -> String {
+        match &*self.export {
+            "" => String::new(),
+            export => format!("export {export}, "),
+        }
+    }
+}
+
 /// A random start for xids, so that those of two processes differ.
 pub fn random_xid() -> Xid {
-    Xid(RandomState::new().build_hasher().finish() as u32)
+    Xid(random_number() as u32)
+}
+
+fn random_number() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Finds the file, in as many attempts as fit into the configured timeout.
@@ -69,7 +137,7 @@ pub fn random_xid() -> Xid {
 /// # Errors
 /// See [`NfsConnectError`].
 pub fn find(config: &NfsConfig) -> Result<(NfsConnection, NfsLookup), NfsConnectError> {
-    let once = |time| Finder::new(config, time).find();
+    let once = |time| Finder::new(config, None, time).find();
     let Attempted {
         value: (connection, found),
         retries,
@@ -89,8 +157,12 @@ pub fn find(config: &NfsConfig) -> Result<(NfsConnection, NfsLookup), NfsConnect
 ///
 /// # Errors
 /// See [`NfsConnectError`].
-pub fn connect(config: &NfsConfig, file: &NfsFile) -> Result<NfsConnection, NfsConnectError> {
-    let once = |time| connect_once(config, file, time);
+pub fn connect(
+    config: &NfsConfig,
+    client: Option<&NfsClient>,
+    file: &NfsFile,
+) -> Result<NfsConnection, NfsConnectError> {
+    let once = |time| connect_once(config, client, file, time);
     let Attempted {
         value,
         retries,
@@ -109,13 +181,14 @@ pub fn connect(config: &NfsConfig, file: &NfsFile) -> Result<NfsConnection, NfsC
 /// See [`NfsConnectError`].
 pub fn connect_once(
     config: &NfsConfig,
+    client: Option<&NfsClient>,
     file: &NfsFile,
     limit: Duration,
 ) -> Result<NfsConnection, NfsConnectError> {
-    let finder = Finder::new(config, limit);
+    let finder = Finder::new(config, client, limit);
     let mut nfs = finder.nfs()?;
     let attributes = finder.attributes(&mut nfs, &file.handle)?;
-    finder.ready(nfs, &attributes)
+    finder.ready(nfs, attributes.size.get())
 }
 
 /// Finds the folder, in as many attempts as fit into the configured timeout.
@@ -123,7 +196,7 @@ pub fn connect_once(
 /// # Errors
 /// See [`NfsConnectError`].
 pub fn find_folder(config: &NfsConfig) -> Result<NfsLookup, NfsConnectError> {
-    let once = |time| Finder::new(config, time).find_folder();
+    let once = |time| Finder::new(config, None, time).find_folder();
     attempts(config.timeout, once).map(|attempted| attempted.value)
 }
 
@@ -133,14 +206,12 @@ pub fn find_folder(config: &NfsConfig) -> Result<NfsLookup, NfsConnectError> {
 /// See [`NfsConnectError`].
 pub fn connect_to_folder(
     config: &NfsConfig,
+    client: Option<&NfsClient>,
     limit: Duration,
 ) -> Result<NfsConnection, NfsConnectError> {
-    Ok(NfsConnection {
-        socket: converse(config, limit)?.into_socket()?,
-        size_bytes: 0,
-        retries: 0,
-        trouble: None,
-    })
+    let finder = Finder::new(config, client, limit);
+    let nfs = finder.nfs()?;
+    finder.ready(nfs, 0)
 }
 
 /// A connection to the NFS server for one call at a time, until the limit has passed.
@@ -148,7 +219,7 @@ pub fn connect_to_folder(
 /// # Errors
 /// See [`NfsConnectError`].
 pub fn converse(config: &NfsConfig, limit: Duration) -> Result<NfsConversation, NfsConnectError> {
-    Finder::new(config, limit).nfs()
+    Finder::new(config, None, limit).nfs()
 }
 
 fn attempts<T>(
@@ -181,15 +252,18 @@ fn attempts<T>(
 /// The search for a file, with a deadline.
 struct Finder<'a> {
     config: &'a NfsConfig,
+    /// With NFSv4.1, the client whose session a connection gets; `None` for one of its own.
+    client: Option<&'a NfsClient>,
     deadline: Instant,
     credentials: Vec<u8>,
 }
 
-impl Finder<'_> {
-    fn new(config: &NfsConfig, limit: Duration) -> Finder<'_> {
+impl<'a> Finder<'a> {
+    fn new(config: &'a NfsConfig, client: Option<&'a NfsClient>, limit: Duration) -> Finder<'a> {
         let credentials = sys_credentials(config.uid, config.gid);
         Finder {
             config,
+            client,
             deadline: Instant::now() + limit,
             credentials,
         }
@@ -212,7 +286,7 @@ impl Finder<'_> {
         self.check_access(&mut nfs, &handle)?;
         let (file, preferred) = self.limits(&mut nfs, &root, handle)?;
         let identity = (attributes.fsid.get(), attributes.fileid.get());
-        let connection = self.ready(nfs, &attributes)?;
+        let connection = self.ready(nfs, attributes.size.get())?;
         Ok((
             connection,
             NfsLookup {
@@ -279,7 +353,12 @@ impl Finder<'_> {
 
     /// Mounts the longest path above the file, or of the folder, that the server mounts. Returns it, its handle, and how many components
     /// of the path it has.
+    ///
+    /// NFSv4.1 has a single tree: its root, for which an empty handle stands.
     fn mount(&self) -> Result<(String, Vec<u8>, usize), NfsConnectError> {
+        if self.config.version == NfsVersion::V41 {
+            return Ok((String::new(), Vec::new(), 0));
+        }
         let port = match self.config.mount_port {
             Some(port) => port,
             None => self.port_of([PROGRAM_MOUNT, 3], "MOUNT version 3", "mountport")?,
@@ -318,11 +397,18 @@ impl Finder<'_> {
 
     /// A connection to the NFS server.
     fn nfs(&self) -> Result<NfsConversation, NfsConnectError> {
+        let is_v41 = self.config.version == NfsVersion::V41;
         let port = match self.config.port {
             Some(port) => port,
+            None if is_v41 => NFS_PORT,
             None => self.port_of([PROGRAM_NFS, 3], "NFS version 3", "port")?,
         };
-        self.dial(port)
+        let mut nfs = self.dial(port)?;
+        if is_v41 {
+            let alone = || NfsSeat::new(1, random_number());
+            nfs.sit_down(self.client.map_or_else(alone, NfsClient::seat))?;
+        }
+        Ok(nfs)
     }
 
     /// Makes a call that must succeed.
@@ -342,6 +428,7 @@ impl Finder<'_> {
                 let path = self.config.path_text(depth);
                 Err(NfsConnectError::Status {
                     server,
+                    version: self.config.version,
                     procedure: args.procedure(),
                     path,
                     status,
@@ -504,7 +591,9 @@ impl Finder<'_> {
         root: &[u8],
         handle: Vec<u8>,
     ) -> Result<(NfsFile, (u32, u32)), NfsConnectError> {
-        let server = nfs.server().to_string();
+        let (server, grant) = (nfs.server().to_string(), nfs.grant());
+        // Below the root of NFSv4.1 may be several file systems.
+        let root = if grant.is_some() { &handle } else { root };
         let fsinfo = Args::Fsinfo {
             root: FileHandle(root),
         };
@@ -526,8 +615,16 @@ impl Finder<'_> {
                 "rtmax or wtmax is 0",
             ));
         }
-        let [read_bytes_max, write_bytes_max] =
-            [read_max, write_max].map(|bytes| bytes.min(DATA_BYTES_MAX));
+        let session = grant.map_or([DATA_BYTES_MAX; 2], |grant| {
+            [grant.read_bytes_max, grant.write_bytes_max]
+        });
+        let read_bytes_max = read_max.min(DATA_BYTES_MAX).min(session[0]);
+        let write_bytes_max = write_max.min(DATA_BYTES_MAX).min(session[1]);
+        if read_bytes_max == 0 || write_bytes_max == 0 {
+            let operation = "CREATE_SESSION";
+            let what = "a session without room for data";
+            return Err(NfsConnectError::Nonsense(server, operation, what));
+        }
         Ok((
             NfsFile {
                 handle,
@@ -541,11 +638,16 @@ impl Finder<'_> {
     fn ready(
         &self,
         nfs: NfsConversation,
-        attributes: &Attributes,
+        size_bytes: u64,
     ) -> Result<NfsConnection, NfsConnectError> {
-        let size_bytes = attributes.size.get();
+        let (socket, seat) = nfs.into_socket()?;
+        let session = seat.as_ref().and_then(NfsSeat::grant);
+        if let (Some(client), Some(seat)) = (self.client, seat) {
+            *client.locked() = seat;
+        }
         Ok(NfsConnection {
-            socket: nfs.into_socket()?,
+            socket,
+            session,
             size_bytes,
             retries: 0,
             trouble: None,

@@ -11,10 +11,11 @@ use brunt_block::ReconnectError;
 use brunt_block::table::OpenError;
 use brunt_wire::nfs::mount;
 use brunt_wire::nfs::v3::{Procedure, Status};
+use brunt_wire::nfs::v4;
 use brunt_wire::rpc::ReplyStatus;
 
-use crate::device_errors::NfsStatusText;
 use crate::rpc::{NfsViolation, reply_status_name};
+use crate::url::NfsVersion;
 
 /// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
@@ -45,16 +46,28 @@ pub enum NfsConnectError {
         status: u32,
     },
     /// The NFS server refused.
-    #[error("{server}: {operation} {path}: the server returned {}", NfsStatusText(*.status), operation = .procedure.name())]
+    #[error("{server}: {operation} {path}: the server returned {}", .version.status_text(*.status), operation = .procedure.name())]
     Status {
         /// The server.
         server: String,
+        /// The version of NFS.
+        version: NfsVersion,
         /// The procedure.
         procedure: Procedure,
         /// What it was called for.
         path: String,
         /// The status.
         status: Status,
+    },
+    /// The server gave no session of NFSv4.1.
+    #[error("{server}: {operation}: the server returned {}", session_status(*.status))]
+    Session {
+        /// The server.
+        server: String,
+        /// The operation.
+        operation: &'static str,
+        /// The status.
+        status: v4::Status,
     },
     /// The file is not usable.
     #[error("{0}: {1}")]
@@ -90,6 +103,15 @@ fn mount_status(status: u32) -> String {
     match mount::status_name(status) {
         Some(name) => format!("{name} ({status})"),
         None => format!("unknown status {status}"),
+    }
+}
+
+fn session_status(status: v4::Status) -> String {
+    let text = NfsVersion::V41.status_text(Status(status.0));
+    match status.0 {
+        // MINOR_VERS_MISMATCH
+        10021 => format!("{text}; it doesn't speak NFSv4.1: omit version="),
+        _ => text,
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::nfs::v3::{Args, Procedure, Results, Status, parse_results};
+use brunt_wire::nfs::v4::{AttributeList, Op, PROCEDURE_COMPOUND};
 use brunt_wire::rpc::{PROGRAM_NFS, ReplyStatus, Xid};
 use brunt_wire::{Cursor, ParseError};
 
@@ -19,9 +20,17 @@ use crate::record::NfsRecord;
 use crate::rpc::{
     NfsViolation, REPLY_HEAD_BYTES_MAX, bad_results, begin_call, finish_record, parse_reply,
 };
+use crate::v41::{
+    NfsGrant, NfsScratch, NfsSeat, NfsSetupError, Sequenced, asks_to_wait, encode_call, put_slot,
+    sequenced, translate,
+};
 
 /// Delay before a call is made again whose answer is NFS3ERR_JUKEBOX.
 const JUKEBOX_PAUSE: Duration = Duration::from_millis(200);
+/// How long a goodbye may take.
+const GOODBYE_TIME: Duration = Duration::from_secs(1);
+/// How many sessions in a row a server may end before a call is given up.
+const SESSIONS_MAX: u32 = 2;
 /// Size of one read: replies are short.
 const READ_BYTES: usize = 16 << 10;
 
@@ -52,7 +61,8 @@ pub struct NfsCallee<'a> {
 /// A blocking connection with a deadline.
 #[derive(Debug)]
 pub struct NfsConversation {
-    socket: Socket,
+    /// Until it is handed on.
+    socket: Option<Socket>,
     /// The server with its port, for messages.
     server: String,
     deadline: Instant,
@@ -60,6 +70,10 @@ pub struct NfsConversation {
     xid: Xid,
     call: Vec<u8>,
     reply: Vec<u8>,
+    /// With NFSv4.1, the client and its session.
+    seat: Option<NfsSeat>,
+    list: AttributeList,
+    scratch: NfsScratch,
 }
 
 impl NfsConversation {
@@ -93,13 +107,16 @@ impl NfsConversation {
         };
         let _ = socket.set_nodelay(true);
         Ok(NfsConversation {
-            socket: socket.into(),
+            socket: Some(socket.into()),
             server,
             deadline,
             credentials: credentials.to_vec(),
             xid: first_xid,
             call: Vec::new(),
             reply: Vec::new(),
+            seat: None,
+            list: AttributeList::default(),
+            scratch: NfsScratch::default(),
         })
     }
 
@@ -113,14 +130,45 @@ impl NfsConversation {
         self.deadline = deadline;
     }
 
-    /// The connection without a deadline, to be put on a ring.
+    /// The connection without a deadline, to be put on a ring, and with NFSv4.1 its client.
     ///
     /// # Errors
     /// The socket cannot be set up.
-    pub fn into_socket(self) -> Result<Socket, NfsConnectError> {
-        let set = self.socket.set_timeouts(None);
-        set.map_err(|error| NfsConnectError::Io(self.server, "setting up its socket", error))?;
-        Ok(self.socket)
+    ///
+    /// # Panics
+    /// Never: a socket is handed on once.
+    pub fn into_socket(mut self) -> Result<(Socket, Option<NfsSeat>), NfsConnectError> {
+        let socket = self.socket.take().expect("a socket is handed on once");
+        let seat = self.seat.take();
+        match socket.set_timeouts(None) {
+            Ok(()) => Ok((socket, seat)),
+            Err(error) => {
+                let server = std::mem::take(&mut self.server);
+                Err(NfsConnectError::Io(server, "setting up its socket", error))
+            }
+        }
+    }
+
+    fn socket(&self) -> &Socket {
+        self.socket.as_ref().expect("it is not handed on yet")
+    }
+
+    /// Speaks NFSv4.1 from now on, as this client. It gets a session unless it has one.
+    ///
+    /// # Errors
+    /// The server gives none.
+    pub fn sit_down(&mut self, mut seat: NfsSeat) -> Result<(), NfsConnectError> {
+        let done = match seat.grant() {
+            Some(_) => Ok(()),
+            None => self.establish(&mut seat),
+        };
+        self.seat = Some(seat);
+        done
+    }
+
+    /// The session, with NFSv4.1.
+    pub fn grant(&self) -> Option<NfsGrant> {
+        self.seat.as_ref().and_then(NfsSeat::grant)
     }
 
     /// Calls a procedure with the arguments that `encode` appends. Returns the results, of at most `limit` bytes.
@@ -148,8 +196,8 @@ impl NfsConversation {
         );
         encode(&mut self.call);
         finish_record(&mut self.call, 0);
-        let _ = self.socket.set_timeouts(Some(left(self.deadline)));
-        let sent = (&self.socket).write_all(&self.call);
+        let _ = self.socket().set_timeouts(Some(left(self.deadline)));
+        let sent = self.socket().write_all(&self.call);
         sent.map_err(|error| self.io_error(name, error))?;
         self.reply = self.receive(name, limit.saturating_add(REPLY_HEAD_BYTES_MAX))?;
         let violation = |violation| NfsConnectError::Violation(self.server.clone(), violation);
@@ -163,11 +211,15 @@ impl NfsConversation {
         }
     }
 
-    /// Calls a procedure of NFSv3. A server that asks to wait (NFS3ERR_JUKEBOX) is asked again until the deadline.
+    /// Calls a procedure of NFSv3, or makes the compound of NFSv4.1 that stands for it. A server that asks to wait
+    /// (NFS3ERR_JUKEBOX; NFS4ERR_DELAY, NFS4ERR_GRACE) is asked again until the deadline.
     ///
     /// # Errors
     /// As [`NfsConversation::call`]; any status of the server is a result.
     pub fn nfs(&mut self, args: &Args<'_>) -> Result<Results<'_>, NfsConnectError> {
+        if let Some(seat) = self.seat.take() {
+            return self.compound(args, seat);
+        }
         let procedure = args.procedure();
         let name = procedure.name();
         let rpc = RpcProcedure {
@@ -197,6 +249,146 @@ impl NfsConversation {
         results.map_err(|violation| NfsConnectError::Violation(self.server.clone(), violation))
     }
 
+    /// Makes the compound that stands for a call of NFSv3.
+    fn compound(
+        &mut self,
+        args: &Args<'_>,
+        mut seat: NfsSeat,
+    ) -> Result<Results<'_>, NfsConnectError> {
+        let asked = self.ask_compound(args, &mut seat);
+        self.seat = Some(seat);
+        let body_at = asked?;
+        let operation = args.procedure().name();
+        let body = &self.reply[body_at..];
+        let results = translate(args.procedure(), body, &mut self.scratch);
+        let violation = match results {
+            Ok((results, end)) if end == body.len() => return Ok(results),
+            Ok((_, end)) => NfsViolation::Excess {
+                operation,
+                bytes: body.len() - end,
+            },
+            Err(error) => bad_results(operation, error),
+        };
+        Err(NfsConnectError::Violation(self.server.clone(), violation))
+    }
+
+    /// Sends the compound until the server has answered it. Returns where the body is in the reply.
+    fn ask_compound(
+        &mut self,
+        args: &Args<'_>,
+        seat: &mut NfsSeat,
+    ) -> Result<usize, NfsConnectError> {
+        let name = args.procedure().name();
+        let mut sessions = 0;
+        loop {
+            let Some(slot) = seat.slot() else {
+                self.establish(seat)?;
+                continue;
+            };
+            let mut compound = Vec::new();
+            let slot_at = encode_call(args, &mut self.list, &mut compound);
+            put_slot(&mut compound, slot_at, &slot);
+            let body = self.call_compound(name, &compound, reply_data_max(args))?;
+            let len = body.len();
+            let verdict = sequenced(body, &slot).map_err(|error| bad_results(name, error));
+            let violation = |found| NfsConnectError::Violation(self.server.clone(), found);
+            let verdict = verdict.map_err(violation)?;
+            let is_late = left(self.deadline) <= JUKEBOX_PAUSE;
+            match verdict {
+                Sequenced::Executed(status, _) => {
+                    seat.on_executed();
+                    if is_late || !asks_to_wait(status) {
+                        return Ok(self.reply.len() - len);
+                    }
+                    sleep(JUKEBOX_PAUSE);
+                }
+                Sequenced::Uncached => seat.on_executed(),
+                Sequenced::Later(_) if !is_late => sleep(JUKEBOX_PAUSE),
+                Sequenced::Over(status) => {
+                    seat.forget();
+                    sessions += 1;
+                    if sessions > SESSIONS_MAX {
+                        let error = NfsSetupError::Status(Op::Sequence, status);
+                        return Err(self.setup_error(error));
+                    }
+                }
+                Sequenced::Later(_) | Sequenced::Refused(_) => return Ok(self.reply.len() - len),
+            }
+        }
+    }
+
+    fn call_compound(
+        &mut self,
+        name: &'static str,
+        compound: &[u8],
+        limit: u32,
+    ) -> Result<&[u8], NfsConnectError> {
+        let rpc = RpcProcedure {
+            program: PROGRAM_NFS,
+            version: 4,
+            number: PROCEDURE_COMPOUND,
+            name,
+        };
+        let body = self.call(rpc, |out| out.extend_from_slice(compound), limit)?;
+        Ok(body.rest())
+    }
+
+    /// Gets a client id and a session, and begins to use it.
+    fn establish(&mut self, seat: &mut NfsSeat) -> Result<(), NfsConnectError> {
+        let mut call = Vec::new();
+        seat.exchange_id(&mut call);
+        let (client, sequence) = self.set_up(Op::ExchangeId, &call, NfsSeat::on_exchange_id)?;
+        call.clear();
+        seat.create_session((client, sequence), &mut call);
+        self.set_up(Op::CreateSession, &call, |body| {
+            seat.on_create_session(client, body)
+        })?;
+        call.clear();
+        seat.begin(&mut call);
+        self.set_up(Op::ReclaimComplete, &call, |body| seat.on_begin(body))
+    }
+
+    /// Makes a call without a slot, or the first one with one, until the server no longer asks to wait.
+    fn set_up<T>(
+        &mut self,
+        op: Op,
+        compound: &[u8],
+        mut read: impl FnMut(&[u8]) -> Result<T, NfsSetupError>,
+    ) -> Result<T, NfsConnectError> {
+        loop {
+            match read(self.call_compound(op.name(), compound, 0)?) {
+                Ok(done) => return Ok(done),
+                Err(NfsSetupError::Status(_, status))
+                    if asks_to_wait(status)
+                        && op != Op::ReclaimComplete
+                        && left(self.deadline) > JUKEBOX_PAUSE =>
+                {
+                    sleep(JUKEBOX_PAUSE);
+                }
+                Err(error) => return Err(self.setup_error(error)),
+            }
+        }
+    }
+
+    fn setup_error(&self, error: NfsSetupError) -> NfsConnectError {
+        let server = self.server.clone();
+        match error {
+            NfsSetupError::Status(op, status) => NfsConnectError::Session {
+                server,
+                operation: op.name(),
+                status,
+            },
+            NfsSetupError::Slots(_) => NfsConnectError::Nonsense(
+                server,
+                Op::CreateSession.name(),
+                "a session with fewer than two slots",
+            ),
+            NfsSetupError::Parse(op, error) => {
+                NfsConnectError::Violation(server, bad_results(op.name(), error))
+            }
+        }
+    }
+
     /// An error in the results of a call.
     pub fn bad_results(&self, name: &'static str, error: ParseError) -> NfsConnectError {
         NfsConnectError::Violation(self.server.clone(), bad_results(name, error))
@@ -208,9 +400,9 @@ impl NfsConversation {
         let mut have = 0;
         while !record.is_complete() {
             // Updated for each piece, so that a server that trickles bytes doesn't get more time.
-            let _ = self.socket.set_timeouts(Some(left(self.deadline)));
+            let _ = self.socket().set_timeouts(Some(left(self.deadline)));
             let wanted = record.wants().min(READ_BYTES);
-            match (&self.socket).read(&mut bytes[have..wanted]) {
+            match self.socket().read(&mut bytes[have..wanted]) {
                 Ok(0) => {
                     let ended = io::Error::new(
                         io::ErrorKind::UnexpectedEof,
@@ -241,5 +433,27 @@ impl NfsConversation {
             _ => error,
         };
         NfsConnectError::Io(self.server.clone(), during, error)
+    }
+}
+
+impl Drop for NfsConversation {
+    /// Gives the session back, unless the connection was handed on with it.
+    fn drop(&mut self) {
+        if let (Some(socket), Some(grant)) = (&self.socket, self.grant()) {
+            say_goodbye(socket, &grant, self.xid, &self.credentials);
+        }
+    }
+}
+
+/// Gives a session back without waiting for the replies: the server frees it at once, not after its lease.
+pub(crate) fn say_goodbye(socket: &Socket, grant: &NfsGrant, xid: Xid, credentials: &[u8]) {
+    let _ = socket.set_timeouts(Some(GOODBYE_TIME));
+    let next = Xid(xid.0.wrapping_add(1));
+    for call in grant.goodbye(next, credentials) {
+        let mut socket = socket;
+        // If it fails, the server forgets the session with its lease.
+        if socket.write_all(&call).is_err() {
+            return;
+        }
     }
 }

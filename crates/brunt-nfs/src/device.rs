@@ -12,13 +12,13 @@ use brunt_block::{Backend, Device, DeviceError, DeviceInfo, ReconnectState, Ring
 use brunt_core::units::format_size;
 
 use crate::calls::DEPTH_MAX;
-use crate::connect::{self, NfsConnection, NfsLookup, random_xid};
+use crate::connect::{self, NfsClient, NfsConnection, NfsLookup, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::disk::{NfsDisk, NfsDiskConfig, NfsStability};
 use crate::folder::NfsFolder;
 use crate::protocol::NfsProtocol;
 use crate::rpc::sys_credentials;
-use crate::url::{NfsConfig, OPTIONS};
+use crate::url::{NfsConfig, NfsVersion, OPTIONS};
 
 /// The entry in the table of backends.
 pub const NFS: BackendEntry = BackendEntry {
@@ -79,7 +79,15 @@ impl NfsBackend {
             info.notes.extend(config.sockets.complaint(socket));
             info.facts.extend(config.sockets.facts(socket));
         }
-        let spare = Mutex::new(Some(connection));
+        // A session has as many slots as its device has calls, which isn't known yet.
+        let spare = match config.version {
+            NfsVersion::V3 => Some(connection),
+            NfsVersion::V41 => {
+                connection.close(&config);
+                None
+            }
+        };
+        let spare = Mutex::new(spare);
         Ok(NfsBackend {
             config,
             info,
@@ -101,9 +109,10 @@ impl NfsBackend {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+        let client = NfsClient::of(config, depth);
         let connection = match spare {
             Some(connection) => connection,
-            None => connect::connect(config, &found.file)?,
+            None => connect::connect(config, client.as_ref(), &found.file)?,
         };
         let disk = NfsDiskConfig {
             depth,
@@ -112,6 +121,7 @@ impl NfsBackend {
             write_back: config.write_back,
             credentials: sys_credentials(config.uid, config.gid),
             first_xid: random_xid().0,
+            session_over: client.as_ref().map(NfsClient::session_over),
         };
         let opening = Opening {
             protocol: NfsProtocol::new(config.clone(), self.size_bytes),
@@ -122,7 +132,7 @@ impl NfsBackend {
             connection,
         };
         let (again, file) = (config.clone(), found.file.clone());
-        let connect = move |limit| connect::connect_once(&again, &file, limit);
+        let connect = move |limit| connect::connect_once(&again, client.as_ref(), &file, limit);
         let reconnect = ReconnectState::up(config.reconnect, config.timeout, ring, connect);
         RemoteLink::new(opening, reconnect, ring)
             .map_err(|error| NfsConnectError::Io(config.server(), "setting up its socket", error))
@@ -149,15 +159,23 @@ fn describe(
         .map(|bytes| format_size(bytes.into()));
     let preferred = [found.preferred.0, found.preferred.1].map(|bytes| format_size(bytes.into()));
     let mut facts = vec![format!(
-        "NFSv3: export {}, reads up to {} (preferred {}), writes up to {} ({})",
-        found.export, sizes[0], preferred[0], sizes[1], preferred[1]
+        "{}: {}reads up to {} (preferred {}), writes up to {} ({})",
+        config.version.name(),
+        found.export_text(),
+        sizes[0],
+        preferred[0],
+        sizes[1],
+        preferred[1]
     )];
     if !config.read_only {
         facts.push(match config.write_back {
             true => "writes are UNSTABLE; a flush is a COMMIT of the whole file".to_string(),
             false => "all writes are FILE_SYNC".to_string(),
         });
-        notes.push("NFSv3 cannot deallocate blocks; zeros are sent as data".to_string());
+        notes.push(format!(
+            "{} cannot deallocate blocks; zeros are sent as data",
+            config.version.name()
+        ));
     }
     Ok(DeviceInfo {
         name: config.name(),

@@ -11,6 +11,7 @@ use brunt_wire::nfs::v3::{Procedure, Status};
 use brunt_wire::rpc::ReplyStatus;
 
 use crate::rpc::reply_status_name;
+use crate::url::NfsVersion;
 
 /// NFS's error text: what failed, and how.
 pub static NFS_WORDS: Language = Language {
@@ -24,6 +25,8 @@ pub static NFS_WORDS: Language = Language {
 pub enum NfsRefusal {
     /// A status of NFSv3.
     Status(Procedure, Status),
+    /// A status of NFSv4.1 for the compound that stands for the procedure.
+    Status41(Procedure, Status),
     /// RPC didn't execute the call.
     Rpc(Procedure, ReplyStatus),
     /// The server restarted and may have lost unstable writes that it had acknowledged.
@@ -37,13 +40,13 @@ pub enum NfsRefusal {
 impl fmt::Display for NfsRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NfsRefusal::Status(procedure, status) => {
-                write!(
-                    f,
-                    "{}: the server returned {}",
-                    procedure.name(),
-                    NfsStatusText(*status)
-                )
+            NfsRefusal::Status(procedure, status) | NfsRefusal::Status41(procedure, status) => {
+                let version = match self {
+                    NfsRefusal::Status41(..) => NfsVersion::V41,
+                    _ => NfsVersion::V3,
+                };
+                let text = version.status_text(*status);
+                write!(f, "{}: the server returned {text}", procedure.name())
             }
             NfsRefusal::Rpc(procedure, status) => {
                 write!(
@@ -69,20 +72,15 @@ impl fmt::Display for NfsRefusal {
     }
 }
 
-/// A status with its name and number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NfsStatusText(pub Status);
-
-impl fmt::Display for NfsStatusText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.name() {
-            Some(name) => write!(f, "{name} ({})", self.0.0),
-            None => write!(f, "unknown status {}", self.0.0),
+impl NfsRefusal {
+    /// A status, by the version of the connection.
+    pub fn of_status(version: NfsVersion, procedure: Procedure, status: Status) -> NfsRefusal {
+        match version {
+            NfsVersion::V3 => NfsRefusal::Status(procedure, status),
+            NfsVersion::V41 => NfsRefusal::Status41(procedure, status),
         }
     }
-}
 
-impl NfsRefusal {
     /// The error of a request.
     pub fn error(self) -> DeviceError {
         DeviceError::Refused {
@@ -96,11 +94,11 @@ impl NfsRefusal {
 
     fn kind(self) -> RefusalKind {
         match self {
-            NfsRefusal::Status(_, status) => match status.0 {
+            NfsRefusal::Status(_, status) | NfsRefusal::Status41(_, status) => match status.0 {
                 1 | 13 | 30 => RefusalKind::Protected,
                 5 => RefusalKind::MediumError,
                 6 | 19 | 10006 => RefusalKind::HardwareError,
-                10008 => RefusalKind::Busy,
+                10008 | 10013 => RefusalKind::Busy,
                 20 | 21 | 22 | 27 | 10001..=10005 | 10007 => RefusalKind::BadRequest,
                 _ => RefusalKind::Other,
             },
@@ -122,6 +120,7 @@ impl NfsRefusal {
                 ReplyStatus::AuthError(why) => (2, procedure as u8, why),
                 status => (1, procedure as u8, rpc_number(status)),
             },
+            NfsRefusal::Status41(procedure, status) => (6, procedure as u8, status.0),
             NfsRefusal::LostWrites => (3, 0, 0),
             NfsRefusal::EndOfFile => (4, 0, 0),
             NfsRefusal::Short(procedure) => (5, procedure as u8, 0),
@@ -142,6 +141,7 @@ impl NfsRefusal {
             3 => NfsRefusal::LostWrites,
             4 => NfsRefusal::EndOfFile,
             5 => NfsRefusal::Short(procedure),
+            6 => NfsRefusal::Status41(procedure, Status(number)),
             _ => return None,
         })
     }

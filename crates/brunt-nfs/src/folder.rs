@@ -12,14 +12,14 @@ use std::any::Any;
 use std::time::Duration;
 
 use crate::calls::DEPTH_MAX;
-use crate::connect::{self, NfsLookup, random_xid};
+use crate::connect::{self, NfsClient, NfsLookup, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::conversation::NfsConversation;
 use crate::disk::NfsFile;
 use crate::operations::{NfsOperations, NfsOperationsConfig, NfsPlan};
 use crate::protocol::NfsProtocol;
 use crate::rpc::sys_credentials;
-use crate::url::NfsConfig;
+use crate::url::{NfsConfig, NfsVersion};
 
 /// A folder that was found.
 #[derive(Debug)]
@@ -39,8 +39,9 @@ impl NfsFolder {
         let sizes = [found.file.read_bytes_max, found.file.write_bytes_max];
         let [read, write] = sizes.map(|bytes| format_size(bytes.into()));
         let fact = format!(
-            "NFSv3: export {}, reads up to {read}, writes up to {write}",
-            found.export
+            "{}: {}reads up to {read}, writes up to {write}",
+            config.version.name(),
+            found.export_text()
         );
         // For blocks it has no room.
         let info = DeviceInfo {
@@ -71,6 +72,11 @@ impl NfsFolder {
     /// The URL without its options.
     pub fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// The version of NFS.
+    pub fn version(&self) -> NfsVersion {
+        self.config.version
     }
 
     /// The configured time limit for a call.
@@ -125,7 +131,8 @@ impl NfsFolder {
         depth: u32,
     ) -> Result<RemoteLink<NfsProtocol<NfsOperations<P>>>, NfsConnectError> {
         let config = &self.config;
-        let connection = connect::connect_to_folder(config, config.timeout)?;
+        let client = NfsClient::of(config, depth);
+        let connection = connect::connect_to_folder(config, client.as_ref(), config.timeout)?;
         let session = NfsOperationsConfig {
             depth,
             timeout: config.timeout,
@@ -133,6 +140,7 @@ impl NfsFolder {
             credentials: sys_credentials(config.uid, config.gid),
             read_bytes_max: self.found.file.read_bytes_max,
             first_xid: random_xid().0,
+            session_over: client.as_ref().map(NfsClient::session_over),
         };
         let opening = Opening {
             protocol: NfsProtocol::new(config.clone(), connection.size_bytes),
@@ -143,7 +151,7 @@ impl NfsFolder {
             connection,
         };
         let again = config.clone();
-        let connect = move |limit| connect::connect_to_folder(&again, limit);
+        let connect = move |limit| connect::connect_to_folder(&again, client.as_ref(), limit);
         let reconnect = ReconnectState::up(config.reconnect, config.timeout, ring, connect);
         RemoteLink::new(opening, reconnect, ring)
             .map_err(|error| NfsConnectError::Io(config.server(), "setting up its socket", error))

@@ -1,10 +1,11 @@
-//! An NFSv3 client (RFC 1813) without a kernel mount, a file on an NFS server as a `brunt_block::Device`, and a null
+//! A client of NFSv3 (RFC 1813) and NFSv4.1 (RFC 8881) without a kernel mount, a file on an NFS server as a `brunt_block::Device`, and a null
 //! server.
 //!
 //! - [`url`]: device URLs and their options;
 //! - [`rpc`]: calls and replies of ONC RPC (RFC 5531), and how a server can violate it;
 //! - [`record`]: records in fragments;
 //! - [`conversation`]: one call at a time, blocking, with a deadline; [`connect`] finds an export's file with it;
+//! - [`v41`]: NFSv3's calls as compounds of NFSv4.1, and their sessions;
 //! - [`calls`]: many outstanding calls of one connection, without I/O;
 //! - [`disk`]: block requests as READ, WRITE and COMMIT calls, without I/O;
 //! - [`operations`]: requests that are any calls on the files of an export, without I/O;
@@ -30,6 +31,7 @@ pub mod record;
 pub mod rpc;
 pub mod server;
 pub mod url;
+pub mod v41;
 
 pub use connect_error::NfsConnectError;
 pub use device::{NFS, NfsBackend};

@@ -2,13 +2,15 @@
 //! call; a plan of the caller says which.
 //!
 //! Driven like a disk's session ([`crate::disk`]), but an answer that is not NFS3_OK ends its request, whatever it is:
-//! NFS3ERR_JUKEBOX, too. Calls that were not answered before a connection was lost go out again with the same xid, so a
+//! NFS3ERR_JUKEBOX, too. (NFSv4.1's counterparts, NFS4ERR_DELAY and NFS4ERR_GRACE, don't: see [`crate::calls`].) Calls that were not answered before a connection was lost go out again with the same xid, so a
 //! server without a cache of replies may answer NFS3ERR_EXIST or NFS3ERR_NOENT to a call that it has executed before.
 //!
 //! The one rule: every request is answered once, and nothing is written outside its buffer.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::remote::{RemoteEvents, RemoteSession};
@@ -17,12 +19,14 @@ use brunt_core::Nanos;
 use brunt_wire::nfs::v3::{Args, Procedure, ResultBody, Results, StableHow, Status};
 
 use crate::calls::{
-    NfsCalls, NfsCallsConfig, NfsPayload, NfsReadData, NfsReply, NfsUnanswered, reply_data_max,
+    NfsCalls, NfsCallsConfig, NfsLoss, NfsPayload, NfsReadData, NfsReply, NfsUnanswered,
+    reply_data_max,
 };
 use crate::device_errors::NfsRefusal;
-use crate::disk::NfsLate;
 use crate::protocol::NfsSession;
 use crate::rpc::NfsViolation;
+use crate::url::NfsVersion;
+use crate::v41::NfsScratch;
 
 /// Maximum entries and attributes that a READDIRPLUS may ask for: a reply has to fit into the receive buffer.
 pub const ENTRIES_BYTES_MAX: u32 = 64 << 10;
@@ -90,6 +94,8 @@ pub struct NfsOperationsConfig {
     pub read_bytes_max: u32,
     /// Where xids start.
     pub first_xid: u32,
+    /// With NFSv4.1, the flag that a new session is needed; `None` for NFSv3.
+    pub session_over: Option<Arc<AtomicBool>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +126,8 @@ pub struct NfsOperations<P> {
     free: Vec<u16>,
     answered: VecDeque<u16>,
     names: NfsNames,
+    scratch: NfsScratch,
+    version: NfsVersion,
     refusal: Option<NfsRefusal>,
 }
 
@@ -136,7 +144,9 @@ impl<P: NfsPlan> NfsOperations<P> {
             credentials,
             read_bytes_max,
             first_xid,
+            session_over,
         } = config;
+        let version = NfsVersion::with_session(session_over.is_some());
         let task = |_| Operation {
             state: OperationState::Free,
             tag: 0,
@@ -159,11 +169,14 @@ impl<P: NfsPlan> NfsOperations<P> {
                 credentials,
                 data_bytes_max: read_bytes_max.max(ENTRIES_BYTES_MAX),
                 first_xid,
+                session_over,
             }),
             tasks: (0..depth).map(task).collect(),
             free: (0..depth as u16).rev().collect(),
             answered: VecDeque::with_capacity(depth as usize),
             names: NfsNames::default(),
+            scratch: NfsScratch::default(),
+            version,
             refusal: None,
         }
     }
@@ -251,7 +264,24 @@ impl<P: NfsPlan> NfsSession for NfsOperations<P> {
     #[inline]
     fn on_reply(&mut self, call: u16, record: &[u8], _now: Nanos) -> Result<(), NfsViolation> {
         let procedure = self.tasks[usize::from(call)].procedure;
-        let reply = self.calls.results(call, record)?;
+        // Taken, because the results borrow from it while this session changes.
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let answered = self.answer_reply(call, record, procedure, &mut scratch);
+        self.scratch = scratch;
+        answered
+    }
+}
+
+impl<P: NfsPlan> NfsOperations<P> {
+    #[inline]
+    fn answer_reply(
+        &mut self,
+        call: u16,
+        record: &[u8],
+        procedure: Procedure,
+        scratch: &mut NfsScratch,
+    ) -> Result<(), NfsViolation> {
+        let reply = self.calls.results(call, record, scratch)?;
         self.calls.end(call);
         match reply {
             NfsReply::Results(Results {
@@ -267,7 +297,9 @@ impl<P: NfsPlan> NfsSession for NfsOperations<P> {
                 };
                 match self.plan.answered(ask, &answer) {
                     true => self.answer(call, Ok(())),
-                    false => self.refuse(call, NfsRefusal::Status(procedure, status)),
+                    false => {
+                        self.refuse(call, NfsRefusal::of_status(self.version, procedure, status))
+                    }
                 }
             }
             NfsReply::Refused(status) => self.refuse(call, NfsRefusal::Rpc(procedure, status)),
@@ -277,7 +309,7 @@ impl<P: NfsPlan> NfsSession for NfsOperations<P> {
 }
 
 impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
-    type Loss = NfsLate;
+    type Loss = NfsLoss;
 
     #[inline]
     fn room(&self) -> usize {
@@ -390,8 +422,8 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
         self.calls.on_time(now);
     }
 
-    fn lost(&self) -> Option<NfsLate> {
-        self.calls.late().map(NfsLate)
+    fn lost(&self) -> Option<NfsLoss> {
+        self.calls.lost()
     }
 
     fn detach(&mut self) {
@@ -415,7 +447,7 @@ impl<P: NfsPlan> RemoteSession for NfsOperations<P> {
 
     fn events(&self) -> RemoteEvents {
         RemoteEvents {
-            replays: self.calls.replays(),
+            replays: self.calls.replays() + self.calls.delays(),
             timeouts: self.calls.timeouts(),
             // Failed requests are counted by cause; of these, this is only the last.
             words: self.refusal.map(|refusal| refusal.to_string()),

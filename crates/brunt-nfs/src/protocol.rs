@@ -10,11 +10,13 @@ use brunt_block::{Buf, Lent, PayloadPlace, Ring, Stream};
 use brunt_core::Nanos;
 
 use crate::calls::{NfsCalls, NfsCollected, NfsIncoming, NfsOutgoing, NfsPayload, NfsReadData};
-use crate::connect::NfsConnection;
+use crate::connect::{NfsConnection, random_xid};
 use crate::connect_error::NfsConnectError;
+use crate::conversation::say_goodbye;
 use crate::disk::NfsDisk;
-use crate::rpc::NfsViolation;
+use crate::rpc::{NfsViolation, sys_credentials};
 use crate::url::NfsConfig;
+use crate::v41::NfsGrant;
 
 use brunt_wire::rpc::MARK_BYTES;
 
@@ -66,6 +68,8 @@ pub(crate) struct NfsProtocol<S> {
     config: NfsConfig,
     /// The file's size when the device was opened.
     size_bytes: u64,
+    /// With NFSv4.1, the session of the connection.
+    grant: Option<NfsGrant>,
     receiving: Receiving,
     session: PhantomData<S>,
 }
@@ -76,6 +80,7 @@ impl<S> NfsProtocol<S> {
         NfsProtocol {
             config,
             size_bytes,
+            grant: None,
             receiving: Receiving::default(),
             session: PhantomData,
         }
@@ -118,12 +123,13 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         ring: &Ring,
         now: Nanos,
     ) -> io::Result<Stream> {
+        self.grant = connection.session;
         let stream = Stream::new(ring, connection.socket, RX_BYTES)?;
         if let Some(socket) = stream.socket().as_tcp() {
             self.config.sockets.apply(socket)?;
         }
         self.receiving = Receiving::Record;
-        session.calls().attach(now);
+        session.calls().attach(self.grant.as_ref(), now);
         Ok(stream)
     }
 
@@ -172,6 +178,7 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
                     }
                     stream.consume(read.padding);
                     self.receiving = Receiving::Record;
+                    session.calls().settle_data(read.call, now);
                     session.on_read(&read, now)?;
                 }
                 Receiving::Record => {
@@ -189,6 +196,16 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         }
         self.receiving = Receiving::Record;
     }
+
+    /// Gives back the session, so that the server doesn't keep it for its lease. The ring has nothing to send, so this
+    /// goes directly to the socket.
+    fn say_goodbye(&mut self, _session: &S, stream: &mut Stream) {
+        let Some(grant) = self.grant.take().filter(|_| stream.queued_bytes() == 0) else {
+            return;
+        };
+        let credentials = sys_credentials(self.config.uid, self.config.gid);
+        say_goodbye(stream.socket(), &grant, random_xid(), &credentials);
+    }
 }
 
 impl<S: NfsSession> NfsProtocol<S> {
@@ -203,7 +220,10 @@ impl<S: NfsSession> NfsProtocol<S> {
         match session.calls().examine(bytes)? {
             NfsIncoming::More => Ok(false),
             NfsIncoming::Reply { call, len } => {
-                session.on_reply(call, &bytes[MARK_BYTES..MARK_BYTES + len], now)?;
+                let record = &bytes[MARK_BYTES..MARK_BYTES + len];
+                if !session.calls().settle(call, record, now)? {
+                    session.on_reply(call, record, now)?;
+                }
                 stream.consume(MARK_BYTES + len);
                 Ok(true)
             }
@@ -222,10 +242,13 @@ impl<S: NfsSession> NfsProtocol<S> {
             NfsIncoming::Fragments => {
                 let NfsCollected { consumed, reply } = session.calls().collect(bytes)?;
                 stream.consume(consumed);
-                match reply {
-                    Some((call, record)) => session.on_reply(call, &record, now).map(|()| true),
-                    None => Ok(false),
+                let Some((call, record)) = reply else {
+                    return Ok(false);
+                };
+                if !session.calls().settle(call, &record, now)? {
+                    session.on_reply(call, &record, now)?;
                 }
+                Ok(true)
             }
         }
     }

@@ -130,6 +130,11 @@ pub fn begin_call_like(out: &mut Vec<u8>, other: &[u8], xid: Xid, procedure: u32
     out[PROCEDURE_AT..][..4].copy_from_slice(&procedure.to_be_bytes());
 }
 
+/// Gives a call that was encoded before another xid.
+pub(crate) fn set_xid(head: &mut [u8], xid: Xid) {
+    head[XID_AT..][..4].copy_from_slice(&xid.0.to_be_bytes());
+}
+
 /// Begins the reply to an accepted call in `out`, which is cleared, like [`begin_call`].
 pub fn begin_reply(out: &mut Vec<u8>, xid: Xid, status: ReplyStatus) {
     out.clear();

@@ -16,9 +16,51 @@ use brunt_block::table::{OpenError, UrlOptions};
 use brunt_core::device_url::{percent_decode, percent_encode};
 use brunt_wire::nfs::NAME_BYTES_MAX;
 use brunt_wire::nfs::mount::MOUNT_PATH_BYTES_MAX;
+use brunt_wire::nfs::v3::Status;
+use brunt_wire::nfs::v4;
 
 /// Maximum connections of one device.
 const CONNECTIONS_MAX: u64 = 16;
+
+/// The version of NFS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NfsVersion {
+    /// NFSv3 (RFC 1813).
+    #[default]
+    V3,
+    /// NFSv4.1 (RFC 8881).
+    V41,
+}
+
+impl NfsVersion {
+    /// The version of connections that have a session, or none.
+    pub(crate) fn with_session(session: bool) -> NfsVersion {
+        match session {
+            false => NfsVersion::V3,
+            true => NfsVersion::V41,
+        }
+    }
+
+    /// Its name, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            NfsVersion::V3 => "NFSv3",
+            NfsVersion::V41 => "NFSv4.1",
+        }
+    }
+
+    /// A status with its name in this version's RFC, and its number.
+    pub fn status_text(self, status: Status) -> String {
+        let name = match self {
+            NfsVersion::V3 => status.name(),
+            NfsVersion::V41 => v4::Status(status.0).name(),
+        };
+        match name {
+            Some(name) => format!("{name} ({})", status.0),
+            None => format!("unknown status {}", status.0),
+        }
+    }
+}
 
 /// Keys with a one-line help text each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
@@ -39,11 +81,13 @@ pub const OPTIONS: &[(&str, &str)] = &[
     ),
     (
         "port",
-        "NFS port, as an alternative to the one after the host; default: from the port mapper",
+        "NFS port, as an alternative to the one after the host; default: from the port mapper, with \
+         version=4.1 2049",
     ),
+    ("version", "NFS version: 3 (default) or 4.1"),
     (
         "mountport",
-        "port of the MOUNT service; default: from the port mapper",
+        "port of the MOUNT service (version=3); default: from the port mapper",
     ),
     (
         "reserved_port",
@@ -81,7 +125,7 @@ pub const OPTIONS: &[(&str, &str)] = &[
 ];
 
 /// What is wrong with an NFS URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NfsUrlError {
     /// The scheme is not followed by `//`.
     #[error("'//' must follow the scheme")]
@@ -103,6 +147,12 @@ pub enum NfsUrlError {
     /// Both `:port` and `port=`.
     #[error("the port is given twice: after the server, and as an option")]
     TwoPorts,
+    /// A version that this client doesn't speak.
+    #[error("version={0} is not supported; write version=3 or version=4.1")]
+    Version(String),
+    /// A port of a service that NFSv4.1 doesn't have.
+    #[error("mountport= has no effect with version=4.1, which has no MOUNT service; omit it")]
+    MountPort,
     /// `size` without `create`, or the other way round.
     #[error("create=yes needs size=, and size= needs create=yes")]
     Size,
@@ -123,7 +173,9 @@ impl From<NfsUrlError> for OpenError {
 pub struct NfsConfig {
     /// The server.
     pub host: String,
-    /// The NFS port; `None`: the port mapper knows it.
+    /// The version of NFS.
+    pub version: NfsVersion,
+    /// The NFS port; `None`: the port mapper knows it, or with NFSv4.1 2049.
     pub port: Option<u16>,
     /// The port of the MOUNT service; `None`: the port mapper knows it.
     pub mount_port: Option<u16>,
@@ -203,6 +255,15 @@ impl NfsConfig {
             (_, Some(_)) => return Err(NfsUrlError::TwoPorts.into()),
             (given, None) => Some(given),
         };
+        let version = match options.take("version").as_deref() {
+            None | Some("3") => NfsVersion::V3,
+            Some("4.1") => NfsVersion::V41,
+            Some(other) => return Err(NfsUrlError::Version(other.to_string()).into()),
+        };
+        let mount_port = port(options, "mountport")?;
+        if mount_port.is_some() && version == NfsVersion::V41 {
+            return Err(NfsUrlError::MountPort.into());
+        }
         let create = options.flag("create")?.unwrap_or(false);
         let create_bytes = match (create, options.size("size")?) {
             (true, Some(bytes)) => Some(bytes),
@@ -222,8 +283,9 @@ impl NfsConfig {
         let gid = id("gid", rustix::process::getegid().as_raw())? as u32;
         Ok(NfsConfig {
             host,
+            version,
             port: port_given,
-            mount_port: port(options, "mountport")?,
+            mount_port,
             path: components(path)?,
             is_folder,
             create_bytes,
@@ -293,6 +355,9 @@ mod tests {
             ("/e/d".to_string(), "/".to_string())
         );
         let config = parse("//h/disk").unwrap();
+        assert_eq!(config.version, NfsVersion::V3);
+        let config = parse("//h/disk?version=4.1").unwrap();
+        assert_eq!(config.version, NfsVersion::V41);
         assert_eq!(config.uid, rustix::process::geteuid().as_raw());
         assert!(!config.is_folder);
         let config = parse("//h/e/d/?uid=7").unwrap();
@@ -317,6 +382,8 @@ mod tests {
         check("//h/%zz", "must name a file");
         check(&format!("//h/{}x", "x/".repeat(512)), "must name a file");
         check("//h:1/d?port=2", "twice");
+        check("//h/d?version=4", "version=4 is not supported; write");
+        check("//h/d?version=4.1&mountport=1", "mountport= has no effect");
         check("//h/d?port=0", "1 to 65535");
         check("//h/d?create=yes", "needs size=");
         check("//h/d?size=1MiB", "needs size=");

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use brunt_nfs::connect::random_xid;
 use brunt_nfs::conversation::NfsConversation;
-use brunt_nfs::device_errors::NfsStatusText;
+use brunt_nfs::url::NfsVersion;
 use brunt_nfs::{NfsConnectError, NfsFolder};
 use brunt_wire::FileData;
 use brunt_wire::nfs::FileHandle;
@@ -23,14 +23,15 @@ use brunt_wire::nfs::v3::{
     Args, CreateHow, DirOp, FileType, Procedure, ResultBody, Results, SetAttributes, StableHow,
     Status,
 };
+use brunt_wire::nfs::v4::FILE_HANDLE_BYTES_MAX;
 
 use super::call::{DIR_MODE, FILE_MODE, name};
 use super::op::NfsOp;
 use super::settings::NfsSettings;
 use crate::block::seeded::Pattern;
 
-/// Maximum length of a handle (RFC 1813, 2.4).
-const HANDLE_BYTES_MAX: usize = 64;
+/// Maximum length of a handle: NFSv4's (RFC 8881, 3.1); NFSv3's are shorter.
+const HANDLE_BYTES_MAX: usize = FILE_HANDLE_BYTES_MAX as usize;
 /// Size of the WRITE calls that fill files, if the server takes them.
 const FILL_BYTES: u32 = 64 << 10;
 /// Size of a reply that lists a directory.
@@ -48,12 +49,13 @@ pub(crate) enum NfsTreeError {
     /// The server refused.
     #[error(
         "{place}: {operation}: the server returned {}{}",
-        NfsStatusText(*.status),
+        .version.status_text(*.status),
         advice(*.status),
         operation = .procedure.name()
     )]
     Refused {
         place: String,
+        version: NfsVersion,
         procedure: Procedure,
         status: Status,
     },
@@ -86,6 +88,7 @@ fn advice(status: Status) -> &'static str {
 fn refused(folder: &NfsFolder, procedure: Procedure, status: Status) -> NfsTreeError {
     NfsTreeError::Refused {
         place: folder.name().to_string(),
+        version: folder.version(),
         procedure,
         status,
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use brunt_block::{Device, Health, Op, RingConfig};
 use brunt_core::{Clock, Histogram, Nanos, Size};
 use brunt_nfs::NfsFolder;
-use brunt_nfs::device_errors::NfsStatusText;
+use brunt_nfs::url::NfsVersion;
 use brunt_result::replay::LATE_AFTER_US;
 use brunt_result::{Outcome, RequestStatus, Stopped};
 use brunt_wire::nfs::v3::{Procedure, Status};
@@ -68,6 +68,8 @@ pub(super) struct RunMeasures {
     pub(super) seconds: f64,
     pub(super) interrupted: bool,
     pub(super) connections: u64,
+    /// The version of NFS that the target speaks; the trace's is 3.
+    target: NfsVersion,
 }
 
 impl RunMeasures {
@@ -94,14 +96,13 @@ impl RunMeasures {
     }
 
     pub(super) fn statuses(&self) -> Vec<StatusDifference> {
-        let text = |status: &Status| NfsStatusText(*status).to_string();
         let differences = self.differences.iter();
         let mut statuses: Vec<StatusDifference> = differences
             .map(
                 |((operation, trace, target, cause), calls)| StatusDifference {
                     operation: (*operation).to_string(),
-                    trace: text(trace),
-                    target: text(target),
+                    trace: NfsVersion::V3.status_text(*trace),
+                    target: self.target.status_text(*target),
                     cause: *cause,
                     calls: *calls,
                 },
@@ -205,7 +206,10 @@ pub(super) fn run(
         schedule: Schedule::new(plan, options.timing, options.speed),
         timing: options.timing,
         in_flight: HashMap::new(),
-        measures: RunMeasures::planned(plan, count * folder.connections() as usize),
+        measures: RunMeasures {
+            target: folder.version(),
+            ..RunMeasures::planned(plan, count * folder.connections() as usize)
+        },
         tainted: HashSet::new(),
         depth: depth as usize,
     };

@@ -11,22 +11,29 @@
 //! The one rule: a reply belongs to a call that was sent on this connection and not answered; every other one is an
 //! [`crate::rpc::NfsViolation`].
 
+mod compounds;
 mod receive;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_core::Nanos;
 use brunt_wire::FileData;
 use brunt_wire::cursor::padding;
 use brunt_wire::nfs::v3::{Args, Procedure, StableHow};
+use brunt_wire::nfs::v4::PROCEDURE_COMPOUND;
 use brunt_wire::nfs::{FileHandle, PATH_BYTES_MAX};
 use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 
+pub use compounds::NfsLoss;
 pub use receive::{NfsCollected, NfsIncoming, NfsReadData, NfsReply};
 
+use self::compounds::Compounds;
 use crate::record::NfsRecord;
-use crate::rpc::{begin_call, begin_call_like, finish_record};
+use crate::rpc::{begin_call, finish_record};
+use crate::v41::{NfsGrant, NfsSlot, encode_call};
 
 /// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. As deep as a load's queue may be.
 pub const DEPTH_MAX: u32 = 4096;
@@ -47,6 +54,8 @@ pub struct NfsCallsConfig {
     pub data_bytes_max: u32,
     /// Where xids start, so that a server's cache of replies doesn't take a call for one of an earlier process.
     pub first_xid: u32,
+    /// With NFSv4.1, the flag that a new session is needed; `None` for NFSv3.
+    pub session_over: Option<Arc<AtomicBool>>,
 }
 
 /// What to send after a call's [`NfsCalls::head`].
@@ -126,6 +135,8 @@ enum CallState {
     Idle,
     Waiting,
     Sent,
+    /// The server asked to make the call again, which is done at this time (NFSv4.1).
+    Paused(Nanos),
 }
 
 #[derive(Debug)]
@@ -142,6 +153,11 @@ struct Call {
     sequence: u64,
     deadline: Nanos,
     late: bool,
+    /// Until when a server may ask to make the call again.
+    patience_end: Nanos,
+    /// Its slot, and where that is in `head` (NFSv4.1).
+    slot: Option<NfsSlot>,
+    slot_at: usize,
 }
 
 /// The calls; see the module.
@@ -160,6 +176,8 @@ pub struct NfsCalls {
     replays: u64,
     timeouts: u64,
     record: NfsRecord,
+    /// With NFSv4.1. A call more than the depth renews the lease.
+    compounds: Option<Compounds>,
 }
 
 impl NfsCalls {
@@ -184,25 +202,30 @@ impl NfsCalls {
             sequence: 0,
             deadline: Nanos::MAX,
             late: false,
+            patience_end: Nanos::MAX,
+            slot: None,
+            slot_at: 0,
+        };
+        let compounds = config.session_over.clone().map(Compounds::new);
+        let numbers = match compounds {
+            None => [PROGRAM_NFS, 3, 0],
+            Some(_) => [PROGRAM_NFS, 4, PROCEDURE_COMPOUND],
         };
         let mut usual_head = Vec::new();
-        begin_call(
-            &mut usual_head,
-            Xid(0),
-            [PROGRAM_NFS, 3, 0],
-            &config.credentials,
-        );
+        begin_call(&mut usual_head, Xid(0), numbers, &config.credentials);
+        let count = depth + u32::from(compounds.is_some());
         NfsCalls {
             usual_head,
             attached: false,
-            calls: (0..depth).map(call).collect(),
-            waiting: VecDeque::with_capacity(depth as usize),
+            calls: (0..count).map(call).collect(),
+            waiting: VecDeque::with_capacity(count as usize),
             sequence: 0,
             next_check: Nanos::MAX,
             late: None,
             replays: 0,
             timeouts: 0,
             record: NfsRecord::default(),
+            compounds,
             config,
         }
     }
@@ -239,27 +262,40 @@ impl NfsCalls {
         call.payload = payload;
         call.asked = reply_data_max(args);
         (call.tries, call.sequence, call.late) = (0, self.sequence, false);
-        call.deadline = now.after(self.config.timeout);
-        let (xid, number) = (call.xid, call.procedure as u32);
-        match credentials {
-            None => begin_call_like(&mut call.head, &self.usual_head, xid, number),
-            Some(credentials) => {
-                begin_call(&mut call.head, xid, [PROGRAM_NFS, 3, number], credentials);
+        let deadline = now.after(self.config.timeout);
+        (call.deadline, call.patience_end) = (deadline, deadline);
+        let (xid, procedure) = (call.xid, call.procedure);
+        let mut head = std::mem::take(&mut call.head);
+        self.begin_as(&mut head, xid, procedure, credentials);
+        let slot_at = match &mut self.compounds {
+            None => {
+                args.encode(&mut head);
+                0
             }
-        }
-        args.encode(&mut call.head);
-        finish_record(&mut call.head, payload.len());
-        self.next_check = self.next_check.min(call.deadline);
+            Some(compounds) => {
+                compounds.now = now;
+                encode_call(args, &mut compounds.list, &mut head)
+            }
+        };
+        finish_record(&mut head, payload.len());
+        let call = &mut self.calls[usize::from(index)];
+        (call.head, call.slot_at) = (head, slot_at);
+        self.next_check = self.next_check.min(deadline);
         self.waiting.push_back(index);
     }
 
     /// The next thing to send: the call's [`NfsCalls::head`], its payload and padding.
     #[inline]
     pub fn pull(&mut self) -> Option<NfsOutgoing> {
-        if !self.attached || self.late.is_some() {
+        let is_over = self.compounds.as_ref().is_some_and(Compounds::is_over);
+        if !self.attached || self.late.is_some() || is_over {
             return None;
         }
-        let index = self.waiting.pop_front()?;
+        let index = *self.waiting.front()?;
+        if !self.take_slot(index) {
+            return None;
+        }
+        self.waiting.pop_front();
         let call = &mut self.calls[usize::from(index)];
         call.state = CallState::Sent;
         call.tries += 1;
@@ -284,11 +320,13 @@ impl NfsCalls {
             self.waiting.retain(|waiting| *waiting != index);
         }
         call.state = CallState::Idle;
+        self.abandon_slot(index);
     }
 
     /// Whether the call is not under way on a connection.
     pub fn is_waiting(&self, index: u16) -> bool {
-        self.calls[usize::from(index)].state == CallState::Waiting
+        let state = self.calls[usize::from(index)].state;
+        matches!(state, CallState::Waiting | CallState::Paused(_))
     }
 
     /// Maximum data of one reply.
@@ -306,27 +344,29 @@ impl NfsCalls {
         self.timeouts
     }
 
-    /// The procedure that was not answered in time, so that the connection must be dropped.
-    pub fn late(&self) -> Option<Procedure> {
-        self.late
-    }
-
     // ---- time, loss and return
 
     /// When [`NfsCalls::on_time`] must be called next.
     pub fn deadline(&self) -> Nanos {
-        if self.attached {
-            self.next_check
-        } else {
-            Nanos::MAX
+        match (self.attached, &self.compounds) {
+            (false, _) => Nanos::MAX,
+            (true, None) => self.next_check,
+            (true, Some(compounds)) => {
+                let next = compounds.next_resume.min(compounds.renew_at);
+                self.next_check.min(next)
+            }
         }
     }
 
     /// Checks for calls that have timed out.
     pub fn on_time(&mut self, now: Nanos) {
-        if now < self.next_check || !self.attached {
+        if let Some(compounds) = &mut self.compounds {
+            compounds.now = now;
+        }
+        if now < self.deadline() || !self.attached {
             return;
         }
+        self.compounds_on_time(now);
         self.next_check = Nanos::MAX;
         for call in &mut self.calls {
             match call.state {
@@ -335,20 +375,27 @@ impl NfsCalls {
                     self.timeouts += 1;
                     self.late = Some(call.procedure);
                 }
+                // It waits for a slot, and has its time once it is sent.
+                CallState::Waiting if call.deadline <= now => {
+                    call.deadline = now.after(self.config.timeout);
+                    self.next_check = self.next_check.min(call.deadline);
+                }
                 CallState::Sent | CallState::Waiting => {
                     self.next_check = self.next_check.min(call.deadline);
                 }
-                CallState::Idle => {}
+                CallState::Idle | CallState::Paused(_) => {}
             }
         }
     }
 
-    /// Continues on a new connection: what was not answered goes out again, in the order in which it was started.
+    /// Continues on a new connection, with NFSv4.1 in this session: what was not answered goes out again, in the order in
+    /// which it was started.
     ///
     /// # Panics
-    /// If there is a connection already.
-    pub fn attach(&mut self, now: Nanos) {
+    /// If there is a connection already, or it has no session with NFSv4.1.
+    pub fn attach(&mut self, session: Option<&NfsGrant>, now: Nanos) {
         assert!(!self.attached, "calls without a connection get one");
+        self.attach_session(session, now);
         (self.attached, self.late, self.record) = (true, None, NfsRecord::default());
         let deadline = now.after(self.config.timeout);
         self.next_check = deadline;
@@ -385,9 +432,16 @@ impl NfsCalls {
                 self.waiting.push_back(index as u16);
             }
         }
+        for (index, _) in &given_up {
+            self.abandon_slot(*index);
+        }
+        // The call that renews the lease has no owner.
+        given_up.retain(|(index, _)| u32::from(*index) < self.config.depth);
         given_up
     }
 }
 
+#[cfg(test)]
+mod compound_tests;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use brunt_wire::{Cursor, FileData, ParseError};
 
 use super::{CallState, INDEX_BITS, NfsCalls};
 use crate::rpc::{NfsViolation, REPLY_HEAD_BYTES_MAX, bad_results, parse_reply};
+use crate::v41::{NfsScratch, sequenced, translate};
 
 /// What has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,15 +154,19 @@ impl NfsCalls {
         }
         let header = parse_reply(record, operation)?;
         if header.status == ReplyStatus::Success {
-            let mut cur = Cursor::new(&record[header.body_at..]);
-            match parse_results(Procedure::Read, &mut cur) {
-                Ok(Results {
-                    status: Status::OK,
-                    body:
-                        ResultBody::Read {
-                            count, eof, data, ..
-                        },
-                }) => {
+            let body = &record[header.body_at..];
+            self.check_slot(call, body)?;
+            match self.parse(Procedure::Read, body, &mut NfsScratch::default()) {
+                Ok((
+                    Results {
+                        status: Status::OK,
+                        body:
+                            ResultBody::Read {
+                                count, eof, data, ..
+                            },
+                    },
+                    _,
+                )) => {
                     self.check_read(call, count, data)?;
                     let before = header.body_at + data.at;
                     let after = padding(data.len as usize);
@@ -187,6 +192,29 @@ impl NfsCalls {
             }),
             false => Ok(NfsIncoming::More),
         }
+    }
+
+    /// With NFSv4.1, checks that the beginning of a reply is for the slot of its call.
+    fn check_slot(&self, call: u16, body: &[u8]) -> Result<(), NfsViolation> {
+        let call = &self.calls[usize::from(call)];
+        match call.slot.as_ref().map(|slot| sequenced(body, slot)) {
+            None | Some(Ok(_) | Err(ParseError::Incomplete(_))) => Ok(()),
+            Some(Err(error)) => Err(bad_results(call.procedure.name(), error)),
+        }
+    }
+
+    /// Parses results, and returns where they end in the body of a reply.
+    fn parse<'a>(
+        &self,
+        procedure: Procedure,
+        body: &'a [u8],
+        scratch: &'a mut NfsScratch,
+    ) -> Result<(Results<'a>, usize), ParseError> {
+        if self.compounds.is_some() {
+            return translate(procedure, body, scratch);
+        }
+        let mut cur = Cursor::new(body);
+        Ok((parse_results(procedure, &mut cur)?, cur.at()))
     }
 
     /// Adds bytes to a record in several fragments.
@@ -216,21 +244,25 @@ impl NfsCalls {
         })
     }
 
-    /// The results in a complete record that answers `call`.
+    /// The results in a complete record that answers `call`; `scratch` is room for those that it doesn't contain.
     ///
     /// # Errors
     /// The reply violates a protocol.
     #[inline]
-    pub fn results<'a>(&self, call: u16, record: &'a [u8]) -> Result<NfsReply<'a>, NfsViolation> {
+    pub fn results<'a>(
+        &self,
+        call: u16,
+        record: &'a [u8],
+        scratch: &'a mut NfsScratch,
+    ) -> Result<NfsReply<'a>, NfsViolation> {
         let procedure = self.calls[usize::from(call)].procedure;
         let operation = procedure.name();
         let header = parse_reply(record, operation)?;
         if header.status != ReplyStatus::Success {
             return Ok(NfsReply::Refused(header.status));
         }
-        let mut cur = Cursor::new(&record[header.body_at..]);
-        let results =
-            parse_results(procedure, &mut cur).map_err(|error| bad_results(operation, error))?;
+        let results = self.parse(procedure, &record[header.body_at..], scratch);
+        let (results, end) = results.map_err(|error| bad_results(operation, error))?;
         if let ResultBody::Read { count, data, .. } = results.body {
             self.check_read(call, count, data)?;
             let len = data.len as usize;
@@ -240,7 +272,7 @@ impl NfsCalls {
                 header.body_at + data.at + len + padding(len),
             )?;
         } else {
-            check_end(operation, record.len(), header.body_at + cur.at())?;
+            check_end(operation, record.len(), header.body_at + end)?;
         }
         Ok(NfsReply::Results(results))
     }

@@ -10,6 +10,7 @@ use brunt_wire::{Cursor, FileData, Malformed, ParseError};
 
 use super::*;
 use crate::rpc::{NfsViolation, REPLY_HEAD_BYTES_MAX, sys_credentials};
+use crate::v41::NfsScratch;
 
 const DATA_BYTES_MAX: u32 = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,8 +23,9 @@ fn calls(depth: u32, tries: u32) -> NfsCalls {
         credentials: sys_credentials(7, 8),
         data_bytes_max: DATA_BYTES_MAX,
         first_xid: 0x00ab_cdef,
+        session_over: None,
     });
-    calls.attach(Nanos(0));
+    calls.attach(None, Nanos(0));
     calls
 }
 
@@ -109,7 +111,7 @@ fn marked(record: &[u8]) -> Vec<u8> {
 fn arrive(calls: &NfsCalls, bytes: &[u8]) -> Result<NfsIncoming, NfsViolation> {
     let incoming = calls.examine(bytes)?;
     if let NfsIncoming::Reply { call, len } = incoming {
-        calls.results(call, &bytes[4..4 + len])?;
+        calls.results(call, &bytes[4..4 + len], &mut NfsScratch::default())?;
     }
     Ok(incoming)
 }
@@ -517,7 +519,7 @@ fn fragments_are_collected() {
         if let Some((call, collected)) = complete {
             assert_eq!((call, &collected), (0, &record));
             assert!(matches!(
-                calls.results(call, &collected),
+                calls.results(call, &collected, &mut NfsScratch::default()),
                 Ok(NfsReply::Results(_))
             ));
         }
@@ -546,7 +548,7 @@ fn calls_are_sent_again_with_the_same_xid() {
             calls.pull().is_none(),
             "without a connection nothing is sent"
         );
-        calls.attach(Nanos(1));
+        calls.attach(None, Nanos(1));
         let order: Vec<u16> = std::iter::from_fn(|| calls.pull())
             .map(|out| out.call)
             .collect();
@@ -572,13 +574,13 @@ fn a_late_call_costs_the_connection() {
     assert_eq!(calls.deadline(), end, "the first look is early");
     calls.on_time(end);
     assert_eq!(
-        (calls.late(), calls.deadline()),
+        (calls.lost(), calls.deadline()),
         (None, Nanos(5).after(TIMEOUT))
     );
     calls.on_time(Nanos(5).after(TIMEOUT));
     assert_eq!(
-        (calls.late(), calls.timeouts()),
-        (Some(Procedure::Commit), 1)
+        (calls.lost(), calls.timeouts()),
+        (Some(NfsLoss::Late(Procedure::Commit)), 1)
     );
     assert!(calls.pull().is_none());
     assert_eq!(calls.detach(), [(0, NfsUnanswered::TimedOut)]);

@@ -16,18 +16,20 @@ mod task;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::remote::{RemoteEvents, RemoteSession};
 use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
-use brunt_wire::nfs::v3::Procedure;
 
 pub use stability::NfsStability;
 
 use self::task::{CallerRequest, NfsTask, TaskState};
-use crate::calls::{NfsCalls, NfsCallsConfig, NfsOutgoing, NfsUnanswered};
+use crate::calls::{NfsCalls, NfsCallsConfig, NfsLoss, NfsOutgoing, NfsUnanswered};
 use crate::device_errors::NfsRefusal;
+use crate::url::NfsVersion;
+use crate::v41::{NfsGrant, NfsScratch};
 
 /// Delay before a call is made again whose answer is NFS3ERR_JUKEBOX.
 const JUKEBOX_PAUSE: Duration = Duration::from_millis(200);
@@ -58,6 +60,8 @@ pub struct NfsDiskConfig {
     pub credentials: Vec<u8>,
     /// Where xids start.
     pub first_xid: u32,
+    /// With NFSv4.1, the flag that a new session is needed; `None` for NFSv3.
+    pub session_over: Option<Arc<AtomicBool>>,
 }
 
 /// The session; see the module.
@@ -74,6 +78,8 @@ pub struct NfsDisk {
     /// Losses of writes that this session has reported.
     losses_seen: u64,
     waits: u64,
+    scratch: NfsScratch,
+    version: NfsVersion,
     refusal: Option<NfsRefusal>,
 }
 
@@ -94,6 +100,7 @@ impl NfsDisk {
             credentials: config.credentials.clone(),
             data_bytes_max: file.read_bytes_max,
             first_xid: config.first_xid,
+            session_over: config.session_over.clone(),
         });
         let depth = config.depth as u16;
         NfsDisk {
@@ -106,6 +113,8 @@ impl NfsDisk {
             answered: VecDeque::with_capacity(depth.into()),
             next_resume: Nanos::MAX,
             waits: 0,
+            scratch: NfsScratch::default(),
+            version: NfsVersion::with_session(config.session_over.is_some()),
             refusal: None,
             config,
         }
@@ -123,8 +132,8 @@ impl NfsDisk {
     }
 
     /// Continues on a new connection.
-    pub fn attach(&mut self, now: Nanos) {
-        self.calls.attach(now);
+    pub fn attach(&mut self, session: Option<&NfsGrant>, now: Nanos) {
+        self.calls.attach(session, now);
     }
 
     /// Starts the next call of a request, or ends the request.
@@ -170,13 +179,8 @@ impl NfsDisk {
     }
 }
 
-/// A call timed out, which costs the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: the server did not reply in time", .0.name())]
-pub struct NfsLate(pub Procedure);
-
 impl RemoteSession for NfsDisk {
-    type Loss = NfsLate;
+    type Loss = NfsLoss;
 
     #[inline]
     fn room(&self) -> usize {
@@ -286,8 +290,8 @@ impl RemoteSession for NfsDisk {
         }
     }
 
-    fn lost(&self) -> Option<NfsLate> {
-        self.calls.late().map(NfsLate)
+    fn lost(&self) -> Option<NfsLoss> {
+        self.calls.lost()
     }
 
     fn detach(&mut self) {
@@ -315,7 +319,7 @@ impl RemoteSession for NfsDisk {
 
     fn events(&self) -> RemoteEvents {
         RemoteEvents {
-            replays: self.calls.replays() + self.waits,
+            replays: self.calls.replays() + self.calls.delays() + self.waits,
             timeouts: self.calls.timeouts(),
             words: self.refusal.map(|refusal| refusal.to_string()),
         }

@@ -11,6 +11,7 @@ use super::{JUKEBOX_PAUSE, NfsDisk};
 use crate::calls::{NfsReadData, NfsReply};
 use crate::device_errors::NfsRefusal;
 use crate::rpc::NfsViolation;
+use crate::v41::NfsScratch;
 
 impl NfsDisk {
     /// Where the data of a READ belongs: the first byte in the buffer of its task.
@@ -35,8 +36,23 @@ impl NfsDisk {
     /// The reply violates a protocol.
     #[inline]
     pub fn on_reply(&mut self, call: u16, record: &[u8], now: Nanos) -> Result<(), NfsViolation> {
+        // Taken, because the results borrow from it while this session changes.
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let answered = self.answer_reply(call, record, &mut scratch, now);
+        self.scratch = scratch;
+        answered
+    }
+
+    #[inline]
+    fn answer_reply(
+        &mut self,
+        call: u16,
+        record: &[u8],
+        scratch: &mut NfsScratch,
+        now: Nanos,
+    ) -> Result<(), NfsViolation> {
         let procedure = self.procedure_of(call);
-        let reply = self.calls.results(call, record)?;
+        let reply = self.calls.results(call, record, scratch)?;
         self.calls.end(call);
         match reply {
             NfsReply::Results(Results {
@@ -72,7 +88,7 @@ impl NfsDisk {
                 Ok(())
             }
             NfsReply::Results(Results { status, .. }) => {
-                self.refuse(call, NfsRefusal::Status(procedure, status));
+                self.refuse(call, NfsRefusal::of_status(self.version, procedure, status));
                 Ok(())
             }
             NfsReply::Refused(status) => {
@@ -148,7 +164,8 @@ impl NfsDisk {
         let until = now.after(JUKEBOX_PAUSE);
         let task = &mut self.tasks[usize::from(call)];
         if until >= task.patience_end {
-            return self.refuse(call, NfsRefusal::Status(procedure, Status::JUKEBOX));
+            let refusal = NfsRefusal::of_status(self.version, procedure, Status::JUKEBOX);
+            return self.refuse(call, refusal);
         }
         task.state = TaskState::Pausing(until);
         self.next_resume = self.next_resume.min(until);

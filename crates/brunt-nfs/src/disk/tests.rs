@@ -48,6 +48,7 @@ impl Bench {
             write_back,
             credentials: sys_credentials(0, 0),
             first_xid: 5,
+            session_over: None,
         };
         let file = NfsFile {
             handle: b"the file".to_vec(),
@@ -55,7 +56,7 @@ impl Bench {
             write_bytes_max: 4096,
         };
         let mut disk = NfsDisk::new(config, file, stability);
-        disk.attach(Nanos(0));
+        disk.attach(None, Nanos(0));
         Bench {
             disk,
             now: Nanos(0),
@@ -442,7 +443,7 @@ fn requests_survive_a_lost_connection() {
         .unwrap();
     assert_eq!(bench.done().tag, 0);
     bench.disk.detach();
-    bench.disk.attach(Nanos(1));
+    bench.disk.attach(None, Nanos(1));
     let again: Vec<_> = std::iter::from_fn(|| bench.sent()).collect();
     assert_eq!(again, first[1..], "the same calls with the same xids");
     bench.disk.detach();

@@ -60,13 +60,14 @@ fn config() -> NfsOperationsConfig {
         credentials: sys_credentials(0, 0),
         read_bytes_max: 8192,
         first_xid: 5,
+        session_over: None,
     }
 }
 
 impl Bench {
     fn new() -> Bench {
         let mut session = NfsOperations::new(config(), Plan);
-        session.calls().attach(Nanos(0));
+        session.calls().attach(None, Nanos(0));
         Bench(session)
     }
 
@@ -247,7 +248,7 @@ fn violations_leave_requests_for_the_next_connection() {
     let mut bench = Bench::new();
     bench.submit(1, Op::Flush, 4, 0);
     bench.0.detach();
-    bench.0.calls().attach(Nanos(2));
+    bench.0.calls().attach(None, Nanos(2));
     assert!(bench.ended().is_empty() && bench.0.calls().pull().is_some());
     // The second attempt was its last.
     bench.0.detach();
@@ -313,7 +314,7 @@ impl NfsPlan for Judge {
 #[test]
 fn a_plan_can_judge_answers() {
     let mut session = NfsOperations::new(config(), Judge(Default::default()));
-    session.calls().attach(Nanos(0));
+    session.calls().attach(None, Nanos(0));
     let bytes = [3; 100];
     let data = FileData {
         at: 0,

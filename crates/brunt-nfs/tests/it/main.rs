@@ -1,6 +1,7 @@
 //! The integration tests of brunt-nfs, one module each: linked into one binary and run in parallel.
 
 mod ganesha;
+mod ganesha41;
 mod hostile;
 mod server;
 mod sink;

@@ -89,14 +89,14 @@ impl Server {
     /// Two exports: `export`, and `reserved` for calls from ports below 1024.
     fn configuration(&self) -> String {
         let mut text = format!(
-            "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS_PORT}; MNT_Port = {MOUNT_PORT}; Enable_NLM = false; \
+            "NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {NFS_PORT}; MNT_Port = {MOUNT_PORT}; Enable_NLM = false; \
                Enable_RQUOTA = false; Enable_UDP = false; mount_path_pseudo = false; }}\n\
              NFSV4 {{ Graceless = true; RecoveryBackend = fs; }}\n"
         );
         for (id, name, privileged) in [(1, "export", false), (2, "reserved", true)] {
             let path = self.folder.path().join(name);
             text += &format!(
-                "EXPORT {{ Export_Id = {id}; Path = {path}; Pseudo = /{name}; Filesystem_Id = 192.{id}; Protocols = 3; \
+                "EXPORT {{ Export_Id = {id}; Path = {path}; Pseudo = /{name}; Filesystem_Id = 192.{id}; Protocols = 3, 4; \
                    Transports = TCP; Access_Type = RW; MaxRead = 1048576; MaxWrite = 1048576; \
                    PrivilegedPort = {privileged}; Squash = No_Root_Squash; SecType = sys; \
                    FSAL {{ Name = VFS; }} }}\n",
@@ -145,6 +145,12 @@ impl Server {
     /// The URL of a file in the folder that is exported to ports below 1024.
     pub fn reserved_url(&self, file: &str, options: &str) -> String {
         self.url(file, options).replace("/export/", "/reserved/")
+    }
+
+    /// The URL of a file or folder in it for NFSv4.1, in which the export has another path.
+    pub fn url41(&self, file: &str, options: &str) -> String {
+        let join = if options.is_empty() { "" } else { "&" };
+        format!("nfs://127.0.0.1:{NFS_PORT}/export/{file}?version=4.1{join}{options}")
     }
 
     /// The URL of a file in it, by the server's ports.

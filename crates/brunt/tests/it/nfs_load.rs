@@ -108,6 +108,29 @@ fn a_mix_of_calls_runs_on_ganesha() {
     assert!(note.contains("stays on the server"), "{note}");
 }
 
+/// The same seed makes the same calls with NFSv4.1.
+#[test]
+fn a_mix_of_calls_runs_with_nfs41() {
+    let Some(server) = Server::within("nfs_load::a_mix_of_calls_runs_with_nfs41") else {
+        return;
+    };
+    let workload = "queue_depth = 8\nworkers = 2\nstop = { requests = 3000 }";
+    let nfs3 = measured(&server, SMALL, workload);
+    let text = text(&server, SMALL, workload).replace(&folder_url(&server), &server.url41("", ""));
+    let folder = TempDir::new("nfs-load");
+    let out = succeed(&mut experiment(&folder, &text), 60);
+    let nfs41: Value = serde_json::from_str(&out).expect("JSON");
+    println!("{}", nfs41["points"][0]["runs"][0]);
+    let counts = completed(&nfs41);
+    assert_eq!(counts, completed(&nfs3));
+    assert!(counts[0].len() == 14, "{counts:?}");
+    for run in nfs41["points"][0]["runs"].as_array().expect("runs") {
+        let losses = run["losses"].as_object();
+        assert!(losses.is_none_or(serde_json::Map::is_empty), "{run}");
+    }
+    assert!(left(&server).is_empty(), "the tree is removed");
+}
+
 /// An open loop makes its calls at its rate.
 #[test]
 fn an_open_loop_keeps_its_rate() {

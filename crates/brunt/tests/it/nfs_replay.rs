@@ -188,6 +188,23 @@ fn a_capture_of_a_replay_shows_the_same_calls() {
     assert_eq!(fidelity["tree"]["invented_names"], 0);
     let left = fs::read_dir(server.export().join("fresh")).expect("the folder");
     assert_eq!(left.count(), 0, "its files are removed");
+    replays_with_nfs41(&server, &folder.join("load"), wanted.len() as u64);
+}
+
+/// With NFSv4.1, each call is a compound with the same outcome.
+fn replays_with_nfs41(server: &Server, trace: &Path, calls: u64) {
+    writable(&server.export().join("fresh41"));
+    let url = server.url41("fresh41/", "uid=0&gid=0");
+    let result = replay(trace, &url, &["--callers", "trace"]);
+    println!("{result}");
+    let fidelity = &result["fidelity"];
+    assert_eq!([&fidelity["sent"], &fidelity["answered"]], [calls, calls]);
+    assert!(
+        fidelity["statuses_differ"].as_u64() <= Some(calls / 1000),
+        "{result}"
+    );
+    let left = fs::read_dir(server.export().join("fresh41")).expect("the folder");
+    assert_eq!(left.count(), 0, "its files are removed");
 }
 
 /// Everything that a trace needs is made before, with its length, mode and owner; by dependency and as fast as possible,

@@ -2,6 +2,7 @@
 
 use super::Op;
 use super::attributes::{Bitmap, FileAttributes};
+use super::fields::SessionChannel;
 use crate::FileData;
 use crate::nfs::FileHandle;
 use crate::nfs::v3::StableHow;
@@ -183,6 +184,9 @@ pub enum Args<'a> {
         stateid: &'a Stateid,
         attributes: FileAttributes<'a>,
     },
+    Verify {
+        attributes: FileAttributes<'a>,
+    },
     Setclientid {
         verifier: u64,
         id: &'a [u8],
@@ -203,11 +207,15 @@ pub enum Args<'a> {
         client: u64,
         sequence: u32,
         flags: u32,
-        slots: u32,
+        fore: SessionChannel,
+        back: SessionChannel,
         callback_program: u32,
     },
     DestroySession {
         session: &'a [u8; 16],
+    },
+    DestroyClientid {
+        client: u64,
     },
     Layoutget {
         kind: u32,
@@ -313,11 +321,13 @@ impl Args<'_> {
             Args::Savefh => Op::Savefh,
             Args::Secinfo { .. } => Op::Secinfo,
             Args::Setattr { .. } => Op::Setattr,
+            Args::Verify { .. } => Op::Verify,
             Args::Setclientid { .. } => Op::Setclientid,
             Args::Write { .. } => Op::Write,
             Args::ExchangeId { .. } => Op::ExchangeId,
             Args::CreateSession { .. } => Op::CreateSession,
             Args::DestroySession { .. } => Op::DestroySession,
+            Args::DestroyClientid { .. } => Op::DestroyClientid,
             Args::Layoutget { .. } => Op::Layoutget,
             Args::Sequence { .. } => Op::Sequence,
             Args::ReclaimComplete { .. } => Op::ReclaimComplete,

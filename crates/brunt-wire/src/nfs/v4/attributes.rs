@@ -15,6 +15,22 @@ const ACES_MAX: u32 = 8192;
 const STRING_BYTES_MAX: u32 = 4096;
 const ELEMENTS_MAX: u32 = 1024;
 
+/// The words of a `bitmap4` with these numbers, in wire format, for constants.
+///
+/// # Panics
+/// If a number doesn't fit into the words.
+pub const fn bitmap_words<const BYTES: usize>(numbers: &[u32]) -> [u8; BYTES] {
+    let mut words = [0; BYTES];
+    let mut index = 0;
+    while index < numbers.len() {
+        let number = numbers[index];
+        // Words are big-endian: bit 0 is in the last of their four bytes.
+        words[number as usize / 32 * 4 + 3 - number as usize % 32 / 8] |= 1 << (number % 8);
+        index += 1;
+    }
+    words
+}
+
 /// `bitmap4`: a set of numbers, as bits of big-endian words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap<'a>(&'a [u8]);
@@ -28,6 +44,15 @@ impl<'a> Bitmap<'a> {
     pub fn read(cur: &mut Cursor<'a>) -> Result<Bitmap<'a>, ParseError> {
         let words = cur.count(BITMAP_WORDS_MAX, "bitmap of more than 8 words")?;
         cur.take(words as usize * 4).map(Bitmap)
+    }
+
+    /// A set in wire format, without its length.
+    ///
+    /// # Panics
+    /// If these are not whole words, or more than any bitmap in use has.
+    pub const fn of(words: &'a [u8]) -> Bitmap<'a> {
+        assert!(words.len() % 4 == 0 && words.len() <= 4 * BITMAP_WORDS_MAX as usize);
+        Bitmap(words)
     }
 
     /// The words in wire format, without the length.
@@ -157,6 +182,19 @@ impl<'a> FileAttributes<'a> {
             }
         }
         found
+    }
+
+    /// Where the value of an attribute begins; `None` if it is not present, or behind one that is unknown or damaged.
+    /// For the few that [`Attributes`] doesn't have.
+    pub fn find(&self, wanted: u32) -> Option<Cursor<'a>> {
+        let mut cur = Cursor::new(self.values);
+        for number in self.mask.iter() {
+            if number == wanted {
+                return Some(cur);
+            }
+            Attributes::default().take(number, &mut cur)?;
+        }
+        None
     }
 }
 

@@ -78,12 +78,32 @@ pub(super) fn protected_operations(cur: &mut Cursor<'_>) -> Result<(), ParseErro
     Bitmap::read(cur).map(|_| ())
 }
 
-/// `channel_attrs4`; returns the maximum number of concurrent requests.
-pub(super) fn channel(cur: &mut Cursor<'_>) -> Result<u32, ParseError> {
-    // headerpadsize, maxrequestsize, maxresponsesize, maxresponsesize_cached, maxoperations
-    cur.skip(20)?;
-    let requests = cur.u32()?;
+/// `channel_attrs4`: the limits of one direction of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionChannel {
+    /// Maximum bytes of a request, with its RPC header.
+    pub request_bytes_max: u32,
+    /// Maximum bytes of a reply, with its RPC header.
+    pub response_bytes_max: u32,
+    /// Maximum bytes of a reply that the receiver keeps for retransmissions.
+    pub cached_bytes_max: u32,
+    /// Maximum operations of a compound.
+    pub operations_max: u32,
+    /// Maximum concurrent requests.
+    pub slots: u32,
+}
+
+pub(super) fn channel(cur: &mut Cursor<'_>) -> Result<SessionChannel, ParseError> {
+    // headerpadsize
+    cur.skip(4)?;
+    let channel = SessionChannel {
+        request_bytes_max: cur.u32()?,
+        response_bytes_max: cur.u32()?,
+        cached_bytes_max: cur.u32()?,
+        operations_max: cur.u32()?,
+        slots: cur.u32()?,
+    };
     let ird = cur.count(1, "more than one RDMA depth")?;
     cur.skip(ird as usize * 4)?;
-    Ok(requests)
+    Ok(channel)
 }

@@ -9,18 +9,21 @@ mod args;
 mod attributes;
 mod callback;
 mod compound;
+mod encode;
 mod fields;
 mod parse_args;
 mod results;
 mod status;
 
 pub use args::{Args, CreateKind, Locker, OpenClaim, OpenCreate, Stateid};
-pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime, SetTime};
+pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime, SetTime, bitmap_words};
 pub use callback::{CallbackArgs, CallbackCompound, CallbackOps};
 pub use compound::{
     CompoundArgs, CompoundEnd, CompoundOperations, CompoundResults, CompoundStep, CurrentFile,
     Replies, Walk,
 };
+pub use encode::{ANONYMOUS, AttributeList, CURRENT_STATEID, write_set_time, write_time};
+pub use fields::SessionChannel;
 pub use results::{
     ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments,
 };
@@ -85,5 +88,7 @@ operations! {
     75 Removexattr "REMOVEXATTR", 10044 Illegal "ILLEGAL",
 }
 
+#[cfg(test)]
+mod round_trip;
 #[cfg(test)]
 mod tests;

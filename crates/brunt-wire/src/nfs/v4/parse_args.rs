@@ -98,6 +98,9 @@ fn parse_infrequent<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseE
             stateid: stateid(cur)?,
             attributes: FileAttributes::read(cur)?,
         },
+        Op::Verify => Args::Verify {
+            attributes: FileAttributes::read(cur)?,
+        },
         Op::Setclientid => setclientid(cur)?,
         other => parse_later(other, cur)?,
     })
@@ -111,6 +114,7 @@ fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError>
         Op::DestroySession => Args::DestroySession {
             session: cur.view()?,
         },
+        Op::DestroyClientid => Args::DestroyClientid { client: cur.u64()? },
         Op::Layoutget => layoutget(cur)?,
         Op::ReclaimComplete => Args::ReclaimComplete {
             one_fs: cur.boolean()?,
@@ -312,15 +316,15 @@ fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
 
 fn create_session<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let (client, sequence, flags) = (cur.u64()?, cur.u32()?, cur.u32()?);
-    let slots = channel(cur)?;
-    channel(cur)?;
+    let (fore, back) = (channel(cur)?, channel(cur)?);
     let callback_program = cur.u32()?;
     security_parameters(cur)?;
     Ok(Args::CreateSession {
         client,
         sequence,
         flags,
-        slots,
+        fore,
+        back,
         callback_program,
     })
 }
@@ -369,8 +373,8 @@ fn write_same<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
 /// Skips arguments that aren't needed.
 fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
     match op {
-        Op::Delegpurge | Op::DestroyClientid => cur.skip(8),
-        Op::Nverify | Op::Verify => FileAttributes::read(cur).map(|_| ()),
+        Op::Delegpurge => cur.skip(8),
+        Op::Nverify => FileAttributes::read(cur).map(|_| ()),
         Op::Openattr | Op::SecinfoNoName => cur.skip(4),
         Op::OpenConfirm => cur.skip(20),
         Op::SetclientidConfirm | Op::FreeStateid | Op::OffloadCancel | Op::OffloadStatus => {

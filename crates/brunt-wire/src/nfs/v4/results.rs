@@ -2,8 +2,8 @@
 
 use super::attributes::{Bitmap, FileAttributes, ace};
 use super::fields::{
-    body, channel, elements, handle, implementation, network_address, network_location, opaque,
-    protected_operations, stable_how, stateid,
+    SessionChannel, body, channel, elements, handle, implementation, network_address,
+    network_location, opaque, protected_operations, stable_how, stateid,
 };
 use super::{Op, Stateid, Status};
 use crate::nfs::v3::StableHow;
@@ -111,11 +111,15 @@ pub enum ResultBody<'a> {
     },
     ExchangeId {
         client: u64,
+        sequence: u32,
         flags: u32,
     },
     CreateSession {
         session: &'a [u8; 16],
-        slots: u32,
+        sequence: u32,
+        flags: u32,
+        fore: SessionChannel,
+        back: SessionChannel,
     },
     Setclientid {
         client: u64,
@@ -175,7 +179,12 @@ impl<'a> Entries<'a> {
         })
     }
 
-    fn read(cur: &mut Cursor<'a>) -> Result<Entries<'a>, ParseError> {
+    /// The list in wire format, including its end.
+    pub(super) fn wire(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(super) fn read(cur: &mut Cursor<'a>) -> Result<Entries<'a>, ParseError> {
         let (bytes, start) = (cur.rest(), cur.at());
         let mut count = 0;
         while cur.boolean()? {
@@ -367,13 +376,13 @@ fn succeeded_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, P
             count: write_response(cur)?,
         },
         Op::ExchangeId => exchange_id(cur)?,
-        Op::CreateSession => {
-            let session = cur.view()?;
-            cur.skip(8)?;
-            let slots = channel(cur)?;
-            channel(cur)?;
-            ResultBody::CreateSession { session, slots }
-        }
+        Op::CreateSession => ResultBody::CreateSession {
+            session: cur.view()?,
+            sequence: cur.u32()?,
+            flags: cur.u32()?,
+            fore: channel(cur)?,
+            back: channel(cur)?,
+        },
         Op::Getxattr => ResultBody::Getxattr { value: body(cur)? },
         other => {
             skip(other, cur)?;
@@ -446,9 +455,7 @@ fn write_response(cur: &mut Cursor<'_>) -> Result<u64, ParseError> {
 }
 
 fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
-    let client = cur.u64()?;
-    cur.skip(4)?;
-    let flags = cur.u32()?;
+    let (client, sequence, flags) = (cur.u64()?, cur.u32()?, cur.u32()?);
     match cur.u32()? {
         0 => {}
         1 => protected_operations(cur)?,
@@ -466,7 +473,11 @@ fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
     opaque(cur)?;
     opaque(cur)?;
     implementation(cur)?;
-    Ok(ResultBody::ExchangeId { client, flags })
+    Ok(ResultBody::ExchangeId {
+        client,
+        sequence,
+        flags,
+    })
 }
 
 /// The results of SECINFO: security flavors, RPCSEC_GSS (6) with an OID, a quality and a service.

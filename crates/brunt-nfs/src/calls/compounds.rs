@@ -1,0 +1,332 @@
+//! What NFSv4.1 adds to the calls of a connection: each is a compound on a slot of the session, and the server may ask
+//! to make it again.
+//!
+//! A call keeps its slot until it is answered, through all connections, so that the server recognizes it. When its
+//! session is over, it gets a slot of the next one: a server that had executed it then executes it twice.
+//!
+//! The rule: nothing here happens to NFSv3.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_wire::nfs::v3::Procedure;
+use brunt_wire::nfs::v4::{AttributeList, PROCEDURE_COMPOUND, Status};
+use brunt_wire::rpc::{PROGRAM_NFS, ReplyStatus, Xid};
+
+use super::{CallState, INDEX_BITS, NfsCalls};
+use crate::rpc::{
+    NfsViolation, bad_results, begin_call, begin_call_like, finish_record, parse_reply, set_xid,
+};
+use crate::v41::{
+    NfsGrant, NfsSlots, Sequenced, asks_to_wait, encode_renewal, put_slot, sequenced,
+};
+
+/// Delay before a call is made again whose answer is NFS4ERR_DELAY or NFS4ERR_GRACE.
+const DELAY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why a connection has to be dropped, although it is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfsLoss {
+    /// A call was not answered in time.
+    Late(Procedure),
+    /// The server no longer knows the session, or disagrees about it.
+    Session(Status),
+    /// A call was given up, and it is unknown whether the server has executed it, so its slot cannot be used again.
+    Slot,
+}
+
+impl std::fmt::Display for NfsLoss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NfsLoss::Late(procedure) => {
+                write!(f, "{}: the server did not reply in time", procedure.name())
+            }
+            NfsLoss::Session(status) => {
+                let name = status.name().unwrap_or("an unknown status");
+                write!(
+                    f,
+                    "SEQUENCE: the server returned {name} ({}); a new session is needed",
+                    status.0
+                )
+            }
+            NfsLoss::Slot => f.write_str("a call was given up, which takes a new session"),
+        }
+    }
+}
+
+/// The state of a connection's compounds.
+#[derive(Debug)]
+pub(super) struct Compounds {
+    /// The slots of the session; none before the first connection.
+    slots: Option<NfsSlots>,
+    pub(super) list: AttributeList,
+    renew_every: Duration,
+    pub(super) renew_at: Nanos,
+    pub(super) next_resume: Nanos,
+    /// The time that the owner passed in last.
+    pub(super) now: Nanos,
+    /// Why the session cannot be used any more.
+    over: Option<NfsLoss>,
+    /// The same, for the thread that connects.
+    flag: Arc<AtomicBool>,
+    delays: u64,
+}
+
+impl Compounds {
+    pub(super) fn new(flag: Arc<AtomicBool>) -> Compounds {
+        Compounds {
+            slots: None,
+            list: AttributeList::default(),
+            renew_every: Duration::MAX,
+            renew_at: Nanos::MAX,
+            next_resume: Nanos::MAX,
+            now: Nanos(0),
+            over: None,
+            flag,
+            delays: 0,
+        }
+    }
+
+    fn end_session(&mut self, why: NfsLoss) {
+        self.flag.store(true, Ordering::Relaxed);
+        self.over.get_or_insert(why);
+    }
+
+    /// A session that can be used has as many slots as before, or others.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+}
+
+impl NfsCalls {
+    /// The beginning of a call with this credential.
+    pub(super) fn begin_as(
+        &self,
+        out: &mut Vec<u8>,
+        xid: Xid,
+        procedure: Procedure,
+        credentials: Option<&[u8]>,
+    ) {
+        let (version, number) = match self.compounds {
+            None => (3, procedure as u32),
+            Some(_) => (4, PROCEDURE_COMPOUND),
+        };
+        match credentials {
+            None => begin_call_like(out, &self.usual_head, xid, number),
+            Some(credentials) => begin_call(out, xid, [PROGRAM_NFS, version, number], credentials),
+        }
+    }
+
+    /// Gives the call a slot, if it needs one; `false` if none is free.
+    #[inline]
+    pub(super) fn take_slot(&mut self, index: u16) -> bool {
+        let Some(compounds) = &mut self.compounds else {
+            return true;
+        };
+        let call = &mut self.calls[usize::from(index)];
+        if call.slot.is_some() {
+            return true;
+        }
+        call.slot = compounds.slots.as_mut().and_then(NfsSlots::take);
+        let Some(slot) = &call.slot else {
+            return false;
+        };
+        put_slot(&mut call.head, call.slot_at, slot);
+        // It may have waited for the slot.
+        let deadline = compounds.now.after(self.config.timeout);
+        call.deadline = call.deadline.max(deadline);
+        self.next_check = self.next_check.min(call.deadline);
+        true
+    }
+
+    /// Why the connection has to be dropped.
+    pub fn lost(&self) -> Option<NfsLoss> {
+        let over = self.compounds.as_ref().and_then(|compounds| compounds.over);
+        self.late.map(NfsLoss::Late).or(over)
+    }
+
+    /// How often the server asked to make a call again later.
+    pub fn delays(&self) -> u64 {
+        self.compounds
+            .as_ref()
+            .map_or(0, |compounds| compounds.delays)
+    }
+
+    /// Looks at a complete reply before its results are read. `true`: the call is not answered, or not one of the owner.
+    ///
+    /// # Errors
+    /// The reply violates a protocol.
+    pub fn settle(&mut self, index: u16, record: &[u8], now: Nanos) -> Result<bool, NfsViolation> {
+        if self.compounds.is_none() {
+            return Ok(false);
+        }
+        let call = &self.calls[usize::from(index)];
+        let operation = call.procedure.name();
+        let slot = call.slot.expect("a call is sent on a slot");
+        let header = parse_reply(record, operation)?;
+        let verdict = match header.status {
+            ReplyStatus::Success => sequenced(&record[header.body_at..], &slot)
+                .map_err(|error| bad_results(operation, error))?,
+            // RPC didn't pass it on.
+            _ => Sequenced::Refused(Status::OK),
+        };
+        match verdict {
+            Sequenced::Executed(status, target) => {
+                self.free_slot(index, true, now);
+                self.slots().set_target(target);
+                Ok(asks_to_wait(status) && self.pause(index, now) || self.is_renewal(index))
+            }
+            Sequenced::Uncached => {
+                self.free_slot(index, true, now);
+                let may = self.calls[usize::from(index)].tries < self.config.tries;
+                if may {
+                    self.make_again(index, now);
+                }
+                Ok(may || self.is_renewal(index))
+            }
+            Sequenced::Later(_) => {
+                self.free_slot(index, false, now);
+                Ok(self.pause(index, now) || self.is_renewal(index))
+            }
+            Sequenced::Over(status) => {
+                self.compounds().end_session(NfsLoss::Session(status));
+                Ok(true)
+            }
+            Sequenced::Refused(_) => {
+                self.free_slot(index, false, now);
+                Ok(self.is_renewal(index))
+            }
+        }
+    }
+
+    /// A READ was answered whose data has been placed already: its reply has been examined.
+    pub fn settle_data(&mut self, index: u16, now: Nanos) {
+        if self.compounds.is_some() {
+            self.free_slot(index, true, now);
+        }
+    }
+
+    fn compounds(&mut self) -> &mut Compounds {
+        self.compounds.as_mut().expect("NFSv4.1")
+    }
+
+    fn slots(&mut self) -> &mut NfsSlots {
+        let slots = self.compounds().slots.as_mut();
+        slots.expect("a connection has a session")
+    }
+
+    fn free_slot(&mut self, index: u16, executed: bool, now: Nanos) {
+        let slot = self.calls[usize::from(index)].slot.take();
+        self.slots()
+            .give_back(slot.expect("a call is sent on a slot"), executed);
+        let compounds = self.compounds();
+        if executed {
+            compounds.renew_at = now.after(compounds.renew_every);
+        }
+    }
+
+    /// Ends the call if it is the one that renews the lease.
+    fn is_renewal(&mut self, index: u16) -> bool {
+        let is_renewal = u32::from(index) == self.config.depth;
+        if is_renewal {
+            self.calls[usize::from(index)].state = CallState::Idle;
+        }
+        is_renewal
+    }
+
+    /// Makes the call again after a pause; `false` if its time is over.
+    fn pause(&mut self, index: u16, now: Nanos) -> bool {
+        let until = now.after(DELAY_PAUSE);
+        let call = &mut self.calls[usize::from(index)];
+        if until >= call.patience_end || u32::from(index) == self.config.depth {
+            return false;
+        }
+        (call.state, call.tries) = (CallState::Paused(until), 0);
+        let compounds = self.compounds();
+        compounds.delays += 1;
+        compounds.next_resume = compounds.next_resume.min(until);
+        true
+    }
+
+    /// Queues the call once more, as another message.
+    fn make_again(&mut self, index: u16, now: Nanos) {
+        let deadline = now.after(self.config.timeout);
+        let call = &mut self.calls[usize::from(index)];
+        call.xid = Xid(call.xid.0.wrapping_add(1 << INDEX_BITS));
+        set_xid(&mut call.head, call.xid);
+        (call.state, call.deadline) = (CallState::Waiting, deadline);
+        self.next_check = self.next_check.min(deadline);
+        self.waiting.push_back(index);
+    }
+
+    /// Resumes calls after their pauses, and renews the lease of an idle client.
+    pub(super) fn compounds_on_time(&mut self, now: Nanos) {
+        let Some(compounds) = &mut self.compounds else {
+            return;
+        };
+        if compounds.next_resume <= now {
+            compounds.next_resume = Nanos::MAX;
+            for index in 0..self.calls.len() {
+                match self.calls[index].state {
+                    CallState::Paused(until) if until <= now => self.make_again(index as u16, now),
+                    CallState::Paused(until) => {
+                        let next = &mut self.compounds().next_resume;
+                        *next = until.min(*next);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let compounds = self.compounds();
+        if compounds.renew_at <= now {
+            compounds.renew_at = now.after(compounds.renew_every);
+            self.renew(now);
+        }
+    }
+
+    fn renew(&mut self, now: Nanos) {
+        let index = self.config.depth as usize;
+        if self.calls[index].state != CallState::Idle {
+            return;
+        }
+        self.sequence += 1;
+        let (sequence, deadline) = (self.sequence, now.after(self.config.timeout));
+        let call = &mut self.calls[index];
+        call.xid = Xid(call.xid.0.wrapping_add(1 << INDEX_BITS));
+        let xid = call.xid;
+        let mut head = std::mem::take(&mut call.head);
+        self.begin_as(&mut head, xid, Procedure::Null, None);
+        let slot_at = encode_renewal(&mut self.compounds().list, &mut head);
+        finish_record(&mut head, 0);
+        let call = &mut self.calls[index];
+        (call.state, call.head, call.slot_at) = (CallState::Waiting, head, slot_at);
+        (call.tries, call.sequence, call.deadline, call.late) = (0, sequence, deadline, false);
+        self.next_check = self.next_check.min(deadline);
+        self.waiting.push_back(index as u16);
+    }
+
+    /// A new connection has this session.
+    pub(super) fn attach_session(&mut self, grant: Option<&NfsGrant>, now: Nanos) {
+        let Some(compounds) = &mut self.compounds else {
+            return;
+        };
+        let grant = grant.expect("a connection has a session");
+        if compounds.slots.as_ref().map(NfsSlots::session) != Some(grant.session) {
+            compounds.slots = Some(NfsSlots::new(grant.session, grant.slots));
+            compounds.over = None;
+            self.calls.iter_mut().for_each(|call| call.slot = None);
+        }
+        compounds.renew_every = grant.lease / 3;
+        compounds.renew_at = now.after(compounds.renew_every);
+    }
+
+    /// A call ended without an answer, or is given up: nobody knows whether the server has executed it, so the session
+    /// cannot go on.
+    pub(super) fn abandon_slot(&mut self, index: u16) {
+        if self.calls[usize::from(index)].slot.take().is_some() {
+            self.compounds().end_session(NfsLoss::Slot);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! How a client gets a session, keeps it across connections, and gives it back: the compounds for it, and what their
+//! replies say. [`crate::conversation`] makes the calls.
+//!
+//! A seat is one client with one session. The last slot of the session is the seat's own, for calls while a connection
+//! is set up; the others belong to [`super::NfsSlots`].
+//!
+//! The one rule: a seat's client id is as unique as its verifier, so that no other process ends its session.
+
+use std::process;
+use std::time::Duration;
+
+use brunt_wire::nfs::DATA_BYTES_MAX;
+use brunt_wire::nfs::v4::{
+    Args, Bitmap, CompoundArgs, CompoundResults, Op, PROCEDURE_COMPOUND, ResultBody,
+    SessionChannel, Status, bitmap_words,
+};
+use brunt_wire::rpc::{PROGRAM_NFS, Xid};
+use brunt_wire::{Cursor, Malformed, ParseError};
+
+use super::session::{NfsSlot, put_slot};
+use crate::rpc::{REPLY_HEAD_BYTES_MAX, begin_call, finish_record};
+
+/// `EXCHGID4_FLAG_USE_NON_PNFS` (RFC 8881, 18.35.1).
+const USE_NON_PNFS: u32 = 0x0001_0000;
+/// Bytes of a kept reply: none with data or entries is kept.
+const CACHED_BYTES: u32 = REPLY_HEAD_BYTES_MAX + 1024;
+/// Bytes of a call beyond its data: an RPC header with a credential, two handles, two names.
+const CALL_HEAD_BYTES: u32 = 4096;
+/// As in `call::operations`, with some to spare.
+const OPERATIONS: u32 = 8;
+/// Callbacks are not received; servers want some program nevertheless (as libnfs's and Linux's).
+const CALLBACK_PROGRAM: u32 = 0x4000_0000;
+/// The lease if the server doesn't say (RFC 8881 names no default; Linux's server has this one).
+const LEASE: Duration = Duration::from_secs(90);
+
+/// A session that a server granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsGrant {
+    /// The client's id.
+    pub client: u64,
+    /// The session's id.
+    pub session: [u8; 16],
+    /// How many slots there are for calls.
+    pub slots: u32,
+    /// Maximum data of a WRITE, by the session's limits.
+    pub write_bytes_max: u32,
+    /// Maximum data of a READ.
+    pub read_bytes_max: u32,
+    /// After how long without a call the server may forget the client.
+    pub lease: Duration,
+}
+
+/// Why a server gave no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NfsSetupError {
+    /// A status.
+    Status(Op, Status),
+    /// A session that is too small.
+    Slots(u32),
+    /// Not a reply to this call.
+    Parse(Op, ParseError),
+}
+
+/// A client and its session.
+#[derive(Clone, Debug)]
+pub struct NfsSeat {
+    owner: Vec<u8>,
+    verifier: u64,
+    slots: u32,
+    grant: Option<NfsGrant>,
+    /// The number of the last call that was executed on the seat's own slot.
+    executed: u32,
+}
+
+impl NfsSeat {
+    /// A client without a session, which will ask for this many slots for calls. `random` tells it from others.
+    pub fn new(slots: u32, random: u64) -> NfsSeat {
+        NfsSeat {
+            owner: format!("brunt {}-{random:016x}", process::id()).into_bytes(),
+            verifier: random,
+            slots,
+            grant: None,
+            executed: 0,
+        }
+    }
+
+    /// The session, if there is one.
+    pub fn grant(&self) -> Option<NfsGrant> {
+        self.grant
+    }
+
+    /// The session no longer exists.
+    pub fn forget(&mut self) {
+        self.grant = None;
+    }
+
+    /// The slot of the seat's next call.
+    pub(crate) fn slot(&self) -> Option<NfsSlot> {
+        let NfsGrant { session, slots, .. } = self.grant?;
+        Some(NfsSlot {
+            session,
+            slot: slots,
+            sequence: self.executed.wrapping_add(1),
+            highest: slots,
+        })
+    }
+
+    /// The server executed a call on the seat's slot.
+    pub(crate) fn on_executed(&mut self) {
+        self.executed = self.executed.wrapping_add(1);
+    }
+
+    /// Appends EXCHANGE_ID, the first call. Each has another verifier, which makes it a restarted client: the server then
+    /// forgets the session before, whatever became of that (RFC 8881, 18.35.4).
+    pub(crate) fn exchange_id(&mut self, out: &mut Vec<u8>) {
+        self.verifier = self.verifier.wrapping_add(1);
+        let args = Args::ExchangeId {
+            verifier: self.verifier,
+            owner: &self.owner,
+            flags: USE_NON_PNFS,
+        };
+        compound(&[args], out);
+    }
+
+    /// Its results: the client's id, and the sequence number for CREATE_SESSION.
+    pub(crate) fn on_exchange_id(body: &[u8]) -> Result<(u64, u32), NfsSetupError> {
+        match only(Op::ExchangeId, body)? {
+            ResultBody::ExchangeId {
+                client, sequence, ..
+            } => Ok((client, sequence)),
+            _ => Err(unexpected(Op::ExchangeId)),
+        }
+    }
+
+    /// Appends CREATE_SESSION, the second call.
+    pub(crate) fn create_session(&self, (client, sequence): (u64, u32), out: &mut Vec<u8>) {
+        let fore = SessionChannel {
+            request_bytes_max: DATA_BYTES_MAX + CALL_HEAD_BYTES,
+            response_bytes_max: DATA_BYTES_MAX + REPLY_HEAD_BYTES_MAX,
+            cached_bytes_max: CACHED_BYTES,
+            operations_max: OPERATIONS,
+            slots: self.slots + 1,
+        };
+        // It isn't used, but has to be described.
+        let back = SessionChannel {
+            request_bytes_max: CALL_HEAD_BYTES,
+            response_bytes_max: CALL_HEAD_BYTES,
+            cached_bytes_max: 0,
+            operations_max: 2,
+            slots: 1,
+        };
+        let args = Args::CreateSession {
+            client,
+            sequence,
+            flags: 0,
+            fore,
+            back,
+            callback_program: CALLBACK_PROGRAM,
+        };
+        compound(&[args], out);
+    }
+
+    /// Its results: the session.
+    pub(crate) fn on_create_session(
+        &mut self,
+        client: u64,
+        body: &[u8],
+    ) -> Result<(), NfsSetupError> {
+        let ResultBody::CreateSession { session, fore, .. } = only(Op::CreateSession, body)? else {
+            return Err(unexpected(Op::CreateSession));
+        };
+        let data = |bytes: u32, head: u32| bytes.saturating_sub(head).min(DATA_BYTES_MAX);
+        let slots = fore.slots.min(self.slots + 1);
+        let grant = NfsGrant {
+            client,
+            session: *session,
+            slots: slots.saturating_sub(1),
+            write_bytes_max: data(fore.request_bytes_max, CALL_HEAD_BYTES),
+            read_bytes_max: data(fore.response_bytes_max, REPLY_HEAD_BYTES_MAX),
+            lease: LEASE,
+        };
+        if grant.slots == 0 {
+            return Err(NfsSetupError::Slots(fore.slots));
+        }
+        (self.grant, self.executed) = (Some(grant), 0);
+        Ok(())
+    }
+
+    /// Appends the third call, on the seat's slot: it asks for the lease's time, and says that there is nothing to
+    /// reclaim, without which a server refuses to open files (RFC 8881, 18.51.3).
+    pub(crate) fn begin(&self, out: &mut Vec<u8>) {
+        const LEASE_TIME: [u8; 4] = bitmap_words(&[10]);
+        let slot = self.slot().expect("a session");
+        let at = out.len();
+        let sequence = Args::Sequence {
+            session: &slot.session,
+            sequence: 0,
+            slot: 0,
+            highest_slot: 0,
+            cache: false,
+        };
+        let mask = Bitmap::of(&LEASE_TIME);
+        let operations = [
+            sequence,
+            Args::Putrootfh,
+            Args::Getattr { mask },
+            Args::ReclaimComplete { one_fs: false },
+        ];
+        compound(&operations, out);
+        // An empty tag, the minor version, the count, the number of SEQUENCE.
+        put_slot(out, at + 16, &slot);
+    }
+
+    /// Its results.
+    pub(crate) fn on_begin(&mut self, body: &[u8]) -> Result<(), NfsSetupError> {
+        let parse = |error| NfsSetupError::Parse(Op::ReclaimComplete, error);
+        let reply = CompoundResults::parse(&mut Cursor::new(body)).map_err(parse)?;
+        self.on_executed();
+        let grant = self.grant.as_mut().expect("a session");
+        for result in reply.operations() {
+            let result = result.map_err(parse)?;
+            if let ResultBody::Getattr { attributes } = result.body
+                && let Some(Ok(seconds)) = attributes.find(10).map(|mut cur| cur.u32())
+                && seconds > 0
+            {
+                grant.lease = Duration::from_secs(seconds.into());
+            }
+            match Op::from_number(result.number) {
+                // COMPLETE_ALREADY: the client is an old one with a new session.
+                Some(Op::ReclaimComplete) if result.status.0 == 10054 => {}
+                Some(op) if result.status != Status::OK => {
+                    return Err(NfsSetupError::Status(op, result.status));
+                }
+                Some(_) => {}
+                None => return Err(unexpected(Op::ReclaimComplete)),
+            }
+        }
+        match reply.count {
+            0 => Err(NfsSetupError::Status(Op::Sequence, reply.status)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl NfsGrant {
+    /// The calls that give the session and the client id back: DESTROY_SESSION and DESTROY_CLIENTID (RFC 8881, 18.37 and
+    /// 18.50), as whole records.
+    pub(crate) fn goodbye(&self, first_xid: Xid, credentials: &[u8]) -> [Vec<u8>; 2] {
+        let (session, client) = (&self.session, self.client);
+        let last = [
+            Args::DestroySession { session },
+            Args::DestroyClientid { client },
+        ];
+        let mut xid = first_xid;
+        last.map(|args| {
+            let mut record = Vec::new();
+            begin_call(
+                &mut record,
+                xid,
+                [PROGRAM_NFS, 4, PROCEDURE_COMPOUND],
+                credentials,
+            );
+            compound(&[args], &mut record);
+            finish_record(&mut record, 0);
+            xid = Xid(xid.0.wrapping_add(1));
+            record
+        })
+    }
+}
+
+fn compound(operations: &[Args<'_>], out: &mut Vec<u8>) {
+    CompoundArgs::begin(out, 1, operations.len() as u32);
+    operations.iter().for_each(|args| args.encode(out));
+}
+
+fn unexpected(op: Op) -> NfsSetupError {
+    NfsSetupError::Parse(
+        op,
+        Malformed::new(0, "result is for another operation").into(),
+    )
+}
+
+/// The results of a compound with a single operation.
+fn only(op: Op, body: &[u8]) -> Result<ResultBody<'_>, NfsSetupError> {
+    let parse = |error| NfsSetupError::Parse(op, error);
+    let reply = CompoundResults::parse(&mut Cursor::new(body)).map_err(parse)?;
+    if reply.status != Status::OK {
+        return Err(NfsSetupError::Status(op, reply.status));
+    }
+    match reply.operations().next() {
+        Some(result) => Ok(result.map_err(parse)?.body),
+        None => Err(unexpected(op)),
+    }
+}

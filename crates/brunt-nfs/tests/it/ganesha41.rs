@@ -1,0 +1,182 @@
+//! The client with NFSv4.1 against nfs-ganesha: the same as with NFSv3, checked in the same ways.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use brunt_block::Op;
+use brunt_block::Request;
+use brunt_nfs::conversation::NfsConversation;
+use brunt_nfs::{BACKENDS, NfsFolder};
+use brunt_wire::nfs::FileHandle;
+use brunt_wire::nfs::v3::{Args, ResultBody, Status};
+
+use crate::ganesha::{Capture, a_restart_is_survived, directories_change, list, open, refusal};
+use crate::server::{NFS_PORT, Server, need, run};
+use crate::suite::{Bench, Subject, conforms_by_each_engine};
+
+/// A conversation in the export, and the handle of its folder.
+fn conversation(server: &Server) -> (NfsConversation, Vec<u8>) {
+    let backend = open(&server.url41("", "uid=0&gid=0"));
+    let folder: &NfsFolder = backend.concrete().unwrap().downcast_ref().unwrap();
+    let nfs = folder.converse(Duration::from_secs(30)).unwrap();
+    (nfs, folder.place().handle.clone())
+}
+
+#[test]
+fn the_device_conforms_with_nfs41() {
+    let Some(server) = Server::within("ganesha41::the_device_conforms_with_nfs41") else {
+        return;
+    };
+    let conforms = |url: &str| {
+        conforms_by_each_engine(Subject {
+            url,
+            more: BACKENDS,
+            zeros: false,
+            unmaps: false,
+            remote: true,
+        });
+    };
+    conforms(&server.url41("disk", "create=yes&size=8MiB"));
+    conforms(&server.url41("disk", "block=4096&write_back=no&connections=3"));
+    let disk = fs::metadata(server.export().join("disk")).unwrap();
+    assert_eq!(disk.len(), 8 << 20);
+}
+
+#[test]
+fn directories_change_with_nfs41() {
+    let Some(server) = Server::within("ganesha41::directories_change_with_nfs41") else {
+        return;
+    };
+    let (mut nfs, root) = conversation(&server);
+    fs::write(server.export().join("file"), [7; 5000]).unwrap();
+    let found = list(&mut nfs, &root);
+    let handle = found["file"].clone().unwrap();
+    let object = FileHandle(&handle);
+    match nfs.nfs(&Args::Getattr { object }).unwrap().body {
+        ResultBody::Getattr { attributes } => {
+            assert_eq!((attributes.size.get(), attributes.uid.get()), (5000, 0));
+        }
+        other => panic!("{other:?}"),
+    }
+    for args in [
+        Args::Fsstat { root: object },
+        Args::Pathconf { object },
+        Args::Fsinfo { root: object },
+    ] {
+        let results = nfs.nfs(&args).unwrap();
+        assert_eq!(results.status, Status::OK, "{args:?}");
+    }
+    fs::remove_file(server.export().join("file")).unwrap();
+    directories_change(&server, nfs, &root, 0);
+}
+
+#[test]
+fn mistakes_are_reported_with_nfs41() {
+    let Some(server) = Server::within("ganesha41::mistakes_are_reported_with_nfs41") else {
+        return;
+    };
+    let check = |url: &str, words: &str| {
+        let text = refusal(url);
+        assert!(text.contains(words), "{url}: {text}");
+    };
+    let words = format!(
+        "127.0.0.1:{NFS_PORT}: LOOKUP /export/missing: the server returned NFS4ERR_NOENT (2)"
+    );
+    check(&server.url41("missing", ""), &words);
+    let nowhere = format!("nfs://127.0.0.1:{NFS_PORT}/nowhere/disk?version=4.1");
+    check(
+        &nowhere,
+        "LOOKUP /nowhere: the server returned NFS4ERR_NOENT (2)",
+    );
+    fs::write(server.export().join("mine"), [1; 4096]).unwrap();
+    fs::set_permissions(
+        server.export().join("mine"),
+        fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
+    check(
+        &server.url41("mine", "uid=1000&gid=1000"),
+        "does not allow uid 1000, gid 1000 to write to it",
+    );
+    let facts = open(&server.url41("mine", "read_only=yes&uid=1000"))
+        .info()
+        .facts
+        .clone();
+    assert!(facts[0].starts_with("NFSv4.1: reads up to 1"), "{facts:?}");
+}
+
+/// The client gets a new session from the new server, and sends the calls again there.
+#[test]
+fn a_restart_is_survived_with_nfs41() {
+    let Some(server) = Server::within("ganesha41::a_restart_is_survived_with_nfs41") else {
+        return;
+    };
+    let url = server.url41("disk", "create=yes&size=8MiB&timeout=3s&reconnect=30s");
+    a_restart_is_survived(server, &url);
+}
+
+/// What tshark reads in our compounds is what we meant.
+#[test]
+fn tshark_finds_nothing_malformed_in_compounds() {
+    if !need(&[("tshark", "tshark")]) {
+        return;
+    }
+    let Some(server) = Server::within("ganesha41::tshark_finds_nothing_malformed_in_compounds")
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let file = folder.path().join("capture.pcapng");
+    let capture = Capture::start(&file);
+    {
+        let backend = open(&server.url41("disk", "create=yes&size=8MiB&uid=0&gid=77"));
+        let mut bench = Bench::new(&*backend, 8);
+        let mut requests: Vec<Request> = (0..40)
+            .map(|tag| bench.request(tag, Op::Write, tag * 4096, 4096))
+            .collect();
+        requests.extend((40..80).map(|tag| bench.request(tag, Op::Read, (tag - 40) * 4096, 4096)));
+        assert!(bench.run(requests).iter().all(|one| one.result.is_ok()));
+        assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()));
+    }
+    let (nfs, root) = conversation(&server);
+    directories_change(&server, nfs, &root, 0);
+    capture.stop();
+
+    let file = file.to_str().unwrap();
+    let nfs = format!("tcp.port=={NFS_PORT},rpc");
+    let ask = |filter: &str, field: &str| {
+        let arguments = [
+            "-r", file, "-d", &nfs, "-Y", filter, "-T", "fields", "-e", field,
+        ];
+        let text = run("tshark", &arguments);
+        text.lines().map(str::to_string).collect::<Vec<_>>()
+    };
+    let malformed = ask("_ws.malformed || rpc.fragment.error", "frame.number");
+    assert_eq!(malformed, [""; 0]);
+    let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
+    for line in ask("nfs && rpc.msgtyp == 0", "nfs.opcode") {
+        for number in line.split(',').filter(|word| !word.is_empty()) {
+            *seen.entry(number.parse().unwrap()).or_default() += 1;
+        }
+    }
+    println!("operations by number: {seen:?}");
+    let of = |number: u32| seen.get(&number).copied().unwrap_or(0);
+    assert_eq!([of(38), of(25)], [41, 41], "WRITE and READ");
+    assert_eq!(of(42), of(43), "as many sessions as clients");
+    assert_eq!(
+        [of(42), of(43)],
+        [of(57), of(44)],
+        "all of them are given back"
+    );
+    let others = [3, 4, 5, 6, 9, 10, 15, 18, 26, 28, 29, 32, 34, 53, 58];
+    assert!(others.iter().all(|number| of(*number) > 0), "{seen:?}");
+    // Every call but those that set a client up and end it is on a slot.
+    let statuses = ask(
+        "nfs.nfsstat4 == 10063 || nfs.nfsstat4 == 10076",
+        "frame.number",
+    );
+    assert_eq!(statuses, [""; 0], "no slot is used wrongly");
+}
