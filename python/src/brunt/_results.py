@@ -98,6 +98,14 @@ class Results(Tables):
         """Bytes that the links of a lab carried while the load moved its own."""
         return self.table("transfer", columns, condition)
 
+    def profiles(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """Call stacks that samples of the CPUs found, in experiments with a profile."""
+        return self.table("profiles", columns, condition)
+
+    def profile_times(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """CPU time of the machine and of each role, in experiments with a profile."""
+        return self.table("profile_times", columns, condition)
+
     def clients(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
         """What each client had, in experiments with indexes of robustness."""
         return self.table("clients", columns, condition)
