@@ -51,7 +51,7 @@ impl<'a> Bitmap<'a> {
     /// # Panics
     /// If these are not whole words, or more than any bitmap in use has.
     pub const fn of(words: &'a [u8]) -> Bitmap<'a> {
-        assert!(words.len() % 4 == 0 && words.len() <= 4 * BITMAP_WORDS_MAX as usize);
+        assert!(words.len().is_multiple_of(4) && words.len() <= 4 * BITMAP_WORDS_MAX as usize);
         Bitmap(words)
     }
 
