@@ -141,7 +141,7 @@ fn all_commands_have_one_profile_of_each_server_and_window() {
         // The exit status for a capture that is cut in two doesn't matter here.
         run_within(analyze.arg(&reports).arg(file).args(more), 60);
         let reported = reported_windows(&reports);
-        assert!(reported.len() > 1, "{capture}: {reported:?}");
+        assert!(!reported.is_empty(), "{capture}");
         let (trace, _) = trace(&folder, capture, more);
         let mut fit = brunt();
         fit.args(["--json", "trace", "fit", "--window", "1s"]);
