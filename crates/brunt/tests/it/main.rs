@@ -39,6 +39,7 @@ mod links;
 mod live;
 mod live_browser;
 mod live_page;
+mod metadata;
 mod metrics;
 mod mistakes;
 mod multipath;
