@@ -2,10 +2,10 @@
  * Calls to an NFS server by libnfs's raw asynchronous interface, a fixed number in flight, on one thread: a peer of
  * `brunt-bench nfs`, which compiles it.
  *
- *   libnfs HOST PORT EXPORT FILE SIZE DEPTH SECONDS
+ *   libnfs HOST PORT MOUNT_PORT EXPORT FILE SIZE DEPTH SECONDS
  *
- * SIZE 0 asks for GETATTR, other sizes for READ at random multiples of SIZE within 1 GiB. MOUNT and NFS are on the same
- * port. Prints the number of calls, the seconds that they took, and the CPU seconds.
+ * SIZE 0 asks for GETATTR, other sizes for READ at random multiples of SIZE within 1 GiB. Prints the number
+ * of calls, the seconds that they took, and the CPU seconds.
  */
 #include <poll.h>
 #include <stdint.h>
@@ -127,19 +127,22 @@ static void wait_for_answer(int refused, const char *what) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 8) {
-        fprintf(stderr, "libnfs HOST PORT EXPORT FILE SIZE DEPTH SECONDS\n");
+    if (argc != 9) {
+        fprintf(stderr, "libnfs HOST PORT MOUNT_PORT EXPORT FILE SIZE DEPTH SECONDS\n");
         return 2;
     }
-    size = strtoull(argv[5], NULL, 10);
-    unsigned long depth = strtoul(argv[6], NULL, 10);
-    double length = strtod(argv[7], NULL);
+    size = strtoull(argv[6], NULL, 10);
+    unsigned long depth = strtoul(argv[7], NULL, 10);
+    double length = strtod(argv[8], NULL);
+    rpc = rpc_init_context();
+    wait_for_answer(rpc_connect_async(rpc, argv[1], atoi(argv[3]), connected, NULL), "connecting");
+    wait_for_answer(rpc_mount3_mnt_async(rpc, mounted, argv[4], NULL), "MNT");
+    rpc_destroy_context(rpc);
     rpc = rpc_init_context();
     wait_for_answer(rpc_connect_async(rpc, argv[1], atoi(argv[2]), connected, NULL), "connecting");
-    wait_for_answer(rpc_mount3_mnt_async(rpc, mounted, argv[3], NULL), "MNT");
     char dir[64];
     memcpy(dir, handle, sizeof dir);
-    struct LOOKUP3args what = {{{{object.data.data_len, dir}}, argv[4]}};
+    struct LOOKUP3args what = {{{{object.data.data_len, dir}}, argv[5]}};
     wait_for_answer(rpc_nfs3_lookup_async(rpc, found, &what, NULL), "LOOKUP");
     double begin = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID), elapsed = 0;
     while (outstanding < depth)

@@ -1,9 +1,12 @@
 //! `brunt-bench nfs`: the cost of a call through Brunt's NFS client, compared with libnfs and with a bare TCP pair that
 //! exchanges messages of the same lengths, in turns in the same run. Both clients use one thread and one connection to
-//! `brunt sink --nfs`, a server without data in a separate process. libnfs is driven by its raw asynchronous interface,
+//! `brunt sink --nfs`, a server without data in a separate process, and to nfs-ganesha where it can run. libnfs is driven by its raw asynchronous interface,
 //! which copies least, by a C program that is compiled here.
 //!
 //! The rule: the time that a program takes to start is not part of its measurement.
+
+mod ganesha;
+mod libnfs;
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -23,6 +26,7 @@ use brunt_wire::nfs::v3::Args;
 use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 use serde_json::{Value, json};
 
+use self::ganesha::Ganesha;
 use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::Guarded;
@@ -33,8 +37,6 @@ use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
-const LIBNFS_SOURCE: &str = include_str!("../../../benches/peers/nfs/libnfs.c");
-
 /// Replies besides their data: a record mark, the RPC header and the status, then attributes, with those of a READ
 /// preceded by a flag, and followed by count, EOF and length.
 const GETATTR_REPLY_BYTES: usize = 4 + 24 + 4 + 84;
@@ -42,7 +44,7 @@ const READ_REPLY_BYTES: usize = 4 + 24 + 4 + 88 + 12;
 /// The server's handles.
 const HANDLE: [u8; 16] = [0; 16];
 
-/// NFS client against libnfs and a bare TCP pair, on a server without data
+/// NFS client against libnfs and a bare TCP pair, on a server without data, and on nfs-ganesha
 #[derive(Clone, Debug)]
 pub struct NfsBench {
     /// Rounds; each measures every program in turn, in random order
@@ -74,27 +76,45 @@ const NFS_ROWS: &[NfsRow] = &[
 
 /// A program to measure.
 enum Contestant {
-    Ours,
-    Libnfs(PathBuf),
+    /// Our client, on one of the servers.
+    Ours(usize),
+    /// libnfs, on one of the servers.
+    Libnfs(usize),
     Bare,
 }
 
-impl Contestant {
-    fn name(&self) -> &'static str {
+/// A server in a separate process, and our client's targets on it.
+struct NfsServer {
+    /// What follows a client's name in the results.
+    suffix: &'static str,
+    process: ServerProcess,
+    address: SocketAddr,
+    mount_port: u16,
+    export: String,
+    disk: Arc<dyn Backend>,
+    folder: Arc<dyn Backend>,
+}
+
+enum ServerProcess {
+    /// `brunt sink --nfs`.
+    Null(Guarded),
+    Ganesha(Ganesha),
+}
+
+impl ServerProcess {
+    fn id(&self) -> u32 {
         match self {
-            Contestant::Ours => "ours",
-            Contestant::Libnfs(_) => "libnfs",
-            Contestant::Bare => "bare TCP pair",
+            ServerProcess::Null(process) => process.id(),
+            ServerProcess::Ganesha(ganesha) => ganesha.id(),
         }
     }
 }
 
-/// `brunt sink --nfs` in a separate process, and our client's targets on it.
-struct NullServer {
-    process: Guarded,
-    address: SocketAddr,
-    disk: Arc<dyn Backend>,
-    folder: Arc<dyn Backend>,
+/// What is measured in turns.
+struct Contest {
+    servers: Vec<NfsServer>,
+    libnfs: Option<PathBuf>,
+    contestants: Vec<Contestant>,
 }
 
 impl NfsBench {
@@ -104,12 +124,14 @@ impl NfsBench {
     /// The settings are wrong, or a call fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let rows = rows_named(NFS_ROWS, self.row.as_deref(), |row| row.name)?;
+        if let Some(done) = ganesha::run_inside(output) {
+            return done;
+        }
         let folder = Scratch::new(None, "nfs")?;
-        let server = NullServer::start()?;
-        let mut contestants = vec![Contestant::Ours, Contestant::Bare];
-        contestants.extend(compile(folder.path(), output)?.map(Contestant::Libnfs));
+        let contest = Contest::start(folder.path(), output)?;
         let mut table = Vec::new();
         for row in rows {
+            let contestants = &contest.contestants;
             let mut samples: Vec<Vec<RunSample>> = contestants.iter().map(|_| Vec::new()).collect();
             for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
                 if output.is_interrupted() {
@@ -119,12 +141,12 @@ impl NfsBench {
                     ));
                 }
                 let who = &contestants[index];
-                let sample = server.measure(who, row, self.time).map_err(|error| {
-                    BenchError::failed(format!("{} ({}): {error}", who.name(), row.name))
+                let sample = contest.measure(who, row, self.time).map_err(|error| {
+                    BenchError::failed(format!("{} ({}): {error}", contest.name(who), row.name))
                 })?;
                 samples[index].push(sample);
             }
-            table.push(report(row, &contestants, &samples, output));
+            table.push(report(row, &contest, &samples, output));
         }
         output.object(
             &json!({ "rounds": self.rounds, "seconds": self.time.as_secs_f64(), "rows": table }),
@@ -145,8 +167,59 @@ impl NfsPlan for Getattr {
     }
 }
 
-impl NullServer {
-    fn start() -> Result<NullServer, BenchError> {
+impl Contest {
+    fn start(folder: &Path, output: &dyn Console) -> Result<Contest, BenchError> {
+        let mut servers = Vec::new();
+        if ganesha::is_inside() {
+            // First: it sets up the network of these namespaces.
+            servers.push(NfsServer::ganesha()?);
+        }
+        servers.insert(0, NfsServer::null()?);
+        let libnfs = libnfs::compile(folder, output)?;
+        let mut contestants = vec![Contestant::Ours(0), Contestant::Bare];
+        if libnfs.is_some() {
+            contestants.extend((0..servers.len()).map(Contestant::Libnfs));
+        }
+        contestants.extend((1..servers.len()).map(Contestant::Ours));
+        Ok(Contest {
+            servers,
+            libnfs,
+            contestants,
+        })
+    }
+
+    fn name(&self, who: &Contestant) -> String {
+        match who {
+            Contestant::Ours(server) => format!("ours{}", self.servers[*server].suffix),
+            Contestant::Libnfs(server) => format!("libnfs{}", self.servers[*server].suffix),
+            Contestant::Bare => "bare TCP pair".to_string(),
+        }
+    }
+
+    fn measure(&self, who: &Contestant, row: &NfsRow, time: Duration) -> io::Result<RunSample> {
+        let (Contestant::Ours(server) | Contestant::Libnfs(server)) = who else {
+            let (request, response) = message_bytes(row.size);
+            return bare::measure_messages(request, response, row.depth as usize, time);
+        };
+        let server = &self.servers[*server];
+        let before = process_cpu(server.process.id());
+        let sample = match (who, &self.libnfs) {
+            (Contestant::Libnfs(_), Some(program)) => server.libnfs(program, row, time),
+            _ if row.size == 0 => server.getattr(row.depth, time),
+            _ => {
+                let direction = PayloadDirection::Read;
+                drive::measure(&server.disk, direction, row.size, row.depth, time)
+            }
+        };
+        Ok(RunSample {
+            target_cpu: Some(process_cpu(server.process.id()).saturating_sub(before)),
+            ..sample?
+        })
+    }
+}
+
+impl NfsServer {
+    fn null() -> Result<NfsServer, BenchError> {
         let failed = |error: io::Error| BenchError::failed(format!("brunt sink --nfs: {error}"));
         let mut child = Command::new(program::brunt()?)
             .args(["sink", "--nfs", "--portal", "127.0.0.1:0"])
@@ -155,7 +228,7 @@ impl NullServer {
             .start()
             .map_err(failed)?;
         let stdout = child.stdout.take().expect("piped");
-        let process = Guarded::of(child);
+        let process = ServerProcess::Null(Guarded::of(child));
         // It prints its address and then a URL; without a reader, it would end.
         let mut lines = BufReader::new(stdout).lines();
         let address = lines.next().transpose().map_err(failed)?;
@@ -164,36 +237,36 @@ impl NullServer {
             BenchError::failed("brunt sink --nfs did not start; see its output above")
         })?;
         lines.next().transpose().map_err(failed)?;
-        let open = |path: &str| {
-            let port = address.port();
-            let url = format!("nfs://{address}{EXPORT}/{path}?mountport={port}");
-            open_url_with(&url, brunt_nfs::BACKENDS, false)
-        };
-        Ok(NullServer {
-            process,
-            address,
-            disk: open(DISK)?,
-            folder: open("")?,
-        })
+        NfsServer::open("", process, address, address.port(), EXPORT.to_string())
     }
 
-    fn measure(&self, who: &Contestant, row: &NfsRow, time: Duration) -> io::Result<RunSample> {
-        let before = process_cpu(self.process.id());
-        let sample = match who {
-            Contestant::Ours if row.size == 0 => self.getattr(row.depth, time),
-            Contestant::Ours => {
-                let direction = PayloadDirection::Read;
-                drive::measure(&self.disk, direction, row.size, row.depth, time)
-            }
-            Contestant::Libnfs(program) => self.libnfs(program, row, time),
-            Contestant::Bare => {
-                let (request, response) = message_bytes(row.size);
-                return bare::measure_messages(request, response, row.depth as usize, time);
-            }
+    fn ganesha() -> Result<NfsServer, BenchError> {
+        let ganesha = Ganesha::start()?;
+        let (address, mount_port) = (ganesha.address, ganesha.mount_port);
+        let export = ganesha.export();
+        let process = ServerProcess::Ganesha(ganesha);
+        NfsServer::open(" on ganesha", process, address, mount_port, export)
+    }
+
+    fn open(
+        suffix: &'static str,
+        process: ServerProcess,
+        address: SocketAddr,
+        mount_port: u16,
+        export: String,
+    ) -> Result<NfsServer, BenchError> {
+        let open = |path: &str| {
+            let url = format!("nfs://{address}{export}/{path}?mountport={mount_port}");
+            open_url_with(&url, brunt_nfs::BACKENDS, false)
         };
-        Ok(RunSample {
-            target_cpu: Some(process_cpu(self.process.id()).saturating_sub(before)),
-            ..sample?
+        Ok(NfsServer {
+            suffix,
+            disk: open(DISK)?,
+            folder: open("")?,
+            process,
+            address,
+            mount_port,
+            export,
         })
     }
 
@@ -218,7 +291,8 @@ impl NullServer {
     fn libnfs(&self, program: &Path, row: &NfsRow, time: Duration) -> io::Result<RunSample> {
         let (host, port) = (self.address.ip().to_string(), self.address.port());
         let mut command = Command::new(program);
-        command.args([&host, &port.to_string(), EXPORT, DISK]);
+        command.args([&host, &port.to_string(), &self.mount_port.to_string()]);
+        command.args([&self.export, DISK]);
         command.args([row.size.to_string(), row.depth.to_string()]);
         let done = command.arg(time.as_secs_f64().to_string()).output()?;
         let text = String::from_utf8_lossy(&done.stdout);
@@ -260,40 +334,10 @@ fn message_bytes(size: usize) -> (usize, usize) {
     (call.len(), reply)
 }
 
-/// Compiles the program that drives libnfs; `None`, with a note, if something is not installed.
-fn compile(folder: &Path, output: &dyn Console) -> Result<Option<PathBuf>, BenchError> {
-    let (source, program) = (folder.join("libnfs.c"), folder.join("libnfs"));
-    std::fs::write(&source, LIBNFS_SOURCE).map_err(|error| {
-        BenchError::failed(format!("cannot write to {}: {error}", folder.display()))
-    })?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-o"]).arg(&program).arg(&source);
-    match compiler.arg("-lnfs").output() {
-        Ok(done) if done.status.success() => Ok(Some(program)),
-        Ok(done) => {
-            let said = String::from_utf8_lossy(&done.stderr);
-            if said.contains("No such file") || said.contains("cannot find -lnfs") {
-                output.note("left out: libnfs is not installed (Debian package libnfs-dev)");
-            } else if said.contains("rpc_nfs3_") {
-                output.note("left out: this libnfs has another interface");
-            } else {
-                let what = format!("cc cannot compile the peer's program: {}", said.trim());
-                return Err(BenchError::failed(what));
-            }
-            Ok(None)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            output.note("left out: cc is not installed (Debian package gcc), so libnfs is missing");
-            Ok(None)
-        }
-        Err(error) => Err(BenchError::failed(format!("cannot run cc: {error}"))),
-    }
-}
-
 /// Prints a row and returns it as an object.
 fn report(
     row: &NfsRow,
-    contestants: &[Contestant],
+    contest: &Contest,
     samples: &[Vec<RunSample>],
     output: &dyn Console,
 ) -> Value {
@@ -301,7 +345,7 @@ fn report(
     let of_each = |samples: &[RunSample]| samples.iter().map(RunSample::rate).collect();
     let rates: Vec<Vec<f64>> = samples.iter().map(|all| of_each(all)).collect();
     let mut who = Vec::new();
-    for ((contestant, samples), rates) in contestants.iter().zip(samples).zip(&rates) {
+    for ((contestant, samples), rates) in contest.contestants.iter().zip(samples).zip(&rates) {
         let (least, most) = extremes(rates);
         let cpu_us = |side: fn(&RunSample) -> Option<Duration>| {
             let each = samples.iter().filter_map(|sample| {
@@ -316,26 +360,32 @@ fn report(
             cpu => format!("{:.2}", median(cpu)),
         };
         output.line(format_args!(
-            "  {:<14} {:>9.0} calls/s ({least:.0} to {most:.0}), CPU us per call: client {}, server \
+            "  {:<17} {:>9.0} calls/s ({least:.0} to {most:.0}), CPU us per call: client {}, server \
              {}",
-            contestant.name(),
+            contest.name(contestant),
             median(rates),
             shown(&client),
             shown(&server),
         ));
         who.push(json!({
-            "who": contestant.name(), "calls_per_second": rates,
+            "who": contest.name(contestant), "calls_per_second": rates,
             "client_cpu_us": client, "server_cpu_us": server,
         }));
     }
     let mut ratios = Vec::new();
-    for (contestant, theirs) in contestants.iter().zip(&rates) {
-        let goal = match contestant {
-            Contestant::Ours => continue,
-            Contestant::Libnfs(_) => row.of_libnfs,
-            Contestant::Bare => row.of_bare,
+    for (contestant, theirs) in contest.contestants.iter().zip(&rates) {
+        let (server, goal) = match contestant {
+            Contestant::Ours(_) => continue,
+            Contestant::Libnfs(0) => (0, row.of_libnfs),
+            // The server is the limit there.
+            Contestant::Libnfs(server) => (*server, None),
+            Contestant::Bare => (0, row.of_bare),
         };
-        let Some(ratio) = Ratio::of(theirs, &rates[0], 1) else {
+        // Our client on the same server.
+        let is_ours = |who: &Contestant| matches!(who, Contestant::Ours(on) if *on == server);
+        let ours = contest.contestants.iter().position(is_ours);
+        let ours = &rates[ours.expect("our client is on each server")];
+        let Some(ratio) = Ratio::of(theirs, ours, 1) else {
             continue;
         };
         let goal_text = match goal {
@@ -343,7 +393,7 @@ fn report(
             Some(goal) => format!("; goal {goal:.2} (missed)"),
             None => String::new(),
         };
-        let (name, words) = (contestant.name(), ratio_words(Some(&ratio), 2));
+        let (name, words) = (contest.name(contestant), ratio_words(Some(&ratio), 2));
         output.line(format_args!("  ours is {words} of {name}{goal_text}"));
         ratios.push(json!({ "of": name, "ratio": ratio, "goal": goal }));
     }

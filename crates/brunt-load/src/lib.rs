@@ -4,7 +4,8 @@
 //! [`block::arrival`] into due times. Both do no I/O and, for a given seed, produce the same results on every machine.
 //! [`block::worker`] is the loop between them and a device; [`block`] runs several of these loops in threads.
 //! [`mod@file`] drives a mounted directory instead of a device, [`replay`] sends the requests of a block trace,
-//! [`mod@nfs`] makes calls to an NFS server, and [`mod@together`] runs several such loads concurrently. Each is a
+//! [`mod@nfs`] makes calls to an NFS server, [`mod@metadata`] creates, looks up and removes many files like mdtest, and
+//! [`mod@together`] runs several such loads concurrently. Each is a
 //! [`Load`] with a line in [`LOADS`]. [`mod@transfer`] moves a range once, with the same loop. [`decisions`] runs a load
 //! and makes the decisions that involve all of its workers. Figures are output through [`record::Recorder`]; this crate
 //! knows no file formats.
@@ -18,10 +19,12 @@ pub mod cost;
 pub mod decisions;
 mod entry;
 pub mod file;
+mod file_sizes;
 pub mod hosted;
 mod kind;
 pub mod load;
 mod loads;
+pub mod metadata;
 pub mod nfs;
 pub mod nfs_replay;
 pub mod record;
@@ -36,6 +39,7 @@ pub use block::Session;
 pub use block::workload::Workload;
 pub use commands::{Commands, LoadCommand, LoadCommandError};
 pub use entry::{LoadEntry, written};
+pub use file_sizes::FileSizes;
 pub use hosted::HostedLoad;
 pub use kind::{
     LoadContext, LoadForm, LoadKind, NamedLoad, OwnTable, ReadEntry, ReadError, SharedInputs,

@@ -3,7 +3,7 @@
 //! experiments, agents and `brunt schema` read this table.
 
 use crate::kind::LoadKind;
-use crate::{block, file, nfs, nfs_replay, replay, together};
+use crate::{block, file, metadata, nfs, nfs_replay, replay, together};
 
 /// All kinds of load.
 pub const LOADS: &[LoadKind] = &[
@@ -12,6 +12,7 @@ pub const LOADS: &[LoadKind] = &[
     replay::LINE,
     nfs::LINE,
     nfs_replay::LINE,
+    metadata::LINE,
     together::LINE,
     #[cfg(any(test, feature = "test-load"))]
     crate::sleep::LINE,
@@ -81,6 +82,6 @@ mod tests {
             }
         }
         sent.dedup();
-        assert_eq!(sent, ["block", "file", "replay", "nap"]);
+        assert_eq!(sent, ["block", "file", "replay", "nfs", "metadata", "nap"]);
     }
 }

@@ -65,7 +65,7 @@ fn virtual_in(processors: &str) -> Option<String> {
 }
 
 /// Returns the type of a directory's file system, as named by mount(8).
-pub(super) fn kind_of(directory: &Path) -> String {
+pub(crate) fn kind_of(directory: &Path) -> String {
     let directory = directory
         .canonicalize()
         .unwrap_or_else(|_| directory.to_path_buf());

@@ -3,17 +3,20 @@
 
 use std::time::Duration;
 
+use brunt_block::DeviceError;
 use brunt_core::{Clock, Histogram, Nanos};
-use brunt_result::{Cost, Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
+use brunt_result::wrong::{ErrorCause, merge_causes};
+use brunt_result::{Cost, Figures, FirstError, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
 use crate::block::worker::RingUse;
 use crate::commands::Commands;
 use crate::cost;
-use crate::record::Recorder;
+use crate::record::{Recorder, status_of};
 
-pub(super) struct Meter<'a> {
+pub(crate) struct PhaseMeter<'a> {
     commands: &'a Commands,
     recorder: &'a mut dyn Recorder,
+    kinds: Vec<OpKind>,
     /// Zero means that everything is reported at the end.
     interval: Duration,
     begin: Nanos,
@@ -25,20 +28,23 @@ pub(super) struct Meter<'a> {
     calls: u64,
     cost: Cost,
     cut: bool,
+    causes: Vec<ErrorCause>,
+    first_error: Option<FirstError>,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> PhaseMeter<'a> {
     /// Creates a meter for requests of these `kinds`, in the order of their figures.
-    pub(super) fn new(
+    pub(crate) fn new(
         kinds: &[OpKind],
         start: Nanos,
         interval: Duration,
         commands: &'a Commands,
         recorder: &'a mut dyn Recorder,
-    ) -> Meter<'a> {
-        Meter {
+    ) -> PhaseMeter<'a> {
+        PhaseMeter {
             commands,
             recorder,
+            kinds: kinds.to_vec(),
             interval,
             begin: start,
             began: Clock::Monotonic.now(),
@@ -54,22 +60,24 @@ impl<'a> Meter<'a> {
             calls: 0,
             cost: cost::of_this_thread(RingUse::default()),
             cut: false,
+            causes: Vec::new(),
+            first_error: None,
         }
     }
 
     /// Returns true if the phase should stop. Checked before each request.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.cut = self.cut || self.commands.is_stopped() || self.recorder.is_full();
         self.cut
     }
 
     /// Counts system calls.
-    pub(super) fn calls(&mut self, count: u64) {
+    pub(crate) fn calls(&mut self, count: u64) {
         self.calls += count;
     }
 
     /// Records a completed request that began when the previous one ended; `slot` is the index of its kind.
-    pub(super) fn request(&mut self, slot: usize, bytes: u64) {
+    pub(crate) fn request(&mut self, slot: usize, bytes: u64) {
         let now = Clock::Monotonic.now();
         let latency = Nanos(now.0 - self.last.0);
         self.last = now;
@@ -78,7 +86,49 @@ impl<'a> Meter<'a> {
         figures.bytes += bytes;
         figures.service.record(latency);
         figures.response.record(latency);
-        self.open.figures.counts.by_status[RequestStatus::Good as usize] += 1;
+        self.count(RequestStatus::Good, now);
+    }
+
+    /// Records a request that failed; `slot` is the index of its kind.
+    #[cold]
+    pub(crate) fn failed(&mut self, slot: usize, error: DeviceError) {
+        self.went_wrong(
+            slot,
+            status_of(&error),
+            error.cause_text(),
+            error.to_string(),
+        );
+    }
+
+    /// Records a request whose result was not what it should have been.
+    #[cold]
+    pub(crate) fn wrong(&mut self, slot: usize, how: String) {
+        self.went_wrong(slot, RequestStatus::Miscompare, how.clone(), how);
+    }
+
+    fn went_wrong(&mut self, slot: usize, status: RequestStatus, cause: String, text: String) {
+        let now = Clock::Monotonic.now();
+        self.last = now;
+        let op = self.kinds[slot];
+        let cause = ErrorCause {
+            op,
+            status: status.name().to_string(),
+            cause,
+            count: 1,
+        };
+        merge_causes(&mut self.causes, &[cause]);
+        self.first_error.get_or_insert_with(|| FirstError {
+            status,
+            op,
+            offset: 0,
+            len: 0,
+            text,
+        });
+        self.count(status, now);
+    }
+
+    fn count(&mut self, status: RequestStatus, now: Nanos) {
+        self.open.figures.counts.by_status[status as usize] += 1;
         if !self.interval.is_zero() && now >= self.open.start.after(self.interval) {
             self.report(now);
         }
@@ -102,7 +152,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Ends the phase at `end`, which includes its final flush.
-    pub(super) fn finish(mut self, end: Nanos) -> Outcome {
+    pub(crate) fn finish(mut self, end: Nanos) -> Outcome {
         self.is_over();
         self.report(end);
         let seconds = end.since(self.begin).as_secs_f64().max(1e-9);
@@ -117,9 +167,9 @@ impl<'a> Meter<'a> {
             } else {
                 Stopped::Done
             },
-            first_error: None,
+            first_error: self.first_error,
             began: self.began,
-            causes: Vec::new(),
+            causes: self.causes,
             verified: None,
             recording_wait: Duration::ZERO,
             common: None,
@@ -128,7 +178,7 @@ impl<'a> Meter<'a> {
 }
 
 /// Converts a whole outcome into one interval.
-pub(super) fn interval_of(outcome: &Outcome, start: Nanos) -> Interval {
+pub(crate) fn interval_of(outcome: &Outcome, start: Nanos) -> Interval {
     Interval {
         index: 0,
         start,

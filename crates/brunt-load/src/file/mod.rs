@@ -6,9 +6,9 @@
 //! Called by experiments with `[filesystems.NAME]`. The rule: it touches only files that it created. All files are in a
 //! new folder; the data file is unlinked as soon as it is open, so that not even SIGKILL leaves it behind.
 
-mod cache;
+pub(crate) mod cache;
 mod load;
-mod meter;
+pub(crate) mod meter;
 mod names;
 mod settings;
 
@@ -29,7 +29,7 @@ use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 use cache::ThreadIo;
 pub(crate) use load::LINE;
 pub use load::{FileLoad, KIND};
-use meter::Meter;
+use meter::PhaseMeter;
 use names::Names;
 pub use settings::{FilePhase, FileSystemLoad, Fsync};
 
@@ -176,7 +176,7 @@ impl FileSystem {
                 .map_err(os(phase.doing()));
         }
         let before = ThreadIo::now();
-        let mut meter = Meter::new(
+        let mut meter = PhaseMeter::new(
             phase.kinds(),
             start,
             self.load.interval.0,
@@ -292,7 +292,7 @@ impl FileSystem {
         block
     }
 
-    fn after_write(&self, meter: &mut Meter<'_>) -> io::Result<()> {
+    fn after_write(&self, meter: &mut PhaseMeter<'_>) -> io::Result<()> {
         if self.load.fsync == Fsync::Each {
             self.file.sync_data()?;
             meter.calls(1);
@@ -300,7 +300,7 @@ impl FileSystem {
         Ok(())
     }
 
-    fn write_characters(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+    fn write_characters(&mut self, meter: &mut PhaseMeter<'_>) -> io::Result<()> {
         let block = self.block();
         let mut out = Characters {
             buf: Buf::zeroed(CHARACTERS_BYTES),
@@ -328,7 +328,7 @@ impl FileSystem {
         Ok(())
     }
 
-    fn write_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+    fn write_blocks(&mut self, meter: &mut PhaseMeter<'_>) -> io::Result<()> {
         self.each_block(meter, true, |system, block, offset| {
             block[..8].copy_from_slice(&offset.to_le_bytes());
             system.file.write_all_at(block, offset)?;
@@ -337,7 +337,7 @@ impl FileSystem {
         })
     }
 
-    fn rewrite(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+    fn rewrite(&mut self, meter: &mut PhaseMeter<'_>) -> io::Result<()> {
         self.each_block(meter, true, |system, block, offset| {
             system.file.read_exact_at(block, offset)?;
             block[0] = block[0].wrapping_add(1);
@@ -346,7 +346,7 @@ impl FileSystem {
         })
     }
 
-    fn read_characters(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+    fn read_characters(&mut self, meter: &mut PhaseMeter<'_>) -> io::Result<()> {
         let len = self.load.block.0;
         let mut from = Characters {
             buf: Buf::zeroed(CHARACTERS_BYTES),
@@ -370,7 +370,7 @@ impl FileSystem {
         Ok(())
     }
 
-    fn read_blocks(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
+    fn read_blocks(&mut self, meter: &mut PhaseMeter<'_>) -> io::Result<()> {
         self.each_block(meter, false, |system, block, offset| {
             system.file.read_exact_at(block, offset)?;
             Ok(1)
@@ -381,7 +381,7 @@ impl FileSystem {
     /// block's offset, and returns the number of system calls that it made.
     fn each_block(
         &mut self,
-        meter: &mut Meter<'_>,
+        meter: &mut PhaseMeter<'_>,
         writes: bool,
         mut work: impl FnMut(&mut FileSystem, &mut [u8], u64) -> io::Result<u64>,
     ) -> io::Result<()> {
@@ -469,7 +469,7 @@ impl FileSystem {
     ) -> io::Result<(Outcome, Option<f64>)> {
         let before = ThreadIo::now();
         let mut nobody = crate::NoRecorder;
-        let mut meter = Meter::new(
+        let mut meter = PhaseMeter::new(
             FilePhase::Seeks.kinds(),
             start,
             Duration::ZERO,

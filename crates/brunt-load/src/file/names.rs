@@ -8,7 +8,7 @@ use std::path::Path;
 use brunt_core::random::Random;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, statat, unlinkat};
 
-use super::meter::Meter;
+use super::meter::PhaseMeter;
 use super::settings::{FilePhase, FileSystemLoad, Fsync};
 use crate::commands::Commands;
 
@@ -85,7 +85,7 @@ impl Names {
         phase: FilePhase,
         order: &[u32],
         load: &FileSystemLoad,
-        meter: &mut Meter<'_>,
+        meter: &mut PhaseMeter<'_>,
     ) -> io::Result<()> {
         let each = load.fsync == Fsync::Each;
         for &index in order {

@@ -1,7 +1,7 @@
 //! The calls of the load, and how each is written into the offset of a request: the device for NFS calls reads it
 //! there ([`NfsTarget`]).
 //!
-//! READ and WRITE have an address in the tree, as if a worker's files were concatenated. Other
+//! READ and WRITE have an address in the tree: the file's number above the offset in it. Other
 //! calls have a length of 0, so their offset is a code: the operation in the upper bits, then two
 //! numbers of 30 bits.
 //!
@@ -16,7 +16,7 @@ use brunt_nfs::operations::{NfsAsk, NfsNames, NfsPlan};
 use brunt_wire::nfs::v3::{Args, CreateHow, DirOp, SetAttributes, SetTime, StableHow};
 
 use super::op::{NfsOp, OPS};
-use super::settings::NfsStable;
+use super::settings::{FILE_BYTES_MAX, NfsStable};
 use super::tree::{RunFolder, WorkerTree};
 
 /// Bits of a number in a code.
@@ -57,6 +57,20 @@ impl NfsCode {
     }
 }
 
+/// The address of an offset in a file, of at most [`FILE_BYTES_MAX`].
+pub(super) fn address(file: u64, offset: u64) -> u64 {
+    debug_assert!(offset < FILE_BYTES_MAX);
+    file * FILE_BYTES_MAX | offset
+}
+
+/// The file and the offset in it at an address.
+pub(super) fn file_at(address: u64) -> (usize, u64) {
+    (
+        (address / FILE_BYTES_MAX) as usize,
+        address % FILE_BYTES_MAX,
+    )
+}
+
 /// Appends the name with a number to `out`, which is cleared: `f17`.
 pub(super) fn name(out: &mut Vec<u8>, letter: char, number: u64) {
     out.clear();
@@ -73,15 +87,9 @@ pub(super) struct NfsTarget {
 }
 
 impl NfsTarget {
-    /// The file and the offset in it at an address of the tree.
-    fn file_at(&self, address: u64) -> (usize, u64) {
-        let size = self.tree.file_bytes;
-        ((address / size) as usize, address % size)
-    }
-
     /// A call with data.
     fn transfer(&self, ask: NfsAsk) -> Args<'_> {
-        let (file, offset) = self.file_at(ask.offset);
+        let (file, offset) = file_at(ask.offset);
         let (file, count) = (self.tree.files[file].as_handle(), ask.len);
         if ask.op == Op::Read {
             return Args::Read {

@@ -34,7 +34,6 @@ impl Workload {
             ("sync", self.sync.is_some()),
             ("verify", self.verify.is_some()),
             ("stop.passes", self.stop.passes.is_some()),
-            ("hosts", !self.hosts.is_empty()),
         ];
         if let Some((key, _)) = changed.into_iter().find(|(_, changed)| *changed) {
             wrong(
@@ -55,11 +54,12 @@ impl Workload {
                 "no request transfers data, so this limit would never be reached; use requests or time",
             )?;
         }
-        if moves_data && self.block_bytes_max() > nfs.file_size.0 {
-            let (block, file) = (Size(self.block_bytes_max()), nfs.file_size);
+        let (block, file) = (self.block_bytes_max(), nfs.file_size.largest());
+        if moves_data && block > file {
+            let (block, file) = (Size(block), Size(file));
             wrong(
                 "blocks",
-                format!("{block} is longer than a file (nfs.file_size), {file}"),
+                format!("{block} is longer than the longest file (nfs.file_size), {file}"),
             )?;
         }
         if self.engine == Some(EngineSetting::Auto) {
@@ -113,7 +113,14 @@ mod tests {
         check("nfs = { file_size = \"1k\" }", Some("blocks"));
         check("nfs = {}\nread = 0.5", Some("read"));
         check("nfs = {}\nverify = {}", Some("verify"));
-        check("nfs = {}\nhosts = [\"a\"]", Some("hosts"));
+        check("nfs = {}\nhosts = [\"a\", \"b\"]", None);
+        check("nfs = {}\nhosts = [\"a\", \"a\"]", Some("hosts"));
+        check(
+            "nfs = { file_size = { kind = \"uniform\", min = \"512\", max = \"64k\" } }",
+            None,
+        );
+        check("nfs = { file_size = [{ size = \"1k\" }] }", Some("blocks"));
+        check("nfs = { file_size = [] }", Some("nfs.file_size"));
         check("nfs = {}\nengine = \"auto\"", Some("engine"));
         check("nfs = {}\nring = \"poll\"", Some("ring"));
         check(

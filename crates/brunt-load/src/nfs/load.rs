@@ -23,6 +23,7 @@ use crate::block::workers::{WorkerJob, Workers, ring_of};
 use crate::block::workload::Workload;
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::Commands;
+use crate::hosted::HostedLoad;
 use crate::kind::{LoadForm, LoadKind};
 use crate::load::{
     Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunPart,
@@ -91,7 +92,7 @@ impl From<NfsTreeError> for LoadError {
 )]
 struct NotAFolder(String);
 
-fn folder(backend: &dyn Backend) -> Result<&NfsFolder, LoadError> {
+pub(crate) fn folder(backend: &dyn Backend) -> Result<&NfsFolder, LoadError> {
     let folder = backend.concrete().and_then(|any| any.downcast_ref());
     folder.ok_or_else(|| LoadError::Own {
         kind: KIND,
@@ -116,6 +117,10 @@ impl NfsLoad {
             made: Mutex::new(None),
             runs: AtomicU64::new(0),
         }
+    }
+
+    pub(super) fn workload(&self) -> &Workload {
+        &self.workload
     }
 
     fn made(&self) -> MutexGuard<'_, Option<Made>> {
@@ -258,6 +263,17 @@ impl Load for NfsLoad {
             DEPTH_MAX,
         )?)
     }
+
+    fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
+        Some(self)
+    }
+}
+
+/// An agent drops loads that it keeps, such as those of trials, instead of closing them.
+impl Drop for NfsLoad {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
 }
 
 /// State shared by all workers of a run.
@@ -300,7 +316,7 @@ impl WorkerJob for Job {
         };
         let ring = ring_of(workload, &RingConfig::default()).map_err(io)?;
         let id = WorkerId::of(self.part, worker, self.seed);
-        let sequence = NfsSequence::new(workload, &self.settings, id);
+        let sequence = NfsSequence::new(workload, &self.settings, id, worker);
         let ready = Worker::with(sequence, NfsData::new(id), workload, id, ring.pool());
         let device = folder.operations(target, &ring, workload.queue_depth);
         let mut device = device.map_err(|source| LoadError::Open {

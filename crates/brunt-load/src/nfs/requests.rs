@@ -9,7 +9,7 @@ use brunt_core::random::Random;
 use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
 
-use super::call::{NUMBER_MAX, NfsCode};
+use super::call::{NUMBER_MAX, NfsCode, address};
 use super::op::{NfsOp, OPS};
 use super::settings::NfsSettings;
 use crate::block::generator::Planned;
@@ -19,6 +19,7 @@ use crate::block::sizes::SizeSampler;
 use crate::block::synthetic::{RequestPace, WorkerId};
 use crate::block::workload::{Arrival, Workload};
 use crate::content::{Carried, Content};
+use crate::file_sizes::FileSizeSampler;
 use crate::sequence::{Next, Sequence};
 
 /// Part of the seed of a worker's requests: the generator of block requests and the schedule have the first two.
@@ -64,7 +65,7 @@ struct NfsRequests {
     sizes: SizeSampler,
     pattern: OffsetSampler,
     directories: u64,
-    file_bytes: u64,
+    file_sizes: FileSizeSampler,
     files: Names,
     folders: Names,
     index: u64,
@@ -104,15 +105,16 @@ fn choose<T: Copy>(shares: &[(f64, T)], random: &mut Random) -> T {
 }
 
 impl NfsRequests {
-    fn new(workload: &Workload, settings: &NfsSettings, seed: u64, worker: u32) -> NfsRequests {
+    /// `tree` is the number of the worker's part of its host's tree.
+    fn new(workload: &Workload, settings: &NfsSettings, id: WorkerId, tree: u32) -> NfsRequests {
         let weighted = OPS.into_iter().map(|op| (settings.mix.weight(op), op));
         NfsRequests {
-            random: Random::for_part(seed, u64::from(worker) * 4 + PART),
+            random: Random::for_part(id.seed, u64::from(id.worker) * 4 + PART),
             choices: cumulative(weighted),
             sizes: SizeSampler::new(&workload.blocks),
             pattern: OffsetSampler::new(&workload.distribution, settings.files_of_worker()),
             directories: settings.directories.into(),
-            file_bytes: settings.file_size.0,
+            file_sizes: FileSizeSampler::new(&settings.file_size, tree),
             files: Names::new(settings.names),
             folders: Names::new(settings.names),
             index: 0,
@@ -171,8 +173,10 @@ impl NfsRequests {
     fn transfer(&mut self, op: NfsOp, index: u64) -> Drawn {
         let len = self.sizes.draw(&mut self.random);
         let file = self.pattern.draw(&mut self.random);
-        let block = self.random.below(self.file_bytes / len);
-        let address = file * self.file_bytes + block * len;
+        let file_bytes = self.file_sizes.size_of(file);
+        let len = len.min(file_bytes);
+        let block = self.random.below(file_bytes / len);
+        let address = address(file, block * len);
         Drawn {
             planned: Planned::new(index, op.carrier(), address, len),
             after: None,
@@ -194,9 +198,14 @@ pub(super) struct NfsSequence {
 }
 
 impl NfsSequence {
-    pub(super) fn new(workload: &Workload, settings: &NfsSettings, id: WorkerId) -> NfsSequence {
+    pub(super) fn new(
+        workload: &Workload,
+        settings: &NfsSettings,
+        id: WorkerId,
+        tree: u32,
+    ) -> NfsSequence {
         NfsSequence {
-            requests: NfsRequests::new(workload, settings, id.seed, id.worker),
+            requests: NfsRequests::new(workload, settings, id, tree),
             pace: RequestPace::of(workload, id),
             is_open: matches!(workload.arrival, Arrival::Open { .. }),
             start: Nanos(0),

@@ -8,14 +8,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::op::{NfsOp, OPS};
+use crate::file_sizes::FileSizes;
 use crate::load::{WorkloadError, wrong};
 
 /// Maximum directories of a worker, and files in each of them.
 const COUNT_MAX: u32 = 1 << 20;
 /// Maximum files of a worker: each has a handle in memory.
 pub(super) const FILES_MAX: u64 = 1 << 22;
-/// Maximum size of a file: an address of a block in the tree then has at most 56 bits.
-const FILE_BYTES_MAX: u64 = 1 << 34;
+/// Maximum size of a file: with its number, an offset in it then has at most 56 bits ([`super::call::address`]).
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 34;
 /// Maximum weight of an operation.
 const WEIGHT_MAX: f64 = 1e9;
 
@@ -31,8 +32,9 @@ pub struct NfsSettings {
     pub directories: u32,
     /// Files in each directory.
     pub files: u32,
-    /// Size of each file. READ and WRITE go to a random multiple of their own size in it.
-    pub file_size: Size,
+    /// Size of each file, or sizes like those of `blocks`, from which each file's is drawn. READ and WRITE go to a random
+    /// multiple of their own size in a file; if the file is shorter, they transfer all of it.
+    pub file_size: FileSizes,
     /// Number of files (and of directories) of each worker that CREATE, REMOVE and RENAME (MKDIR
     /// and RMDIR) begin with. They are in a separate directory, which is new in each run. If no
     /// file is left, REMOVE and RENAME become CREATE; at twice this number, CREATE becomes REMOVE.
@@ -49,7 +51,7 @@ impl Default for NfsSettings {
             mix: NfsMix::general(),
             directories: 10,
             files: 100,
-            file_size: Size(64 << 10),
+            file_size: Size(64 << 10).into(),
             names: 100,
             stable: NfsStable::default(),
             keep: false,
@@ -206,7 +208,7 @@ impl NfsSettings {
             words.join(" + "),
             self.directories,
             self.files,
-            self.file_size
+            self.file_size.describe()
         )
     }
 
@@ -245,17 +247,7 @@ impl NfsSettings {
                 format!("{files} files for each worker; at most {FILES_MAX}"),
             )?;
         }
-        if !(1..=FILE_BYTES_MAX).contains(&self.file_size.0) {
-            wrong(
-                "nfs.file_size",
-                format!(
-                    "{} is outside 1 B to {}",
-                    self.file_size,
-                    Size(FILE_BYTES_MAX)
-                ),
-            )?;
-        }
-        Ok(())
+        self.file_size.check("nfs.file_size", FILE_BYTES_MAX)
     }
 }
 

@@ -25,10 +25,11 @@ use brunt_wire::nfs::v3::{
 };
 use brunt_wire::nfs::v4::FILE_HANDLE_BYTES_MAX;
 
-use super::call::{DIR_MODE, FILE_MODE, name};
+use super::call::{DIR_MODE, FILE_MODE, address, name};
 use super::op::NfsOp;
 use super::settings::NfsSettings;
 use crate::block::seeded::Pattern;
+use crate::file_sizes::FileSizeSampler;
 
 /// Maximum length of a handle: NFSv4's (RFC 8881, 3.1); NFSv3's are shorter.
 const HANDLE_BYTES_MAX: usize = FILE_HANDLE_BYTES_MAX as usize;
@@ -125,7 +126,6 @@ pub(crate) struct WorkerTree {
     pub(crate) files: Vec<OwnedHandle>,
     /// A link for each directory, if they are read.
     pub(crate) links: Vec<OwnedHandle>,
-    pub(crate) file_bytes: u64,
     files_of_directory: usize,
 }
 
@@ -391,7 +391,8 @@ impl<'a> TreeMaker<'a> {
         settings: &NfsSettings,
         worker: u32,
     ) -> Result<WorkerTree, NfsTreeError> {
-        let (file_bytes, files) = (settings.file_size.0, settings.files_of_worker());
+        let files = settings.files_of_worker();
+        let sizes = FileSizeSampler::new(&settings.file_size, worker);
         let is_filled = settings.mix.read + settings.mix.write > 0.0;
         let root = self.numbered_directory(base, 'w', worker.into())?;
         let mut tree = WorkerTree {
@@ -399,17 +400,17 @@ impl<'a> TreeMaker<'a> {
             directories: Vec::with_capacity(settings.directories as usize),
             files: Vec::with_capacity(files as usize),
             links: Vec::new(),
-            file_bytes,
             files_of_directory: settings.files as usize,
         };
         for directory in 0..settings.directories {
             let dir = self.numbered_directory(&root, 'd', directory.into())?;
             for file in 0..settings.files {
-                let address = tree.files.len() as u64 * file_bytes;
+                let number = tree.files.len() as u64;
+                let file_bytes = sizes.size_of(number);
                 let bytes = if is_filled { 0 } else { file_bytes };
                 let file = self.numbered_file(&dir, file.into(), bytes)?;
                 if is_filled {
-                    self.fill(&file, worker.into(), address, file_bytes)?;
+                    self.fill(&file, worker.into(), address(number, 0), file_bytes)?;
                 }
                 tree.files.push(file);
             }

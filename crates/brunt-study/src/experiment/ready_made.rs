@@ -9,6 +9,8 @@ pub const PREFIX: &str = "brunt:";
 /// Each file's name, without [`PREFIX`], and its text.
 pub const READY_MADE: &[(&str, &str)] = &[
     ("iozone", include_str!("ready_made/iozone.toml")),
+    ("sfs-2008", include_str!("ready_made/sfs-2008.toml")),
+    ("sfs-3", include_str!("ready_made/sfs-3.toml")),
     ("spc-1", include_str!("ready_made/spc-1.toml")),
     ("tpc-c", include_str!("ready_made/tpc-c.toml")),
     ("vdi-boot", include_str!("ready_made/vdi-boot.toml")),
@@ -91,6 +93,18 @@ mod tests {
         }
         let percent = shares.map(|row| row.map(|share: f64| (share * 100.0).round()));
         assert_eq!(percent, [[29.0, 32.0], [11.0, 28.0]]);
+    }
+
+    /// All of a published mix but its 1 % of FSSTAT.
+    #[test]
+    fn spec_sfs_has_the_published_shares() {
+        let weights = |name: &str| {
+            let experiment = toml::Table::try_from(experiment(name)).unwrap();
+            let mix = experiment["workloads"][name]["nfs"]["mix"].as_table();
+            let weights = mix.unwrap().values();
+            weights.filter_map(toml::Value::as_float).sum::<f64>()
+        };
+        assert_eq!((weights("sfs-2008"), weights("sfs-3")), (99.0, 98.0));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub struct Sweep {
     /// traces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speed: Vec<f64>,
-    /// Size of the data file of every file system, in place of its `file_size`.
+    /// Size of the data file of every file system, or of each file of a metadata load, in place of its `file_size`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub file_size: Vec<Size>,
     /// How many of a workload's `hosts` work at once. The hosts are divided into groups of that many, in their order, and

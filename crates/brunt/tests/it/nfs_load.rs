@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::nfs_server::{MOUNT_PORT, NFS_PORT, Server, run};
+use crate::support::agents::host_by_ssh;
 use crate::support::{TempDir, eventually, experiment, need, run_within, succeed};
 
 /// All operations, few files.
@@ -227,6 +228,76 @@ fn an_interrupt_removes_the_tree() {
         assert!(!child.wait().expect("it ends").success());
         assert!(left(&server).is_empty(), "{nfs}");
     }
+}
+
+/// Sizes of a distribution are those of the server's files, in every run, and calls stay within them.
+#[test]
+fn files_have_sizes_of_a_distribution() {
+    let Some(server) = Server::within("nfs_load::files_have_sizes_of_a_distribution") else {
+        return;
+    };
+    let nfs = "directories = 2, files = 100, keep = true, mix = { read = 1, write = 1 }, \
+               file_size = { kind = \"log-normal\", median = \"8k\", sigma = 1, min = \"512\", max = \"128k\" }";
+    let workload = "blocks = [{ size = \"4k\" }, { size = \"16k\" }]\nqueue_depth = 8\nstop = { requests = 3000 }";
+    let sizes = |tree: &Path| {
+        let folder = |number: u32| tree.join(format!("w0/d{number}"));
+        let size = |(directory, file): (u32, u32)| {
+            let path = folder(directory).join(format!("f{file}"));
+            fs::metadata(path).expect("a file").len()
+        };
+        let files = (0..2).flat_map(|directory| (0..100).map(move |file| (directory, file)));
+        files.map(size).collect::<Vec<u64>>()
+    };
+    let summary = measured(&server, nfs, workload);
+    for (run, counts) in completed(&summary).iter().enumerate() {
+        assert_eq!(counts.values().sum::<u64>(), 3000, "{counts:?}");
+        let lost = summary["points"][0]["runs"][run]["losses"].as_object();
+        assert!(lost.is_none_or(serde_json::Map::is_empty), "{lost:?}");
+    }
+    let first = sizes(&left(&server)[0]);
+    assert!(first.iter().all(|size| (512..=128 << 10).contains(size)));
+    let below = first.iter().filter(|size| **size <= 8 << 10).count();
+    assert!(
+        (65..135).contains(&below),
+        "half of them up to the median, not {below}"
+    );
+    // Another seed makes other calls, on the same files.
+    let folder = TempDir::new("nfs-load");
+    let other = text(&server, nfs, workload).replace("seed = 5", "seed = 6");
+    fs::remove_dir_all(&left(&server)[0]).expect("the first tree");
+    succeed(&mut experiment(&folder, &other), 60);
+    assert_eq!(sizes(&left(&server)[0]), first);
+}
+
+/// Each host makes its share of the calls, on its own tree.
+#[test]
+fn hosts_share_the_calls() {
+    let Some(server) = Server::within("nfs_load::hosts_share_the_calls") else {
+        return;
+    };
+    let folder = TempDir::new("nfs-load");
+    let hosts = host_by_ssh(&folder.join(""), "a", 0) + &host_by_ssh(&folder.join(""), "b", 0);
+    let workload = format!(
+        "hosts = [\"a\", \"b\"]\nworkers = 2\nqueue_depth = 4\nstop = {{ requests = 2000 }}\n{hosts}"
+    );
+    let text = text(&server, SMALL, &workload);
+    let text = text.replacen("[targets", "host_silence = \"60s\"\n[targets", 1);
+    let out = succeed(&mut experiment(&folder, &text), 60);
+    let summary: Value = serde_json::from_str(&out).expect("JSON");
+    for (run, counts) in completed(&summary).iter().enumerate() {
+        assert_eq!(counts.values().sum::<u64>(), 2000, "{counts:?}");
+        assert_eq!(counts.len(), 14, "{counts:?}");
+        let run = &summary["points"][0]["runs"][run];
+        assert!(
+            run["losses"]
+                .as_object()
+                .is_none_or(serde_json::Map::is_empty),
+            "{run}"
+        );
+        let each = run["hosts"].as_array().expect("hosts");
+        assert_eq!(each.len(), 2, "{run}");
+    }
+    assert!(left(&server).is_empty(), "both trees are removed");
 }
 
 /// A capture of everything on the loopback interface.

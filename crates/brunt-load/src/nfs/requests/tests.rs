@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::call::file_at;
 use super::*;
 
 fn workload(text: &str) -> Workload {
@@ -9,7 +10,11 @@ fn workload(text: &str) -> Workload {
 }
 
 fn requests(workload: &Workload, seed: u64, worker: u32) -> NfsRequests {
-    NfsRequests::new(workload, workload.nfs.as_ref().unwrap(), seed, worker)
+    let id = WorkerId {
+        worker,
+        ..WorkerId::alone(seed)
+    };
+    NfsRequests::new(workload, workload.nfs.as_ref().unwrap(), id, worker)
 }
 
 fn draw(requests: &mut NfsRequests, count: usize) -> Vec<Drawn> {
@@ -118,7 +123,7 @@ fn transfers_stay_within_their_file() {
     let mut files = BTreeMap::new();
     for drawn in draw(&mut requests(&workload, 1, 0), 50_000) {
         let Planned { offset, len, .. } = drawn.planned;
-        let (file, at) = (offset / 50_000, offset % 50_000);
+        let (file, at) = file_at(offset);
         assert!(file < 21 && at.is_multiple_of(len) && at + len <= 50_000);
         *files.entry(file).or_insert(0) += 1;
     }
@@ -135,7 +140,7 @@ fn transfers_stay_within_their_file() {
 fn a_name_is_used_when_it_exists() {
     let workload = workload("nfs = { names = 1, mix = { rename = 1 } }\nqueue_depth = 4");
     let id = WorkerId::alone(1);
-    let mut sequence = NfsSequence::new(&workload, workload.nfs.as_ref().unwrap(), id);
+    let mut sequence = NfsSequence::new(&workload, workload.nfs.as_ref().unwrap(), id, 0);
     sequence.starts(Nanos(5));
     let mut place = Planned::NOTHING;
     assert_eq!(sequence.next(Nanos(10), &mut place), Next::Due(Nanos(10)));
@@ -155,7 +160,7 @@ fn waiting_for_a_name_counts_in_an_open_loop() {
                 nfs = { names = 1, mix = { rename = 1 } }";
     let workload = workload(text);
     let id = WorkerId::alone(1);
-    let mut sequence = NfsSequence::new(&workload, workload.nfs.as_ref().unwrap(), id);
+    let mut sequence = NfsSequence::new(&workload, workload.nfs.as_ref().unwrap(), id, 0);
     sequence.starts(Nanos(0));
     let (mut place, ms) = (Planned::NOTHING, |count: u64| Nanos(count * 1_000_000));
     assert_eq!(sequence.next(ms(0), &mut place), Next::Due(ms(0)));

@@ -86,6 +86,7 @@ fn experiments_md_describes_every_key() {
         "workloads",
         "together",
         "filesystems",
+        "metadata",
         "sweep",
         "hosts",
         "on_host_failure",
