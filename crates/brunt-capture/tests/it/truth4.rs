@@ -258,10 +258,11 @@ fn files_have_their_paths_and_bytes() {
     let path = common::small_compounds();
     let outcome = run_file(&path, Analysis::new(), Limits::default(), || false).unwrap();
     let report = outcome.sink.report(&outcome.ledger);
-    let file = |end: &str| report.files.top.iter().find(|row| row.name.ends_with(end));
+    let files = report.files.expect("all analyses ran");
+    let file = |end: &str| files.top.iter().find(|row| row.name.ends_with(end));
     for minor in 0..3 {
         let big = file(&format!(":/data/v4.{minor}/dir1/big"));
-        let big = big.unwrap_or_else(|| panic!("4.{minor}: {:?}", report.files.top));
+        let big = big.unwrap_or_else(|| panic!("4.{minor}: {:?}", files.top));
         // 60,894 bytes written, and read twice.
         assert_eq!(big.bytes, 3 * 60_894, "4.{minor}");
     }

@@ -158,7 +158,8 @@ fn windows_add_up_to_the_whole_capture() {
     assert_eq!(whole.clients, plain.clients);
     // Latencies of files start with their 32nd operation in a window.
     let loads = |report: &brunt_capture::Report| -> Vec<_> {
-        let rows = report.files.top.iter();
+        let files = report.files.as_ref().expect("all analyses ran");
+        let rows = files.top.iter();
         rows.map(|row| (row.name.clone(), row.operations, row.bytes, row.time_ns))
             .collect()
     };

@@ -76,7 +76,6 @@ impl TaskSet {
     ) -> Result<TaskSet, OpenError> {
         let device = unit.backend().open(ring, depth)?;
         let mailbox = Arc::new(Mailbox::new(ring.waker()));
-        let capacity = depth as usize;
         Ok(TaskSet {
             nexus: unit.attach(nexus, &mailbox),
             unit: Arc::clone(unit),
@@ -85,18 +84,18 @@ impl TaskSet {
             others: Vec::new(),
             depth,
             mailbox,
-            tasks: Vec::with_capacity(capacity),
-            free: Vec::with_capacity(capacity),
-            // Grows with use: unlike those of a vector, all its control bytes are written when it is allocated.
+            // All of these grow with use: an idle connection takes little memory.
+            tasks: Vec::new(),
+            free: Vec::new(),
             by_tag: HashMap::with_hasher(BuildHasherDefault::default()),
             sequence: 0,
             ordered: 0,
-            parked: Vec::with_capacity(capacity),
+            parked: Vec::new(),
             sleeping: 0,
-            batch: VecDeque::with_capacity(capacity),
+            batch: VecDeque::new(),
             other_batches: Vec::new(),
-            completions: Vec::with_capacity(capacity),
-            finished: Vec::with_capacity(capacity),
+            completions: Vec::new(),
+            finished: Vec::new(),
             tickets: Vec::new(),
         })
     }
