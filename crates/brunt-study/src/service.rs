@@ -183,15 +183,7 @@ impl Services {
             scratch,
             logs,
         } = ground;
-        let is_here = |entry: &ServiceEntry| !hosts.is_remote(&experiment.host_of_service(entry));
-        let mut entries = experiment.services.iter();
-        if let Some((service, _)) = entries
-            .find(|(_, entry)| entry.needs_root && is_here(entry) && !stage::is_root_of_machine())
-        {
-            return Err(ServicesError::NeedsRoot {
-                service: service.clone(),
-            });
-        }
+        check_privileges(experiment, hosts)?;
         make(logs)?;
         let log_of = |name: &str| logs.join(format!("{name}.log"));
         // Remove logs of an earlier attempt with this results folder.
@@ -411,6 +403,21 @@ impl Drop for Services {
     fn drop(&mut self) {
         // The hook of the runs has already checked whether they died.
         self.roles().for_each(|role| drop(role.stop()));
+    }
+}
+
+/// Checks that this machine gives each of its services the privileges that it needs.
+fn check_privileges(experiment: &Experiment, hosts: &Hosts) -> Result<(), ServicesError> {
+    let is_here = |entry: &ServiceEntry| !hosts.is_remote(&experiment.host_of_service(entry));
+    let refused = experiment
+        .services
+        .iter()
+        .find(|(_, entry)| entry.needs_root && is_here(entry) && !stage::is_root_of_machine());
+    match refused {
+        Some((service, _)) => Err(ServicesError::NeedsRoot {
+            service: service.clone(),
+        }),
+        None => Ok(()),
     }
 }
 

@@ -558,14 +558,14 @@ mod tests {
             let report = check(CaptureContent::Large, mtu, 101);
             let moved = moved(&report);
             assert!(
-                moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64,
+                moved.is_multiple_of(DATA_BYTES as u64) && moved > 90 * DATA_BYTES as u64,
                 "{moved}"
             );
         }
         let report = check(CaptureContent::Scsi, 1500, 101);
         let moved = moved(&report);
         assert!(
-            moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64,
+            moved.is_multiple_of(DATA_BYTES as u64) && moved > 90 * DATA_BYTES as u64,
             "{moved}"
         );
         assert!(

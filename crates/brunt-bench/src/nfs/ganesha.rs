@@ -40,7 +40,7 @@ pub(super) fn run_inside(output: &dyn Console) -> Option<BenchResult> {
         return None;
     }
     if let Some((_, package)) = PROGRAMS.iter().find(|(program, _)| !have(program)) {
-        output.note(&format!(
+        output.note(format!(
             "left out: nfs-ganesha needs the Debian package {package}"
         ));
         return None;

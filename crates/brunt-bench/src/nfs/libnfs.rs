@@ -94,7 +94,7 @@ mod tests {
     fn a_program_without_its_library_is_told_by_the_exit_status() {
         let folder = tempfile::tempdir().unwrap();
         match build(folder.path(), EMPTY, "empty", &[]).unwrap() {
-            Compiled::NoCompiler => println!("skipped: needs cc"),
+            Compiled::NoCompiler => eprintln!("skipped: needs cc"),
             Compiled::Failed(said) => panic!("{said}"),
             Compiled::Program(program) => {
                 assert!(program.is_file());

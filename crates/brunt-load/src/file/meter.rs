@@ -117,7 +117,7 @@ impl<'a> PhaseMeter<'a> {
             count: 1,
         };
         merge_causes(&mut self.causes, &[cause]);
-        self.first_error.get_or_insert_with(|| FirstError {
+        self.first_error.get_or_insert(FirstError {
             status,
             op,
             offset: 0,

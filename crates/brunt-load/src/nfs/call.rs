@@ -60,7 +60,7 @@ impl NfsCode {
 /// The address of an offset in a file, of at most [`FILE_BYTES_MAX`].
 pub(super) fn address(file: u64, offset: u64) -> u64 {
     debug_assert!(offset < FILE_BYTES_MAX);
-    file * FILE_BYTES_MAX | offset
+    (file * FILE_BYTES_MAX) | offset
 }
 
 /// The file and the offset in it at an address.

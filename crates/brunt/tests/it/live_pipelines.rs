@@ -8,7 +8,7 @@ use crate::support::{TempDir, brunt, root, run_within, succeed};
 use serde_json::{Value, json};
 
 fn analyze(arguments: &[&str]) -> Value {
-    let file = root().join("testdata/nfs3-small.pcap.zst");
+    let file = root().join("testdata/nfs4-small.pcap.zst");
     let mut command = brunt();
     command.args(["--json", "analyze"]).arg(file);
     json(&succeed(command.args(arguments), 60))
