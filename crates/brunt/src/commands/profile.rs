@@ -8,7 +8,7 @@ use brunt_study::experiment::Experiment;
 #[derive(Debug, clap::Args)]
 pub(super) struct ProfileFlag {
     /// Record where the CPU goes: user, system and interrupt time and the hottest functions of worker and targets, with a
-    /// flame graph in the report. Needs root or CAP_PERFMON; the file's [profile] sets the rate
+    /// flame graph in the report. Needs root or CAP_PERFMON; profile.hz in the file sets the rate
     #[arg(long)]
     profile: bool,
 }

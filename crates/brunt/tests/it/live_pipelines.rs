@@ -61,7 +61,7 @@ fn analyses_that_are_left_out_are_absent() {
 #[test]
 fn traces_and_windows_are_analysed_in_part() {
     let folder = TempDir::new("pipelines-trace");
-    let file = root().join("testdata/nfs3-small.pcap.zst");
+    let file = root().join("testdata/nfs4-small.pcap.zst");
     let (trace, reports) = (folder.join("trace"), folder.join("reports"));
     let mut capture = brunt();
     capture.args(["capture", "--analyses", "errors", "--window", "1h", "-r"]);
