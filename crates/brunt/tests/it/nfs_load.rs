@@ -156,7 +156,7 @@ fn errors_are_counted_by_their_status() {
         return;
     };
     let folder = TempDir::new("nfs-load");
-    let nfs = "directories = 1, files = 1, names = 500, mix = { create = 1, remove = 1 }";
+    let nfs = "directories = 1, files = 1, names = 200, mix = { create = 1, remove = 1 }";
     let text = text(&server, nfs, "stop = { time = \"3s\" }")
         .replace("repetitions = 2", "repetitions = 1");
     let saboteur = std::thread::spawn({
@@ -174,7 +174,7 @@ fn errors_are_counted_by_their_status() {
             };
             let has = |name: &str| names().is_some_and(|names| names.join(name).exists());
             // Between the two, the run begins: it removes the oldest file first.
-            eventually("names are made", 30, || has("f499"));
+            eventually("names are made", 30, || has("f199"));
             eventually("a name is removed", 30, || !has("f0"));
             let names = fs::read_dir(names().expect("a tree"))
                 .expect("names")
@@ -201,7 +201,7 @@ fn errors_are_counted_by_their_status() {
     assert!(failed > Some(100) && failed == lost, "{run}");
     assert_eq!(run["first_error"], format!("remove: {said}"));
     let counts = &completed(&summary)[0];
-    assert!(counts["create"] > 500 && counts["remove"] > 0, "{counts:?}");
+    assert!(counts["create"] > 200 && counts["remove"] > 0, "{counts:?}");
     assert!(left(&server).is_empty());
 }
 
