@@ -89,6 +89,12 @@ pub enum HostError {
          its disk hangs"
     )]
     Stalled(Duration),
+    /// The connection was made by ssh, and the agent said nothing.
+    #[error(
+        "the agent didn't start within {0:?}; check whether 'ssh HOST true' returns at once \
+         (login scripts may be waiting for something), or raise --connect-timeout"
+    )]
+    NotStarted(Duration),
     /// The host doesn't reply.
     #[error("no message from it within {0:?}")]
     Silent(Duration),

@@ -110,7 +110,7 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
                     None if left.is_zero() && copied => {
                         return Err(HostError::Slow(start.copy_max));
                     }
-                    None if left.is_zero() => return Err(HostError::Silent(start.login_max)),
+                    None if left.is_zero() => return Err(HostError::NotStarted(start.login_max)),
                     None => {}
                 }
             }

@@ -228,7 +228,8 @@ fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
     std::fs::write(scratch.join("ssh_config"), config).map_err(BenchError::failed)
 }
 
-/// Starts sshd on a host. The shift is part of the host; the controller doesn't request it.
+/// Starts sshd on a host. The shift is part of the host; the controller doesn't request it. The user's login scripts
+/// don't run, because they would be measured, too.
 fn serve_ssh(
     scratch: &Scratch,
     name: &str,
@@ -241,7 +242,7 @@ fn serve_ssh(
     );
     let config = format!(
         "HostKey {at}/host-key\nAuthorizedKeysFile {at}/user-key.pub\nPidFile none\nUsePAM no\nStrictModes no\n\
-         PermitRootLogin yes\nPasswordAuthentication no\nPort 22\nForceCommand sh -c \"$(printf %s \
+         PermitRootLogin yes\nPasswordAuthentication no\nPort 22\nSetEnv HOME={at}\nForceCommand sh -c \"$(printf %s \
          \"$SSH_ORIGINAL_COMMAND\" | sed 's/agent --stdio/agent --stdio --clock-shift-ns={shift_ns}/')\"\n"
     );
     std::fs::write(&file, config).map_err(BenchError::failed)?;

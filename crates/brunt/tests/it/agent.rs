@@ -273,7 +273,7 @@ fn messages_about_a_failing_host_give_advice() {
     check(
         &here,
         &["--connect-timeout", "300ms"],
-        "no message from it within 300ms",
+        "the agent didn't start within 300ms",
     );
     let here = ssh_to_here(folder.path(), "");
     check(&here, &["--far-program", "/nonexistent/brunt"], "not found");
@@ -329,7 +329,8 @@ fn messages_about_a_failing_host_give_advice() {
 }
 
 /// Debian's sshd with its own key, on the standard streams of ssh: no port, no network. The processes that it starts
-/// are found by their temporary folder, which no other process has.
+/// are found by their temporary folder, which no other process has. Their home has no login scripts: the user's may wait
+/// for a lock that a killed login left behind.
 struct Sshd {
     folder: TempDir,
     ssh: String,
@@ -355,7 +356,7 @@ impl Sshd {
         let at = folder.path().display();
         let config = format!(
             "HostKey {at}/host\nAuthorizedKeysFile {at}/authorized\nPidFile none\nUsePAM no\nStrictModes no\n\
-             PermitRootLogin yes\nPasswordAuthentication no\nSetEnv TMPDIR={at}/tmp\n{extra}\n"
+             PermitRootLogin yes\nPasswordAuthentication no\nSetEnv TMPDIR={at}/tmp HOME={at}\n{extra}\n"
         );
         std::fs::write(path("sshd_config"), config).unwrap();
         let config = format!(

@@ -205,11 +205,12 @@ impl Hosts {
         );
         match host.way {
             Way::Ssh => {
-                // The host itself applies the shift; a controller doesn't request it.
+                // The host itself applies the shift; a controller doesn't request it. No login scripts run: the user's
+                // may wait for a lock that a killed login left behind.
                 let shifted = format!("s/agent --stdio/agent --stdio --clock-shift-ns={shift}/");
                 let config = format!(
                     "HostKey {at}/host-key\nAuthorizedKeysFile {at}/user-key.pub\nPidFile none\nUsePAM no\nStrictModes no\n\
-                     PermitRootLogin yes\nPasswordAuthentication no\nPort 22\n\
+                     PermitRootLogin yes\nPasswordAuthentication no\nPort 22\nSetEnv HOME={at}\n\
                      ForceCommand sh -c \"$(printf %%s \"$SSH_ORIGINAL_COMMAND\" | sed '{shifted}')\"\n"
                 );
                 let file = format!("{at}/sshd-{name}");
