@@ -4,10 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::topology;
+use brunt_core::cpus::CPUS_MAX;
 
-/// More CPUs than any kernel has.
-const CPUS_MAX: usize = 1 << 13;
+use crate::topology;
 
 /// Places for threads, which take turns on them: thread `i` runs on place `i` modulo their number.
 #[derive(Clone, Debug, PartialEq, Eq)]

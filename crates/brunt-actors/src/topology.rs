@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use brunt_core::cpus::parse_cpu_list;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Where schedulers may run.
@@ -71,18 +72,6 @@ fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<(usize, Vec<usi
         return vec![(0, cpus.take(count).collect())];
     }
     nodes
-}
-
-/// Parses the kernel's list format, such as `0-3,8,10-11`. Skips what it can't parse.
-fn parse_cpu_list(text: &str) -> Vec<usize> {
-    text.trim()
-        .split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?.min(CpuSet::MAX_CPU))
-        })
-        .flatten()
-        .collect()
 }
 
 /// Assigns CPUs to each of `count` schedulers, in CPU order, filling one node before the next.
@@ -153,16 +142,6 @@ pub fn pin_thread(cpus: &[usize]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cpu_lists_are_parsed_and_invalid_entries_skipped() {
-        let check = |text: &str, cpus: &[usize]| assert_eq!(parse_cpu_list(text), cpus, "{text:?}");
-        check("0\n", &[0]);
-        check("0-3,8,10-11\n", &[0, 1, 2, 3, 8, 10, 11]);
-        check("", &[]);
-        check("\n", &[]);
-        check("3-1,x,5", &[5]);
-    }
 
     /// Schedulers take turns on the places of a list, and belong to the node of their CPUs.
     #[test]

@@ -8,6 +8,7 @@ pub mod byte_text;
 pub mod clock;
 #[allow(unsafe_code, reason = "getrusage and wait4")]
 pub mod cost;
+pub mod cpus;
 pub mod device_path;
 pub mod device_url;
 mod engine;
@@ -23,6 +24,7 @@ mod prefetch;
 pub mod quantity;
 pub mod random;
 mod rank;
+pub mod readings;
 pub mod share;
 mod sizer;
 pub mod sketch;

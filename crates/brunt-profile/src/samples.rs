@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use brunt_core::Nanos;
+use brunt_core::cpus::parse_cpu_list;
 use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
@@ -93,17 +94,8 @@ impl Rings {
 /// The processors that are online; `0` if the kernel does not say.
 fn online() -> Vec<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let cpus = cpu_list(text.trim());
+    let cpus = parse_cpu_list(&text);
     if cpus.is_empty() { vec![0] } else { cpus }
-}
-
-/// A list such as `0-3,8`.
-fn cpu_list(text: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
-    };
-    text.split(',').filter_map(range).flatten().collect()
 }
 
 /// A stack of a process: addresses and marks, innermost first.
@@ -163,13 +155,6 @@ impl CpuSamples {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_processors() {
-        assert_eq!(cpu_list("0-3,8"), [0, 1, 2, 3, 8]);
-        assert_eq!(cpu_list("0"), [0]);
-        assert_eq!(cpu_list(""), [0; 0]);
-    }
 
     /// Equal stacks are kept once; what does not fit is counted.
     #[test]

@@ -9,14 +9,14 @@ use std::fs;
 use std::time::Duration;
 
 use brunt_core::Nanos;
+use brunt_core::readings::{ReadingLog, ReadingsAround};
 use brunt_result::profile::MachineTimes;
 
 use crate::processes::ProcessStat;
 
 /// Initial time between two readings.
 const PERIOD: Duration = Duration::from_millis(100);
-/// With more readings, every second one is dropped and the period doubles: the ends of phases are off by up to 0.1 %
-/// of a long run.
+/// Readings kept: the ends of phases are off by up to 0.1 % of a long run.
 const READINGS_MAX: usize = 1024;
 
 /// Process id and start time.
@@ -39,8 +39,7 @@ pub struct CpuTimes {
     ticks_per_second: f64,
     /// When the recording began, in ticks since the machine started.
     begin_ticks: u64,
-    period: Duration,
-    made: Vec<(Nanos, CpuCounters)>,
+    log: ReadingLog<CpuCounters>,
     /// The counters of processes that existed before the recording, as they were when first read.
     bases: BTreeMap<ProcessIdentity, UserSystem>,
     now: BTreeMap<ProcessIdentity, UserSystem>,
@@ -53,8 +52,7 @@ impl CpuTimes {
         CpuTimes {
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
             begin_ticks: begin.map_or(0, |stat| stat.start_ticks),
-            period: PERIOD,
-            made: Vec::new(),
+            log: ReadingLog::new(PERIOD, READINGS_MAX),
             bases: BTreeMap::new(),
             now: BTreeMap::new(),
         }
@@ -62,9 +60,8 @@ impl CpuTimes {
 
     /// Whether the next reading is due.
     pub fn is_due(&self, now: Nanos) -> bool {
-        self.made
-            .last()
-            .is_none_or(|(at, _)| now >= at.after(self.period))
+        let last = self.log.all().last();
+        last.is_none_or(|(at, _)| now >= at.after(self.log.period()))
     }
 
     /// Reads all counters at time `at`.
@@ -94,15 +91,7 @@ impl CpuTimes {
 
     fn add(&mut self, at: Nanos, machine: Option<MachineTimes>) {
         let processes = self.now.clone();
-        self.made.push((at, CpuCounters { machine, processes }));
-        if self.made.len() > READINGS_MAX {
-            let mut number = 0;
-            self.made.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
-            self.period *= 2;
-        }
+        self.log.add(at, CpuCounters { machine, processes });
     }
 
     /// CPU time between two moments.
@@ -122,18 +111,19 @@ impl CpuTimes {
 
     /// The counters at a moment, interpolated between readings.
     fn at(&self, when: Nanos) -> CpuCounters {
-        let next = self.made.partition_point(|(at, _)| *at <= when);
-        let before = next.checked_sub(1).map(|last| &self.made[last]);
-        let (before, after) = match (before, self.made.get(next)) {
-            (Some(before), Some(after)) => (before, after),
-            (Some((_, only)), None) | (None, Some((_, only))) => return only.clone(),
-            (None, None) => return CpuCounters::default(),
+        let (before, after, share) = match self.log.around(when) {
+            ReadingsAround::Between {
+                before,
+                after,
+                share,
+            } => (before, after, share),
+            ReadingsAround::Only(only) => return only.clone(),
+            ReadingsAround::None => return CpuCounters::default(),
         };
-        let share = when.since(before.0).as_secs_f64() / after.0.since(before.0).as_secs_f64();
         let between = |from: f64, to: f64| from + (to - from) * share;
-        let machine = before.1.machine.zip(after.1.machine);
+        let machine = before.machine.zip(after.machine);
         let process = |(key, to): (&ProcessIdentity, &UserSystem)| {
-            let from = before.1.processes.get(key).copied().unwrap_or_default();
+            let from = before.processes.get(key).copied().unwrap_or_default();
             let mixed = std::array::from_fn(|way| between(from[way], to[way]));
             (*key, mixed)
         };
@@ -145,7 +135,7 @@ impl CpuTimes {
                 idle_s: between(from.idle_s, to.idle_s),
                 stolen_s: between(from.stolen_s, to.stolen_s),
             }),
-            processes: after.1.processes.iter().map(process).collect(),
+            processes: after.processes.iter().map(process).collect(),
         }
     }
 }
@@ -241,9 +231,9 @@ mod tests {
                 ..MachineTimes::default()
             };
             times.add(now, Some(machine));
-            now = now.after(times.period);
+            now = now.after(times.log.period());
         }
-        assert!(times.made.len() <= READINGS_MAX);
+        assert!(times.log.all().len() <= READINGS_MAX);
         let hour = times.between(at(0), at(3_600_000)).machine.unwrap();
         assert!((hour.user_s - 3_600.0).abs() < 10.0, "{hour:?}");
     }

@@ -13,6 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_core::readings::{ReadingLog, ReadingsAround};
 use brunt_core::{Clock, Nanos};
 use brunt_lab::link::Settings;
 use brunt_lab::{LabError, Meter};
@@ -27,7 +28,7 @@ use crate::observe::{Hub, RunInfo};
 
 /// Initial time between two readings.
 const PERIOD: Duration = Duration::from_millis(20);
-/// With more readings, every second one is dropped and the period doubles.
+/// Readings kept.
 const READINGS_MAX: usize = 256;
 /// Interval between checks for an interruption during the idle time.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -145,7 +146,7 @@ impl RunHook for Traffic {
         let mut readings = Readings::from(PERIOD);
         let first = match ramp_up.is_zero() {
             // Links carry no load before its start, so an early reading is accurate.
-            true => meter.read().map(|bytes| readings.add(begin, bytes)),
+            true => meter.read().map(|bytes| readings.log.add(begin, bytes)),
             false => readings.read(&mut meter),
         };
         let thread = std::thread::Builder::new()
@@ -247,17 +248,15 @@ impl RunHook for Traffic {
     }
 }
 
-/// Counter readings over time, with a bounded number for runs of any length.
+/// Counter readings over time.
 struct Readings {
-    period: Duration,
-    made: Vec<(Nanos, Bytes)>,
+    log: ReadingLog<Bytes>,
 }
 
 impl Readings {
     fn from(period: Duration) -> Readings {
         Readings {
-            period,
-            made: Vec::new(),
+            log: ReadingLog::new(period, READINGS_MAX),
         }
     }
 
@@ -265,32 +264,20 @@ impl Readings {
         let before = Clock::Monotonic.now();
         let bytes = meter.read()?;
         let took = Clock::Monotonic.now().since(before);
-        self.add(before.after(took / 2), bytes);
+        self.log.add(before.after(took / 2), bytes);
         Ok(())
     }
 
     /// Time until the next reading; one is due at `begin`.
     fn wait(&self, begin: Nanos) -> Duration {
         let now = Clock::Monotonic.now();
-        let last = self.made.last().map_or(now, |(at, _)| *at);
-        let next = last.after(self.period);
+        let last = self.log.all().last().map_or(now, |(at, _)| *at);
+        let next = last.after(self.log.period());
         let next = if last < begin { next.min(begin) } else { next };
         if next > now {
             next.since(now)
         } else {
             Duration::ZERO
-        }
-    }
-
-    fn add(&mut self, at: Nanos, bytes: Bytes) {
-        self.made.push((at, bytes));
-        if self.made.len() > READINGS_MAX {
-            let mut number = 0;
-            self.made.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
-            self.period *= 2;
         }
     }
 
@@ -310,11 +297,12 @@ impl Readings {
 
     /// The counters at the end of the load: extrapolated from the two readings before, up to the next reading.
     fn at_end(&self, end: Nanos) -> Vec<[f64; 2]> {
-        let next = self.made.partition_point(|(at, _)| *at <= end);
+        let made = self.log.all();
+        let next = made.partition_point(|(at, _)| *at <= end);
         let known = next
             .checked_sub(2)
-            .map(|from| &self.made[from..next])
-            .zip(self.made.get(next));
+            .map(|from| &made[from..next])
+            .zip(made.get(next));
         let Some(([earlier, last], (_, most))) = known else {
             return self.at(end);
         };
@@ -340,22 +328,21 @@ impl Readings {
                 .map(|ways| ways.map(|bytes| bytes as f64))
                 .collect()
         };
-        let next = self.made.partition_point(|(at, _)| *at <= when);
-        let (before, after) = match (
-            next.checked_sub(1).map(|last| &self.made[last]),
-            self.made.get(next),
-        ) {
-            (Some(before), Some(after)) => (before, after),
-            (Some((_, only)), None) | (None, Some((_, only))) => return exact(only),
-            (None, None) => return Vec::new(),
+        let (before, after, share) = match self.log.around(when) {
+            ReadingsAround::Between {
+                before,
+                after,
+                share,
+            } => (before, after, share),
+            ReadingsAround::Only(only) => return exact(only),
+            ReadingsAround::None => return Vec::new(),
         };
-        let share = when.since(before.0).as_secs_f64() / after.0.since(before.0).as_secs_f64();
         let between = |(before, after): (&[u64; 2], &[u64; 2])| {
             std::array::from_fn(|way| {
                 before[way] as f64 + (after[way] as f64 - before[way] as f64) * share
             })
         };
-        before.1.iter().zip(&after.1).map(between).collect()
+        before.iter().zip(after).map(between).collect()
     }
 }
 
@@ -372,8 +359,8 @@ mod tests {
         let mut readings = Readings::from(PERIOD);
         let mut now = 1_000;
         while now <= 1_000 + millis {
-            readings.add(at(now), vec![[now * 3, now]]);
-            now += readings.period.as_millis() as u64;
+            readings.log.add(at(now), vec![[now * 3, now]]);
+            now += readings.log.period().as_millis() as u64;
         }
         readings
     }
@@ -401,11 +388,11 @@ mod tests {
         for hours in [1, 24] {
             let readings = even(hours * 3_600_000);
             assert!(
-                (READINGS_MAX / 2..=READINGS_MAX).contains(&readings.made.len()),
+                (READINGS_MAX / 2..=READINGS_MAX).contains(&readings.log.all().len()),
                 "{}",
-                readings.made.len()
+                readings.log.all().len()
             );
-            assert_eq!(readings.made[0].0, at(1_000));
+            assert_eq!(readings.log.all()[0].0, at(1_000));
             let whole = readings.between(at(1_000), at(hours * 3_600_000), at(hours * 3_600_000));
             let expected = hours * 3_600_000 - 1_000;
             assert!(
@@ -422,7 +409,7 @@ mod tests {
             let mut readings = Readings::from(PERIOD);
             for now in (980..1_200).step_by(20) {
                 let carried = now.clamp(1_000, end) - 1_000;
-                readings.add(at(now), vec![[carried * 3, carried]]);
+                readings.log.add(at(now), vec![[carried * 3, carried]]);
             }
             let whole = readings.between(at(1_000), at(end), at(end));
             assert_eq!(whole, [[(end - 1_000) * 3, end - 1_000]], "{end}");

@@ -1,0 +1,119 @@
+//! Readings of counters over time, so that what happened between two moments can be known afterwards.
+//!
+//! The rule: memory is bounded for recordings of any length. Beyond the limit, every second reading is dropped and the
+//! period doubles.
+
+use std::time::Duration;
+
+use crate::Nanos;
+
+/// Readings in chronological order.
+#[derive(Clone, Debug)]
+pub struct ReadingLog<T> {
+    period: Duration,
+    limit: usize,
+    all: Vec<(Nanos, T)>,
+}
+
+/// The readings next to a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ReadingsAround<'a, T> {
+    /// There are none at all.
+    None,
+    /// The moment is before the first reading or after the last, which is this one.
+    Only(&'a T),
+    /// The moment is between two readings.
+    Between {
+        /// The one before, or at the moment itself.
+        before: &'a T,
+        /// The one after.
+        after: &'a T,
+        /// How far the moment is from the first towards the second, 0 to 1.
+        share: f64,
+    },
+}
+
+impl<T> ReadingLog<T> {
+    /// No readings yet, with this time between two of them until there are more than `limit`.
+    pub fn new(period: Duration, limit: usize) -> ReadingLog<T> {
+        ReadingLog {
+            period,
+            limit,
+            all: Vec::new(),
+        }
+    }
+
+    /// The time that should pass between two readings.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// All readings that are kept.
+    pub fn all(&self) -> &[(Nanos, T)] {
+        &self.all
+    }
+
+    /// Adds a reading, which must not be earlier than the last.
+    pub fn add(&mut self, at: Nanos, reading: T) {
+        self.all.push((at, reading));
+        if self.all.len() > self.limit {
+            let mut number = 0;
+            self.all.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.period *= 2;
+        }
+    }
+
+    /// The readings next to a moment.
+    pub fn around(&self, when: Nanos) -> ReadingsAround<'_, T> {
+        let next = self.all.partition_point(|(at, _)| *at <= when);
+        let before = next.checked_sub(1).map(|last| &self.all[last]);
+        match (before, self.all.get(next)) {
+            (Some((from, before)), Some((to, after))) => ReadingsAround::Between {
+                before,
+                after,
+                share: when.since(*from).as_secs_f64() / to.since(*from).as_secs_f64(),
+            },
+            (Some((_, only)), None) | (None, Some((_, only))) => ReadingsAround::Only(only),
+            (None, None) => ReadingsAround::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_between_two_readings_or_beside_one() {
+        let mut log = ReadingLog::new(Duration::from_nanos(10), 8);
+        assert_eq!(log.around(Nanos(5)), ReadingsAround::None);
+        log.add(Nanos(10), 'a');
+        log.add(Nanos(20), 'b');
+        assert_eq!(log.around(Nanos(9)), ReadingsAround::Only(&'a'));
+        for (at, share) in [(10, 0.0), (19, 0.9)] {
+            let (before, after) = (&'a', &'b');
+            let between = ReadingsAround::Between {
+                before,
+                after,
+                share,
+            };
+            assert_eq!(log.around(Nanos(at)), between, "{at}");
+        }
+        assert_eq!(log.around(Nanos(20)), ReadingsAround::Only(&'b'));
+    }
+
+    /// Too many readings are thinned out evenly, and the first one stays.
+    #[test]
+    fn readings_beyond_the_limit_are_thinned_out() {
+        let mut log = ReadingLog::new(Duration::from_nanos(1), 4);
+        (0..5).for_each(|at| log.add(Nanos(at), at));
+        let kept: Vec<u64> = log.all().iter().map(|(_, reading)| *reading).collect();
+        assert_eq!(
+            (kept, log.period()),
+            (vec![0, 2, 4], Duration::from_nanos(2))
+        );
+    }
+}
