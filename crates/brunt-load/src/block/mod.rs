@@ -43,7 +43,7 @@ use brunt_result::Outcome;
 use brunt_result::choice::{EngineChoice, EngineSetting, RingChoice, RingMode};
 
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::Commands;
+use crate::commands::{CommandLimits, Commands};
 use crate::decisions;
 use crate::hosted::HostedLoad;
 use crate::kind::{LoadForm, LoadKind};
@@ -335,8 +335,12 @@ struct Job {
 }
 
 impl WorkerJob for Job {
-    fn workload(&self) -> &Workload {
-        &self.workload
+    fn workers(&self) -> u32 {
+        self.workload.workers
+    }
+
+    fn command_limits(&self) -> CommandLimits {
+        self.workload.command_limits()
     }
 
     fn commands(&self) -> &Commands {

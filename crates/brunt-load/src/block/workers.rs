@@ -22,8 +22,11 @@ const ARENA_BYTES_MAX: usize = 64 << 20;
 
 /// The state shared by all workers of a run, and the work of each.
 pub(crate) trait WorkerJob: Send + Sync + 'static {
-    /// Returns the workload, which determines how requests are sent.
-    fn workload(&self) -> &Workload;
+    /// Returns the number of workers.
+    fn workers(&self) -> u32;
+
+    /// Returns the limits of commands to them.
+    fn command_limits(&self) -> CommandLimits;
 
     /// Returns the commands to the workers.
     fn commands(&self) -> &Commands;
@@ -97,7 +100,7 @@ impl<J: WorkerJob> Workers<J> {
     /// # Errors
     /// A thread could not be created.
     pub(crate) fn spawn(job: J, inbox: &MessageSender) -> Result<Workers<J>, LoadError> {
-        let count = job.workload().workers;
+        let count = job.workers();
         let mut workers = Workers {
             job: Arc::new(job),
             starts: Vec::new(),
@@ -171,7 +174,7 @@ impl<J: WorkerJob> RunningLoad for Workers<J> {
     }
 
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        self.job.workload().command_limits().check(command)?;
+        self.job.command_limits().check(command)?;
         self.job.commands().give(command);
         Ok(())
     }

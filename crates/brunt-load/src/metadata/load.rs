@@ -3,13 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brunt_block::table::{Permit, preview_url_with};
-use brunt_block::{Backend, OpenError, open_url_with};
+use brunt_block::{Backend, Health, OpenError, open_url_with};
 use brunt_core::{Clock, Nanos, Size};
 use brunt_nfs::connect::random_xid;
 use brunt_result::Outcome;
@@ -19,8 +18,9 @@ use super::mounted::Mounted;
 use super::place::{MetadataPlace, PlaceError};
 use super::settings::{MetadataPhase, MetadataSettings, MetadataTrees};
 use super::walker::{Walker, WalkerJob, WorkerNames};
+use crate::block::workers::{WorkerJob, Workers};
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
+use crate::commands::{CommandLimits, Commands};
 use crate::entry::{LoadEntry, written};
 use crate::file::cache::kind_of;
 use crate::file::meter::PhaseMeter;
@@ -28,8 +28,8 @@ use crate::file_sizes::FileSizes;
 use crate::hosted::{FILE, HostedLoad, OrderedLoad};
 use crate::kind::{LoadForm, LoadKind, NamedLoad, OwnTable};
 use crate::load::{
-    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
-    RunPart, RunningLoad, WorkloadError,
+    Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunPart,
+    RunningLoad, WorkloadError,
 };
 use crate::nfs::load::folder;
 
@@ -469,7 +469,7 @@ impl Load for MetadataLoad {
         _stop: &AtomicBool,
     ) -> Result<(PreparedLoad, Box<dyn RunningLoad>), LoadError> {
         let workers = self.shared.settings.workers;
-        let run = Arc::new(Run {
+        let run = Run {
             shared: Arc::clone(&self.shared),
             place: unlocked(&self.shared.open)
                 .clone()
@@ -478,27 +478,8 @@ impl Load for MetadataLoad {
             seed: order.seed,
             part: order.part.unwrap_or_else(|| RunPart::whole(workers)),
             commands: Commands::new(),
-        });
-        let mut running = RunningMetadata {
-            run: Arc::clone(&run),
-            starts: Vec::new(),
-            threads: Vec::new(),
         };
-        for worker in 0..workers {
-            let (start, started) = sync_channel(1);
-            let (run, inbox) = (Arc::clone(&run), inbox.clone());
-            let work = move || {
-                let outcome = run.work(worker, &inbox, &started);
-                inbox.send(WorkerMessage::Done(worker, Box::new(outcome)));
-            };
-            let thread = std::thread::Builder::new()
-                .name(format!("worker-{worker}"))
-                .spawn(work);
-            running.starts.push(start);
-            running
-                .threads
-                .push(thread.map_err(|source| LoadError::Io { worker, source })?);
-        }
+        let running = Workers::spawn(run, &inbox)?;
         Ok((PreparedLoad::alone(workers, 1), Box::new(running)))
     }
 
@@ -515,14 +496,25 @@ impl Load for MetadataLoad {
     }
 }
 
-impl Run {
-    /// The body of a worker's thread.
+impl WorkerJob for Run {
+    fn workers(&self) -> u32 {
+        self.shared.settings.workers
+    }
+
+    fn command_limits(&self) -> CommandLimits {
+        CommandLimits::default()
+    }
+
+    fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
     fn work(
         &self,
         worker: u32,
         inbox: &MessageSender,
         started: &Receiver<Nanos>,
-    ) -> Result<Outcome, LoadError> {
+    ) -> Result<(Outcome, Health), LoadError> {
         let is_stopped = || self.commands.is_stopped();
         let working = Working {
             run: self,
@@ -531,7 +523,8 @@ impl Run {
             inbox,
             started,
         };
-        self.shared.with_place(&self.place, &is_stopped, working)
+        let outcome = self.shared.with_place(&self.place, &is_stopped, working)?;
+        Ok((outcome, Health::default()))
     }
 }
 
@@ -572,52 +565,5 @@ impl HostedLoad for MetadataLoad {
             Some((backend, argument)) if settings.is_nfs() => permit.check(backend, argument),
             _ => permit.check(FILE, &settings.directory),
         }
-    }
-}
-
-/// A running phase.
-struct RunningMetadata {
-    run: Arc<Run>,
-    starts: Vec<SyncSender<Nanos>>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl RunningMetadata {
-    fn join(&mut self) {
-        self.starts.clear();
-        for thread in self.threads.drain(..) {
-            if let Err(panic) = thread.join()
-                && !std::thread::panicking()
-            {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
-}
-
-impl RunningLoad for RunningMetadata {
-    fn start(&mut self, at: Nanos) {
-        for start in self.starts.drain(..) {
-            // A worker that failed to prepare no longer receives.
-            let _ = start.send(at);
-        }
-    }
-
-    fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        CommandLimits::default().check(command)?;
-        self.run.commands.give(command);
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Finished {
-        self.join();
-        Finished::default()
-    }
-}
-
-impl Drop for RunningMetadata {
-    fn drop(&mut self) {
-        self.run.commands.give(LoadCommand::Stop);
-        self.join();
     }
 }

@@ -22,7 +22,7 @@ use crate::block::worker::{RingTime, Worker};
 use crate::block::workers::{WorkerJob, Workers, ring_of};
 use crate::block::workload::Workload;
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::Commands;
+use crate::commands::{CommandLimits, Commands};
 use crate::hosted::HostedLoad;
 use crate::kind::{LoadForm, LoadKind};
 use crate::load::{
@@ -289,8 +289,12 @@ struct Job {
 }
 
 impl WorkerJob for Job {
-    fn workload(&self) -> &Workload {
-        &self.workload
+    fn workers(&self) -> u32 {
+        self.workload.workers
+    }
+
+    fn command_limits(&self) -> CommandLimits {
+        self.workload.command_limits()
     }
 
     fn commands(&self) -> &Commands {

@@ -23,7 +23,7 @@ use crate::block::engine;
 use crate::block::workers::{WorkerJob, Workers};
 use crate::block::workload::Workload;
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
 use crate::kind::{LoadForm, LoadKind, SharedInputs};
 use crate::load::{
     EngineNeed, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad,
@@ -316,8 +316,12 @@ struct CallJob {
 }
 
 impl WorkerJob for CallJob {
-    fn workload(&self) -> &Workload {
-        &self.workload
+    fn workers(&self) -> u32 {
+        self.workload.workers
+    }
+
+    fn command_limits(&self) -> CommandLimits {
+        self.workload.command_limits()
     }
 
     fn commands(&self) -> &Commands {

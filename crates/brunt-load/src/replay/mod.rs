@@ -50,7 +50,7 @@ use crate::block::worker::Worker;
 use crate::block::workers::{WorkerJob, Workers, open_device, ring_of};
 use crate::block::workload::{StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
 use crate::hosted::HostedLoad;
 use crate::kind::{LoadForm, LoadKind, SharedInputs};
 use crate::load::{
@@ -517,8 +517,12 @@ struct ReplayJob {
 }
 
 impl WorkerJob for ReplayJob {
-    fn workload(&self) -> &Workload {
-        &self.workload
+    fn workers(&self) -> u32 {
+        self.workload.workers
+    }
+
+    fn command_limits(&self) -> CommandLimits {
+        self.workload.command_limits()
     }
 
     fn commands(&self) -> &Commands {
