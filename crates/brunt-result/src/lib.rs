@@ -24,6 +24,7 @@ pub mod event;
 pub mod experiment;
 pub mod failures;
 mod fault_record;
+pub mod health_waits;
 pub mod history;
 pub mod hosts;
 pub mod impact;

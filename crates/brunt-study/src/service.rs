@@ -84,7 +84,7 @@ impl HealthGate {
     /// Waits until the command succeeds or `interrupted` is set.
     ///
     /// # Errors
-    /// It did not succeed in time, or was interrupted; the text includes its output.
+    /// It did not succeed in time, or was interrupted.
     pub fn wait(&self, interrupted: &Arc<AtomicBool>) -> Result<(), RoleError> {
         let name = "its health command";
         let healthy = match &self.place {

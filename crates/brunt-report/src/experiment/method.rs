@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brunt_result::health_waits::{HealthWaits, health_waits};
 use brunt_result::phase_wait::PhaseWait;
 use brunt_result::statistics::{ALPHA, RUNS_MIN};
 use brunt_result::summary::Summary;
@@ -49,9 +50,9 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     if !summary.waits.is_empty() {
         section.table(waits(&summary.waits));
     }
-    let health = health_waits(summary);
-    if !health.rows.is_empty() {
-        section.table(health);
+    let waits_for_health = health_waits(summary);
+    if !waits_for_health.is_empty() {
+        section.table(health_table(waits_for_health));
     }
     for (name, workload) in &experiment.workloads {
         let settings = keys_below(summary, &["workloads", name]);
@@ -93,20 +94,14 @@ fn waits(waits: &[PhaseWait]) -> PageTable {
 }
 
 /// How long runs waited for services to be healthy.
-fn health_waits(summary: &Summary) -> PageTable {
-    let mut services: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    let runs = summary.points.iter().flat_map(|point| &point.runs);
-    for (service, waited) in runs.flat_map(|run| &run.health_waits_s) {
-        services.entry(service).or_default().push(*waited);
-    }
-    let rows = services.into_iter().map(|(service, waits)| {
-        let mean = waits.iter().sum::<f64>() / waits.len() as f64;
-        let most = waits.iter().copied().fold(0.0, f64::max);
+fn health_table(waits: BTreeMap<&str, HealthWaits>) -> PageTable {
+    let rows = waits.into_iter().map(|(service, waits)| {
+        let mean_s = waits.total_s / waits.runs as f64;
         vec![
             Cell::text(service),
-            Cell::number(waits.len().to_string()),
-            Cell::number(format!("{mean:.2} s")),
-            Cell::number(format!("{most:.2} s")),
+            Cell::number(waits.runs.to_string()),
+            Cell::number(format!("{mean_s:.2} s")),
+            Cell::number(format!("{:.2} s", waits.longest_s)),
         ]
     });
     let columns = ["service", "runs", "mean", "longest"];

@@ -1,9 +1,9 @@
 //! Notes on runs and points, for the results and the table.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use brunt_core::units::counted;
+use brunt_result::health_waits::{self, HealthWaits};
 use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
 use brunt_result::summary::{RunSummary, Summary};
 
@@ -59,19 +59,18 @@ pub(super) fn waits(summary: &Summary) -> Vec<String> {
 
 /// How long runs waited for each service to be healthy.
 pub(super) fn health_waits(summary: &Summary) -> Vec<String> {
-    let mut services: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    let runs = summary.points.iter().flat_map(|point| &point.runs);
-    for (service, waited) in runs.flat_map(|run| &run.health_waits_s) {
-        services.entry(service).or_default().push(*waited);
-    }
-    let line = |(service, waits): (&str, Vec<f64>)| {
-        let all: f64 = waits.iter().sum();
-        let most = waits.iter().copied().fold(0.0, f64::max);
-        let runs = counted(waits.len(), "run");
+    let line = |(service, waits): (&str, HealthWaits)| {
+        let HealthWaits {
+            runs,
+            total_s,
+            longest_s,
+        } = waits;
+        let runs = counted(runs, "run");
         format!(
-            "service {service}: {runs} waited until it was healthy, {all:.1} s in total, {most:.1} s at most"
+            "service {service}: {runs} waited until it was healthy, {total_s:.1} s in total, {longest_s:.1} s at most"
         )
     };
+    let services = health_waits::health_waits(summary);
     services.into_iter().map(line).collect()
 }
 
