@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::profile::{Transfers, WORKING_SET_BLOCK_BYTES};
 use crate::key::address;
 
-/// Servers that are told apart, in each state. Further ones count as one, without an address.
+/// Servers listed separately in each state. All others are counted together, without an address.
 const SERVERS_MAX: usize = 64;
 
 /// What was read and written at one server.
@@ -146,7 +146,7 @@ impl Servers {
         &mut self.each[place].1
     }
 
-    /// All servers; those that are not told apart have no address.
+    /// All servers; those that are counted together have no address.
     pub fn iter(&self) -> impl Iterator<Item = (Option<IpAddress>, &ServerFigures)> {
         self.each.iter().map(|(address, of)| (*address, &**of))
     }
@@ -196,7 +196,7 @@ impl Servers {
 /// The profile of one server for sizing tools.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerProfile {
-    /// Its address; `None` for all servers beyond the 64 that are told apart.
+    /// Its address; `None` for all servers beyond the first 64, which are counted together.
     pub server: Option<String>,
     /// All its operations.
     pub operations: u64,

@@ -136,7 +136,7 @@ pub const WINDOW_SERVERS: Table = Table {
         FROM,
         Column::text(
             "server",
-            "Its address; null for all servers beyond the 64 that are told apart.",
+            "Its address; null for all servers beyond the first 64, which are counted together.",
         )
         .nullable(),
         Column::int("operations", "All operations."),

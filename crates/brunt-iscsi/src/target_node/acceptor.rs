@@ -1,6 +1,6 @@
 //! The login thread: accepts connections on all portals, drives their logins without blocking, and hands each
-//! connection that has logged in to one of the `workers`. The one rule: silent and hostile peers cost a bounded amount of memory and don't
-//! delay others.
+//! connection that has logged in to one of the `workers`. The one rule: silent and hostile peers cost a bounded amount
+//! of memory and don't delay others.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

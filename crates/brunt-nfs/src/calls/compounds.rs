@@ -322,8 +322,8 @@ impl NfsCalls {
         compounds.renew_at = now.after(compounds.renew_every);
     }
 
-    /// A call ended without an answer, or is given up: nobody knows whether the server has executed it, so the session
-    /// cannot go on.
+    /// A call ended without an answer, or is given up: the server may or may not have executed it, so the
+    /// session cannot continue.
     pub(super) fn abandon_slot(&mut self, index: u16) {
         if self.calls[usize::from(index)].slot.take().is_some() {
             self.compounds().end_session(NfsLoss::Slot);

@@ -7,8 +7,8 @@
 //! - `client`: how a client gets a session, keeps it across connections and gives it back.
 //!
 //! Files are not opened for reading and writing: READ, WRITE and SETATTR carry the anonymous stateid (RFC 8881, 8.2.3),
-//! and CREATE opens and closes its file in the same compound. So there is no state of files to reclaim when a server
-//! restarts, no lock and no delegation; a session has no back channel.
+//! and CREATE opens and closes its file in the same compound. So after a restart of the server there are no opens,
+//! locks or delegations to reclaim; a session has no back channel.
 //!
 //! The one rule: a call is sent with the same slot and sequence number until it is answered, as long as its session
 //! lives, so that the server executes it once.

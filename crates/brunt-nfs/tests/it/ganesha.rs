@@ -46,19 +46,21 @@ pub fn refusal(url: &str) -> String {
     text
 }
 
+/// Checks the device at this URL. Servers of NFSv3 and 4.1 neither write zeros nor unmap.
+pub fn conforms(url: &str) {
+    conforms_by_each_engine(Subject {
+        url,
+        more: BACKENDS,
+        zeros: false,
+        unmaps: false,
+        remote: true,
+    });
+}
+
 #[test]
 fn the_device_conforms_on_ganesha() {
     let Some(server) = Server::within("ganesha::the_device_conforms_on_ganesha") else {
         return;
-    };
-    let conforms = |url: &str| {
-        conforms_by_each_engine(Subject {
-            url,
-            more: BACKENDS,
-            zeros: false,
-            unmaps: false,
-            remote: true,
-        });
     };
     conforms(&server.url("disk", "create=yes&size=8MiB"));
     conforms(&server.url(

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use brunt_block::Op;
 use brunt_block::Request;
+use brunt_nfs::NfsFolder;
 use brunt_nfs::conversation::NfsConversation;
-use brunt_nfs::{BACKENDS, NfsFolder};
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v3::{Args, ResultBody, Status};
 
-use crate::ganesha::{Capture, a_restart_is_survived, directories_change, list, open, refusal};
+use crate::ganesha::{
+    Capture, a_restart_is_survived, conforms, directories_change, list, open, refusal,
+};
 use crate::server::{NFS_PORT, Server, need, run};
-use crate::suite::{Bench, Subject, conforms_by_each_engine};
+use crate::suite::Bench;
 
 /// A conversation in the export, and the handle of its folder.
 fn conversation(server: &Server) -> (NfsConversation, Vec<u8>) {
@@ -28,15 +30,6 @@ fn conversation(server: &Server) -> (NfsConversation, Vec<u8>) {
 fn the_device_conforms_with_nfs41() {
     let Some(server) = Server::within("ganesha41::the_device_conforms_with_nfs41") else {
         return;
-    };
-    let conforms = |url: &str| {
-        conforms_by_each_engine(Subject {
-            url,
-            more: BACKENDS,
-            zeros: false,
-            unmaps: false,
-            remote: true,
-        });
     };
     conforms(&server.url41("disk", "create=yes&size=8MiB"));
     conforms(&server.url41("disk", "block=4096&write_back=no&connections=3"));

@@ -1,5 +1,5 @@
-//! Metadata operations on a mounted folder and on nfs-ganesha: what is counted is what find(1) shows in the folder, the
-//! shape of the tree and the names are mdtest's, and nothing is left.
+//! Metadata operations on a mounted folder and on nfs-ganesha: the counts match what find(1) sees, the tree has mdtest's
+//! shape and names, and nothing is left behind.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -148,10 +148,13 @@ fn several_workers_keep_the_order_of_the_trace() {
             (0, 0),
             "{case}"
         );
-        let sent = |worker: &u32| requests.iter().any(|request| request.worker == *worker);
-        shared += usize::from((0..workers).filter(sent).count() > 1);
+        if timing == "trace" {
+            // When sending as fast as possible, a single worker may send everything.
+            let sent = |worker: &u32| requests.iter().any(|request| request.worker == *worker);
+            shared += usize::from((0..workers).filter(sent).count() > 1);
+        }
     }
-    // A single worker may send everything where it is as fast as possible, or where the others get no processor.
+    // In one of them, a single worker may send everything because the others get no processor.
     assert!(shared > 0, "more than one worker sent");
 }
 

@@ -1,5 +1,7 @@
-//! Where the threads of a live capture run, and how they share its packets: options, and what was used in the end. The one
-//! rule: lists of CPUs are checked before the capture begins, and the report has the kernel's answer, not the request.
+//! CPUs for the threads of a live capture, and how packets are distributed to parsers: the options, and what was used.
+//!
+//! The rule: lists of CPUs are checked before the capture begins, and the report has what the kernel granted, not what was
+//! requested.
 
 use brunt_capture::{CpuList, ParserPlaces, Placement, pin_thread, thread_cpus};
 use serde_json::{Value, json};
