@@ -16,11 +16,19 @@ use crate::BenchError;
 /// # Errors
 /// fio is not installed.
 pub fn version() -> Result<String, BenchError> {
-    let output = Command::new("fio").arg("--version").output();
+    version_of(Path::new("fio"))
+}
+
+/// Like [`version`], of the fio at this path.
+///
+/// # Errors
+/// As for [`version`].
+pub fn version_of(program: &Path) -> Result<String, BenchError> {
+    let output = Command::new(program).arg("--version").output();
     output
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string())
         .map_err(|error| {
-            BenchError::failed(format!("cannot run fio: {error}"))
+            BenchError::failed(format!("cannot run {}: {error}", program.display()))
                 .advise("install it: apt-get install fio")
         })
 }
@@ -40,20 +48,26 @@ pub fn has_engine(name: &str) -> bool {
 /// # Errors
 /// fio cannot be run, or its output is not JSON.
 pub fn run(arguments: &[String]) -> Result<Value, BenchError> {
-    run_with(arguments, &[])
+    run_program(Path::new("fio"), arguments, &[])
 }
 
-/// Like [`run`], with additional environment variables.
+/// Like [`run`], with the fio at this path and additional environment variables.
 ///
 /// # Errors
 /// As for [`run`].
-pub fn run_with(arguments: &[String], environment: &[(&str, &Path)]) -> Result<Value, BenchError> {
-    let mut fio = Command::new("fio");
+pub fn run_program(
+    program: &Path,
+    arguments: &[String],
+    environment: &[(&str, &Path)],
+) -> Result<Value, BenchError> {
+    let mut fio = Command::new(program);
     fio.args(["--name=x", "--thread", "--output-format=json"])
         .args(arguments)
         .envs(environment.iter().copied());
     let output = fio.output();
-    let output = output.map_err(|error| BenchError::failed(format!("cannot run fio: {error}")))?;
+    let output = output.map_err(|error| {
+        BenchError::failed(format!("cannot run {}: {error}", program.display()))
+    })?;
     let text = String::from_utf8_lossy(&output.stdout);
     // Warnings may precede the JSON.
     let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))

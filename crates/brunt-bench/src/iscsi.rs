@@ -1,8 +1,9 @@
-//! `brunt-bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt, libiscsi's
+//! `brunt-bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt, SPDK, libiscsi's
 //! client, raw TCP and a bare request/response pair, measured in turns in the same run. Missing peers are listed;
 //! nothing is compared with numbers from another day or machine.
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,12 @@ use super::iscsi_sessions::{self, SessionsRow, SessionsTarget};
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::rows::rows_named;
 use super::sample::{RunSample, extremes, median, process_cpu};
+use super::spdk::{self, Spdk};
 use crate::cleanup::Start;
 use crate::program;
 use crate::{BenchError, BenchResult, Console};
 
-/// iSCSI target and initiator on loopback, against tgt, iperf3 and a bare TCP pair
+/// iSCSI target and initiator on loopback, against tgt, SPDK, iperf3 and a bare TCP pair
 #[derive(Clone, Debug)]
 pub struct IscsiBench {
     /// Rounds; each measures every program in turn, and medians over rounds are reported
@@ -31,6 +33,8 @@ pub struct IscsiBench {
     pub quick: bool,
     /// Only rows whose name contains this, such as "4k read"
     pub row: Option<String>,
+    /// SPDK's `iscsi_tgt`
+    pub spdk: Option<PathBuf>,
 }
 
 /// A row of the table: the requests to measure with every contestant.
@@ -86,6 +90,11 @@ enum Kind {
     Qemu {
         url: String,
     },
+    /// One of the above, and a target with this PID that polls, and is therefore stopped between measurements.
+    Stopped {
+        kind: Box<Kind>,
+        pid: u32,
+    },
 }
 
 impl IscsiBench {
@@ -137,19 +146,24 @@ impl IscsiBench {
         output: &dyn Console,
     ) -> Result<Vec<Value>, BenchError> {
         let failed = |error: io::Error| BenchError::failed(error);
-        let own = OwnTarget::start(false).map_err(failed)?;
+        let own = OwnTarget::start(&[]).map_err(failed)?;
+        let polling = OwnTarget::start(&["--poll"]).map_err(failed)?;
         let mut tgts = Vec::new();
         let sink = OwnSink::start().map_err(failed)?;
         let mut contestants = contestants_of_ours(&own)?;
         contestants.push(device(DEVICE_TCP, &sink.url, sink.process.id())?);
+        let spdk = self.spdk(output);
         if !self.quick {
+            let pid = polling.process.id();
+            contestants.push(device(POLLING_NULL, &format!("{}/0", polling.url), pid)?);
             add_peers(&mut contestants, &mut tgts, &own, output)?;
+            if let Some(spdk) = &spdk {
+                add_spdk(&mut contestants, spdk).map_err(failed)?;
+            }
         }
         for contestant in &contestants {
-            if let Kind::Device { backend, .. } = &contestant.kind
-                && contestant.name.ends_with("memory")
-            {
-                drive::fill(backend).map_err(failed)?;
+            if contestant.name.ends_with("memory") {
+                contestant.kind.fill().map_err(failed)?;
             }
         }
         let mut table = Vec::new();
@@ -168,6 +182,17 @@ impl IscsiBench {
             table.push(report(row, &contestants, &samples, output));
         }
         Ok(table)
+    }
+
+    /// Starts SPDK, if it was named.
+    fn spdk(&self, output: &dyn Console) -> Option<Spdk> {
+        let program = self.spdk.as_ref().filter(|_| !self.quick);
+        if program.is_none() {
+            output.note("SPDK is left out: it needs --spdk PATH, the path of its iscsi_tgt");
+        }
+        Spdk::start(program?, SIZE_BYTES)
+            .inspect_err(|error| output.note(format!("SPDK is left out: {error}")))
+            .ok()
     }
 
     /// Measures the rows of many sessions; a quick look only those of few.
@@ -190,12 +215,13 @@ impl IscsiBench {
             return Ok(Vec::new());
         }
         let failed = |error: io::Error| BenchError::failed(error);
-        let own = OwnTarget::start(false).map_err(failed)?;
+        let own = OwnTarget::start(&[]).map_err(failed)?;
         let url = format!("{}/0", own.url);
         let mut targets = vec![SessionsTarget {
             name: OURS_NULL,
             url: &url,
             pid: own.process.id(),
+            polls: false,
         }];
         let tgt = (!self.quick && peers::have("tgtd"))
             .then(|| Tgt::start(Medium::Null, TgtTuning::Tuned, SIZE_BYTES))
@@ -208,6 +234,17 @@ impl IscsiBench {
             name: TUNED_NULL,
             url: tgt.url(),
             pid: tgt.pid(),
+            polls: false,
+        }));
+        let spdk = self.spdk(output);
+        let spdk = spdk
+            .as_ref()
+            .map(|spdk| (spdk, format!("{}/0", spdk.url())));
+        targets.extend(spdk.as_ref().map(|(spdk, url)| SessionsTarget {
+            name: SPDK_NULL,
+            url,
+            pid: spdk.pid(),
+            polls: true,
         }));
         let measured = iscsi_sessions::run(&rows, &targets, rounds, time, output);
         measured.map_err(failed)?.ok_or_else(interrupted)
@@ -217,13 +254,36 @@ impl IscsiBench {
 impl Contestant {
     /// `None` if the row does not apply to this contestant.
     fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<RunSample>> {
-        let named =
-            |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
-        let sample = match &self.kind {
+        self.kind
+            .measure(row, time)
+            .map_err(|error| io::Error::other(format!("{} ({}): {error}", self.name, row.name)))
+    }
+}
+
+impl Kind {
+    /// Writes the whole device.
+    fn fill(&self) -> io::Result<()> {
+        match self {
+            Kind::Device { backend, .. } => drive::fill(backend),
+            Kind::Stopped { kind, pid } => {
+                let _awake = spdk::awake(*pid)?;
+                kind.fill()
+            }
+            Kind::Bare | Kind::RawTcp | Kind::Qemu { .. } => Ok(()),
+        }
+    }
+
+    /// `None` if the row does not apply.
+    fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<RunSample>> {
+        let sample = match self {
+            Kind::Stopped { kind, pid } => {
+                let _awake = spdk::awake(*pid)?;
+                return kind.measure(row, time);
+            }
             Kind::Bare => bare::measure(row.direction, row.size, row.depth as usize, time)?,
             Kind::RawTcp if row.size < 64 << 10 => return Ok(None),
             Kind::RawTcp => {
-                let bytes = peers::iperf3(row.size, time).map_err(named)?;
+                let bytes = peers::iperf3(row.size, time)?;
                 RunSample {
                     requests: (bytes / row.size as f64) as u64,
                     elapsed: Duration::from_secs(1),
@@ -232,8 +292,7 @@ impl Contestant {
             }
             Kind::Device { backend, pid } => {
                 let cpu = process_cpu(*pid);
-                let sample = drive::measure(backend, row.direction, row.size, row.depth, time)
-                    .map_err(named)?;
+                let sample = drive::measure(backend, row.direction, row.size, row.depth, time)?;
                 RunSample {
                     target_cpu: process_cpu(*pid).checked_sub(cpu),
                     ..sample
@@ -242,11 +301,9 @@ impl Contestant {
             Kind::Qemu { url } => {
                 // A short first run shows how many requests fill the time.
                 let write = row.direction == PayloadDirection::Write;
-                let probe =
-                    peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(named)?;
+                let probe = peers::qemu_img_bench(url, write, row.size, row.depth, 2000)?;
                 let count = (probe * time.as_secs_f64()).max(2000.0) as u64;
-                let rate =
-                    peers::qemu_img_bench(url, write, row.size, row.depth, count).map_err(named)?;
+                let rate = peers::qemu_img_bench(url, write, row.size, row.depth, count)?;
                 RunSample {
                     requests: count,
                     elapsed: Duration::from_secs_f64(count as f64 / rate),
@@ -266,7 +323,7 @@ fn interrupted() -> BenchError {
 
 /// System calls per command, counted by a target in a separate run.
 fn target_calls(time: Duration) -> io::Result<f64> {
-    let mut target = OwnTarget::start(true)?;
+    let mut target = OwnTarget::start(&["--json"])?;
     let device = open(&format!("{}/0", target.url)).map_err(io::Error::other)?;
     drive::measure(&device, PayloadDirection::Read, 4 << 10, 32, time)?;
     drop(device);
@@ -327,8 +384,8 @@ impl Drop for OwnSink {
 }
 
 impl OwnTarget {
-    /// With `json`, it prints a summary on standard output when it is stopped.
-    fn start(json: bool) -> io::Result<OwnTarget> {
+    /// With `--json` among the options, it prints a summary on standard output when it is stopped.
+    fn start(options: &[&str]) -> io::Result<OwnTarget> {
         const NAME: &str = "iqn.2026-11.io.brunt:bench";
         let size = SIZE_BYTES >> 20;
         let mut process = Command::new(program::brunt().map_err(io::Error::other)?)
@@ -340,10 +397,10 @@ impl OwnTarget {
                 &format!("memory:{size}MiB"),
             ])
             .args(["--max-sessions", "2048"])
-            .args(json.then_some("--json"))
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(if json {
+            .stderr(if options.contains(&"--json") {
                 Stdio::piped()
             } else {
                 Stdio::inherit()
@@ -394,6 +451,9 @@ fn device(name: &'static str, url: &str, pid: u32) -> Result<Contestant, BenchEr
 
 const OURS_NULL: &str = "ours, null";
 const OURS_MEMORY: &str = "ours, memory";
+const POLLING_NULL: &str = "ours with --poll, null";
+const SPDK_NULL: &str = "SPDK, our initiator, null";
+const SPDK_MEMORY: &str = "SPDK, our initiator, memory";
 const TUNED_NULL: &str = "tgt tuned, our initiator, null";
 const TUNED_MEMORY: &str = "tgt tuned, our initiator, memory";
 const BARE: &str = "bare TCP pair";
@@ -476,6 +536,31 @@ fn add_peers(
             });
         }
         tgts.push(tgt);
+    }
+    Ok(())
+}
+
+/// Adds SPDK with our initiator and with libiscsi.
+fn add_spdk(contestants: &mut Vec<Contestant>, spdk: &Spdk) -> io::Result<()> {
+    // Opening a device connects to it.
+    let _awake = spdk::awake(spdk.pid())?;
+    let pid = spdk.pid();
+    for (name, lun) in [(SPDK_NULL, 0), (SPDK_MEMORY, 1)] {
+        let url = format!("{}/{lun}", spdk.url());
+        let backend = open(&url).map_err(io::Error::other)?;
+        let kind = Box::new(Kind::Device { backend, pid });
+        contestants.push(Contestant {
+            name,
+            kind: Kind::Stopped { kind, pid },
+        });
+    }
+    if peers::have("qemu-img") {
+        let url = format!("{}/0", spdk.url());
+        let kind = Box::new(Kind::Qemu { url });
+        contestants.push(Contestant {
+            name: "SPDK, libiscsi, null",
+            kind: Kind::Stopped { kind, pid },
+        });
     }
     Ok(())
 }
@@ -576,6 +661,11 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
         at_least(DEVICE_TCP, BARE, 0.5),
         at_least(DEVICE_TCP, RAW_TCP, 0.85),
     ];
+    let spdk = [
+        at_least(OURS_NULL, SPDK_NULL, 1.0),
+        at_least(OURS_MEMORY, SPDK_MEMORY, 1.0),
+        at_least(POLLING_NULL, SPDK_NULL, 1.2),
+    ];
     let found = match row.goal {
         Goal::TimesTgt(goal) => {
             vec![
@@ -599,6 +689,7 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
     };
     found
         .into_iter()
+        .chain(spdk)
         .chain(network)
         .flatten()
         .map(|v| Verdict {

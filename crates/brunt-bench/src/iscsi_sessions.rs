@@ -1,6 +1,6 @@
 //! The session rows of `brunt-bench iscsi`: what do many sessions cost a target? One thread of Brunt's initiator opens
 //! them all and keeps requests for 4 KiB in flight: 32 over up to 32 sessions, and one on each of more. Compared with
-//! one session in the same run, and with a tuned tgt under the same client.
+//! one session in the same run, and with a tuned tgt and SPDK under the same client.
 //!
 //! The rule: memory is that of the target's process, divided by the sessions that were opened.
 
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::bare::PayloadDirection;
 use super::iscsi::open;
 use super::sample::{extremes, median, process_cpu, process_memory};
+use super::spdk;
 use crate::Console;
 
 /// A number of sessions and the requests that they make.
@@ -57,6 +58,8 @@ pub struct SessionsTarget<'a> {
     pub url: &'a str,
     /// The PID of its process.
     pub pid: u32,
+    /// Whether it polls, and is therefore stopped unless it is measured.
+    pub polls: bool,
 }
 
 /// The figures of one round of one target.
@@ -200,6 +203,8 @@ fn measure(
     row: SessionsRow,
     time: Duration,
 ) -> io::Result<SessionsSample> {
+    // Dropped last: closing a session waits for its logout.
+    let _awake = target.polls.then(|| spdk::awake(target.pid)).transpose()?;
     let backend = open(target.url).map_err(io::Error::other)?;
     let ring = Ring::new(RingConfig::of_connections())?;
     let depth = (IN_FLIGHT / row.sessions).max(1);

@@ -31,6 +31,7 @@ mod replay_peers;
 mod rows;
 mod sample;
 mod scratch;
+mod spdk;
 mod store;
 mod trace;
 mod trace_file;

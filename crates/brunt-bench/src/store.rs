@@ -228,7 +228,7 @@ impl FioPeer {
             .iter()
             .map(|path| ("CEPH_CONF", path.as_path()))
             .collect();
-        let answer = fio::run_with(&arguments, &environment)?;
+        let answer = fio::run_program(Path::new("fio"), &arguments, &environment)?;
         match answer[direction]["iops"].as_f64() {
             Some(rate) if rate > 0.0 && answer["error"] == 0 => Ok(rate),
             _ => Err(BenchError::failed(format!(

@@ -1,5 +1,6 @@
 //! Arguments of `brunt-bench iscsi`. The measurement is in `brunt_bench::IscsiBench`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use brunt_bench::BenchResult;
@@ -7,7 +8,7 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// iSCSI target and initiator on loopback, against tgt, iperf3 and a bare TCP pair
+/// iSCSI target and initiator on loopback, against tgt, SPDK, iperf3 and a bare TCP pair
 #[derive(clap::Args)]
 pub struct IscsiArgs {
     /// Rounds; each measures every program in turn, and medians over rounds are reported
@@ -22,6 +23,9 @@ pub struct IscsiArgs {
     /// Only rows whose name contains this, such as "4k read"
     #[arg(long, value_name = "TEXT")]
     row: Option<String>,
+    /// Path of SPDK's iscsi_tgt, to compare with; it polls on the last core, and is stopped while others are measured
+    #[arg(long, value_name = "PATH")]
+    spdk: Option<PathBuf>,
 }
 
 impl SubjectArgs for IscsiArgs {
@@ -43,6 +47,7 @@ impl SubjectArgs for IscsiArgs {
             time: self.time,
             quick: self.quick,
             row: self.row,
+            spdk: self.spdk,
         };
         settings.run(output)
     }

@@ -7,21 +7,30 @@ use brunt_bench::BenchResult;
 use super::output::Terminal;
 use super::subject::SubjectArgs;
 
-/// Load engine against fio: rate, and CPU, system calls and context switches per request
+/// Load engine against fio and t/io_uring: rate, and CPU, system calls and context switches per request
 #[derive(clap::Args)]
 pub struct LoadArgs {
     /// Duration of each run in seconds
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Runs per program; with fewer than 4 the ratio's confidence interval is wide
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
+    /// Rounds, in each of which every program runs once
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
     /// Folder for a 1 GiB test file, created and removed (can be repeated)
     #[arg(long, default_value = "/dev/shm")]
     dir: Vec<PathBuf>,
+    /// Block device to read, of at least 1 GiB (can be repeated)
+    #[arg(long)]
+    device: Vec<PathBuf>,
     /// Run only jobs whose name contains this
     #[arg(long)]
     only: Option<String>,
+    /// Path of fio
+    #[arg(long, default_value = "fio")]
+    fio: PathBuf,
+    /// Path of t/io_uring, which is built with fio but rarely packaged
+    #[arg(long)]
+    t_io_uring: Option<PathBuf>,
 }
 
 impl SubjectArgs for LoadArgs {
@@ -42,7 +51,10 @@ impl SubjectArgs for LoadArgs {
             seconds: self.seconds,
             rounds: self.rounds,
             dir: self.dir,
+            device: self.device,
             only: self.only,
+            fio: self.fio,
+            t_io_uring: self.t_io_uring,
         };
         settings.run(output)
     }
