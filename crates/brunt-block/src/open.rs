@@ -95,7 +95,7 @@ pub struct UrlOptions {
     /// The tables for opening nested devices.
     tables: Tables,
     read_only: bool,
-    /// `read_only=yes` is not the user's.
+    /// `read_only=yes` was added automatically, not by the user.
     is_spared: bool,
     /// Number of devices that enclose this one.
     nesting: u32,

@@ -90,7 +90,7 @@ pub enum OpenError {
     Url {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
-        /// What would be right.
+        /// What would be valid instead.
         advice: &'static str,
     },
     /// The URL is valid, but opening failed: no answer, login failure, or out of memory.

@@ -117,7 +117,7 @@ pub struct Parsers<S> {
     results: Receiver<(usize, S, Ledger)>,
     router: Router,
     tap: Option<PacketTap>,
-    /// The second that the parsers were last told.
+    /// The second last announced to the parsers.
     told_s: u64,
 }
 

@@ -54,7 +54,7 @@ pub enum NfsConnectError {
         version: NfsVersion,
         /// The procedure.
         procedure: Procedure,
-        /// What it was called for.
+        /// The procedure that was called.
         path: String,
         /// The status.
         status: Status,

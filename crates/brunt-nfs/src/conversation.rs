@@ -211,7 +211,7 @@ impl NfsConversation {
         }
     }
 
-    /// Calls a procedure of NFSv3, or makes the compound of NFSv4.1 that stands for it. A server that asks to wait
+    /// Calls a procedure of NFSv3, or sends the equivalent NFSv4.1 compound. A server that asks to wait
     /// (NFS3ERR_JUKEBOX; NFS4ERR_DELAY, NFS4ERR_GRACE) is asked again until the deadline.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ impl NfsConversation {
         results.map_err(|violation| NfsConnectError::Violation(self.server.clone(), violation))
     }
 
-    /// Makes the compound that stands for a call of NFSv3.
+    /// Builds the compound that is equivalent to an NFSv3 call.
     fn compound(
         &mut self,
         args: &Args<'_>,

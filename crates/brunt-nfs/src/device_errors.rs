@@ -25,7 +25,7 @@ pub static NFS_WORDS: Language = Language {
 pub enum NfsRefusal {
     /// A status of NFSv3.
     Status(Procedure, Status),
-    /// A status of NFSv4.1 for the compound that stands for the procedure.
+    /// A status of NFSv4.1 for the compound that replaces the procedure.
     Status41(Procedure, Status),
     /// RPC didn't execute the call.
     Rpc(Procedure, ReplyStatus),

@@ -43,7 +43,7 @@ impl NfsFolder {
             config.version.name(),
             found.export_text()
         );
-        // For blocks it has no room.
+        // It has no block capacity.
         let info = DeviceInfo {
             name: config.name(),
             block_bytes: 512,

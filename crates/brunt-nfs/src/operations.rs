@@ -36,7 +36,7 @@ pub const ENTRIES_BYTES_MAX: u32 = 64 << 10;
 pub struct NfsAsk {
     /// [`Op::Read`] for READ, [`Op::Write`] for WRITE, and [`Op::Flush`] for all other calls.
     pub op: Op,
-    /// Its meaning is the plan's.
+    /// The plan defines its meaning.
     pub offset: u64,
     /// Bytes to read or write; otherwise 0.
     pub len: u32,

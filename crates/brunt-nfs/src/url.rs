@@ -247,7 +247,7 @@ impl NfsConfig {
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<NfsConfig, OpenError> {
         let rest = place.strip_prefix("//").ok_or(NfsUrlError::NoSlashes)?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // No server offers NFS on port 0, so it stands for none.
+        // No server offers NFS on port 0, so 0 means no port.
         let (host, given) = host_and_port(host, 0).ok_or(NfsUrlError::Host)?;
         let option = port(options, "port")?;
         let port_given = match (given, option) {

@@ -158,14 +158,14 @@ impl<T> Ticked<T> {
 /// Collects a probe's figures.
 pub struct Sink<'a> {
     probe: &'static str,
-    /// The instance for figures without one of their own, such as a process.
+    /// The instance for figures that have none, such as those of a process.
     owner: Arc<str>,
     values: &'a mut Vec<SampleValue>,
     resets: &'a mut u64,
 }
 
 impl<'a> Sink<'a> {
-    /// Collects the figures of `probe`; `owner` is the instance for figures without one of their own.
+    /// Collects the figures of `probe`; `owner` is the instance for figures that have none.
     pub fn new(
         probe: &'static str,
         owner: Arc<str>,

@@ -24,7 +24,7 @@ pub enum Unavailable {
 /// Profiling failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Expected where perf events are restricted: CPU times are available nevertheless.
+    /// Expected where perf events are restricted: CPU times are still available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// The kernel refused for another reason.

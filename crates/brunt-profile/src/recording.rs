@@ -291,7 +291,7 @@ fn split(frames: &[u64]) -> (Vec<u64>, Vec<u64>) {
     (user, kernel)
 }
 
-/// Stands for a function without a name: `[libc.so.6]`.
+/// Placeholder for a function without a name: `[libc.so.6]`.
 fn file_name(mapping: &str) -> String {
     let name = mapping.rsplit('/').next().unwrap_or_default();
     match name {

@@ -103,7 +103,7 @@ impl Notice {
 /// A part of the page.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its heading; the contents list it.
+    /// Its heading, which also appears in the table of contents.
     pub title: String,
     /// Contents of the section.
     pub blocks: Vec<Block>,

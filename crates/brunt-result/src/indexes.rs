@@ -265,7 +265,7 @@ fn impacts(
 
 /// Two cells that are compared, and what counts of them.
 struct ImpactSides<'a> {
-    /// The first changed point, which stands for all.
+    /// The first changed point, which represents all of them.
     first: &'a PointSummary,
     /// The points of the reference, and the changed ones.
     sides: [Vec<&'a PointSummary>; 2],

@@ -73,7 +73,7 @@ pub fn reference(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, 
     }
 }
 
-/// Targets other than directories, which have phases of their own.
+/// Targets other than directories, which have their own phases.
 fn devices(targets: &BTreeMap<String, TargetSummary>) -> impl Iterator<Item = &String> {
     let devices = targets.iter();
     devices

@@ -3,9 +3,9 @@
 //!
 //! The method is that of Markov reward models: J. F. Meyer, "On Evaluating the Performability of Degradable Computing
 //! Systems", IEEE Transactions on Computers C-29(8), 1980. A state is a set of failed components, its reward the
-//! throughput measured under the faults that stand for them. The share of time with at least a given service is the
-//! availability of A. Brown and D. Patterson, "Towards Availability Benchmarks: A Case Study of Software RAID Systems",
-//! USENIX ATC 2000: a level of service, not up or down. `chain` has the probabilities.
+//! throughput measured under the faults that emulate their failures. The share of time with at least a given service is
+//! the availability of A. Brown and D. Patterson, "Towards Availability Benchmarks: A Case Study of Software RAID
+//! Systems", USENIX ATC 2000: a level of service, not up or down. `chain` has the probabilities.
 //!
 //! The rules:
 //! - The normal state is the phase before all faults; a degraded state is the phases during exactly its faults. A phase

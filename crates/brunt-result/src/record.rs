@@ -410,8 +410,8 @@ pub enum Stopped {
     Interrupted,
     /// The device is gone.
     DeviceGone,
-    /// A host was lost that had workers, a target, a service, a fault or a bridge; the results lack what it would have done
-    /// from then on.
+    /// A host was lost that had workers, a target, a service, a fault or a bridge; whatever it would have done from
+    /// then on is missing from the results.
     HostLost,
 }
 

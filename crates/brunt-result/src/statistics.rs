@@ -302,7 +302,7 @@ fn approximate_p(count_a: f64, count_b: f64, u: f64, ties: f64) -> f64 {
 }
 
 /// The order in which to run `points`, each `repetitions` times: every round has every point once, shuffled separately,
-/// so that drift of the machine affects all points alike. Returns pairs of point and repetition.
+/// so that drift of the machine affects all points equally. Returns pairs of point and repetition.
 pub fn interleaved(points: usize, repetitions: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut random = Random::new(seed);
     let mut order = Vec::with_capacity(points * repetitions);

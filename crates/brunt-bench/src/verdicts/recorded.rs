@@ -1,5 +1,5 @@
-//! Experiments recorded on real machines, with effects that a server injected itself (`tools/verdicts-truth.py --record`).
-//! Scored like the generated ones, except that nobody knows the noise, so there is no ceiling.
+//! Experiments recorded on real machines, with effects that a server injected itself (`tools/verdicts-truth.py
+//! --record`). Scored like the generated ones, except that the noise is unknown, so there is no ceiling.
 
 use brunt_result::degradation::{
     Degradation, FaultSpan, IntervalFigures, OverRuns, WaitingFigures, of_run, over_runs,

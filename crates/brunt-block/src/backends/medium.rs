@@ -699,9 +699,8 @@ fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
 
 /// Makes io_uring carry out requests to a file in memory when they are submitted. Since Linux 6.4 it otherwise passes
 /// each one to a worker thread, because tmpfs does not declare that it supports RWF_NOWAIT; O_NONBLOCK, which has no
-/// other effect on a file, makes it try (io_uring/rw.c, `io_file_supports_nowait`), and if it would have to wait
-/// nevertheless, it uses a worker thread. Not for buffered writes, which it always passes to one. Returns whether the
-/// flag is set.
+/// other effect on a file, makes it try (io_uring/rw.c, `io_file_supports_nowait`), and if it would still have to wait,
+/// it uses a worker thread. Not for buffered writes, which it always passes to one. Returns whether the flag is set.
 fn complete_at_once(file: &File) -> bool {
     // SAFETY: integer arguments and an open descriptor.
     unsafe {

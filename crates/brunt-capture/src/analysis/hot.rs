@@ -436,7 +436,7 @@ impl Analyse for Hot {
         });
     }
 
-    /// The rankings have columns and charts of their own in the report; this is alignment.
+    /// The rankings have separate columns and charts in the report; this is alignment.
     fn sections(&self) -> Vec<AnalysisSection> {
         let clients = self.clients.iter().map(|(_, client)| client);
         let mut clients: Vec<_> = clients.filter(|client| client.misaligned > 0).collect();

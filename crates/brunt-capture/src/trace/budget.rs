@@ -345,7 +345,7 @@ impl Budget {
             return;
         }
         self.delete_parts(state, now);
-        // What is due but may not be deleted yet is looked at again in a second.
+        // Parts that are due but may not be deleted yet are checked again in a second.
         let first = state.closed.values().filter_map(|kept| kept.expires).min();
         state.first_expiry = first.map(|first| first.max(now + Duration::from_secs(1)));
     }

@@ -1,4 +1,4 @@
-//! Merges the pipelines' shares of each window on a thread of its own. The one rule: a window is passed on once, when
+//! Merges the pipelines' shares of each window on a dedicated thread. The one rule: a window is passed on once, when
 //! every pipeline has left it; if one lags behind by several windows, its late share is passed on as another one.
 
 use std::collections::BTreeMap;

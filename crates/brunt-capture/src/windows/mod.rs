@@ -1,5 +1,5 @@
-//! Windows of a capture: each hour or day has analyses of its own, so that a capture of weeks reports what happened
-//! when, and needs no more memory than one of an hour.
+//! Windows of a capture: each hour or day is analysed separately, so a capture of several weeks shows what happened
+//! when and needs no more memory than one of an hour.
 //!
 //! ```text
 //!   parser 0: WindowedAnalysis ──window's state──┐

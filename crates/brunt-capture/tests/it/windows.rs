@@ -167,7 +167,7 @@ fn windows_add_up_to_the_whole_capture() {
     assert_eq!(whole.duration_s, plain.duration_s);
 }
 
-/// A packet with a wrong time, years ahead, gets a window of its own; the next packets get theirs.
+/// A packet with a wrong time, years ahead, gets a separate window; later packets go to the right ones.
 #[test]
 fn a_wrong_time_does_not_keep_a_window_open() {
     let mut all = stretched();

@@ -1,6 +1,6 @@
 //! Measures how full a rate-limited line is while the machine has no CPU core to spare: no core is idle and packets
-//! keep arriving, or processes wait for cores. A line that isn't full then was limited by the machine: unlike real
-//! machines, hosts and emulator share its cores.
+//! keep arriving, or processes wait for cores. If the line isn't full, the machine was the limit: unlike real hosts,
+//! emulated ones share its cores with the emulator.
 //!
 //! Called by [`super::driver`] on every turn. The rule: only such windows count, only for links that do nothing but
 //! limit the rate, and only if a queue formed in front of the line: a sender that wants more than it gets sends faster

@@ -40,7 +40,7 @@ pub struct Settings {
     pub jitter: Span,
     /// How it varies.
     pub jitter_shape: JitterShape,
-    /// How it varies instead, as a table: netem's `distribution`. The jitter is what a value of 8192 stands for.
+    /// How it varies instead, as a table: netem's `distribution`. The jitter corresponds to a value of 8192.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
     /// Whether packets keep their order under jitter: one that would overtake arrives with the
@@ -52,7 +52,7 @@ pub struct Settings {
     /// `loss = 1.0` exactly every `loss_gap`-th is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_gap: Option<u32>,
-    /// How far a packet's chance to be lost follows that of the one before, netem's `correlation`: 0 to 0.99.
+    /// How strongly a packet's loss probability depends on the preceding packet, netem's `correlation`: 0 to 0.99.
     #[serde(skip_serializing_if = "is_zero")]
     pub loss_correlation: f64,
     /// Bursty loss (Gilbert-Elliott model), instead of `loss`.

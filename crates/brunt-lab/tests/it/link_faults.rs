@@ -359,8 +359,7 @@ fn one_connection_is_reset() {
     assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
 }
 
-/// A held FIN arrives no earlier than its hold time, after all data before it; the proof closes a connection of its
-/// own.
+/// A held FIN arrives no earlier than its hold time, after all data before it; the proof closes a separate connection.
 fn connections_close_slowly() {
     let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
     let clock = Clock::default();

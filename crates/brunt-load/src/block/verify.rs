@@ -50,7 +50,7 @@ impl fmt::Display for BlockFinding {
         match self {
             BlockFinding::Sealed { generation } => write!(f, "there is write {generation}"),
             BlockFinding::Zeros => f.write_str("there are zeros"),
-            BlockFinding::Foreign => f.write_str("there is data that this run did not write"),
+            BlockFinding::Foreign => f.write_str("it holds data that this run did not write"),
             BlockFinding::Misplaced { offset } => {
                 write!(f, "there is a block that belongs at byte {offset}")
             }

@@ -143,10 +143,9 @@ pub struct Workload {
     /// requests (`blocks`, `read`, `arrival` and others).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
-    /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target
-    /// is a folder of a server: `nfs://server/export/folder/`. Each run creates the files that the
-    /// trace needs in a directory of its own, and removes it afterwards. Of the other keys for
-    /// traces, `speed`, `timing` and `spin` apply.
+    /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target is a folder of a
+    /// server: `nfs://server/export/folder/`. Each run creates the files that the trace needs in its own directory, and
+    /// removes it afterwards. Of the other keys for traces, `speed`, `timing` and `spin` apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nfs_replay: Option<NfsReplaySettings>,
     /// With a trace: the name of its format, if it cannot be detected.

@@ -602,8 +602,8 @@ mod tests {
         outcomes.iter().map(count).collect()
     }
 
-    /// An item that another program removed is a failure, and exists again in the next phase. Whoever is last removes a
-    /// shared tree.
+    /// An item that another program removed is a failure, and exists again in the next phase. The last worker to finish
+    /// removes a shared tree.
     #[test]
     fn a_missing_item_is_counted_and_made_again() {
         let scratch = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use brunt_trace::nfs::{NfsTrace, NfsTraceCall, NfsTraceName, NfsTraceSet};
 use brunt_wire::nfs::v3::{FileType, Procedure, Status};
 
-/// Stands for no object, name or call.
+/// Represents the absence of an object, name or call.
 pub(super) const NONE: u32 = u32::MAX;
 
 const EXIST: u32 = 17;

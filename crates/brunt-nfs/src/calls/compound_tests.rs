@@ -34,7 +34,7 @@ struct Client {
     over: Arc<AtomicBool>,
 }
 
-/// What a call says of itself: its xid and its SEQUENCE.
+/// How a call identifies itself: its xid and its SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sent {
     xid: Xid,

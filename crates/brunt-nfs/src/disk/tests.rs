@@ -199,7 +199,7 @@ impl Bench {
         )
     }
 
-    /// A flush, from its submission to its end.
+    /// A flush, from submission to completion.
     fn flush(&mut self, verifier: u64) -> Result<(), DeviceError> {
         self.submit(99, Op::Flush, 0, 0, false);
         let (seen, xid) = self.sent().unwrap();
@@ -213,7 +213,7 @@ impl Bench {
         self.done().result
     }
 
-    /// An unstable write, from its submission to its end.
+    /// An unstable write, from submission to completion.
     fn write(&mut self, verifier: u64) {
         self.submit(98, Op::Write, 0, 512, false);
         let (_, xid) = self.sent().unwrap();

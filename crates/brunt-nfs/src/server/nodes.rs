@@ -42,7 +42,7 @@ impl NodeId {
     }
 }
 
-/// What a node is.
+/// The type of a node.
 #[derive(Debug)]
 pub(super) enum Body {
     /// No node: its place is free.

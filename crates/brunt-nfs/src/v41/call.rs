@@ -76,7 +76,7 @@ const fn changes(procedure: Procedure) -> bool {
     )
 }
 
-/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle stands for the server's root.
+/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle means the server's root.
 /// Returns where its slot belongs ([`super::put_slot`]).
 // Long because it has a case per procedure.
 pub(crate) fn encode_call(

@@ -28,7 +28,7 @@ const CACHED_BYTES: u32 = REPLY_HEAD_BYTES_MAX + 1024;
 const CALL_HEAD_BYTES: u32 = 4096;
 /// As in `call::operations`, with some to spare.
 const OPERATIONS: u32 = 8;
-/// Callbacks are not received; servers want some program nevertheless (as libnfs's and Linux's).
+/// Callbacks are not received, but servers still expect a program number (libnfs and Linux send one, too).
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
 /// The lease if the server doesn't say (RFC 8881 names no default; Linux's server has this one).
 const LEASE: Duration = Duration::from_secs(90);
@@ -110,8 +110,8 @@ impl NfsSeat {
         self.executed = self.executed.wrapping_add(1);
     }
 
-    /// Appends EXCHANGE_ID, the first call. Each has another verifier, which makes it a restarted client: the server then
-    /// forgets the session before, whatever became of that (RFC 8881, 18.35.4).
+    /// Appends EXCHANGE_ID, the first call. Each has a new verifier, so the server takes it for a restarted client and
+    /// discards the previous session, whatever its state (RFC 8881, 18.35.4).
     pub(crate) fn exchange_id(&mut self, out: &mut Vec<u8>) {
         self.verifier = self.verifier.wrapping_add(1);
         let args = Args::ExchangeId {

@@ -1,6 +1,6 @@
-//! The results of a compound as the results of the NFSv3 call that it stands for.
+//! Converts the results of a compound to those of the NFSv3 call that it replaces.
 //!
-//! NFSv4.1 has no counterpart of some fields: attributes from before a change are absent, and a user or group that is
+//! NFSv4.1 has no counterpart for some fields: attributes from before a change are absent, and a user or group that is
 //! not a number is [`NOBODY`].
 //!
 //! The one rule: a reply has the operations of its call, in their order, up to the first that failed; anything else is
@@ -288,7 +288,7 @@ fn listed<'a>(
             fileid: attributes.fileid.get(),
             name: entry.name,
             cookie: entry.cookie,
-            // A type of 0 stands for attributes that the server could not read.
+            // A type of 0 means attributes that the server could not read.
             attributes: (plus && attributes.file_type.get() != 0).then_some(attributes),
             handle: match plus {
                 true => short_handle(&entry.attributes.parse()),

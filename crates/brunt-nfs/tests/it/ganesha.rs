@@ -549,7 +549,7 @@ impl Capture {
     }
 }
 
-/// What tshark reads in our calls is what we meant.
+/// tshark decodes our calls as intended.
 #[test]
 fn tshark_finds_nothing_malformed() {
     if !need(&[("tshark", "tshark")]) {

@@ -110,7 +110,7 @@ fn a_restart_is_survived_with_nfs41() {
     a_restart_is_survived(server, &url);
 }
 
-/// What tshark reads in our compounds is what we meant.
+/// tshark decodes our compounds as intended.
 #[test]
 fn tshark_finds_nothing_malformed_in_compounds() {
     if !need(&[("tshark", "tshark")]) {

@@ -1,5 +1,5 @@
-//! nfs-ganesha, a user-space server, in namespaces of its own: with its network and its port mapper it is out of the
-//! way of everything else on the machine, and of the other tests.
+//! nfs-ganesha, a user-space server, in separate namespaces, so its network and port mapper don't interfere with
+//! anything else on the machine or with other tests.
 //!
 //! A test begins with [`Server::within`]: it starts this program again in new namespaces, for this test alone, and waits
 //! for it. There, the same call starts the servers.

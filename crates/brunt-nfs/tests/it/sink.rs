@@ -613,7 +613,7 @@ fn a_write_is_recognized_by_its_beginning() {
     for end in 0..call.len() {
         assert_eq!(NfsService::examine(&call[..end]), Ok(NfsArrived::More));
     }
-    // Its mark says less data than its arguments.
+    // Its record mark announces less data than its arguments.
     let (service, mut reply) = (NfsService::new(1), Vec::new());
     let (record, with) = (&call[MARK_BYTES..], (0, NfsTime::default()));
     let answer = service.answer(record, record.len() + 4, with, &mut reply);

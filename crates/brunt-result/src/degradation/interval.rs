@@ -171,7 +171,7 @@ fn bucket_edge(index: u64) -> u64 {
     (kept << width) | ((1 << width) - 1)
 }
 
-/// Seven bits a byte, the lowest first; the top bit says that more follow (LEB128).
+/// Seven bits per byte, lowest first; the top bit is set if more bytes follow (LEB128).
 fn put_number(mut number: u64, packed: &mut Vec<u8>) {
     while number > 0x7f {
         packed.push(number as u8 | 0x80);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub struct FailingComponent {
     /// What it is called.
     pub name: String,
-    /// Faults that stand for its failures: the first one for one failed unit, the first two together for two, and so on.
+    /// Faults that emulate its failures: the first one for one failed unit, the first two together for two, and so on.
     pub faults: Vec<String>,
     /// Number of its units.
     pub units: u32,

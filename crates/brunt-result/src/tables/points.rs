@@ -9,8 +9,7 @@ use crate::summary::Summary;
 pub const TABLE: Table = Table {
     name: "points",
     doc: "One row for each point: a workload against a target, with a value on each axis of the sweep. Of several jobs \
-          that run at once, each is a point, and so are all together. A job's runs have rows of their own in the other \
-          tables; leave points with `part_of` out where figures are added up.",
+          that run at once, each is a point, and so are all together. A job's runs have separate rows in the other tables; leave out points with `part_of` when adding up figures.",
     columns: &[
         Column::int("point", "Its number, from 0."),
         Column::text("label", "Target, workload and the value on each axis."),

@@ -24,7 +24,7 @@ pub const TABLE: Table = Table {
             Column::int("seed", "Seed of all its requests."),
             Column::int("began_unix_ns", "Wall-clock time at which its preparation started, since 1970 (UTC)."),
             Column::text("stopped", "Why it ended: `done`, `steady`, `not-steady`, `interrupted`, `device-gone`, `host-lost`."),
-            Column::bool("complete", "Whether it ran to its end as planned; other runs are not evaluated."),
+            Column::bool("complete", "Whether it ran to the end as planned; other runs are not evaluated."),
             Column::int("measured_ns", "Measured time, without ramp-up and draining."),
             Column::float("requests_per_second", "Throughput: sum over all workers, or what all of them did while all ran (`common` in `summary.json`)."),
             Column::float("bytes_per_second", "The same in bytes."),

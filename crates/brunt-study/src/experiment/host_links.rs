@@ -110,7 +110,7 @@ pub struct HostLink {
 }
 
 impl HostLink {
-    /// The settings as what applies them needs them.
+    /// The settings in the form needed to apply them.
     pub fn carried(&self, settings: &[Settings; 2]) -> [Settings; 2] {
         let mut settings = settings.clone();
         if let HostLinkCarrier::Netem(_) = self.carrier {

@@ -98,7 +98,7 @@ impl FileError {
         ))
     }
 
-    /// What would be right.
+    /// What would be valid instead.
     pub fn help_text(&self) -> Option<&str> {
         self.help.as_deref()
     }

@@ -111,7 +111,7 @@ stop = { time = "1s" }
 clients = [1, 2]
 "#;
 
-    /// Results show one target, so that a client alone is compared with itself among others.
+    /// Results show a single target, so that a client running alone can be compared with the same client among others.
     #[test]
     fn each_client_opens_its_own() {
         let experiment = Experiment::parse("x.toml", TEXT)

@@ -150,7 +150,7 @@ pub struct ServiceReady {
 #[serde(deny_unknown_fields)]
 pub struct ServiceHealthy {
     /// This command ends with status 0; it is repeated until it does. It runs on the service's host, with the service's
-    /// variables, in a folder of its own.
+    /// variables, in its own folder.
     pub command: ServiceCommand,
     /// Maximum time until it succeeds. If it takes longer, the experiment ends.
     #[serde(default = "healthy_within")]

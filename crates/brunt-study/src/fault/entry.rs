@@ -136,7 +136,7 @@ pub(crate) enum EntryError {
         place: Option<Range<usize>>,
         /// The mistake.
         what: String,
-        /// What would be right.
+        /// What would be valid instead.
         help: String,
     },
     /// A wrong value or an unknown key, as reported by the parser.

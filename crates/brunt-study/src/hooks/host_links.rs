@@ -442,7 +442,7 @@ mod tests {
         let judge = |lost: f64| judge_loss(set, lost / f64::from(requests), requests);
         assert!(judge(20.0).is_ok() && judge(5.0).is_ok() && judge(37.0).is_ok());
         assert!(judge(0.0).is_err() && judge(60.0).is_err());
-        // The smallest loss that a file may set can be told from none, too.
+        // Even the smallest loss that a file may set can be distinguished from none.
         let least = losses(&ways, 0.001).requests;
         assert!(judge_loss(0.001, 0.0, least).is_err(), "{least}");
         let slow = both(Settings {

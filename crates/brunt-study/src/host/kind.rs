@@ -87,7 +87,7 @@ pub struct KeyMistake {
     pub key: &'static str,
     /// The mistake.
     pub what: String,
-    /// What would be right.
+    /// What would be valid instead.
     pub help: String,
 }
 

@@ -68,7 +68,7 @@ pub struct HostMistake {
     pub path: Vec<String>,
     /// The mistake.
     pub what: String,
-    /// What would be right.
+    /// What would be valid instead.
     pub help: String,
 }
 

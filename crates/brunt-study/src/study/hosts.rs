@@ -17,7 +17,7 @@ use crate::rounded::rounded;
 /// Hosts that end further apart than this share of the run did not end together.
 const APART: f64 = 0.01;
 
-/// Adds the hosts of a run to its summary. A run that lost a host is incomplete, even if it ran to its end.
+/// Adds the hosts of a run to its summary. A run that lost a host is incomplete, even if it ran to the end.
 pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFigures>) {
     if hosts.iter().any(|host| host.lost.is_some()) {
         if outcome.is_complete() {

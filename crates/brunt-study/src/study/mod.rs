@@ -356,7 +356,7 @@ impl<'a> Study<'a> {
     }
 
     /// Executes the runs in order, then rounds of those points that are not precise enough. An early end without an
-    /// error becomes the summary's trouble.
+    /// error is recorded in the summary's `trouble`.
     fn runs(&mut self, log: &mut RunLog, stop: &AtomicBool) -> Result<(), StudyError> {
         let planned = std::mem::take(&mut self.plan.runs);
         // Each of several jobs has a number, and so has their group.
@@ -388,7 +388,7 @@ impl<'a> Study<'a> {
                 break;
             }
             self.estimate();
-            // Shuffled like the rounds before, so that drift affects all points alike.
+            // Shuffled like the rounds before, so that drift affects all points equally.
             let round = interleaved(heads.len(), 1, self.seed.wrapping_add(repetition as u64));
             let reached = |point: usize| {
                 self.summary.points[point]
@@ -457,7 +457,7 @@ impl<'a> Study<'a> {
         Ok(met)
     }
 
-    /// Executes the next run: a repetition of a point. Returns `false` if there is trouble that ends the experiment.
+    /// Executes the next run: a repetition of a point. Returns `false` if a problem ends the experiment.
     fn make(
         &mut self,
         numbers: &mut Numbers,
@@ -531,7 +531,7 @@ impl<'a> Study<'a> {
             }
             _ => "interrupted".into(),
         });
-        // Runs that lost a host are reported at the end as the summary's trouble, but don't end the experiment.
+        // Runs that lost a host are reported at the end in the summary's `trouble`, but don't end the experiment.
         match self.goes_on && run.stopped == Stopped::HostLost && self.hub.failure().is_none() {
             true => self.lacking = self.lacking.take().or(lost),
             false => self.summary.trouble = Some(trouble),

@@ -54,7 +54,7 @@ enum Shown {
     Elsewhere(&'static str),
 }
 
-/// The trouble of a run that was void for this reason.
+/// The message for a run that was invalid for this reason.
 fn void(reason: VoidReason) -> String {
     HookError::new(reason, "the link")
         .because(io::Error::from(io::ErrorKind::NotFound))

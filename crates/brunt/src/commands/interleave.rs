@@ -1,4 +1,4 @@
-//! `brunt run --interleave`: runs several experiments in turns, each in a process of its own, and compares their results.
+//! `brunt run --interleave`: runs several experiments in turns, each in a separate process, and compares their results.
 //! Called by `super::run`.
 //!
 //! The rule: at most one of them measures at any time, and whatever ends one early ends all, because their further runs

@@ -167,7 +167,7 @@ fn take_example(browser: &mut Browser, title: &str) {
     browser.click(&named("Start from it"));
 }
 
-/// Watches the running experiment through its fault to its end.
+/// Watches the running experiment through its fault until it ends.
 fn watch(browser: &mut Browser) {
     until(browser, "location.hash === '#/watch'");
     browser.text_with(" of 4: disk mixed");

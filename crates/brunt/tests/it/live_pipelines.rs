@@ -89,8 +89,8 @@ fn traces_and_windows_are_analysed_in_part() {
     brunt_lake::read_table(&reports, tables[5], is_empty).expect("the table of servers");
 }
 
-/// Threads run where they were told to, and report and trace say so. With a parser for each ring, the results are those of
-/// one parser.
+/// Threads run on the configured CPUs, and the report and the trace say so. With a parser for each ring, the results
+/// are those of one parser.
 #[test]
 fn threads_run_where_they_were_told_to() {
     let script = format!(

@@ -167,7 +167,7 @@ fn mistakes_are_named_with_their_option() {
     );
 }
 
-/// Options for what a format leaves open work alike in `trace info`, in a replay and in an experiment.
+/// Options for details that a format leaves open work the same way in `trace info`, in a replay and in an experiment.
 #[test]
 fn options_settle_what_a_format_leaves_open() {
     let folder = tempfile::tempdir().expect("a folder");

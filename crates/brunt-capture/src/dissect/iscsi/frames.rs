@@ -70,7 +70,7 @@ pub struct GapInPdu {
     /// It counts from here on, because it or its header ends where the gap does, as happens if the snap length
     /// cut the segment.
     pub begins: bool,
-    /// It cannot be read to its end.
+    /// It cannot be read to the end.
     pub ended: bool,
 }
 

@@ -112,8 +112,8 @@ impl BlockSizes {
         self.as_distribution().describe()
     }
 
-    /// Returns sizes that stand for all: the smallest and the largest are among them, and if these are multiples of a
-    /// number, so are all others.
+    /// Returns representative sizes: they include the smallest and the largest, and if these are multiples of a number,
+    /// so are all others.
     pub fn corners(&self) -> Vec<Size> {
         self.as_distribution().corners()
     }

@@ -53,7 +53,7 @@ enum ParserPlacement {
     Anywhere,
     /// Each on the CPUs of one NUMA node, filling one node before the next.
     Node,
-    /// Each on a CPU of its own.
+    /// Each on a separate CPU.
     Core,
 }
 

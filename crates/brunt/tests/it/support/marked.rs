@@ -70,8 +70,8 @@ impl Marked {
         processes_with(|variable| variable == self.mark.as_bytes())
     }
 
-    /// Runs an experiment to its end; returns whether it succeeded, its summary and its messages. Asserts that nothing
-    /// is left.
+    /// Runs an experiment to completion; returns whether it succeeded, its summary and its messages. Asserts that
+    /// nothing is left.
     pub fn run(&self, text: &str) -> (bool, Value, String) {
         let ran = self.run_on_hosts(text);
         let said = &ran.2;

@@ -300,7 +300,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs `command` to its end, within `seconds` on an idle machine.
+/// Runs `command` to completion, within `seconds` on an idle machine.
 ///
 /// # Panics
 /// If it takes longer, with its output so far.
