@@ -29,7 +29,7 @@ use crate::{BenchError, BenchResult, Console};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to check whether a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How often the CPU times of the page's threads are read. What a thread does after the last reading is not counted.
+/// How often the CPU times of the page's threads are read. Work after the last reading is not counted.
 const READING: Duration = Duration::from_millis(10);
 /// Prefix of the names of the page's threads (brunt-web).
 const PAGE_THREADS: &str = "live ";

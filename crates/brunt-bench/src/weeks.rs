@@ -105,7 +105,7 @@ impl WeeksBench {
         }));
         if seen != sent || whole != sent {
             return Err(BenchError::failed(
-                "the windows don't add up to what was sent",
+                "the windows don't add up to the packets sent",
             ));
         }
         flat(&windows)

@@ -1,4 +1,4 @@
-//! Readings of counters over time, so that what happened between two moments can be known afterwards.
+//! Readings of counters over time, to determine afterwards what happened between two moments.
 //!
 //! The rule: memory is bounded for recordings of any length. Beyond the limit, every second reading is dropped and the
 //! period doubles.
@@ -18,7 +18,7 @@ pub struct ReadingLog<T> {
 /// The readings next to a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReadingsAround<'a, T> {
-    /// There are none at all.
+    /// There are no readings.
     None,
     /// The moment is before the first reading or after the last, which is this one.
     Only(&'a T),

@@ -86,7 +86,7 @@ pub enum RoleFailure {
     /// It ended before it listened, or didn't listen in time.
     #[error("{what}{}", last_lines(.lines))]
     Start {
-        /// What it did instead.
+        /// What happened instead.
         what: String,
         /// The last lines of its standard error.
         lines: Vec<String>,

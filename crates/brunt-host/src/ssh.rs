@@ -274,7 +274,7 @@ mod tests {
             login_max: Duration::ZERO,
             copy_max: Duration::ZERO,
         };
-        // The output is not read; nothing is sent; what is sent is not a program.
+        // The output is not read; nothing is sent; something other than a program is sent.
         for around in ["{} | :", "{} </dev/null", "echo 12345 | {}"] {
             let folder = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");

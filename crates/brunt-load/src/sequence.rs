@@ -73,7 +73,7 @@ pub trait Sequence {
 
     /// The worker sends no more requests, but may still ask for them, to count those that will not be sent. If
     /// `may_wait`, asking then waits for requests that have not been read yet, up to a limit. Returns true if other
-    /// workers continue, which then send what is due.
+    /// workers continue and send the due requests.
     fn leaves(&mut self, _may_wait: bool) -> bool {
         false
     }

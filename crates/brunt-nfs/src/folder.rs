@@ -1,7 +1,7 @@
 //! A folder of an NFS server as a backend: no device for blocks, but the place where a load makes other calls
 //! ([`NfsFolder::operations`]).
 //!
-//! The one rule: nothing in it is changed here.
+//! The one rule: this code changes nothing in the folder.
 
 use brunt_block::remote::{Opening, RemoteDevice, RemoteLink};
 use brunt_block::table::OpenError;

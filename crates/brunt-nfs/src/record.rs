@@ -1,8 +1,8 @@
 //! Records in several fragments (RFC 5531, 11), and records that are received blockingly: collects fragments until the
 //! record is complete.
 //!
-//! The one rule: memory grows with what has arrived, and never beyond the limit that the caller gives; nothing is
-//! allocated on a record mark's word.
+//! The one rule: memory grows with the received bytes, never beyond the caller's limit; nothing is allocated based on a
+//! record mark alone.
 
 use brunt_wire::rpc::{MARK_BYTES, RecordMark};
 

@@ -331,7 +331,7 @@ fn folded(counts: &BTreeMap<(usize, u32), u64>, named: &HashMap<u32, Named>) -> 
     kept.into_iter().map(row).collect()
 }
 
-/// A stack without what is between the program and its innermost function.
+/// A stack without the functions between the program and its innermost function.
 fn shortened(stack: &str) -> String {
     let parts = stack.split_once(';').zip(stack.rsplit_once(';'));
     let short = parts.map(|((program, _), (_, function))| format!("{program};(rare);{function}"));

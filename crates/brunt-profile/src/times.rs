@@ -80,7 +80,7 @@ impl CpuTimes {
         let key = (pid, stat.start_ticks);
         let all = [stat.user_ticks, stat.system_ticks];
         let all = all.map(|ticks| ticks as f64 / self.ticks_per_second);
-        // What a process did before the recording does not count.
+        // Work before the recording does not count.
         let first = match stat.start_ticks < self.begin_ticks {
             true => all,
             false => [0.0; 2],

@@ -131,7 +131,7 @@ fn is_none_failed(failed: &u64) -> bool {
     *failed == 0
 }
 
-/// How a host was lost. What it would have done from then on is in no figure.
+/// How a host was lost. Figures lack whatever it would have done from then on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostLoss {
     /// When that was noticed, in seconds after the start of the run; 0 if before.

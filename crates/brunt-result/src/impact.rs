@@ -34,7 +34,7 @@ pub struct RobustnessIndexes {
     /// Runs that are left out of the ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<RunLeftOut>,
-    /// Why there is no ratio of some kind, and what to write to get one.
+    /// Why a kind of ratio is missing, and what to write to get it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -90,7 +90,7 @@ pub struct ImpactIndex {
 /// A ratio with its interval, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ImpactRatio {
-    /// The ratio with its 95 % interval; `null` where there is no interval.
+    /// The ratio with its 95 % interval; `null` if there is no interval.
     pub interval: Option<Ratio>,
     /// Clients that were drawn for the interval; with 1 it is over rounds alone.
     pub clients: u32,

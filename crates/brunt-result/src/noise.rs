@@ -32,7 +32,7 @@ pub struct MachineNoise {
     pub stolen_share: Option<f64>,
     /// How late a sleeping thread was woken: mean.
     pub wakeup_mean_us: f64,
-    /// The longest of it.
+    /// The longest duration.
     pub wakeup_max_us: f64,
     /// Seconds by which wake-ups of 250 ms and more were late: Brunt itself was stopped, suspended or starved.
     #[serde(default)]
@@ -65,10 +65,10 @@ pub struct MachineNoise {
     pub frequency_mhz: Option<f64>,
     /// How long a fixed piece of work took: mean.
     pub work_mean_us: f64,
-    /// The median of it, which preemption hardly moves: the processors' speed.
+    /// The median duration, which preemption hardly affects: the processors' speed.
     #[serde(default)]
     pub work_median_us: Option<f64>,
-    /// The shortest of it.
+    /// The shortest duration.
     pub work_min_us: f64,
     /// How often both were measured.
     pub samples: u64,

@@ -1,5 +1,5 @@
-//! Performability: what a system is expected to do over the years, from what was measured in each of its states and how
-//! often it is in each of them. A study computes it for each point whose experiment has `[performability]`.
+//! Performability: what a system is expected to do over the years, given the measurements in each of its states and how
+//! often it is in each. A study computes it for each point whose experiment has `[performability]`.
 //!
 //! The method is that of Markov reward models: J. F. Meyer, "On Evaluating the Performability of Degradable Computing
 //! Systems", IEEE Transactions on Computers C-29(8), 1980. A state is a set of failed components, its reward the
@@ -391,7 +391,7 @@ pub fn share_in_words(share: f64) -> String {
     match distance {
         _ if distance <= 0.0 => format!("{percent:.0}%"),
         _ if distance >= 1e-9 => {
-            // A little more, so that 10 is not taken for 9.999.
+            // A little more, so that 10 does not become 9.999.
             let size = (distance.log10() + 1e-9).floor();
             let decimals = (2.0 - size).clamp(0.0, 12.0) as usize;
             format!("{percent:.decimals$}%")

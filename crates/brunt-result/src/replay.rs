@@ -56,7 +56,7 @@ impl ReplayVerdict {
 /// How true a replay was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayFidelity {
-    /// What it comes to.
+    /// The verdict.
     pub verdict: ReplayVerdict,
     /// Reasons why it is not true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -255,7 +255,7 @@ pub struct RunSummary {
 pub struct FaultSummary {
     /// Index in the experiment's `fault` list, from 0.
     pub index: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: String,

@@ -90,8 +90,8 @@ struct RecordedScore {
     estimates: [Option<Estimate>; 3],
 }
 
-/// What was said about the rate, or about response times in an open loop: runs with an effect, runs left open, the time of
-/// recovery, runs that never recovered, and runs whose recovery is left open.
+/// The verdict on the rate, or on response times in an open loop: runs with an effect, inconclusive runs, the time of
+/// recovery, runs that never recovered, and runs whose recovery is inconclusive.
 type Said = (usize, usize, Option<Estimate>, usize, usize);
 
 fn said(all: &OverRuns, is_open: bool) -> Said {

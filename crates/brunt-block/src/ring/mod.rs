@@ -240,7 +240,7 @@ impl Ring {
     }
 
     /// Returns the memory of buffers that are not in use to the kernel. For connections that have become idle: the next
-    /// requests pay for getting it back. Does nothing unless the ring's arena grows with use.
+    /// requests pay for reallocating it. Does nothing unless the ring's arena grows with use.
     pub fn release(&self) {
         if !self.inner.config.arena_grows {
             return;
@@ -429,7 +429,7 @@ impl Ring {
     }
 
     /// Shortens the time that a dropped client waits for requests in the kernel, after which it leaks their memory. For
-    /// threads with many connections, which a disk of one of them must not hold up.
+    /// threads with many connections: one connection's disk must not hold up the others.
     pub fn limit_idle_wait(&self, wait: Duration) {
         self.inner.idle_wait.set(wait);
     }

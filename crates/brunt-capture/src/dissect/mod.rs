@@ -106,7 +106,7 @@ pub enum Claim {
 pub enum Gap {
     /// A known number of bytes.
     Hole(u32),
-    /// An unknown number; what follows is unrelated to what came before.
+    /// An unknown number of bytes; the data after the gap is unrelated to the data before it.
     Jump,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct KeepLimits {
     pub age: Option<Duration>,
 }
 
-/// Totals of what was deleted.
+/// Totals of deleted data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Deleted {
     pub parts: u64,

@@ -68,7 +68,7 @@ pub enum GatherError {
     /// The tap's name belongs to another trace.
     #[error("the tap name {0} belongs to another trace; use a different name")]
     OtherTrace(String),
-    /// There are no pipeline numbers left.
+    /// All pipeline numbers are in use.
     #[error(
         "the lake has {taken} of at most {PIPELINES_MAX} pipelines: there is no room for {more} \
          more"

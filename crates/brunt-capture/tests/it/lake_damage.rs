@@ -132,7 +132,7 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
     }
     assert_eq!(problems(&lake), "");
     let newest_before = newest(&lake).version;
-    // It was added before, so there is nothing to do.
+    // It was already added, so there is nothing to do.
     add(&lake, &trace, "one", false, &OPTIONS).unwrap();
     assert_eq!(newest(&lake).version, newest_before);
 }

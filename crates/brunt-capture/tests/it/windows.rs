@@ -179,7 +179,7 @@ fn a_wrong_time_does_not_keep_a_window_open() {
         windows.iter().map(|window| window.operations).sum::<u64>(),
         whole.operations
     );
-    // Those before and after have what they had.
+    // The windows before and after are unchanged.
     let has = |window: &Seen| windows.iter().any(|other| other.from_ns == window.from_ns);
     assert!(right.iter().all(has), "{windows:?}");
 }

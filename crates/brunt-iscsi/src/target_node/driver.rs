@@ -241,7 +241,7 @@ pub(super) struct EndingConnection {
 }
 
 impl EndingConnection {
-    /// Collects what has completed. Returns when to call it again at the latest; `None` if nothing remains.
+    /// Collects completions. Returns when to call it again at the latest; `None` if nothing remains.
     pub fn turn(&mut self) -> Option<Nanos> {
         self.units.poll(&mut self.outcomes);
         self.outcomes.clear();

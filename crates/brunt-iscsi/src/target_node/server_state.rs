@@ -150,7 +150,7 @@ impl Drop for Seat {
     }
 }
 
-/// Counts what a worker's ring uses, until it is dropped and beyond.
+/// Counts a worker's ring usage, and keeps the count after it is dropped.
 pub(super) struct CountedRing<'a> {
     state: &'a ServerState,
     live: Arc<LiveRing>,

@@ -1,4 +1,4 @@
-//! Many sessions of a target, which share few threads: idle ones cost little, and what fails is one of them.
+//! Many sessions of a target share few threads: idle ones cost little, and a failure affects only one of them.
 
 use std::collections::VecDeque;
 use std::io::Write;

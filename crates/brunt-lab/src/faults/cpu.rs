@@ -493,7 +493,7 @@ mod tests {
         assert!(matches!(hog.remove(&clock), Err(FaultError::Misuse { .. })));
     }
 
-    /// 98% of a core is taken from several competitors that want all of it, and stays taken. If that isn't possible,
+    /// A hog takes 98% of a core from several competitors that want all of it, and keeps it. If that isn't possible,
     /// the error says so and suggests a remedy. Real-time threads always succeed.
     #[test]
     fn a_hog_takes_98_percent_from_competitors_or_says_why_not() {

@@ -599,7 +599,7 @@ impl Lane {
         Ok(handed > 0)
     }
 
-    /// Records what is left when the thread ends.
+    /// Records the remaining packets when the thread ends.
     pub(super) fn end(&mut self, shared: &Shared) {
         *shared.added() = std::mem::take(&mut self.added);
         let far = Nanos(u64::MAX);

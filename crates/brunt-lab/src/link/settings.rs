@@ -36,7 +36,7 @@ pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 pub struct Settings {
     /// One-way delay, from the last bit sent to the last bit received.
     pub delay: Span,
-    /// How much the delay varies; what the number means is `jitter_shape`'s matter.
+    /// How much the delay varies; `jitter_shape` defines what the number means.
     pub jitter: Span,
     /// How it varies.
     pub jitter_shape: JitterShape,

@@ -385,9 +385,8 @@ pub fn journal_name(worker: u32) -> String {
     format!("worker-{worker}.journal")
 }
 
-/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it
-/// survives the end of this process, but not a crash of this machine. The target is what is
-/// expected to crash.
+/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it survives the end of
+/// this process, but not a crash of this machine. The target is the one expected to crash.
 pub struct Journal {
     file: File,
     path: PathBuf,

@@ -47,7 +47,7 @@ pub struct Ran {
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several.
     pub jobs: Vec<Outcome>,
-    /// What was prepared for it.
+    /// Its prepared resources.
     pub prepared: PreparedLoad,
     /// Further results from the load.
     pub finished: Finished,
@@ -69,7 +69,7 @@ pub struct Measured {
     pub trial: u32,
     /// The queue depth, either found now or already known.
     pub depth: Option<DepthChoice>,
-    /// What was prepared for it; `None` if interrupted before the run began.
+    /// Its prepared resources; `None` if interrupted before the run began.
     pub prepared: Option<PreparedLoad>,
 }
 

@@ -1,4 +1,5 @@
-//! What a metadata load needs of a file system: names in directories. Implemented for mounted file systems and for NFS.
+//! The file system operations that a metadata load needs: names in directories. Implemented for mounted file systems
+//! and for NFS.
 //!
 //! The rule: each method is one operation as an application sees it, without caching.
 

@@ -96,7 +96,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         }
     }
 
-    /// Makes what a phase needs, and nothing else, exist.
+    /// Creates exactly the entries that a phase needs, and removes all others.
     pub(super) fn prepare(&mut self, phase: MetadataPhase) -> PlaceResult<()> {
         use MetadataPhase as Phase;
         let (files, directories) = match phase {

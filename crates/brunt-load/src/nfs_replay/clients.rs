@@ -14,7 +14,7 @@ use super::plan::ReplayActions;
 /// A device for each client, or for several of them.
 pub(super) struct ClientDevices {
     devices: Vec<Box<dyn Device>>,
-    /// What each has not taken yet.
+    /// Each client's remaining actions.
     batches: Vec<VecDeque<Request>>,
     plan: Arc<ReplayActions>,
 }

@@ -36,7 +36,7 @@ pub(super) enum ObjectKind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TracedObject {
     pub(super) kind: ObjectKind,
-    /// A handle of it was captured.
+    /// One of its handles was captured.
     pub(super) has_handle: bool,
     pub(super) is_root: bool,
     /// A call of the trace created it.
@@ -583,7 +583,7 @@ impl Observer<'_> {
                 object.mode = object.mode.or(Some(seen.mode));
                 object.owner = object.owner.or(Some((seen.uid, seen.gid)));
             }
-            // After a WRITE that may have extended it, or a SETATTR, its length is not what it was before.
+            // A WRITE that may have extended it, or a SETATTR, invalidates its earlier length.
             let is_as_before = match procedure {
                 Procedure::Write if is_object => written_to < seen.size_bytes,
                 Procedure::Setattr if is_object => false,

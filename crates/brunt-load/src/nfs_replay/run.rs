@@ -364,7 +364,7 @@ impl CallSequence<'_> {
         self.measures.procedures.entry(name).or_default()
     }
 
-    /// The run is over: counts what was not sent or not answered.
+    /// The run is over: counts calls not sent or not answered.
     fn end(&mut self, stopped: Stopped) {
         self.measures.interrupted = stopped == Stopped::Interrupted;
         let unanswered = std::mem::take(&mut self.in_flight);

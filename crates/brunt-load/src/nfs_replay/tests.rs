@@ -244,7 +244,7 @@ fn a_tree_has_what_existed_before_the_trace() {
     );
 }
 
-/// What is removed or renamed existed, even if its handle is never seen, or only later.
+/// An object that is removed or renamed existed, even if its handle is never seen, or only later.
 #[test]
 fn names_that_are_removed_or_renamed_existed() {
     let mut calls = Calls::default();
@@ -269,7 +269,7 @@ fn names_that_are_removed_or_renamed_existed() {
     assert_eq!(layout.only_named, 4, "all but old");
 }
 
-/// Handles without a name get one, and directories bring what is known to be in them.
+/// Handles without a name get one, and directories come with their known contents.
 #[test]
 fn names_are_invented_for_unknown_handles() {
     let mut calls = Calls::default();
@@ -295,7 +295,7 @@ fn names_are_invented_for_unknown_handles() {
     assert_eq!(plan.left_out.values().sum::<u64>(), 1);
 }
 
-/// A file's length before the trace: from attributes before it changes, or what was read of it.
+/// A file's length before the trace: from attributes before it changes, or from the end of reads.
 #[test]
 fn lengths_are_those_before_the_first_change() {
     let mut calls = Calls::default();

@@ -1,4 +1,4 @@
-//! Calls of NFSv4.1 against a server that is this file: it reads what is sent, and answers or doesn't.
+//! Calls of NFSv4.1 against a server emulated by this file: it reads what is sent, and answers or doesn't.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -188,7 +188,7 @@ fn remove() -> Args<'static> {
     }
 }
 
-/// As many calls are under way as there are slots; the next one takes the slot of the first that is answered.
+/// As many calls are outstanding as there are slots; the next one takes the slot of the first that is answered.
 #[test]
 fn each_call_under_way_has_its_slot() {
     let mut client = Client::new(4, 2);

@@ -1,5 +1,5 @@
-//! Many outstanding calls of one connection, without I/O: encodes calls, matches replies by their xid, and sends what
-//! was not answered again on the next connection, with the same xid and the same bytes.
+//! Many outstanding calls of one connection, without I/O: encodes calls, matches replies by their xid, and resends
+//! unanswered calls on the next connection, with the same xid and the same bytes.
 //!
 //! The owner chooses an index below the depth for each call. It starts calls ([`NfsCalls::start`]), sends the output of
 //! [`NfsCalls::pull`], asks [`NfsCalls::examine`] what has arrived, reads the results of a reply
@@ -388,8 +388,8 @@ impl NfsCalls {
         }
     }
 
-    /// Continues on a new connection, with NFSv4.1 in this session: what was not answered goes out again, in the order in
-    /// which it was started.
+    /// Continues on a new connection, with NFSv4.1 in this session: unanswered calls are sent again, in the order in
+    /// which they were started.
     ///
     /// # Panics
     /// If there is a connection already, or it has no session with NFSv4.1.

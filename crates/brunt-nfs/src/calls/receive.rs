@@ -26,7 +26,7 @@ pub enum NfsIncoming {
     },
     /// The beginning of a READ's reply, whose data may go directly to its destination.
     Data(NfsReadData),
-    /// A record in several fragments: pass what arrives to [`NfsCalls::collect`].
+    /// A record in several fragments: pass received bytes to [`NfsCalls::collect`].
     Fragments,
 }
 

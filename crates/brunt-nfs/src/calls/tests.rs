@@ -107,7 +107,7 @@ fn marked(record: &[u8]) -> Vec<u8> {
     [&mark.to_bytes()[..], record].concat()
 }
 
-/// Passes what arrives to the calls, as a driver does.
+/// Passes received bytes to the calls, as a driver does.
 fn arrive(calls: &NfsCalls, bytes: &[u8]) -> Result<NfsIncoming, NfsViolation> {
     let incoming = calls.examine(bytes)?;
     if let NfsIncoming::Reply { call, len } = incoming {
@@ -116,7 +116,7 @@ fn arrive(calls: &NfsCalls, bytes: &[u8]) -> Result<NfsIncoming, NfsViolation> {
     Ok(incoming)
 }
 
-/// A call is what was asked for, under the identity that was asked for.
+/// A call is the requested one, under the requested identity.
 #[test]
 fn a_call_carries_its_arguments_and_identity() {
     let mut calls = calls(4, 2);

@@ -120,7 +120,7 @@ impl NfsDisk {
         }
     }
 
-    /// The connection's calls, to examine and collect what arrives.
+    /// The connection's calls, to examine and collect received bytes.
     pub fn calls(&mut self) -> &mut NfsCalls {
         &mut self.calls
     }

@@ -13,7 +13,7 @@ use crate::rpc::{NfsViolation, sys_credentials};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A disk, and what it sends.
+/// A disk and its output.
 struct Bench {
     disk: NfsDisk,
     now: Nanos,

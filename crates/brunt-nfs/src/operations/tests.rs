@@ -277,7 +277,7 @@ fn damaged_replies_never_panic() {
         };
         let mut bytes = record(xid, procedure, Status::OK, body);
         for _ in 0..=random.below(3) {
-            // The record mark and the xid stay, so that the rest is looked at.
+            // The record mark and the xid stay intact, so that the rest is examined.
             let at = 8 + random.below(bytes.len() as u64 - 8) as usize;
             bytes[at] = random.next_u64() as u8;
         }

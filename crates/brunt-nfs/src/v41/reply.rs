@@ -70,7 +70,7 @@ pub(crate) fn translate<'a>(
         match result {
             ResultBody::Getfh { object } => found.handle = Some(object),
             ResultBody::Getattr { attributes } => found.attributes = Some(attributes),
-            // CLOSE is not what a compound is for.
+            // CLOSE is never a compound's main operation.
             ResultBody::Empty | ResultBody::State { .. } | ResultBody::Sequence { .. } => {}
             result => found.main = Some(result),
         }

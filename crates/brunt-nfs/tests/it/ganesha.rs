@@ -246,7 +246,7 @@ fn directories_change_on_ganesha() {
     directories_change(&server, nfs, &root, 2);
 }
 
-/// Every procedure that isn't in a device's path, and what it does to the folder.
+/// Every procedure that a device does not use, and its effect on the folder.
 pub fn directories_change(server: &Server, mut nfs: NfsConversation, root: &[u8], dots: usize) {
     let export = server.export();
     let place = |dir, name: &'static str| DirOp {

@@ -172,7 +172,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs a test in new namespaces, where this machine has what it needs.
+/// Runs a test in new namespaces if this machine has everything it needs.
 fn run_inside(test: &str) {
     let programs = [
         ("ganesha.nfsd", "nfs-ganesha"),

@@ -82,7 +82,7 @@ fn calls_go_out_on_several_connections() {
     assert_eq!(sink.shutdown().broken, 0);
 }
 
-/// A client without a socket, and what it and the server said.
+/// A client without a socket, and its conversation with the server.
 struct Talk {
     service: NfsService,
     xid: u32,
@@ -528,7 +528,7 @@ fn tshark_finds_nothing_malformed_in_replies() {
     assert_eq!(procedures.len(), Procedure::ALL.len(), "{procedures:?}");
 }
 
-/// Calls in whatever pieces, and what is not a call.
+/// Calls in arbitrary pieces, and data that is not a call.
 #[test]
 fn clients_break_only_their_own_connections() {
     let sink = start();

@@ -1,4 +1,4 @@
-//! Draws the sections of analyses. The rule: it knows no analysis, so that a new one needs no code here.
+//! Draws the sections of analyses. The rule: it is independent of individual analyses, so a new one needs no code here.
 
 use brunt_result::capture::{Report, SectionColumn, SectionUnit};
 use serde_json::Value;

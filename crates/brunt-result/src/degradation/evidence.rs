@@ -289,7 +289,7 @@ pub(super) fn noises(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Noise> {
     found
 }
 
-/// What the intervals after the fault are taken to be.
+/// How the intervals after the fault are classified.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum After {
     Usual,

@@ -269,7 +269,7 @@ impl Fit {
         fit
     }
 
-    /// The variance of what a fit of these forms foretells for a row, as a multiple of the error variance.
+    /// The variance of the prediction of a fit of these forms for a row, as a multiple of the error variance.
     pub fn variance_of(moments: &Moments, forms: &[usize], row: &Row) -> f64 {
         let mut swept = *moments;
         let mut used: Vec<usize> = Vec::with_capacity(forms.len());

@@ -557,8 +557,8 @@ fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
     }
 }
 
-/// What the intervals before the fault foretell for those after it, if the usual level changes and they foretell it well
-/// enough to judge a recovery: to within a quarter of the effect.
+/// What the intervals before the fault predict for those after it, if the usual level changes and the prediction is
+/// good enough to judge a recovery: to within a quarter of the effect.
 fn foretold(run: &RunSeries, evidence: &Evidence) -> Option<Vec<f64>> {
     let forms = evidence.usual_forms;
     let is_short = run.begin < forms.len() * INTERVALS_PER_FORM;

@@ -83,7 +83,7 @@ pub struct PhaseFigures {
     /// `null` if that was not recorded.
     #[serde(default)]
     pub waiting_requests: Option<u64>,
-    /// For how long the oldest of them had waited; `null` without any.
+    /// Age of the oldest of these requests; `null` without any.
     #[serde(default)]
     pub waiting_oldest_us: Option<f64>,
     /// Share of its requests that failed.

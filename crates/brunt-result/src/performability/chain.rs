@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// Units of one kind that fail and are repaired independently of all other components.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingComponent {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Faults that emulate its failures: the first one for one failed unit, the first two together for two, and so on.
     pub faults: Vec<String>,

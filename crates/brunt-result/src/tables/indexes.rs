@@ -34,7 +34,7 @@ pub const TABLE: Table = Table {
         Column::float("ratio", "The ratio; null where it has no interval.").nullable(),
         Column::float("low", "Lower end of its 95 % interval.").nullable(),
         Column::float("high", "Upper end.").nullable(),
-        Column::text("missing", "Why there is none.").nullable(),
+        Column::text("missing", "Why it is missing.").nullable(),
         Column::int(
             "clients",
             "Clients that the interval is over; with 1 it is over rounds alone.",

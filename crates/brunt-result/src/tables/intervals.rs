@@ -37,7 +37,7 @@ const WAITING: &[Column] = &[
     )
     .nullable(),
     Column::float("waiting_mean_ns", "For how long they had waited since they were due, on average.").nullable(),
-    Column::int("waiting_max_ns", "For how long the oldest of them had waited.").nullable(),
+    Column::int("waiting_max_ns", "Age of the oldest of these requests.").nullable(),
 ];
 
 /// See its doc.

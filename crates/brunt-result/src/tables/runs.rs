@@ -44,9 +44,9 @@ pub const TABLE: Table = Table {
                            during the run; null where the kernel does not say.").nullable(),
             Column::float("wakeup_mean_ns", "How late a sleeping thread next to the load was woken: mean; null for a \
                            run too short to tell, as in the next columns.").nullable(),
-            Column::float("wakeup_max_ns", "The longest of it.").nullable(),
+            Column::float("wakeup_max_ns", "The longest duration.").nullable(),
             Column::float("work_mean_ns", "How long a fixed piece of work next to the load took: mean.").nullable(),
-            Column::float("work_min_ns", "The shortest of it.").nullable(),
+            Column::float("work_min_ns", "The shortest duration.").nullable(),
             Column::int("noise_samples", "How often both were measured."),
             Column::int("verified_bytes", "Bytes that were read and compared with what had been written there, ramp-up included; null without `verify`.").nullable(),
             Column::int("wrong_bytes", "Of these, bytes of blocks that differed.").nullable(),

@@ -298,7 +298,7 @@ impl Reason {
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The command was refused; the text says what would be right.
+    /// The command was refused; the text says what would be correct.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The process is gone or doesn't answer.

@@ -169,7 +169,7 @@ pub enum ProbedAddressError {
     },
 }
 
-/// What is wrong with a link: the key, the mistake, what would be right.
+/// What is wrong with a link: the key, the mistake, what would be correct.
 type LinkMistake = (&'static str, String, String);
 
 impl Experiment {

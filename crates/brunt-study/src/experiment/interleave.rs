@@ -31,7 +31,7 @@ pub struct InterleavedExperiment<'a> {
 pub struct InterleaveError {
     first: PathBuf,
     second: PathBuf,
-    /// What is in the way.
+    /// The obstacle.
     pub conflict: InterleaveConflict,
 }
 

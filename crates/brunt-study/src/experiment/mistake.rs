@@ -1,4 +1,4 @@
-//! A mistake in an experiment file: its location and what would be right.
+//! A mistake in an experiment file: its location and what would be correct.
 //!
 //! The rule: every message has a line, as close to the mistake as possible, and no secret of the file.
 

@@ -1,8 +1,8 @@
 //! The experiment file: targets, workloads, sweep, repetitions. Read by `brunt run`; `brunt schema`
 //! describes it for editors.
 //!
-//! The rule: a mistake is reported with the file, the line and what would be right; unknown keys are mistakes. Nothing
-//! is opened here: everything that can be checked without the devices is checked before any of them is touched.
+//! The rule: a mistake is reported with the file, the line and what would be correct; unknown keys are mistakes.
+//! Nothing is opened here: everything that can be checked without the devices is checked before any of them is touched.
 
 mod clients;
 mod defaults;
@@ -405,7 +405,7 @@ queue_depth = [1, 8, 32]
         assert_eq!(least("", search), 3 * 4 * 2000);
     }
 
-    /// Every mistake is reported at its line, with what would be right.
+    /// Every mistake is reported at its line, with what would be correct.
     #[test]
     fn mistakes_have_their_line() {
         let check = |from: &str, to: &str, line, said: &str| {

@@ -51,7 +51,7 @@ impl Experiment {
     }
 }
 
-/// Why a workload cannot run on them, and what would be right.
+/// Why a workload cannot run on them, and what would be correct.
 fn unfit(name: &str, workload: &Workload) -> Option<(String, String)> {
     if workload.hosts.is_empty() {
         let help = format!("write hosts = [\"client-1\", \"client-2\"] under [workloads.{name}]");

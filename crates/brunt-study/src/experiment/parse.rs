@@ -167,7 +167,7 @@ impl Experiment {
             if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
                 let what = match self.workloads.names().any(|name| name == unknown) {
                     true => format!("target {name}: {unknown} makes no requests to targets"),
-                    false => format!("target {name}: there is no workload {unknown}"),
+                    false => format!("target {name}: no workload named {unknown}"),
                 };
                 let known = self.workloads.on_targets();
                 let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();

@@ -62,7 +62,7 @@ fn one_unit() -> u32 {
     1
 }
 
-/// A mistake in a component: its key, what is wrong, and what would be right.
+/// A mistake in a component: its key, what is wrong, and what would be correct.
 type ComponentMistake = (&'static str, String, Option<String>);
 
 impl ComponentEntry {
@@ -176,7 +176,7 @@ impl Experiment {
                     true => "the experiment has no [[fault]]; add one with that name".to_string(),
                     false => format!("available: {}", known.join(", ")),
                 };
-                return Err(("faults", format!("there is no fault '{name}'"), Some(help)));
+                return Err(("faults", format!("no fault named '{name}'"), Some(help)));
             };
             if !taken.insert(name) {
                 let what = format!("fault '{name}' already emulates a failure");
@@ -312,7 +312,7 @@ mttr = "90m"
             slow,
             "faults = [\"fast\"]",
             "\"fast\"",
-            "there is no fault 'fast'",
+            "no fault named 'fast'",
         );
         check(
             "at = \"2s\"\nfor = \"2s\"",

@@ -61,7 +61,7 @@ pub(super) struct Draft {
     workload_name: String,
     pub(super) axes: Vec<(String, String)>,
     pub(super) what: What,
-    /// What a workload on other hosts needs.
+    /// Requirements of a workload on other hosts.
     remote: Option<RemoteSetup>,
     pub(super) links: BTreeMap<String, [LinkSettings; 2]>,
     pub(super) mtus: BTreeMap<String, u32>,

@@ -256,7 +256,7 @@ impl<'a> ServicePlace<'a> {
 #[error("service {0} waits for itself")]
 pub struct ServiceCycle(pub String);
 
-/// What is wrong: the service's keys, the mistake, and what would be right.
+/// What is wrong: the service's keys, the mistake, and what would be correct.
 type Wrong = (Vec<&'static str>, String, Option<String>);
 
 impl ServiceEntry {
@@ -563,7 +563,7 @@ impl Target {
     }
 }
 
-/// What is wrong with the path of a private folder, and what would be right.
+/// What is wrong with the path of a private folder, and what would be correct.
 fn odd_path(path: &Path) -> Option<(String, &'static str)> {
     let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
     let shown = path.display();

@@ -86,7 +86,8 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// What was started for an experiment. Dropping it ends its services, and its bridges unless the hooks have taken them.
+/// Everything that was started for an experiment. Dropping it ends its services, and its bridges unless the hooks have
+/// taken them.
 pub struct StartedExperiment {
     /// Its targets, and the roles of targets and services.
     pub opened: OpenedTargets,
@@ -95,8 +96,7 @@ pub struct StartedExperiment {
 
 /// Connects to hosts, then starts bridges, services and served targets, and opens the targets of this machine.
 ///
-/// # Errors
-/// A part of it cannot be started. Whatever was already running is stopped.
+/// # Errors One of its parts cannot be started. Whatever was already running is stopped.
 pub fn start<O: DeviceOpener>(
     experiment: &Experiment,
     plan: &Plan,

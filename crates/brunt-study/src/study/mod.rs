@@ -282,7 +282,7 @@ impl<'a> Study<'a> {
         result.map(|()| self.summary)
     }
 
-    /// Opens what the runs of each point share.
+    /// Opens the resources shared by each point's runs.
     fn open_loads(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         for (index, point) in self.plan.points.iter().enumerate() {
             if point.part_of.is_some() {

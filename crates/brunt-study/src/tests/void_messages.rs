@@ -119,12 +119,12 @@ fn shown(reason: VoidReason) -> Shown {
             Elsewhere("brunt-lab: faults::link::signs and faults::cpu")
         }
         VoidReason::FaultUnfit => driver(DriverError::unfit(
-            "there is no member 3",
+            "no member 3",
             "write member = 0, which is good",
         )),
         VoidReason::FaultControl => Without(
             void(reason),
-            "a layer's answer says itself what would be right",
+            "a layer's answer says itself what would be correct",
         ),
         VoidReason::FaultHostLost => {
             Without(void(reason), "a host is lost for reasons that no file has")

@@ -623,8 +623,8 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
         false => format!("{sent}, different from that of the planned requests, {planned}"),
     };
     let why = match fidelity.unsent.total() {
-        0 => "the rows above show what was moved, repaired or split",
-        _ => "not all of it was sent",
+        0 => "the rows above show which requests were moved, repaired or split",
+        _ => "not all of the trace was sent",
     };
     (
         sent,

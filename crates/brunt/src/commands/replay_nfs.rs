@@ -373,7 +373,7 @@ fn print_times(fidelity: &NfsReplayFidelity, output: &Output) {
     }
 }
 
-/// Prints what was missing from the trace.
+/// Prints what the trace lacked.
 fn print_guesses(fidelity: &NfsReplayFidelity, output: &Output) {
     let tree = &fidelity.tree;
     let guesses = [

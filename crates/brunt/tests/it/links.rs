@@ -53,7 +53,8 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
-/// The MTU of links and options of a target's URL are axes: runs differ as they say, and points record what was granted.
+/// The MTU of links and options of a target's URL are axes: runs use the configured values, and points record the
+/// granted ones.
 #[test]
 fn mtus_and_url_options_are_axes() {
     let text = "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\

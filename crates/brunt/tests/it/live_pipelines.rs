@@ -138,8 +138,7 @@ fn threads_run_where_they_were_told_to() {
     }
 }
 
-/// The benchmark of a wire accounts for every packet and labels what it has not measured; how fast anything is doesn't
-/// matter here.
+/// The benchmark of a wire accounts for every packet and labels what it has not measured; speed doesn't matter here.
 #[test]
 fn a_wire_is_measured_with_a_bare_ring_and_captures() {
     let script = r#"

@@ -336,7 +336,7 @@ impl Capture {
     }
 }
 
-/// What tshark reads on the wire is what the results say.
+/// The results match what tshark decodes on the wire.
 #[test]
 fn tshark_counts_the_same_calls() {
     if need("tshark", "tshark").is_none() {

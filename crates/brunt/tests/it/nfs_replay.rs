@@ -529,7 +529,7 @@ impl Walker {
     }
 }
 
-/// A capture that begins in the middle, of another client: what it doesn't say is made up, and statuses are the same.
+/// A capture of another client that begins in the middle: missing information is made up, and statuses are the same.
 #[test]
 fn a_capture_that_begins_in_the_middle_is_replayed() {
     let Some(server) =

@@ -425,8 +425,8 @@ fn a_greater_depth_shortens_the_rebuild() {
         }
         bench.control.status().last_rebuild.unwrap().1
     };
-    // 64 stripes of at least 4 ms each, one or sixteen at a time. On a busy machine some stripes may be late, but not
-    // fifty of them.
+    // 64 stripes of at least 4 ms each, one or sixteen at a time. On a busy machine, some stripes may be late, but not
+    // fifty.
     let one = took(1);
     assert!(one >= Duration::from_millis(256), "{one:?}");
     let quick = (0..50)

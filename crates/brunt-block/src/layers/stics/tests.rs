@@ -285,7 +285,7 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
     let mut batch = VecDeque::new();
     for tag in 0..count {
         let sectors = stretch / 512;
-        // Mostly near the start of the range, so that they hit earlier writes.
+        // Mostly near the start of the range, to hit earlier writes.
         let reach = if random.chance(0.7) { 64 } else { sectors };
         let within = random.below(reach);
         let len = 512 * (1 + random.below((sectors - within).min(128)));

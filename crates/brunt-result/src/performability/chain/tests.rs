@@ -140,7 +140,7 @@ fn independent_components_have_product_form() {
     assert!(found.is_sorted_by(|a, b| a.probability >= b.probability));
 }
 
-/// What is beyond the faults of a component is one state, and very rare states keep their precision.
+/// All states beyond a component's faults count as one, and very rare states keep their precision.
 #[test]
 fn rare_states_are_precise() {
     let disks = FailingComponent {

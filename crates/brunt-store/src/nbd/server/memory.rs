@@ -163,8 +163,8 @@ pub(super) struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Raises the reservation to `total` bytes. If there is no room, the connection waits in line, and its ring is
-    /// woken when it may try again.
+    /// Raises the reservation to `total` bytes. If memory is short, the connection waits in line, and its ring is woken
+    /// when it may try again.
     pub fn reserve_up_to(&mut self, total: usize) -> bool {
         let bytes = total.saturating_sub(self.own_bytes);
         if bytes == 0 {

@@ -408,7 +408,7 @@ struct LiveRun<'a> {
     watch: Watch,
     dropped: &'a AtomicU64,
     places: &'a LivePlaces,
-    /// What the capture used, as of its end.
+    /// The resources used by the capture at its end.
     used: &'a RefCell<Value>,
 }
 

@@ -56,7 +56,7 @@ fn nothing_read(info: &TraceInfo) -> Done {
         return Ok(());
     }
     let why = match (ledger.damaged, ledger.left_out.total()) {
-        (0, 0) => "there are none in it".to_string(),
+        (0, 0) => "it contains none".to_string(),
         (0, _) => format!("{}: they moved no data", ledger.left_out),
         (damaged, _) => format!("{} cannot be read", counted(damaged as usize, "row")),
     };

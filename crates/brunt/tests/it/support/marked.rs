@@ -39,7 +39,7 @@ impl Marked {
     pub fn command(&self, text: &str) -> std::process::Command {
         let mut command = experiment(&self.folder, text);
         let (name, value) = self.mark.split_once('=').unwrap();
-        // Services' folders are created here, so that leftovers are noticed.
+        // Services' folders are created here, so that the test notices leftovers.
         fs::create_dir_all(self.temporary()).unwrap();
         command.env(name, value).env("TMPDIR", self.temporary());
         command

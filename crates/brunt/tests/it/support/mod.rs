@@ -79,13 +79,13 @@ pub fn rounds(default: usize, ci: usize) -> usize {
     }
 }
 
-/// Held by tests that compare times or rates: none of them runs beside another, or beside a [`busy`] one. Each states
-/// its reason.
+/// Held by tests that compare times or rates: none of them runs at the same time as another, or as a [`busy`] one. Each
+/// states its reason.
 pub fn alone() -> Share {
     Share::take(BUSY_MAX)
 }
 
-/// Held by tests that keep a core busy for long, but don't compare times or rates: as many of them run at a time as a
+/// Held by tests that keep a core busy for long, but don't compare times or rates: at most as many run at a time as a
 /// small machine has cores. Each states its reason.
 pub fn busy() -> Share {
     Share::take(1)
