@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(log.around(Nanos(20)), ReadingsAround::Only(&'b'));
     }
 
-    /// Too many readings are thinned out evenly, and the first one stays.
+    /// Readings beyond the limit are thinned out evenly, and the first one is kept.
     #[test]
     fn readings_beyond_the_limit_are_thinned_out() {
         let mut log = ReadingLog::new(Duration::from_nanos(1), 4);
