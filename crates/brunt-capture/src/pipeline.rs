@@ -220,7 +220,7 @@ impl<S: Sink> Pipeline<S> {
             protocols
                 .clock
                 .on_packet(packet.time_ns, packet.interface, next_record, ledger);
-        // If the clock was set back, a `now` from before the step would keep everything from expiring for that long.
+        // If the clock was set back, a `now` taken before the step would prevent anything from expiring for that long.
         self.now_ns = match was_set {
             true => packet.time_ns,
             false => self.now_ns.max(packet.time_ns),

@@ -42,7 +42,7 @@ pub fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
 mod tests {
     use super::*;
 
-    /// A process's output is kept within limits, whatever it writes.
+    /// A process's output is kept within limits, regardless of what it writes.
     #[test]
     fn lines_are_bounded() {
         let kept = Mutex::new(VecDeque::new());

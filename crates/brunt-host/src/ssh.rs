@@ -262,7 +262,7 @@ mod tests {
         );
     }
 
-    /// No folder for the copy is left on a host whose controller disappears, at whatever point.
+    /// No folder for the copy is left on a host whose controller disappears, whenever that happens.
     #[test]
     fn an_unfinished_copy_leaves_no_folder() {
         let start = SshStart {

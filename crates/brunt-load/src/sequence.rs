@@ -78,7 +78,7 @@ pub trait Sequence {
         false
     }
 
-    /// A request ended for good at this time with this status. This includes skipped requests.
+    /// A request ended, without further attempts, at this time with this status. This includes skipped requests.
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos);
 
     /// Changes the rate, in requests per second of all workers combined. Returns `false` if the times of this sequence

@@ -101,7 +101,7 @@ mod tests {
         [&mark.to_bytes()[..], bytes].concat()
     }
 
-    /// In whatever pieces the bytes arrive, the record is the same, and what follows it stays.
+    /// However the bytes are split on arrival, the record is the same, and the bytes after it remain.
     #[test]
     fn fragments_make_a_record() {
         let parts = [

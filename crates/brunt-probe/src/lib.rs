@@ -100,7 +100,7 @@ pub trait Probe: Send + 'static {
     /// The parsed texts: counters and gauges, unprocessed.
     type Reading: Send;
 
-    /// Parses the texts. Never panics, whatever they contain.
+    /// Parses the texts. Never panics, regardless of their contents.
     ///
     /// # Errors
     /// They are not in the documented format.

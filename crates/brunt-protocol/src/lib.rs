@@ -327,7 +327,7 @@ pub enum FromHost {
         /// For people: what failed, where, and what to do.
         what: String,
     },
-    /// Sent when all workers of a load that records requests have ended: the number of requests on record.
+    /// Sent when all workers of a load that records requests have ended: the number of recorded requests.
     Recorded(RecordEnd),
     /// The next requests of the record, at most [`REQUESTS_MAX`]; answers [`ToHost::MoreRequests`].
     Requests(#[serde(with = "requests")] Vec<RequestRecord>),

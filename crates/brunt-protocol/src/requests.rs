@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use brunt_result::op::OpKind;
 use brunt_result::record::{RequestRecord, RequestStatus};
 
-/// How many requests a host has on record.
+/// How many requests a host has recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordEnd {

@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// An object with different bytes ends the move, whatever is lost; neither side changes.
+    /// An object with different bytes ends the move, regardless of what is lost; neither side changes.
     #[test]
     fn an_object_with_other_bytes_is_refused_and_stays() {
         for lost in 0..256 {

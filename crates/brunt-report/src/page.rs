@@ -141,7 +141,7 @@ pub enum Block {
     Heading(String),
     /// A paragraph.
     Prose(String),
-    /// A note on what is missing and why.
+    /// A note on missing data, with the reason.
     Missing(String),
     /// A list of sentences with their severity.
     Notices(Vec<Notice>),

@@ -17,8 +17,8 @@ pub struct HostFigures {
     pub name: String,
     /// Worker threads.
     pub workers: u32,
-    /// Engine that made its requests; `null` of a host without workers or whose load needs none, and in results from
-    /// before it was recorded.
+    /// Engine that made its requests; `null` for a host without workers or whose load needs none, and in results
+    /// written before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,
     /// Requests a second of these workers.

@@ -74,12 +74,12 @@ pub struct ImpactIndex {
     pub op: Option<OpKind>,
     /// Clients at once: the X of a parallelism index; of a latency index on both sides.
     pub at_once: u32,
-    /// Of a latency index: the delay that is compared with none.
+    /// For a latency index: the delay that is compared with none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_delay: Option<String>,
-    /// Of the mean throughput of a client.
+    /// Ratio of the mean throughput of a client.
     pub per_client: ImpactRatio,
-    /// Of the throughput of all clients that work at once.
+    /// Ratio of the throughput of all clients that work at once.
     pub aggregate: ImpactRatio,
     /// Rounds in which every client took part on both sides, so that they count.
     pub rounds: u32,

@@ -38,7 +38,7 @@ fn millis(nanos: u64) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LinkProof {
-    /// What applies the settings, such as `bridge of host wire`.
+    /// The mechanism that applies the settings, such as `bridge of host wire`.
     pub carrier: String,
     /// The settings from the first host to the second, and back; empty for a direction without any.
     pub set: [String; 2],

@@ -104,7 +104,8 @@ pub struct OpFigures {
     pub completed: u64,
     /// Bytes named by these requests: transferred by reads and writes, deallocated by unmaps, zeroed by write-zeroes.
     pub bytes: u64,
-    /// Of `completed`, those completed after the end of measuring: their latency counts, their throughput does not.
+    /// Requests of `completed` that completed after the end of measuring: they count for latency, but not for
+    /// throughput.
     pub late: u64,
     /// Bytes of `late`.
     pub late_bytes: u64,

@@ -174,12 +174,12 @@ pub struct DeviceFidelity {
 /// (but for chance, 2^-64) the same requests are in both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayDigests {
-    /// Of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
+    /// Digest of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
     pub trace: String,
-    /// Of the requests that were to be sent until the end of the run, at the addresses of the target and split into the
-    /// sizes that it accepts.
+    /// Digest of the requests that were to be sent until the end of the run, at the addresses of the target and split
+    /// into the sizes that it accepts.
     pub planned: String,
-    /// Of the requests that were handed to the device.
+    /// Digest of the requests that were handed to the device.
     pub sent: String,
 }
 

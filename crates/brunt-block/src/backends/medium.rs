@@ -445,7 +445,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(OpenError::Refused(format!(
-            "{} is not a file: leave out size= and create=",
+            "{} is not a file: omit size= and create=",
             shown(path)
         )));
     }

@@ -339,7 +339,7 @@ impl Drop for Link {
             control.wake();
         }
         if let Some(thread) = self.thread.take() {
-            // If the thread failed, whatever waited for its packets has noticed.
+            // If the thread failed, everything that waited for its packets has noticed.
             let _ = thread.join();
         }
     }

@@ -145,7 +145,7 @@ pub struct Workload {
     pub trace: Option<std::path::PathBuf>,
     /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target is a folder of a
     /// server: `nfs://server/export/folder/`. Each run creates the files that the trace needs in its own directory, and
-    /// removes it afterwards. Of the other keys for traces, `speed`, `timing` and `spin` apply.
+    /// removes it afterwards. The only other keys for traces that apply are `speed`, `timing` and `spin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nfs_replay: Option<NfsReplaySettings>,
     /// With a trace: the name of its format, if it cannot be detected.

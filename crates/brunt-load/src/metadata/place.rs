@@ -7,7 +7,7 @@ use std::error::Error;
 
 use brunt_block::DeviceError;
 
-/// Why a name could not be used. The kinds are those that preparation and removal tell apart.
+/// Why a name could not be used. The kinds are those that preparation and removal distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameErrorKind {
     Missing,

@@ -51,7 +51,7 @@ impl std::fmt::Display for NfsLoss {
                     status.0
                 )
             }
-            NfsLoss::Slot => f.write_str("a call was given up, which takes a new session"),
+            NfsLoss::Slot => f.write_str("a call was abandoned, which requires a new session"),
         }
     }
 }

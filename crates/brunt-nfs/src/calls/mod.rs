@@ -232,16 +232,14 @@ impl NfsCalls {
 
     /// Queues a call. Data of a WRITE is not in `args` but in `payload`.
     ///
-    /// # Panics
-    /// If the call of this index is under way.
+    /// # Panics If the call with this index is outstanding.
     pub fn start(&mut self, index: u16, args: &Args<'_>, payload: NfsPayload, now: Nanos) {
         self.start_as(index, args, payload, None, now);
     }
 
     /// Like [`NfsCalls::start`], with the body of another AUTH_SYS credential than the connection's.
     ///
-    /// # Panics
-    /// If the call of this index is under way.
+    /// # Panics If the call with this index is outstanding.
     pub fn start_as(
         &mut self,
         index: u16,
@@ -323,7 +321,7 @@ impl NfsCalls {
         self.abandon_slot(index);
     }
 
-    /// Whether the call is not under way on a connection.
+    /// Whether the call is not outstanding on any connection.
     pub fn is_waiting(&self, index: u16) -> bool {
         let state = self.calls[usize::from(index)].state;
         matches!(state, CallState::Waiting | CallState::Paused(_))

@@ -362,7 +362,7 @@ fn a_mark_of_two_gib_is_refused_at_once() {
     assert_eq!(calls.examine(&[0x80, 1, 4, 0]), Ok(NfsIncoming::More));
 }
 
-/// Handles longer than 64 bytes are malformed, whatever returns them.
+/// Handles longer than 64 bytes are malformed, whichever call returns them.
 #[test]
 fn long_handles_are_malformed() {
     let mut calls = calls(1, 2);

@@ -35,7 +35,7 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
             .as_deref()
             .unwrap_or("The results have no histograms of complete runs.");
         section.blocks.push(Block::Missing(format!(
-            "{why} See All points for the percentiles on record."
+            "{why} See All points for the recorded percentiles."
         )));
         return section;
     }

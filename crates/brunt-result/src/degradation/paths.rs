@@ -2,8 +2,8 @@
 //! analysis for change point problems, 1993), under the noise that [`super::evidence`] found.
 //!
 //! The effect begins in some interval of the fault's window, most likely the first. After the fault it ends at once,
-//! stays at some level for some intervals, or shrinks in a straight line, and then is gone for good. Each of these
-//! paths explains the series more or less well; the posterior gives the most likely one and its certainty.
+//! stays at some level for some intervals, or shrinks in a straight line, and then disappears permanently. Each of
+//! these paths explains the series more or less well; the posterior gives the most likely one and its certainty.
 //!
 //! - *Blips*: no interval counts as worse than the effect itself, so that a few bad ones long after the fault never
 //!   outweigh the good ones between.

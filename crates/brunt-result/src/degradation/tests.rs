@@ -547,8 +547,8 @@ fn responses_over_runs() {
     assert!(all.excess_wait_s.unwrap().low.is_some());
 }
 
-/// A stalled open loop answers its backlog at once or over some time: the rate is back when the stall ends, whatever part
-/// of an interval that leaves.
+/// A stalled open loop answers its backlog at once or over some time: the rate is back when the stall ends, even if
+/// that leaves only part of an interval.
 #[test]
 fn answering_a_backlog_leaves_no_doubt_about_the_recovery() {
     for (served, late_s) in [

@@ -17,7 +17,7 @@ pub const DONE: &[Column] = &[
     ),
     Column::int(
         "late",
-        "Of `completed`, those that completed after the end of measuring: their latency counts, their throughput does not.",
+        "Requests of `completed` that completed after the end of measuring: they count for latency, but not for throughput.",
     ),
     Column::int("late_bytes", "The bytes of `late`."),
     Column::int("retries", "Retries, of all requests."),

@@ -98,7 +98,7 @@ pub enum InterleaveConflict {
         /// The port.
         port: u16,
     },
-    /// Bridges in the wire between the same interfaces.
+    /// Inline bridges between the same interfaces.
     #[error("both bridge interface {1} of host '{0}'")]
     Bridge(HostName, String),
 }

@@ -166,8 +166,9 @@ pub struct Experiment {
     /// Emulated network of hosts and links on which the experiment runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,
-    /// Links between other machines, by a name of your choice: what applies their delay, loss and rate, and which hosts
-    /// prove it. `link_delay`, `link_loss` and `link_rate` of a sweep vary them like the links of a lab.
+    /// Links between other machines, by a name of your choice: the mechanism that applies their delay, loss and rate,
+    /// and the hosts that prove it. `link_delay`, `link_loss` and `link_rate` of a sweep vary them like the links of a
+    /// lab.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, HostLinkEntry>,
     /// Programs that are not part of Brunt, such as storage servers, which the experiment starts before it opens targets

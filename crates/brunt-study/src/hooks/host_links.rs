@@ -1,6 +1,6 @@
 //! Links between other machines during a run (`[links]`): applied and proven by probe packets before it, removed after
-//! it. A bridge in the wire or netem on both hosts applies them, through the agents' faults; so an agent whose controller
-//! dies removes them itself.
+//! it. An inline bridge or netem on both hosts applies them, as faults of the agents; an agent whose controller dies
+//! therefore removes them itself.
 //!
 //! The rule: a run starts only if probe packets show every setting of its point, and no setting outlives its run.
 

@@ -1,7 +1,7 @@
 //! Executes the runs of an experiment: all repetitions of every point, interleaved, each recorded as soon as it ends.
 //! `brunt run` opens the targets and shows progress.
 //!
-//! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
+//! The rule: whatever stops it, finished runs are kept, and the results are marked incomplete.
 
 mod describe;
 mod engine;

@@ -78,7 +78,7 @@ const CASES: [(Part, Trouble); 17] = [
     (Part::SshSession, Trouble::Kill),
 ];
 
-/// An experiment under way.
+/// A running experiment.
 struct Experiment {
     child: Child,
     begin: Instant,

@@ -72,7 +72,7 @@ fn traces_and_windows_are_analysed_in_part() {
         command.args(["--json", "analyze"]).arg(&trace);
         json(&succeed(command.args(["--analyses", analyses]), 60))
     };
-    // A trace has checksums, whatever was analysed.
+    // A trace has checksums regardless of the selected analyses.
     assert_eq!(part("duplicates")["duplicates"], analyze(&[])["duplicates"]);
     assert!(part("errors").get("duplicates").is_none());
     let tables = brunt_capture::windows::tables::TABLES;

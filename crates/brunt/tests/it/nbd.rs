@@ -335,7 +335,7 @@ fn requests_complete_when_a_killed_server_comes_back() {
         trouble.contains("1048576 bytes instead of 67108864"),
         "{trouble}"
     );
-    // A server that doesn't come back is gone for good.
+    // A server that doesn't come back counts as permanently gone.
     let mut hand = Hand::on(&*server.open("reconnect=0"), 4);
     server.kill();
     assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));

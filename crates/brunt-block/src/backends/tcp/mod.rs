@@ -547,7 +547,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener};
 
-    /// Addresses and options are parsed; mistakes are reported with what would be correct.
+    /// Addresses and options are parsed; mistakes are reported with a correction.
     #[test]
     fn urls_are_parsed_and_mistakes_come_with_a_correction() {
         let check = |url: &str, words: &str| {
@@ -727,7 +727,7 @@ mod tests {
         let error = |url: &str| open_url(url).err().expect("no sink").to_string();
         let stranger = error(&url("60s"));
         assert!(
-            stranger.contains("not a brunt sink, or one of another version"),
+            stranger.contains("not a brunt sink, or has another version"),
             "{stranger}"
         );
         let silent = error(&url("200ms"));

@@ -163,7 +163,7 @@ pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
     refused(command, &[&missing, "installed"]);
 }
 
-/// A service that prints one line and does nothing else, with these further lines.
+/// A service that prints one line and does nothing else; its table has these additional lines.
 pub fn slow(lines: &str) -> String {
     let command = "command = \"echo here I am; exec sleep 1000\"";
     format!("[services.slow]\nwithin = \"500ms\"\n{command}\n{lines}\n")
