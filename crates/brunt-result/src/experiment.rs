@@ -134,6 +134,6 @@ pub enum ArrivalKind {
     Open,
     /// At a rate found by search.
     Search,
-    /// Several workloads at once, each as it states.
+    /// Several workloads at once, each with its own settings.
     Several,
 }

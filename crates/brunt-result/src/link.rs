@@ -577,7 +577,7 @@ mod tests {
         );
     }
 
-    /// The setting under which connections were too many is not reported for a later run in which they were not.
+    /// The setting that had too many connections is not reported for a later run without too many.
     #[test]
     fn connections_that_were_too_many_before() {
         let before = LinkCounts {

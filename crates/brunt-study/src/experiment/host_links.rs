@@ -8,7 +8,7 @@
 //! ssh = "root@node8"
 //! [links.wan]
 //! between = ["node7", "node8"]
-//! netem = ["eth1", "eth1"]              # or bridge = "wire", a host in the wire
+//! netem = ["eth1", "eth1"]              # or bridge = "wire", an inline host
 //!
 //! [sweep]
 //! link_delay = ["0", "10ms"]
