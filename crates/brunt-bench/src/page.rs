@@ -1,6 +1,6 @@
 //! What do viewers of the live page cost a run? Compares, in turns, the same run without a page, with a page without
 //! viewers, and with several viewers: its rate, and the CPU time of its whole process per request. Both vary by more
-//! than viewers cost, so the CPU time of the page's own threads is measured as well, from the kernel's scheduler
+//! than the cost of viewers, so the CPU time of the page's own threads is measured as well, from the kernel's scheduler
 //! statistics.
 //!
 //! Unlike most real viewers, these run on this machine: the CPU time that they use affects the rate, but is not

@@ -1,9 +1,9 @@
 //! Checks which news of a run a host may send, in which order, and which figures are possible: the controller's side,
 //! without I/O. Used by [`crate::HostSession`].
 //!
-//! The rule: everything that passes can be merged with the figures of other hosts without further checks: the kinds are
-//! those of the load, the numbers are so small that their sums over all intervals and workers fit, and the intervals of
-//! a worker are in order.
+//! The rule: everything that passes these checks can be merged with the figures of other hosts: the kinds are those of
+//! the load, the numbers are so small that their sums over all intervals and workers fit, and the intervals of a worker
+//! are in order.
 
 use std::time::Duration;
 

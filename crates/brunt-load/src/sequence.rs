@@ -41,7 +41,7 @@ pub trait Sequence {
     fn starts(&mut self, start: Nanos);
 
     /// Returns the next request for the worker that asks. The request is written into `place`, where the worker keeps
-    /// it until it ends; with any other answer the content of `place` is meaningless. A worker's `now` never decreases.
+    /// it until it ends; for any other answer, the content of `place` is undefined. A worker's `now` never decreases.
     fn next(&mut self, now: Nanos, place: &mut Self::Request) -> Next;
 
     /// The device accepted this request at this time; called again for each further attempt. Only called if

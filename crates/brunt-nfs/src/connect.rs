@@ -1,5 +1,5 @@
 //! Finds the file or folder that a URL names: asks the port mapper, mounts the export, looks the path up, creates the
-//! file if that is wanted, and reads its properties. Blocking, with one deadline for all of it.
+//! file if requested, and reads its properties. Blocking, with one deadline for all of it.
 //!
 //! A URL doesn't say which part of its path is the export. The longest path that the server mounts is: usually the
 //! file's directory, otherwise a folder above it. NFSv4.1 needs neither port mapper nor MOUNT: all exports are in one

@@ -1,5 +1,5 @@
-//! Calls and replies of ONC RPC as a client sees them: how a call begins, and what every reply is checked for before
-//! its results are read.
+//! Calls and replies of ONC RPC as a client sees them: how a call begins, and how every reply is checked before its
+//! results are read.
 //!
 //! The one rule: a reply that violates the protocol is an [`NfsViolation`] that names the operation, and ends the
 //! connection; a reply that refuses a call ends only this call.

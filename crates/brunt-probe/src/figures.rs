@@ -112,7 +112,7 @@ pub fn advance(before: u64, now: u64) -> Option<u64> {
 }
 
 /// The shortest interval for which CPU times are reported. The kernel updates them every tick, which is 1 to 10 ms, so
-/// a 10 ms tick within a millisecond would look like ten CPUs.
+/// a 10 ms tick counted within one millisecond would look like ten CPUs.
 pub const STRETCH_MIN: Duration = Duration::from_millis(50);
 
 /// Tick-based counters, and the reading from which the next figures are computed: the previous one, or an earlier one

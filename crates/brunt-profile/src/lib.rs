@@ -3,7 +3,7 @@
 //! for the profile of each phase afterwards, once phases are known.
 //!
 //! The rule: profiling never voids a run. Where the kernel forbids samples, the profile says why and has CPU times
-//! only; samples that were lost or not kept are counted.
+//! only; samples that were lost or dropped are counted.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! CPU time of the machine and of the experiment's processes, read several times a second, because the phases of a run
 //! are known only afterwards.
 //!
-//! The rule: a process that ends keeps the time it used until the last reading; what it used after that is lost, at
-//! most a tenth of a second.
+//! The rule: a process that ends keeps the time counted at the last reading; later time is lost, at most a tenth of a
+//! second.
 
 use std::collections::BTreeMap;
 use std::fs;

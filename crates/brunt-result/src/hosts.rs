@@ -140,8 +140,8 @@ pub struct HostLoss {
     pub why: String,
 }
 
-/// The time in which all workers of a run worked, of a run whose workers ended at different times. The sum of each
-/// worker's own rate would not be the rate at any time: a host that continues alone has the storage to itself.
+/// The time in which all workers of a run worked, of a run whose workers ended at different times. The sum of the
+/// workers' own rates would not be the rate at any time: a host that continues alone has the storage to itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommonTime {
     /// Its length in seconds: the intervals that all workers measured whole. 0 if there are none; the rates then cover

@@ -12,7 +12,7 @@
 //!   without a whole interval doesn't count.
 //! - Expected figures are computed for each run, then averaged with a t interval: all states of a run come from the same
 //!   run, so their errors need no assumption. Times to failure and to repair are taken as exact.
-//! - A state that was not measured is neither left out nor taken to be down: it is listed, and its probability is
+//! - A state that was not measured is neither left out nor assumed to be down: it is listed, and its probability is
 //!   reported separately.
 
 mod chain;

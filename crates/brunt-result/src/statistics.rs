@@ -551,8 +551,8 @@ mod tests {
         assert_eq!(both[0].verdict, both[1].verdict);
     }
 
-    /// Without a change, false verdicts over all figures of a comparison are as rare as stated; and a change of exactly
-    /// the margin is called the same no more often than its tests allow, whether or not points have similar noise.
+    /// Without a change, false verdicts over all figures of a comparison are as rare as stated; a change of exactly the
+    /// margin is called "same" no more often than the tests allow, whether or not points have similar noise.
     #[test]
     fn verdicts_keep_their_promise() {
         let (mut wrong, mut same, mut figures) = (0, 0, 0);

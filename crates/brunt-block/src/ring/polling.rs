@@ -1,5 +1,5 @@
-//! What a ring does before its thread sleeps: it polls for completions that come soon, and starts some requests before
-//! the rest of a batch is prepared.
+//! Work that a ring does before its thread sleeps: it polls for completions that are expected soon, and starts some
+//! requests before the rest of a batch is prepared.
 //!
 //! The rule: both adapt to what waits have shown, so that neither costs anything where it has no benefit.
 

@@ -1,5 +1,5 @@
-//! The interface of protocols: turns TCP streams (or datagrams) into operations, so that analyses and the trace
-//! can tell what was requested, how long it took and how much it moved.
+//! The interface of protocols: turns TCP streams (or datagrams) into operations, so that analyses and the trace can
+//! show what was requested, how long it took and how much data it moved.
 //!
 //! ```text
 //!   packets ─► connections ─► reassembly ─► dissector ─► operations ─► analyses, trace
@@ -11,7 +11,8 @@
 //! framing, and the parameters negotiated when it opened.
 //!
 //! A dissector does not track anything across connections (an iSCSI session has several, and they may belong to
-//! different pipelines). It marks each operation with what it belongs to, and analyses and tables join on that.
+//! different pipelines). It tags each operation with the object it belongs to, and analyses and tables join on that
+//! tag.
 //!
 //! The one rule: a dissector never makes anything up. After a gap, it resynchronises from the bytes alone, and
 //! counts what it skipped.

@@ -1,5 +1,5 @@
-//! Keeps a trace within its limits of size and age: decides which parts to delete, and when rows have to be written again
-//! so that the remaining parts can be understood. Shared by all lanes of all pipelines.
+//! Keeps a trace within its size and age limits: decides which parts to delete, and when rows have to be rewritten so
+//! that the remaining parts are self-contained. Shared by all lanes of all pipelines.
 //!
 //! The trace is divided into *generations*, each an eighth of a limit. On a new generation, a writer forgets
 //! which flows and handles are known, so that each generation contains the rows that its other rows refer to.

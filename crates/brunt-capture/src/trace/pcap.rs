@@ -1,7 +1,7 @@
-//! Writes captured packets to files that every packet tool reads: classic pcap with nanoseconds, or pcapng if
-//! packets record their interface. `brunt capture --pcap` uses it, either batch by batch, or through a
-//! dedicated thread ([`PacketLane`]) so that a slow disk does not hold up the parsers. The one rule: a file has
-//! one link type; a packet of another type ends it with an error instead of being written wrong.
+//! Writes captured packets to files that every packet tool reads: classic pcap with nanoseconds, or pcapng if packets
+//! record their interface. `brunt capture --pcap` uses it, either batch by batch, or through a dedicated thread
+//! ([`PacketLane`]) so that a slow disk does not hold up the parsers. The one rule: a file has one link type; a packet
+//! of another type ends it with an error instead of being written incorrectly.
 
 mod blocks;
 mod comments;

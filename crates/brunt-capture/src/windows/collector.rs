@@ -1,5 +1,5 @@
 //! Merges the pipelines' shares of each window on a dedicated thread. The one rule: a window is passed on once, when
-//! every pipeline has left it; if one lags behind by several windows, its late share is passed on as another one.
+//! every pipeline has left it; if one lags behind by several windows, its late share is passed on as a separate window.
 
 use std::collections::BTreeMap;
 use std::io;

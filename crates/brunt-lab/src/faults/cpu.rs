@@ -8,7 +8,7 @@
 //! - otherwise as many normal threads as make up the share, and more if that is not enough.
 //!
 //! If the kernel first divides a core between sessions (`kernel.sched_autogroup_enabled`) or cgroups, threads that are
-//! not real-time only win against threads in their own session or cgroup.
+//! not real-time only take precedence over threads in their own session or cgroup.
 //!
 //! The rule: what counts is the CPU time that the threads got, as measured by the kernel. It is reported next to the
 //! requested share, both at injection and over the whole fault; falling short is an error.

@@ -6,7 +6,7 @@
 //!
 //! Called by [`crate::Lab`] and by code that changes a link while packets are in flight. Segments that a host left to
 //! be split (segmentation offload) count as the packets they would be on the wire: each has its own fate, and trains
-//! stay together only where fates agree.
+//! stay together only where the fates are the same.
 //!
 //! The rule: a packet is either lost because the settings say so, or counted as an unintended drop.
 

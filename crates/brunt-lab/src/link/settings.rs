@@ -60,8 +60,8 @@ pub struct Settings {
     pub loss_bursts: Option<Bursts>,
     /// Share of packets in which one bit is flipped on the way, after all checksums.
     pub corrupt: f64,
-    /// Share of packets that are marked to have met congestion (CE), of those whose sender can take it (ECT,
-    /// RFC 3168); others pass unmarked, and are counted.
+    /// Share of packets that are marked as having met congestion (CE), out of those whose sender supports it (ECT, RFC
+    /// 3168); others pass unmarked, and are counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub ecn: f64,
     /// Share of packets delivered twice, 0 to 1.

@@ -77,8 +77,8 @@ pub struct Workload {
     pub region: Region,
     /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
-    /// Searches for the queue depth that saturates the target, or keeps a limit, before a point's first run, starting at
-    /// `queue_depth`.
+    /// Searches for the queue depth that saturates the target, or the largest one within a limit, before a point's
+    /// first run, starting at `queue_depth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_search: Option<DepthSearch>,
     /// Completions to wait for at once, for at most 50 µs: saves system calls and context switches, but reported

@@ -7,7 +7,7 @@
 
 use brunt_result::choice::{DepthChoice, DepthTrial};
 
-/// Minimum gain from a deeper queue that keeps the search going.
+/// Minimum gain from a deeper queue for the search to continue.
 const GAIN_MIN: f64 = 1.03;
 /// Share of the best throughput that the chosen depth has to reach.
 const ENOUGH: f64 = 0.97;

@@ -56,8 +56,8 @@ pub struct Ran {
 /// A run of an experiment: the decisions along the way, and the run that counts.
 #[derive(Debug)]
 pub struct Measured {
-    /// The outcome of the run. After a rate search, that of the trial at the highest rate that kept the limit, or of
-    /// the last trial if none did.
+    /// The outcome of the run. After a rate search, that of the trial at the highest rate within the limit, or of the
+    /// last trial if none was.
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several; empty if interrupted before the run began.
     pub jobs: Vec<Outcome>,

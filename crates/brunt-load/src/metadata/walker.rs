@@ -1,7 +1,7 @@
 //! One worker of a metadata load: prepares a phase, runs it, and removes what it created.
 //!
-//! Several workers, on several hosts, prepare a shared tree at the same time without talking to each other: a directory
-//! that exists already is used, and one that another worker has removed, or still fills, is left alone.
+//! Several workers, on several hosts, prepare a shared tree at the same time without coordination: an existing
+//! directory is used, and one that another worker has removed, or is still filling, is left alone.
 //!
 //! The rule: the state of each item is kept across runs, and an operation that failed leaves it unknown.
 

@@ -223,8 +223,8 @@ impl NfsTree {
     }
 }
 
-/// The maximum number of entries in a tree after this many runs: a run leaves at most twice the names that it began
-/// with, and those in flight.
+/// The maximum number of entries in a tree after this many runs: a run leaves at most twice its initial number of
+/// names, plus those in flight.
 pub(crate) fn most(settings: &NfsSettings, workers: u32, runs: u64) -> u64 {
     let names = 4 * u64::from(settings.names) + 2 * u64::from(brunt_nfs::calls::DEPTH_MAX);
     let worker = settings.files_of_worker() + 2 * u64::from(settings.directories) + 1;

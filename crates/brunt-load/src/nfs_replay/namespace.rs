@@ -4,8 +4,8 @@
 //! so; a name that a call creates did not exist before. Replies of calls that ran at the same time may arrive in either
 //! order, so a reply never contradicts one that it overlaps.
 //!
-//! The rule: whatever a capture with gaps says, each handle is one object, and an object without a known name is still
-//! an object.
+//! The rule: even if a capture has gaps, each handle is one object, and an object without a known name is still an
+//! object.
 
 use std::collections::HashMap;
 

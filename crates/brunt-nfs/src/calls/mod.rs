@@ -5,8 +5,8 @@
 //! [`NfsCalls::pull`], asks [`NfsCalls::examine`] what has arrived, reads the results of a reply
 //! ([`NfsCalls::results`]), and ends the call ([`NfsCalls::end`]).
 //!
-//! A call that times out costs the connection: a server that lost a call on a connection that is up doesn't answer it
-//! there any more (RFC 1813, 4.3 leaves this to the client; the Linux kernel's does the same).
+//! A call that times out ends the connection: a server that lost a call on a working connection never answers it there
+//! (RFC 1813, 4.3 leaves this to the client; the Linux kernel's does the same).
 //!
 //! The one rule: a reply belongs to a call that was sent on this connection and not answered; every other one is an
 //! [`crate::rpc::NfsViolation`].

@@ -1,5 +1,5 @@
-//! The null server: the suite of all devices passes on it, its names behave like those of a file system, its replies
-//! are what tshark reads, and nothing that a client sends harms it.
+//! The null server: the suite of all devices passes on it, its names behave like those of a file system, tshark decodes
+//! its replies correctly, and nothing that a client sends harms it.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -123,7 +123,7 @@ fn fitted(design: &Design, noise: Noise, forms: &[usize]) -> Vec<f64> {
     rows.map(|row| fit.explains(row, noise.forms)).collect()
 }
 
-/// How a verdict about an effect came about, so that a reader can disagree.
+/// How a verdict about an effect came about, so that readers can check it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VerdictBasis {
     /// Chance of series like these without an effect; below the limit an effect is reported.

@@ -529,9 +529,8 @@ pub(super) fn together(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Return> 
 }
 
 /// Whether plain means confirm that the figure left the effect's level at interval `from`: the mean of all later
-/// intervals is nearer to the usual level, or the means just before and after differ by most of the effect. A
-/// model can explain more than a reader would believe, for example by a slope; a recovery that contradicts the
-/// means is not reported.
+/// intervals is nearer to the usual level, or the means just before and after differ by most of the effect. A model can
+/// explain away too much, for example by a slope; a recovery that contradicts the means is not reported.
 fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
     let end = match evidence.form {
         Form::First(intervals) => (run.begin + intervals).min(run.after),

@@ -268,8 +268,8 @@ impl<'a> Study<'a> {
         self.summary.requirements = outcomes(&self.required, &self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
-        // Observers may fail as late as at the end, with data that they had not written yet, or
-        // report the consequences of an earlier failure then.
+        // Observers may fail as late as the end of the run, with data not yet written, or report the consequences of an
+        // earlier failure then.
         if let Some(failure) = self.hub.failure()
             && (self.summary.trouble.is_none() || self.summary.trouble == before)
         {

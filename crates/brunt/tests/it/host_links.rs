@@ -131,7 +131,7 @@ fn loss_and_rate_are_proven() {
     assert!((15e6..25e6).contains(&rate), "{proof:#}");
 }
 
-/// If the controller is killed in the middle of a delayed run, the agents remove everything: the wire is cut as before
+/// If the controller is killed in the middle of a delayed run, the agents remove everything: the link is down as before
 /// the experiment, and no agent is left.
 #[test]
 fn agents_remove_links_of_a_dead_controller() {

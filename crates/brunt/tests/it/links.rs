@@ -317,7 +317,7 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     panic!("{fault} was never there in its time: {instead}");
 }
 
-/// All further keys of a link work in a fault, in one direction and both, including a delay table from a file in the
+/// All other keys of a link work in a fault, in one direction and in both, including a delay table from a file in the
 /// experiment's folder.
 #[test]
 fn every_other_key_of_a_link_works_in_a_fault() {

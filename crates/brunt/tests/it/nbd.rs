@@ -365,7 +365,7 @@ fn a_silent_server_costs_only_the_timeout() {
 }
 
 /// The conformance suite for all devices. With several threads, nbdkit 1.32 aborts when a client leaves before its
-/// replies were sent (connections.c: "sock >= 0"), as a part of the suite does.
+/// replies were sent (connections.c: "sock >= 0"), which happens in a part of the suite.
 #[test]
 fn the_device_conforms() {
     let Some(server) = nbdkit(folder(), &["--threads=1", "memory", "8M"]) else {

@@ -1,5 +1,5 @@
-//! The load of NFS calls against nfs-ganesha: what is counted is what the server's folder and tshark show, the same
-//! seed gives the same calls, and the load's tree is removed or kept.
+//! The load of NFS calls against nfs-ganesha: the counts match the server's folder and tshark, the same seed gives the
+//! same calls, and the load's tree is removed or kept.
 
 use std::collections::BTreeMap;
 use std::fs;

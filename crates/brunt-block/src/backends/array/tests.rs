@@ -495,8 +495,8 @@ fn a_failure_during_a_rebuild_has_the_effect_of_the_level() {
     }
 }
 
-/// With two threads, a failing member and a rebuild at the same time, every byte is right, and so is the parity, as a
-/// second failure shows.
+/// With two threads, a failing member and a rebuild at the same time, every byte is right, and so is the parity, which
+/// a second failure verifies.
 #[test]
 fn two_threads_keep_data_and_parity_right_during_a_rebuild() {
     for level in ["raid1", "raid5"] {

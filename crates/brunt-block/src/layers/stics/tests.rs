@@ -365,8 +365,8 @@ fn data_beyond_the_memory_is_read_from_the_log() {
     }
 }
 
-/// If the far side is silent or gone, writes are acknowledged while there is room, then wait, which the status shows;
-/// when it returns, it receives all of them.
+/// If the remote side is unresponsive or gone, writes are acknowledged while there is room, then wait, which the status
+/// shows; when it returns, it receives all of them.
 #[test]
 fn acknowledged_writes_reach_a_far_side_that_returns() {
     for stand in [Stand::Silent, Stand::Gone] {

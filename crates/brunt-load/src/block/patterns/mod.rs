@@ -150,8 +150,8 @@ mod tests {
     use super::*;
     use crate::block::workload::Workload;
 
-    /// Names are unique; every pattern has help, and an example that parses, passes its check, is written as it was
-    /// read, and draws the same positions for the same seed.
+    /// Names are unique; every pattern has help, and an example that parses, passes its check, round-trips through
+    /// text, and draws the same positions for the same seed.
     #[test]
     fn every_pattern_has_help_and_a_valid_example() {
         for (index, info) in PATTERNS.iter().enumerate() {

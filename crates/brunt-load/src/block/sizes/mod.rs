@@ -204,8 +204,8 @@ mod tests {
         (0..20_000).map(|_| sampler.draw(&mut random)).collect()
     }
 
-    /// Names are unique; every distribution has help and an example that parses, passes its check, is written as it was
-    /// read, draws the same sizes for the same seed, and keeps to its corners and its mean.
+    /// Names are unique; every distribution has help and an example that parses, passes its check, round-trips through
+    /// text, draws the same sizes for the same seed, and respects its bounds and its mean.
     #[test]
     fn the_table() {
         for (index, info) in SIZES.iter().enumerate() {

@@ -59,7 +59,7 @@ fn one_machines_availability_follows_the_formula() {
     }
 }
 
-/// With a repairer for each of n units, the number of failed units is binomial; an array that needs k of them is
+/// If each of n units has its own repairer, the number of failed units is binomial; an array that needs k of them is
 /// available for the sum of its terms.
 #[test]
 fn k_of_n_units_with_a_repairer_each_are_binomial() {

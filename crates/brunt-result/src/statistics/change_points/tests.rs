@@ -58,7 +58,7 @@ fn one_outlier_is_no_change() {
     }
 }
 
-/// Over runs that differ by 3 %, five to a result, a shift of 5 % is seen by the fifth result after it.
+/// Over runs that differ by 3 %, five to a result, a shift of 5 % is detected by the fifth result after it.
 #[test]
 fn a_small_shift_is_seen_within_five_results() {
     let noise = 0.03 / 5f64.sqrt();

@@ -1,4 +1,4 @@
-//! Each storage fault in an experiment: requests meet the effect and the run records it; if no request can meet it, the
+//! Each storage fault in an experiment: requests experience the effect and the run records it; if no request can, the
 //! run is invalid.
 
 use super::*;

@@ -1,4 +1,4 @@
-//! `brunt bridge IN OUT`: puts this machine in the network path between a client and its storage, for setups in which
+//! `brunt bridge IN OUT`: places this machine in the network path between a client and its storage, for setups in which
 //! neither can run Brunt.
 //!
 //! The rule: however it ends, one report shows the forwarded traffic, the frames not forwarded and why, and the delay
