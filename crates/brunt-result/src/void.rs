@@ -217,7 +217,7 @@ pub fn joined(doubts: &[Doubt]) -> String {
 /// The table of all reasons, for `docs/results.md`.
 pub fn markdown() -> String {
     let mut text = String::from(
-        "| when | the run is | settings that the message names | the value in the message, or what it says instead |\n\
+        "| when | the run is | settings that the message names | the value in the message, or its other content |\n\
          |---|---|---|---|\n",
     );
     for reason in VoidReason::ALL {

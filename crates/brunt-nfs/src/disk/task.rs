@@ -94,7 +94,7 @@ impl NfsTask {
         let count = self.piece_bytes(file);
         let is_done = self.done_bytes == self.ask.len;
         match self.ask.op {
-            // A flush is for the whole file: the server's range would be in the way of writes of other threads.
+            // A flush covers the whole file: a range would lock out other threads' writes on the server.
             Op::Flush if self.committed => Ok(None),
             Op::Flush => Ok(Some((
                 Args::Commit {

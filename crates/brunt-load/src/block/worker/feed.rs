@@ -118,7 +118,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.upcoming.as_ref().map(|(_, at)| *at)
     }
 
-    /// Reports that the worker waits for its device, which has been sent all but `unsent` of its requests.
+    /// Reports that the worker is waiting for its device, and that `unsent` of its requests are not sent yet.
     pub(super) fn pause(&mut self, unsent: usize) {
         self.sequence.pause(unsent);
     }
