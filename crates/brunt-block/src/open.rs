@@ -88,7 +88,7 @@ pub(crate) struct Tables {
     pub permit: Option<Arc<dyn Permit>>,
 }
 
-/// The `key=value` pairs of a URL. Each consumer takes the keys that it knows; a remaining key is an error.
+/// The `key=value` pairs of a URL. Each consumer takes its keys; a remaining key is an error.
 #[derive(Debug, Default)]
 pub struct UrlOptions {
     pairs: Vec<(String, String)>,

@@ -14,7 +14,7 @@ const MAPPINGS_MAX: usize = 4096;
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a thread of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// What `/proc/PID/stat` says (proc_pid_stat(5)).
+/// The contents of `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
     /// Name of the program.

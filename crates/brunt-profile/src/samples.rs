@@ -26,8 +26,8 @@ const SAMPLES_MAX: usize = 1 << 21;
 /// Different stacks kept of a recording, about 200 bytes each.
 const STACKS_MAX: usize = 1 << 17;
 
-/// `enum perf_callchain_context`: addresses from here on are marks. In a stack, innermost first, each says where the
-/// addresses after it are.
+/// `enum perf_callchain_context`: addresses from here on are marks. In a stack, innermost first, each tells where the
+/// addresses after it come from.
 pub const MARK_MIN: u64 = -4095_i64 as u64;
 /// Addresses of the kernel follow.
 pub const MARK_KERNEL: u64 = -128_i64 as u64;

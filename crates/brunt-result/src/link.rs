@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::void::{Doubt, VoidReason};
 
-/// Packets delivered later than this on average, in nanoseconds, met a link other than the one described: on an idle
+/// Packets delivered later than this on average, in nanoseconds, used a link other than the one described: on an idle
 /// machine they are 15 to 40 us late.
 const LATE_NANOS_MAX: u64 = 250_000;
 /// A line that lost more than this share of its time did not keep its rate.

@@ -304,7 +304,7 @@ fn together(phases: &[&PhaseFigures]) -> PhaseFigures {
     }
 }
 
-/// What one run says about measured states, weighted by their probabilities; `None` if there is none.
+/// One run's figures for measured states, weighted by their probabilities; `None` if there is none.
 fn expected(
     states: &[SystemState],
     figures: &[Vec<&PhaseFigures>],

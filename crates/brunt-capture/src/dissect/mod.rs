@@ -114,7 +114,7 @@ pub enum Gap {
 /// The state of a dissector for one direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingState {
-    /// It knows the message boundaries.
+    /// It determines the message boundaries.
     Framed,
     /// It is searching for the next message, or has seen too little.
     Searching,

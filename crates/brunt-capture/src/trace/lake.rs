@@ -559,7 +559,8 @@ fn finish(
             damaged: compaction.into_damaged(),
         }),
         Err(error) => {
-            // Half-written files take space that others need. The original error says more than an error from here.
+            // Half-written files take space that others need. The original error is more informative than one from
+            // here.
             let _ = compaction.sweep();
             Err(error)
         }

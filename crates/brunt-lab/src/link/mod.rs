@@ -91,7 +91,7 @@ pub struct LinkHandle {
     clock: Clock,
 }
 
-/// What carries the frames.
+/// The mechanism that forwards the frames.
 #[derive(Clone, Debug)]
 enum CarrierState {
     /// Brunt's thread.
@@ -218,7 +218,7 @@ pub(crate) struct LinkParts {
 }
 
 impl Link {
-    /// Lets the kernel carry the frames, either with netem or with nothing between the devices.
+    /// Lets the kernel forward the frames, either with netem or with nothing between the devices.
     pub(crate) fn in_kernel(
         name: &str,
         devices: [LinkDevice; 2],
@@ -443,7 +443,7 @@ impl LinkHandle {
         matches!(self.carrier, CarrierState::Thread(_))
     }
 
-    /// Whether the kernel carries the packets, without any thread of Brunt's.
+    /// Whether the kernel forwards the packets, without any thread of Brunt's.
     pub(crate) fn is_in_kernel(&self) -> bool {
         matches!(self.carrier, CarrierState::Netem(_) | CarrierState::Bare)
     }

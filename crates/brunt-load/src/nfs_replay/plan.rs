@@ -329,7 +329,7 @@ impl ActionPlanner<'_> {
         Ok(())
     }
 
-    /// Checks that the replay can know the handles that a call needs.
+    /// Checks that the replay can obtain the handles that a call needs.
     fn check_objects(
         &self,
         procedure: Procedure,

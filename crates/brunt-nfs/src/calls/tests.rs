@@ -407,7 +407,7 @@ fn long_handles_are_malformed() {
     }
 }
 
-/// The data of a long READ is found as soon as the bytes before it have arrived, whatever these are.
+/// The data of a long READ is found as soon as the bytes before it have arrived, regardless of their values.
 #[test]
 fn data_is_placed_before_it_has_arrived() {
     let mut calls = calls(1, 2);
@@ -531,7 +531,7 @@ fn fragments_are_collected() {
     ));
 }
 
-/// After a loss, calls go out again in their order with the same bytes; each has a limited number of attempts.
+/// After a loss, calls are resent in order with the same bytes; each has a limited number of attempts.
 #[test]
 fn calls_are_sent_again_with_the_same_xid() {
     let mut calls = calls(4, 3);
@@ -564,7 +564,7 @@ fn calls_are_sent_again_with_the_same_xid() {
     );
 }
 
-/// A call without an answer costs the connection, once its time is over and not before.
+/// A call without an answer ends the connection once its time limit has passed, and not before.
 #[test]
 fn a_late_call_costs_the_connection() {
     let mut calls = calls(2, 1);

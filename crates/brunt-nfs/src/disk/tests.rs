@@ -316,7 +316,7 @@ fn writes_are_as_stable_as_they_have_to_be() {
     assert_eq!(bench.done().result, Err(DeviceError::Unsupported));
 }
 
-/// Counts that make no progress, or more than was asked for, are violations that name the operation.
+/// Counts of zero, or above the requested ones, are violations that name the operation.
 #[test]
 fn counts_are_checked() {
     let mut bench = Bench::new(true);
@@ -373,7 +373,7 @@ fn a_status_ends_its_request() {
     assert_eq!(bench.disk.lost(), None);
 }
 
-/// NFS3ERR_JUKEBOX is waited for, with new xids, but not forever.
+/// Calls are repeated after NFS3ERR_JUKEBOX, with new xids, but not forever.
 #[test]
 fn a_storm_of_jukebox_ends() {
     let mut bench = Bench::new(true);
@@ -430,7 +430,7 @@ fn lost_writes_fail_the_next_flush_of_each_session() {
     assert!(lost(other.flush(4)));
 }
 
-/// After a loss everything is sent again; after too many, requests end, each once.
+/// After a loss, everything is resent; after too many losses, requests end, each once.
 #[test]
 fn requests_survive_a_lost_connection() {
     let mut bench = Bench::new(true);

@@ -49,7 +49,7 @@ pub(crate) fn translate<'a>(
     let expected = operations(procedure);
     let mut results = reply.operations();
     let (mut found, mut last, mut end) = (Found::default(), Op::Sequence, None);
-    // Operations that this call has left out.
+    // Operations that this call omits.
     let mut omitted = 0;
     for (index, result) in results.by_ref().enumerate() {
         let OpResult {
@@ -77,7 +77,7 @@ pub(crate) fn translate<'a>(
     }
     let status = Status(reply.status.0);
     let consumed = body.len() - results.rest().len();
-    // A file that was opened and could not be closed is created all the same.
+    // A file that was opened but could not be closed has still been created.
     let is_done = matches!(end, Some((index, _)) if index + 1 == expected.len());
     let is_ok = reply.status.0 == 0 || is_done && last == Op::Close;
     match end {
@@ -238,7 +238,7 @@ fn attributes(from: &Attributes<'_>) -> Option<v3::Attributes> {
     let [major, minor] = from.fsid?;
     let size = from.size?;
     Some(v3::Attributes {
-        // Named attributes and their directories (8 and 9) don't occur where they are not asked for.
+        // Named attributes and their directories (8 and 9) occur only if they are requested.
         file_type: FileType::from_number(from.kind?).number().into(),
         mode: from.mode.unwrap_or(0).into(),
         nlink: from.numlinks.unwrap_or(1).into(),

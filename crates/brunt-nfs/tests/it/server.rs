@@ -1,8 +1,8 @@
 //! nfs-ganesha, a user-space server, in separate namespaces, so its network and port mapper don't interfere with
 //! anything else on the machine or with other tests.
 //!
-//! A test begins with [`Server::within`]: it starts this program again in new namespaces, for this test alone, and waits
-//! for it. There, the same call starts the servers.
+//! A test begins with [`Server::within`], which starts this program again in new namespaces, for this test alone, and
+//! waits for it. There, the same call starts the servers.
 
 use std::fs;
 use std::net::TcpStream;
@@ -69,7 +69,7 @@ impl Server {
         }
         fs::create_dir_all("/run/ganesha").unwrap();
         fs::create_dir_all("/var/lib/nfs/ganesha").unwrap();
-        // On a disk, even if the temporary folder is in memory: its file system has to know handles.
+        // On a disk, even if the temporary folder is in memory: its file system has to support handles.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         for name in ["export", "reserved"] {
             fs::create_dir(folder.path().join(name)).unwrap();

@@ -79,7 +79,7 @@ mod tests {
         SectionColumn::new("share", "share", SectionUnit::Share),
     ];
 
-    /// A page of sections that nothing here knows.
+    /// A page of sections that are unknown here.
     fn drawn(all: Vec<AnalysisSection>) -> String {
         let mut report: Report = serde_json::from_str(EMPTY).unwrap();
         for section in all {

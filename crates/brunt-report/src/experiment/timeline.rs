@@ -23,7 +23,7 @@ const POINTS_MAX: usize = 240;
 const COLUMNS_MIN: usize = 4;
 /// Maximum number of points on all timelines of the page, which limits the file to a few megabytes.
 const PLACES_MAX: usize = 9_000;
-/// Limits for the points of one timeline: fewer say too little, and no screen shows more.
+/// Limits for the points of one timeline: fewer would show too little, and no screen shows more.
 const PLACES: std::ops::RangeInclusive<usize> = 40..=400;
 
 /// A run whose timeline the page shows.

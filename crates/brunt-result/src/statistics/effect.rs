@@ -133,7 +133,7 @@ impl Samples {
             let [a, b] = metric.likeness;
             vec![cell(&scaled_a, a), cell(&scaled_b, b)]
         };
-        // Alternating runs met the same machine.
+        // Alternating runs had the same machine.
         let machine = match scale {
             EffectScale::Ratio if !metric.paired => metric.machine,
             _ => MachineAllowance {

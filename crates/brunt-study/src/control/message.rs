@@ -76,7 +76,7 @@ pub enum Command {
         layer: Option<String>,
         bytes_per_second: u64,
     },
-    /// Sends a layer a command that only its kind knows.
+    /// Sends a layer a command that is specific to its kind.
     Own {
         lun: u16,
         layer: String,

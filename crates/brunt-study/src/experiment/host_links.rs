@@ -96,7 +96,7 @@ pub enum HostLinkCarrier {
     Netem([(String, String); 2]),
 }
 
-/// A link between other machines, with what a run needs to know of its hosts.
+/// A link between other machines, with the data about its hosts that a run needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostLink {
     /// Its name.

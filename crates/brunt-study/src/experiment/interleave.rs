@@ -21,7 +21,7 @@ pub struct InterleavedExperiment<'a> {
     pub file: &'a Path,
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// Its plan, which knows what is written.
+    /// Its plan, which determines what is written.
     pub plan: &'a Plan,
 }
 

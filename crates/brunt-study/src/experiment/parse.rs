@@ -199,7 +199,7 @@ impl Experiment {
     }
 }
 
-/// The first key of the file itself that is unknown. The deserializer doesn't know the tables of kinds of load.
+/// The first key of the file itself that is unknown. The deserializer is unaware of the tables of load kinds.
 fn unknown_table(source: &Source<'_>) -> Option<Box<FileError>> {
     let schema = Experiment::schema();
     let known = schema.get("properties")?.as_object()?;

@@ -91,7 +91,7 @@ pub struct KeyMistake {
     pub help: String,
 }
 
-/// Checks that other hosts could reach a server at this name or address, as far as its text says.
+/// Checks that other hosts could reach a server at this name or address, judging by its text.
 pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
     let Some(text) = address else { return Ok(()) };
     let is_odd =

@@ -33,7 +33,7 @@ impl BuiltLab {
     /// else the kernel's default.
     ///
     /// # Errors
-    /// The machine refuses; the text says what to do.
+    /// The system refuses; the text says what to do.
     pub fn build(
         entry: &LabEntry,
         hosts: &Hosts,

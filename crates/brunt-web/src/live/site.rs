@@ -40,7 +40,7 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
         .layer(from_fn_with_state(own_name(), own_pages_only))
 }
 
-/// The name of this machine, if the system knows it.
+/// The name of this machine, if the system has one.
 pub(crate) fn own_name() -> Option<Arc<str>> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     name.map(|name| name.trim().into())

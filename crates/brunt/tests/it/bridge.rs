@@ -146,7 +146,7 @@ fn frames_of(file: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Frames of many kinds: short and jumbo; unicast and broadcast; without a VLAN tag, with one, with two, and with a
-/// priority tag; of types that no stack knows, including slow protocols.
+/// priority tag; of types that no stack recognizes, including slow protocols.
 fn frames() -> Vec<Vec<u8>> {
     let tags: [&[u8]; 5] = [
         &[],

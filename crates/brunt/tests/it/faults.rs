@@ -406,7 +406,7 @@ fn a_frozen_target_applies_storage_faults_when_it_resumes() {
     }
 }
 
-/// Faults that can't overlap are refused before anything runs; for those that can, the plan says what results.
+/// Faults that can't overlap are refused before anything runs; for those that can, the plan states the combined effect.
 #[test]
 fn impossible_overlaps_are_refused_and_others_explained() {
     let check = |faults: String, code: i32, said: &str| {

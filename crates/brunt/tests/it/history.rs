@@ -159,7 +159,7 @@ fn results_keep_the_given_order() {
     );
 }
 
-/// The table of runs says when a result was measured, whatever has happened to its files since.
+/// The table of runs says when a result was measured, regardless of what has happened to its files since.
 #[test]
 fn results_are_ordered_by_when_they_were_measured() {
     let folder = TempDir::new("history");

@@ -327,8 +327,8 @@ fn reads_return_written_data_despite_random_failures() {
 }
 
 /// Rebuilds many stripes at a time, on members slow enough for requests to arrive during the rebuild, with requests
-/// before, in and after the stripes being rebuilt, and with further failures. Returns the number of requests that met a
-/// rebuild.
+/// before, in and after the stripes being rebuilt, and with further failures. Returns the number of requests that
+/// coincided with a rebuild.
 fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32 {
     let mut url = format!("array:{level},chunk={CHUNK},rebuild_rate=0,rebuild_depth={depth}");
     for index in 0..members + 2 {
