@@ -28,7 +28,7 @@ pub enum ReadingsAround<'a, T> {
         before: &'a T,
         /// The one after.
         after: &'a T,
-        /// How far the moment is from the first towards the second, 0 to 1.
+        /// Position of the moment between the first and the second, 0 to 1.
         share: f64,
     },
 }

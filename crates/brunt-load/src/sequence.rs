@@ -18,10 +18,10 @@ pub enum Next {
     /// Nothing is due before this time. Unlike with [`Next::Due`], nothing has been decided: another worker may get the
     /// request, or a new rate may make it due earlier.
     Later(Nanos),
-    /// Nothing is due before the request with this index completes, which may be another worker's. The worker asks
+    /// Nothing is due before the request with this index, which may be another worker's, completes. The worker asks
     /// again after any of its own completions and, unless this request is its own, every [`FOREIGN_POLL_NANOS`].
     WaitFor(u64),
-    /// There are no more requests, and never will be.
+    /// The sequence has ended.
     End,
 }
 
@@ -37,7 +37,7 @@ pub trait Sequence {
     /// Whether it has to be notified of each request that is sent ([`Sequence::sent`]).
     const WATCHES: bool = false;
 
-    /// Sets the start time of the run. Called once by each worker, before anything else.
+    /// Sets the start time of the run. Called once by each worker, before any other method.
     fn starts(&mut self, start: Nanos);
 
     /// Returns the next request for the worker that asks. The request is written into `place`, where the worker keeps

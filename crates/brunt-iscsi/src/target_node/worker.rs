@@ -30,7 +30,7 @@ const DROP_MAX: Duration = Duration::from_millis(100);
 /// After this many turns, the requests they queued are submitted before the next turn: the first peers don't have to
 /// wait for the last.
 const TURNS_PER_SUBMISSION: u32 = 32;
-/// Minimum interval between two returns of unused memory, which connections that stay busy pay for.
+/// Minimum interval between two returns of unused memory, which cost connections that stay busy some time.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a worker until it has no connections.
@@ -89,7 +89,7 @@ struct Slot<'a> {
     stage: Stage<'a>,
     /// The iteration of its last turn: it has at most one in each.
     round: u64,
-    // Last: its connection has ended when it is given up.
+    // Last: its connection has ended when it is released.
     seat: Seat,
 }
 
@@ -199,7 +199,7 @@ impl Worker<'_> {
         self.ring.work_for(Some(RingOwner(slot)));
         let next = match stage {
             Stage::Open(driver) => {
-                // A broken promise in the code ends only the connection that ran into it.
+                // A failed assertion ends only the connection that hit it.
                 match catch_unwind(AssertUnwindSafe(|| driver.turn(now))) {
                     Ok(Ok(DriverStep::Wait { deadline, is_idle })) => {
                         if is_idle {

@@ -58,7 +58,7 @@ pub(super) trait MetadataPlace {
     /// Creates a file that does not exist.
     fn create(&mut self, at: &Self::Directory, name: &str) -> PlaceResult<Self::File>;
 
-    /// Writes a new file's data, if any, makes it stable if wanted, and closes the file.
+    /// Writes a new file's data, if any, makes it stable if requested, and closes the file.
     fn finish(&mut self, file: Self::File, data: &[u8], fsync: bool) -> PlaceResult<()>;
 
     /// Looks up a name and its attributes.

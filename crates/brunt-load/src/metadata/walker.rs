@@ -42,7 +42,7 @@ enum ItemKind {
     Directory,
 }
 
-/// What a worker needs to know.
+/// Parameters of a worker.
 #[derive(Clone, Copy)]
 pub(super) struct WalkerJob<'a> {
     pub(super) settings: &'a MetadataSettings,
@@ -161,14 +161,14 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         tolerate(removed, &[NameErrorKind::Missing], is_shared)
     }
 
-    /// Makes or finds the load's directory.
+    /// Creates or finds the load's directory.
     fn enter(&mut self) -> PlaceResult<()> {
         let top = self.place.top()?;
         self.base = Some(make_or_open(&mut self.place, &top, self.job.tree)?);
         Ok(())
     }
 
-    /// Finds the directories of the tree, and makes those that are missing if wanted.
+    /// Finds the directories of the tree, and creates missing ones if requested.
     fn find_tree(&mut self, is_wanted: bool) -> PlaceResult<()> {
         let count = self.shape.directories().expect("the shape was checked");
         self.directories = vec![None; count as usize];
@@ -325,7 +325,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// Creates a file whose name is in `text`; whether it has all of its data.
+    /// Creates a file whose name is in `text`; returns whether all of its data was written.
     fn create_file(
         &mut self,
         at: &P::Directory,
@@ -371,7 +371,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// Makes all items of a kind exist, or none.
+    /// Creates or removes items of a kind until all exist, or none.
     fn settle(&mut self, kind: ItemKind, wanted: bool) -> PlaceResult<()> {
         let first = self.shape.item_numbers().start;
         for index in 0..self.names.files.len() {

@@ -158,7 +158,7 @@ impl NfsRequests {
         }
     }
 
-    /// The operation, or the one in its place that the names allow.
+    /// The operation, or the one that replaces it if the names require that.
     fn possible(&self, op: NfsOp) -> NfsOp {
         let is_full = |names: &Names| names.live.len() >= names.live_max;
         match op {

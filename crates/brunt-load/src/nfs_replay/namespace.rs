@@ -100,7 +100,7 @@ pub(super) struct Namespace {
 struct NameState {
     /// `None` if it doesn't exist.
     holds: Option<u32>,
-    /// When the last call that showed this ended.
+    /// End of the last call that showed this.
     end_ns: i64,
 }
 
@@ -231,7 +231,7 @@ impl Observer<'_> {
         self.set(name, Some(id), call);
     }
 
-    /// An object of which only the name is known, and that existed before the trace.
+    /// An object that existed before the trace, of which only the name is known.
     fn initial_named(&mut self, name: (u32, u32), kind: ObjectKind, call: &NfsTraceCall) -> u32 {
         let id = self.new_object(kind);
         self.set_initial(name, id, call);
@@ -287,7 +287,7 @@ impl Observer<'_> {
         }
     }
 
-    /// The object that was known only by its name is this one.
+    /// Identifies an object that was known only by its name as this one.
     fn unite(&mut self, named: u32, id: u32) {
         let known = std::mem::take(self.at(named));
         self.at(named).same_as = Some(id);

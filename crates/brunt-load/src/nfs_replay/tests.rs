@@ -178,7 +178,7 @@ impl Calls {
     }
 }
 
-/// Paths of a tree with what is there: `root/d/`, `root/f 100`, `root/l -> t`; further names as `root/g = root/f`.
+/// Paths of a tree with their entries: `root/d/`, `root/f 100`, `root/l -> t`; further names as `root/g = root/f`.
 fn paths(layout: &TreeLayout) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     let place = |places: &[String], parent: u32, name: &[u8]| {
@@ -220,7 +220,7 @@ fn check(calls: &mut Calls, expected: &[&str]) -> TreeLayout {
     layout
 }
 
-/// Names that were looked up existed before; what calls create did not.
+/// Names that were looked up existed before; names that calls create did not.
 #[test]
 fn a_tree_has_what_existed_before_the_trace() {
     let mut calls = Calls::default();
@@ -288,7 +288,7 @@ fn names_are_invented_for_unknown_handles() {
     ];
     let layout = check(&mut calls, &expected);
     assert_eq!(layout.invented_names, 2);
-    // The stale handle is not made, and its call can't be replayed.
+    // The object of the stale handle is not created, and its call can't be replayed.
     let mut calls = Calls::default();
     let plan = calls.call(Procedure::Getattr, 23, 70).plan();
     assert!(plan.actions.is_empty());
@@ -327,7 +327,7 @@ fn lengths_are_those_before_the_first_change() {
     assert_eq!(layout.unknown_sizes, 1);
 }
 
-/// A file with two names is made once.
+/// A file with two names is created once.
 #[test]
 fn a_file_with_two_names_has_a_link() {
     let mut calls = Calls::default();
@@ -465,7 +465,7 @@ fn calls_wait_for_what_they_depend_on() {
     );
 }
 
-/// A call that waited for itself would never be sent, whatever the trace's handles and times are.
+/// For any handles and times of the trace, no call waits for itself: it would never be sent.
 #[test]
 fn no_call_waits_for_itself() {
     let mut calls = Calls::default();
@@ -529,7 +529,7 @@ fn calls_are_due_at_their_times() {
     );
 }
 
-/// By dependency, a call keeps its distance from the end of the calls before it.
+/// By dependency, a call keeps its time interval from the end of the calls before it.
 #[test]
 fn calls_follow_those_that_ended_before() {
     let mut calls = Calls::default();

@@ -427,7 +427,7 @@ pub(super) fn still(
     if during.delay.0 > before.delay.0 && timed && time(0.0) > between(before, during) {
         still.push(Trouble::Delay);
     }
-    // The middle half of the packets spreads over about the jitter, whatever the distribution.
+    // The middle half of the packets spreads over about the jitter, for any distribution.
     let apart = f64::midpoint(jitter(before), jitter(during));
     if jitter(during) > jitter(before) && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST)
     {

@@ -136,7 +136,7 @@ impl From<Vec<BlockSize>> for BlockSizes {
     }
 }
 
-/// Keeps the messages about wrong keys, which a derived implementation loses.
+/// Preserves the messages about wrong keys, which a derived implementation would lose.
 impl<'de> Deserialize<'de> for BlockSizes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BlockSizes, D::Error> {
         struct SizesVisitor;
