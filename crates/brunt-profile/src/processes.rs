@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(mapping("x"), None);
     }
 
-    /// An id that another process has now is another entry.
+    /// If another process has the id now, it gets a separate entry.
     #[test]
     fn a_reused_id_is_another_process() {
         let own = std::process::id();

@@ -16,7 +16,7 @@ use crate::processes::ProcessStat;
 
 /// Initial time between two readings.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Readings kept: the ends of phases are off by up to 0.1 % of a long run.
+/// Maximum number of readings kept: the ends of phases are off by up to 0.1 % of a long run.
 const READINGS_MAX: usize = 1024;
 
 /// Process id and start time.
@@ -30,7 +30,7 @@ pub type UserSystem = [f64; 2];
 pub struct CpuCounters {
     /// All processors.
     pub machine: Option<MachineTimes>,
-    /// Each process that was read up to now.
+    /// Each process read so far.
     pub processes: BTreeMap<ProcessIdentity, UserSystem>,
 }
 

@@ -28,7 +28,8 @@ const THROTTLED_DOUBTFUL: f64 = 0.01;
 /// What one run's machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineNoise {
-    /// Share of all processors' time that the hypervisor gave to other guests; `null` where the kernel does not say.
+    /// Share of all processors' time that the hypervisor gave to other guests; `null` where the kernel does not report
+    /// it.
     pub stolen_share: Option<f64>,
     /// How late a sleeping thread was woken: mean.
     pub wakeup_mean_us: f64,
@@ -60,7 +61,7 @@ pub struct MachineNoise {
     /// Share of the time that some task of the machine waited for a processor (PSI).
     #[serde(default)]
     pub pressure_share: Option<f64>,
-    /// Mean frequency of the processors, where the kernel says.
+    /// Mean frequency of the processors, where the kernel reports it.
     #[serde(default)]
     pub frequency_mhz: Option<f64>,
     /// How long a fixed piece of work took: mean.

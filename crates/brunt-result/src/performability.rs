@@ -10,8 +10,8 @@
 //! The rules:
 //! - The normal state is the phase before all faults; a degraded state is the phases during exactly its faults. A phase
 //!   without a whole interval doesn't count.
-//! - Expected figures are computed for each run, then averaged with a t interval: all states of a run come from the same
-//!   run, so their errors need no assumption. Times to failure and to repair are taken as exact.
+//! - Expected figures are computed for each run, then averaged with a t interval: all states of a run come from the
+//!   same run, so their errors need no assumption. Times to failure and to repair are assumed to be exact.
 //! - A state that was not measured is neither left out nor assumed to be down: it is listed, and its probability is
 //!   reported separately.
 
@@ -80,7 +80,7 @@ impl JsonSchema for ServiceLevel {
     }
 }
 
-/// The components of a system, and what it has to do.
+/// The components of a system, and the service it has to provide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingSystem {
     /// Its components.
@@ -195,7 +195,7 @@ impl Performability {
         };
         let states: Vec<SystemState> = chain.iter().zip(&figures).map(state).collect();
         let share = |is_meant: &dyn Fn(&SystemState) -> bool| {
-            // The smallest first, so that they count in the sum.
+            // Smallest first, so that they are not lost in the sum.
             let meant = states.iter().rev().filter(|state| is_meant(state));
             meant.fold(0.0, |sum, state| sum + state.probability)
         };
@@ -209,7 +209,7 @@ impl Performability {
             known.and_then(|known| Estimate::of(&known))
         };
         let verdict = |verdict| share(&|state| state.service == Some(verdict));
-        // From the other side, because a sum of all states may be a little less than 1.
+        // Computed from the other side, because the sum over all states may be slightly less than 1.
         let at_most = 1.0 - verdict(RequirementVerdict::Missed);
         let open = not_measured + verdict(RequirementVerdict::Undecided);
         let at_least = match open > 0.0 {
@@ -275,7 +275,7 @@ fn together(phases: &[&PhaseFigures]) -> PhaseFigures {
     let waited: Option<f64> = answered()
         .map(|phase| Some(phase.response_mean_us? * requests(phase)))
         .sum();
-    // A share of failed requests of all requests: those that failed are not among the answered.
+    // A share of failed requests of all requests: failed requests are not among the answered ones.
     let attempts = |phase: &PhaseFigures| requests(phase) / (1.0 - phase.failed_share).max(1e-9);
     let tried: f64 = phases.iter().map(|phase| attempts(phase)).sum();
     let failed: f64 = phases
@@ -321,7 +321,7 @@ fn expected(
         let sum: f64 = measured.iter().map(|(share, one)| share * get(one)).sum();
         sum / time
     };
-    // Weighted by requests: a state that answers none has no part in the response time of one that is answered.
+    // Weighted by requests: a state in which none is answered does not affect the response time of answered requests.
     let serving = || {
         let serves = |(_, one): &&(f64, &PhaseFigures)| one.requests_per_second > 0.0;
         measured.iter().filter(serves)

@@ -223,7 +223,7 @@ pub struct RunSummary {
     /// How long the run waited for each service with `healthy` before it began, in seconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health_waits_s: BTreeMap<String, f64>,
-    /// What the lab's links carried during the measurement.
+    /// Bytes that the lab's links carried during the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<RunTransfer>,
     /// Total seconds that workers waited because requests were recorded faster than they could be written.

@@ -41,7 +41,7 @@ pub const TABLE: Table = Table {
             Column::int("response_min_ns", "Shortest response time, exact; null if no request completed.").nullable(),
             Column::int("service_min_ns", "Shortest service time, likewise.").nullable(),
             Column::float("stolen_share", "Share of all processors' time that the hypervisor gave to other guests \
-                           during the run; null where the kernel does not say.").nullable(),
+                           during the run; null where the kernel does not report it.").nullable(),
             Column::float("wakeup_mean_ns", "How late a sleeping thread next to the load was woken: mean; null for a \
                            run too short to tell, as in the next columns.").nullable(),
             Column::float("wakeup_max_ns", "The longest duration.").nullable(),

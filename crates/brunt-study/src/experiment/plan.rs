@@ -28,7 +28,7 @@ pub struct Point {
     pub label: String,
     /// The target's name; for a replay that drives several, their names joined by `+`.
     pub target: String,
-    /// Its URL, or what is served for it.
+    /// Its URL, or the device served for it.
     pub url: String,
     /// The workload's name.
     pub workload_name: String,

@@ -479,7 +479,7 @@ pub(crate) fn serialize_written<S: serde::Serializer>(
 
 impl<'de> Deserialize<'de> for FaultEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FaultEntry, D::Error> {
-        // Works with any format: positions are lost here; code that has the file finds them again.
+        // Works with any format: positions are lost here, and code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
         let text = toml::to_string(&table).map_err(D::Error::custom)?;
         let table = DeTable::parse(&text).map_err(D::Error::custom)?;

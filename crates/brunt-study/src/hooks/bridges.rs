@@ -22,7 +22,7 @@ use crate::observe::{Hub, RunInfo};
 /// All bridges of an experiment. Dropping it ends them.
 pub struct HostBridges {
     fleet: Arc<Fleet>,
-    /// By host, with the number by which the agent knows the bridge.
+    /// By host, with the agent's number for the bridge.
     bridges: BTreeMap<String, u32>,
     notes: Vec<String>,
     before: BTreeMap<String, LinkReport>,

@@ -73,7 +73,7 @@ struct HostLinks {
     fleet: Arc<Fleet>,
     links: Vec<(HostLink, Ipv4Addr)>,
     points: Vec<BTreeMap<String, [Settings; 2]>>,
-    /// What is in effect: the link, the host, and the number by which its agent knows it.
+    /// Settings in effect: the link, the host, and its agent's number for them.
     put: Vec<(String, String, u32)>,
     proofs: BTreeMap<String, LinkProof>,
 }
@@ -249,7 +249,7 @@ fn failed(link: &str, error: FaultEnd) -> HookError {
     HookError::new(reason, format!("link {link}")).because(error)
 }
 
-/// What each host is asked to do for these settings.
+/// The requests to each host for these settings.
 fn impairments(link: &HostLink, settings: &[Settings; 2]) -> Vec<(String, HostFault)> {
     // Numbers, strings and booleans: JSON can represent all of them.
     let json = |settings: &Settings| serde_json::to_value(settings).unwrap_or_default();
@@ -418,7 +418,7 @@ mod tests {
         check(10, 0.0001, 0.0001, false);
         check(10, 0.0001, 0.0101, false);
         check(10, 0.0001, 0.0401, false);
-        // On a long path, the delay of the path itself proves nothing.
+        // On a long path, the path's own delay proves nothing.
         check(10, 0.0200, 0.0200, false);
         check(0, 0.0001, 0.0900, true);
         let slow = both(Settings {

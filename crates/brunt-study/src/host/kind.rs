@@ -1,7 +1,7 @@
 //! The interface of a kind of host, and how processes are started on one. Implemented by one file per kind;
 //! called by the check of an experiment file and by the code that starts roles.
 //!
-//! The rule: code that starts a role knows its host only through [`Launcher`].
+//! The rule: code that starts a role accesses its host only through [`Launcher`].
 
 use std::fmt::Debug;
 use std::io;

@@ -34,7 +34,7 @@ pub(super) struct ProcessRole {
     process: RoleProcess,
     /// Never locked while another of these mutexes is needed.
     state: Mutex<ProcessState>,
-    /// The cores that it is pinned to, also after a restart.
+    /// The cores that it is pinned to, even after a restart.
     pinned: Mutex<Vec<usize>>,
 }
 

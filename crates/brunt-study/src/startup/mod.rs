@@ -1,7 +1,8 @@
-//! Starts what an experiment needs before its first run: hosts, bridges, services, served targets, devices, and the
-//! hooks of its runs. Called by the program, which has entered the lab; each step needs those before it.
+//! Starts everything that an experiment needs before its first run: hosts, bridges, services, served targets, devices,
+//! and the hooks of its runs. Called by the program, which has entered the lab; each step needs those before it.
 //!
-//! The rule: nothing here knows a protocol or prints. The program opens devices and shows notes ([`DeviceOpener`]).
+//! The rule: nothing here implements a protocol or prints. The program opens devices and shows notes
+//! ([`DeviceOpener`]).
 
 mod error;
 mod targets;

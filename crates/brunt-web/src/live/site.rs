@@ -1,5 +1,5 @@
 //! The page and its events, as served to browsers. Nothing here needs a token, because nothing here starts, stops or
-//! changes anything; requests from other sites are refused ([`crate::http::access`]), whatever the path.
+//! changes anything; requests from other sites are refused ([`crate::http::access`]), regardless of the path.
 
 use std::convert::Infallible;
 use std::sync::Arc;
