@@ -17,7 +17,7 @@ pub struct HostFigures {
     pub name: String,
     /// Worker threads.
     pub workers: u32,
-    /// Engine that made its requests; `null` for a host without workers or whose load needs none, and in results
+    /// Engine that issued its requests; `null` for a host without workers or whose load needs none, and in results
     /// written before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,

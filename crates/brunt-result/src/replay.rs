@@ -53,7 +53,7 @@ impl ReplayVerdict {
     }
 }
 
-/// How true a replay was.
+/// How faithful a replay was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayFidelity {
     /// The verdict.
@@ -145,7 +145,7 @@ pub struct ForcedWrites {
     pub sent: u64,
 }
 
-/// How true the replay of one device of the trace was.
+/// How faithful the replay of one device of the trace was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceFidelity {
     /// Its name in the trace; `null` for all others.

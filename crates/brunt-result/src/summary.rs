@@ -91,8 +91,8 @@ pub struct PointSummary {
     pub axes: BTreeMap<String, String>,
     /// Caveats about the figures, such as "through the page cache".
     pub notes: Vec<String>,
-    /// Engine that made the requests, and why it was chosen; `null` if nothing made requests with one, if hosts had
-    /// different ones, and in results written before it was recorded.
+    /// Engine that issued the requests, and why it was chosen; `null` if no load used one, if hosts had different ones,
+    /// and in results written before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
     /// Ring mode of the workers, and why it was chosen.
@@ -194,7 +194,8 @@ pub struct RunSummary {
     /// For a workload with `verify`: what verification found.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verified: Option<Verified>,
-    /// Engine that made its requests; `null` as in the point. Hosts with different engines each have theirs in `hosts`.
+    /// Engine that issued its requests; `null` as in the point. Hosts with different engines each have theirs in
+    /// `hosts`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,
     /// Influence of the page cache, for phases on a file system.

@@ -117,7 +117,8 @@ reasons! {
     FaultControl: Void, "a storage fault's layer, or its process, refused a command", [],
         "none: the message has its answer, which says what is correct",
         "see what the target said on standard error, and what its layers accept (brunt help devices)";
-    FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or an inline bridge was lost", [],
+    FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or an inline bridge was \
+        lost", [],
         "none: the message says how it was lost",
         "check that host: whether its agent was ended, its processors are all busy or its network is down";
     FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt",

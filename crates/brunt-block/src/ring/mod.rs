@@ -265,7 +265,7 @@ impl Ring {
     pub(crate) fn receives_only_on_enter(&self) -> bool {
         match &*self.inner.engine.borrow() {
             EngineState::Uring(uring) => uring.is_deferred(),
-            // The ring's own thread makes all calls on sockets.
+            // The ring's own thread performs all calls on sockets.
             EngineState::Threads(_) => true,
         }
     }

@@ -428,7 +428,7 @@ impl LinkHandle {
         let Some(changed) = control.change(direction as usize, &self.clock, change) else {
             return Err(LinkError::Silent { link });
         };
-        // The thread is ready first, whichever path packets take next.
+        // The thread is prepared first, regardless of the path that packets take next.
         match way
             .take(changed.is_clear)
             .map_err(|source| LinkError::System { link, source })?

@@ -86,14 +86,14 @@ pub struct Workload {
     pub reap_batch: u32,
     /// Worker threads, each with its own queue.
     pub workers: u32,
-    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each makes its
-    /// share with `workers` threads, and opens the target itself. Default: the machine that runs the experiment, or the
-    /// lab's worker.
+    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each issues
+    /// its share with `workers` threads, and opens the target itself. Default: the machine that runs the experiment, or
+    /// the lab's worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Which system calls are used for requests; `auto` measures which engine is faster. Default:
-    /// the engine set with `--engine` or BRUNT_ENGINE on the host that makes the requests,
-    /// otherwise `io_uring` where the kernel allows it.
+    /// Which system calls are used for requests; `auto` measures which engine is faster. Default: the engine set with
+    /// `--engine` or BRUNT_ENGINE on the host that issues the requests, otherwise `io_uring` where the kernel allows
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSetting>,
     /// How requests are submitted to the kernel and completions detected; `auto` measures which mode is fastest.

@@ -506,7 +506,7 @@ fn calls_are_due_at_their_times() {
     );
     // The second waits for the first; the other client continues.
     assert_eq!(schedule.next(Nanos(5005)), NextAction::At(Nanos(5020)));
-    // Two calls end at once: all that are due by then had to wait.
+    // Two calls end at the same time: all calls that are due by then had to wait.
     schedule.note_late(Nanos(5030), true);
     schedule.note_late(Nanos(5030), false);
     assert_eq!(

@@ -244,7 +244,7 @@ impl NfsCalls {
         })
     }
 
-    /// The results in a complete record that answers `call`; `scratch` is room for results that it doesn't contain.
+    /// The results in a complete record that answers `call`; `scratch` holds results that are not in the record.
     ///
     /// # Errors
     /// The reply violates a protocol.

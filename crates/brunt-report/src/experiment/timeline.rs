@@ -324,7 +324,8 @@ impl<'a> RunCharts<'a> {
                 self.block(chart, 250)
             }
             Some(_) => Block::Missing(format!(
-                "Response time map: {} of histograms recorded, too few for a map; a shorter interval of the workload gives more.",
+                "Response time map: {} of histograms recorded, too few for a map; a shorter interval of the workload \
+                gives more.",
                 counted(map.columns(), "extent"),
             )),
             None => Block::Missing("Response time map: this run has no histograms.".into()),

@@ -79,8 +79,8 @@ pub struct PhaseFigures {
     /// Their maximum; `null` in results of versions that did not record it.
     #[serde(default)]
     pub response_max_us: Option<f64>,
-    /// Requests that were due by its end, or by that of its last whole interval, and not answered then;
-    /// `null` if that was not recorded.
+    /// Requests that were due by its end, or by that of its last whole interval, and were still unanswered; `null` if
+    /// that was not recorded.
     #[serde(default)]
     pub waiting_requests: Option<u64>,
     /// Age of the oldest of these requests; `null` without any.

@@ -17,7 +17,8 @@ pub const DONE: &[Column] = &[
     ),
     Column::int(
         "late",
-        "Requests of `completed` that completed after the end of measuring: they count for latency, but not for throughput.",
+        "Requests of `completed` that completed after the end of measuring: they count for latency, but not for \
+        throughput.",
     ),
     Column::int("late_bytes", "The bytes of `late`."),
     Column::int("retries", "Retries, of all requests."),

@@ -33,7 +33,8 @@ const IN_FLIGHT: &[Column] = &[Column::float(
 const WAITING: &[Column] = &[
     Column::int(
         "waiting",
-        "Requests that were due by its end and not answered, sent or not. For a replay, only those that a worker has taken.",
+        "Requests that were due by its end and not answered, sent or not. For a replay, only those that a worker has \
+        taken.",
     )
     .nullable(),
     Column::float("waiting_mean_ns", "Their mean waiting time since they were due.").nullable(),

@@ -37,7 +37,7 @@ pub const TABLE: Table = Table {
         Column::float("response_max_ns", "Maximum of it.").nullable(),
         Column::int(
             "waiting",
-            "Requests that were due by its end and not answered then; null if that is not known.",
+            "Requests that were due by its end and were still unanswered; null if that is not known.",
         )
         .nullable(),
         Column::float("waiting_max_ns", "Age of the oldest of these requests.").nullable(),

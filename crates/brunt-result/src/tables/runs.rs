@@ -50,16 +50,21 @@ pub const TABLE: Table = Table {
             Column::int("noise_samples", "How often both were measured."),
             Column::int("verified_bytes", "Bytes that were read and compared with what had been written there, ramp-up included; null without `verify`.").nullable(),
             Column::int("wrong_bytes", "Of these, bytes of blocks that differed.").nullable(),
-            Column::int("first_wrong_offset", "Offset in bytes of the first block that was found to be wrong; null if none was.").nullable(),
-            Column::float("work_median_ns", "The median of the fixed piece of work: the processors' speed, which preemption hardly affects. This column and the next ones are null in results written before they were added.").nullable(),
+            Column::int("first_wrong_offset", "Offset in bytes of the first block that was found to be wrong; null \
+                if none was.").nullable(),
+            Column::float("work_median_ns", "The median of the fixed piece of work: the processors' speed, which \
+                preemption hardly affects. This column and the next ones are null in results written before they \
+                were added.").nullable(),
             Column::float("waited_share", "Share of their time that the load's threads were ready and waited for a processor; null where the kernel does not count it.").nullable(),
             Column::float("others_cpus", "CPU time that other programs used during the run, as a number of \
                            CPUs.").nullable(),
             Column::float("throttled_share", "Share of the time that the control group was stopped because its CPU \
                            quota was used up.").nullable(),
-            Column::float("stalled_ns", "Total delay of wake-ups that were 250 ms or more late: Brunt itself did not run.").nullable(),
-            Column::text("engine", "Engine that made its requests, `io_uring` or `threads`; null if its load needs \
-                          none, if hosts had different ones, and in results written before it was recorded.").nullable(),
+            Column::float("stalled_ns", "Total delay of wake-ups that were 250 ms or more late: Brunt itself did not \
+                run.").nullable(),
+            Column::text("engine", "Engine that issued its requests, `io_uring` or `threads`; null if its load needs \
+                          none, if hosts had different ones, and in results written before it was \
+                          recorded.").nullable(),
         ],
     ]),
 };

@@ -166,7 +166,7 @@ impl Experiment {
             let unknown = |workload: &&String| self.workloads.on_target(workload).is_none();
             if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
                 let what = match self.workloads.names().any(|name| name == unknown) {
-                    true => format!("target {name}: {unknown} makes no requests to targets"),
+                    true => format!("target {name}: {unknown} sends no requests to targets"),
                     false => format!("target {name}: no workload named {unknown}"),
                 };
                 let known = self.workloads.on_targets();

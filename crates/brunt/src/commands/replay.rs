@@ -321,7 +321,7 @@ fn replay(
     };
     let ran =
         decisions::run(load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
-    let fidelity = ran.finished.replay.expect("a replay says how true it was");
+    let fidelity = ran.finished.replay.expect("a replay has a fidelity");
     let mut run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
     run.engine = ran.prepared.engine.map(|choice| choice.engine);
     watched.end(&run, &ran.outcome.figures);

@@ -132,7 +132,7 @@ fn a_mix_of_calls_runs_with_nfs41() {
     assert!(left(&server).is_empty(), "the tree is removed");
 }
 
-/// An open loop makes its calls at its rate.
+/// An open loop issues its calls at its rate.
 #[test]
 fn an_open_loop_keeps_its_rate() {
     let Some(server) = Server::within("nfs_load::an_open_loop_keeps_its_rate") else {

@@ -224,7 +224,7 @@ mod tests {
         assert!((share(40) - 0.64).abs() < 0.01, "{}", share(40));
     }
 
-    /// Zones and the normal distribution have their draws in the right place, and every draw is inside the region.
+    /// Draws from zones and from the normal distribution are distributed as specified, and all are inside the region.
     #[test]
     fn zones_and_normal_draws_are_in_their_places() {
         let zones =

@@ -115,10 +115,10 @@ fn print(info: &TraceInfo, output: &Output) {
     }
     if info.ledger.repeated > 0 {
         output.line(match info.ledger.repeated {
-            1 => "repeated     1 write was one block, written again and again".to_string(),
+            1 => "repeated     1 write was one block, written repeatedly".to_string(),
             repeated => {
                 format!(
-                    "repeated     {} writes were one block each, written again and again",
+                    "repeated     {} writes were one block each, written repeatedly",
                     count(repeated)
                 )
             }
