@@ -176,7 +176,7 @@ impl<S: Sink> Pipeline<S> {
         self.on_packets(packets);
     }
 
-    /// Ends the capture: gives up incomplete data and open calls, and returns the sink and the counters.
+    /// Ends the capture: abandons incomplete data and open calls, and returns the sink and the counters.
     pub fn finish(mut self) -> (S, Ledger) {
         for connection in self.flows.iter_mut() {
             self.stages.finish_connection(connection);

@@ -335,7 +335,7 @@ pub trait Dissector: Sized + Debug {
         false
     }
 
-    /// Advances the time: gives up requests that have waited too long.
+    /// Advances the time: abandons requests that have waited too long.
     fn expire<S: Sink>(&mut self, _now_ns: u64, _out: &mut Out<'_, S>) {}
 
     /// Ends the capture: passes on the requests still waiting.

@@ -259,7 +259,7 @@ macro_rules! dissectors {
                 conversation
             }
 
-            /// The dissector gave up the connection. Another may claim it by these bytes, and then gets the following
+            /// The dissector abandoned the connection. Another may claim it by these bytes, and then gets the following
             /// ones.
             #[cold]
             pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {

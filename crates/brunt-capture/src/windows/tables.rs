@@ -33,7 +33,7 @@ pub const WINDOWS: Table = Table {
         ),
         Column::int(
             "operations",
-            "Operations whose reply came in this window, or that were given up in it.",
+            "Operations that were answered or abandoned in this window.",
         ),
         Column::int("errors", "Replies with a status that is not OK."),
         Column::int("read_bytes", "Bytes of READ data."),

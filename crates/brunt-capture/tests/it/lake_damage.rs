@@ -257,7 +257,7 @@ fn a_rebuilt_catalog_counts_each_row_once() {
     assert_eq!(rows(&trace), before);
 }
 
-/// A permanently lost part can be given up, but only on request.
+/// A permanently lost part can be abandoned, but only on request.
 #[test]
 fn lost_parts_are_given_up_on_request() {
     let folder = tempdir().unwrap();

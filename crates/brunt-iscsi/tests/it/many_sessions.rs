@@ -175,7 +175,7 @@ fn a_panic_or_a_hanging_device_affects_one_connection() {
         socket.write_all(&read(3, 0)).unwrap();
         assert_eq!(next_status(socket), (0, None));
     }
-    eventually("the hanging session is given up", || {
+    eventually("the hanging session is abandoned", || {
         open() == u64::from(SESSIONS) - 2
     });
     sockets.iter_mut().for_each(assert_alive);

@@ -465,7 +465,7 @@ impl Lane {
         self.keep(kept, delivery, 1, shared);
     }
 
-    /// Decides about each segment, and keeps those together that arrive together.
+    /// Judges each segment separately; segments that arrive together are delivered together.
     fn take_train(
         &mut self,
         frame: &[u8],
