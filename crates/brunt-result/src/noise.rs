@@ -3,7 +3,7 @@
 //! `brunt-probe` measures it; the terminal, the page and comparisons weigh it against a difference or a fault's cost.
 //!
 //! The rule: the load itself keeps processors busy, and its threads wait for each other too. So a wait is blamed on the
-//! machine only as far as other programs, the hypervisor or a quota used the processors meanwhile.
+//! machine only as far as other programs, the hypervisor or a quota used the processors in the meantime.
 
 use std::time::Duration;
 

@@ -32,8 +32,8 @@ pub const GAP_SLACK_US: f64 = 50.0;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayVerdict {
-    /// The same operations, addresses and sizes went out. At the trace's times: the drift is at most 0.1 % (or 1 ms) and the
-    /// 99th percentile of issue errors at most 1 ms.
+    /// The same operations, addresses and sizes were sent. At the trace's times: the drift is at most 0.1 % (or 1 ms)
+    /// and the 99th percentile of issue errors at most 1 ms.
     True,
     /// It missed a criterion of a true replay, but the drift is at most 5 %, the 99th percentile of issue errors at
     /// most 100 ms, and at most 1 % of the requests were dropped or failed.

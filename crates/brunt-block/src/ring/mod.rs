@@ -260,8 +260,8 @@ impl Ring {
         self.inner.trims.set(true);
     }
 
-    /// Whether received data reaches its buffer only during [`Ring::enter`], so that an idle buffer stays empty
-    /// meanwhile.
+    /// Whether received data reaches its buffer only during [`Ring::enter`], so that an idle buffer stays empty in the
+    /// meantime.
     pub(crate) fn receives_only_on_enter(&self) -> bool {
         match &*self.inner.engine.borrow() {
             EngineState::Uring(uring) => uring.is_deferred(),

@@ -22,7 +22,7 @@ const POLL_PAUSE_WAITS: u32 = 100;
 pub(super) const EARLY_PAUSE_WAITS: u32 = 64;
 
 impl Ring {
-    /// Submits everything queued without waiting, and notes whether a device works on it meanwhile.
+    /// Submits everything queued without waiting, and notes whether a device works on it in the meantime.
     ///
     /// # Errors
     /// See [`Ring::enter`].

@@ -177,7 +177,7 @@ pub struct Out<'a, S> {
 }
 
 impl<S> Out<'_, S> {
-    /// Ends a request that was answered or given up; returns whether the capture's clock was set meanwhile.
+    /// Ends a request that was answered or abandoned; returns whether the capture's clock was set in the meantime.
     #[inline]
     pub fn on_complete(&mut self, record_id: u64, request_ns: u64, reply_ns: Option<u64>) -> bool {
         let was_set = self.clock.was_set_since(record_id);

@@ -6,9 +6,9 @@
 //! The oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and
 //! not before their pipeline has left the generation; because of their age, only when no part refers to them.
 //!
-//! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is
-//! then not deleted meanwhile. The one rule: parts being written are never deleted or moved, and every deletion
-//! is counted.
+//! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is then not
+//! deleted in the meantime. The one rule: parts being written are never deleted or moved, and every deletion is
+//! counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

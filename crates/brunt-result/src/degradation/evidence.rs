@@ -234,7 +234,7 @@ pub(super) enum Form {
     AndNext,
 }
 
-/// What a set of runs shows together.
+/// The combined evidence of a set of runs.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     /// Probability of evidence this strong without an effect.

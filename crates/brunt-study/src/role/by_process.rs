@@ -209,7 +209,7 @@ impl Role for ProcessRole {
                     .and_then(|name| name.parse().ok())
                     .and_then(Pid::from_raw);
                 match sched_setaffinity(thread, &set) {
-                    // A thread may end meanwhile.
+                    // A thread may end in the meantime.
                     Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                     Err(error) => return Err(error.into()),
                 }

@@ -576,7 +576,7 @@ impl<'a> Study<'a> {
     }
 
     /// Measures which engine a point should use and how its rings should work, if its load leaves that open and it was
-    /// not measured before. Returns `false` if `stop` was set meanwhile.
+    /// not measured before. Returns `false` if `stop` was set in the meantime.
     fn is_settled(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, LoadError> {
         let point = &self.plan.points[index];
         let is_first = self.summary.points[index].runs.is_empty();

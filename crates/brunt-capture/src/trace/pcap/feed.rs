@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(put(RESERVED - 1, PIECE_BYTES, false), 0);
         assert!(
             put(PIECES, PIECE_BYTES, false) > 0,
-            "what finds no room is counted"
+            "what does not fit is counted"
         );
         drop(from);
     }

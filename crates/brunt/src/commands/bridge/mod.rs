@@ -254,7 +254,7 @@ struct Watched {
     busiest: [f64; 2],
 }
 
-/// Runs until interrupted, the time is up, or an interface is gone. Answers requests for changes meanwhile.
+/// Runs until interrupted, the time is up, or an interface is gone. Answers requests for changes in the meantime.
 fn watch(
     mut bridge: WireBridge,
     lasts: Option<Duration>,
@@ -322,7 +322,7 @@ struct BridgeReport {
     /// The settings of each direction.
     settings_text: [String; 2],
     watched: Watched,
-    /// Changes of these settings meanwhile.
+    /// Changes of these settings in the meantime.
     changes: LinkChangeLog,
 }
 
