@@ -98,7 +98,7 @@ pub struct TransferEfficiency {
 pub struct CarriedBytes {
     /// Bytes per second.
     pub bytes_per_second: Option<Estimate>,
-    /// Bytes for each byte that requests read or wrote; `null` if that was none.
+    /// Bytes for each byte that requests read or wrote; `null` if they moved no bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_useful_byte: Option<Estimate>,
     /// The same without the idle traffic of the links; `null` if that was not measured.

@@ -154,7 +154,7 @@ struct Paths<'a> {
     usual: Vec<Unit>,
     /// The whitened figure, without usual behaviour.
     figure: Vec<f64>,
-    /// How much of each unit of usual behaviour is in the figure.
+    /// Coefficient of each unit of usual behaviour in the figure.
     parts: Vec<f64>,
     /// Sum of squares of `figure`.
     rest: f64,
