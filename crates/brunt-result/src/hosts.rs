@@ -131,7 +131,7 @@ fn is_none_failed(failed: &u64) -> bool {
     *failed == 0
 }
 
-/// How a host was lost. Figures lack whatever it would have done from then on.
+/// How a host was lost. Figures do not include the rest of its share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostLoss {
     /// When that was noticed, in seconds after the start of the run; 0 if before.

@@ -162,7 +162,7 @@ struct Residual {
     off: f64,
 }
 
-/// In the order in which the runs were made.
+/// In the order in which the runs took place.
 struct Residuals(Vec<Residual>);
 
 impl Residuals {

@@ -79,8 +79,8 @@ struct CommonKeys {
     /// With `period` or `mtbf`: number of occurrences in a run; default: as many as end within it.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<u32>,
-    /// Target that it affects; runs against other targets are made without it. Optional for faults of the whole
-    /// machine or lab, which then affect all runs.
+    /// Target that it affects; runs against other targets do not include it. Optional for faults of the whole machine
+    /// or lab, which then affect all runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     target: String,
     /// Host with `ssh` or `agent` on which it is injected; default: where the experiment runs. For

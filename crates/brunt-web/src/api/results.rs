@@ -56,7 +56,7 @@ pub struct ResultEntry {
     pub seconds: f64,
     /// Completed runs.
     pub runs: u32,
-    /// Whether all planned runs were made.
+    /// Whether all planned runs took place.
     pub complete: bool,
     /// The headline figures.
     pub words: ResultWords,

@@ -18,8 +18,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or reads every
-/// program from a slow disk first, gets this many times as long. Only a failing test waits for that.
+/// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or first reads
+/// every program from a slow disk, is allowed this many times as long. Only a failing test waits for that.
 const BUSY: u64 = 10;
 
 /// The target's name in every test.
