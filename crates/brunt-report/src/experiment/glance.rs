@@ -234,7 +234,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     })
 }
 
-/// All headlines, one a line.
+/// All headlines, one per line.
 fn headline_table(headlines: &[Headline<'_>], points: &Points<'_>) -> PageTable {
     let estimate = |known: Option<(String, String)>| {
         known.map_or(Cell::Empty, |(value, pm)| Cell::Estimate(value, pm))
