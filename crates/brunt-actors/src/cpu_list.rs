@@ -1,5 +1,5 @@
 //! Lists of CPUs as users write them: `0-3,8` or `node1`. The one rule: a list is checked against the CPUs that this
-//! process may use before any thread is placed, so that a mistake is reported and not ignored.
+//! process may use before any thread is placed, so that mistakes are reported rather than ignored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ pub enum CpuListError {
         "{0:?} is not a list of CPUs: write numbers and ranges, such as 0-3,8, or NUMA nodes, such as node1"
     )]
     Malformed(String),
-    /// This process may not use the CPU, or there is none.
+    /// This process may not use the CPU, or it does not exist.
     #[error("CPU {cpu} does not exist, or this process may not use it; it may use {allowed}")]
     NoCpu {
         /// The CPU.

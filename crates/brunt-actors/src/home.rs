@@ -218,7 +218,7 @@ impl HomeState {
             handled: 0,
             queued: 0,
             queued_max: 0,
-            // Queued, so that `start` runs.
+            // Queued to run `start`.
             state: SlotState::Queued,
             finish: false,
             rare: None,
@@ -292,7 +292,7 @@ impl HomeState {
             let mut actor = slot.actor.take().expect("a queued actor is at home");
             debug_assert!(
                 slot.state == SlotState::Queued,
-                "what is in a queue says so"
+                "every queued entry is marked as queued"
             );
             slot.state = SlotState::Out;
             if std::mem::take(&mut slot.finish) {

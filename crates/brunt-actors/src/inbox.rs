@@ -66,7 +66,7 @@ impl Inbox {
         self.gate.store(FULL, Ordering::Relaxed);
     }
 
-    /// Reopens the gate, or closes it for good.
+    /// Reopens the gate, or closes it permanently.
     pub fn set_gate(&self, gate: u8) {
         assert!(
             gate == OPEN || gate == CLOSED,

@@ -16,7 +16,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, drop_all, lock};
 use crate::topology::SchedulerCpus;
 use crate::wait::WaitGraph;
 
-/// State shared by all schedulers and addresses. Nothing in it changes per message.
+/// State shared by all schedulers and addresses. No message changes it.
 pub(crate) struct Inner {
     pub homes: Box<[Home]>,
     pub cpus_by_scheduler: Vec<SchedulerCpus>,

@@ -27,8 +27,8 @@ use crate::sync::{self, Ordering, drop_all, lock, thread, try_lock};
 /// Maximum number of actors in a batch. Larger batches amortize the lock over more actors; smaller
 /// ones leave more to steal, and delay fewer actors when the kernel preempts the thread.
 const BATCH_MAX: usize = 16;
-/// A batch that takes longer halves the size of the next one: with handlers of 50 µs, a batch is a
-/// single actor, and idle schedulers find the rest in the run queue.
+/// A batch that takes longer halves the size of the next one: with handlers of 50 µs, a batch shrinks to a single
+/// actor, and idle schedulers find the rest in the run queue.
 const ROUND_LONGEST: Duration = Duration::from_micros(40);
 const ROUND_SHORTEST: Duration = Duration::from_micros(10);
 /// How long to wait for messages before stealing: several times what a busy neighbour takes to hand

@@ -170,7 +170,7 @@ impl fmt::Display for ActorFailure {
             ActorFailureKind::Panic => write!(f, "actor {actor} ({id}) panicked: {what}"),
             ActorFailureKind::Circle => write!(
                 f,
-                "actor {actor} ({id}) waited in a circle of full inboxes: {what}; raise their \
+                "actor {actor} ({id}) waited in a cycle of full inboxes: {what}; raise their \
                  capacity, or let one of them drop (try_send)"
             ),
         }

@@ -2,7 +2,7 @@
 //! in Go and Erlang, with and without a competing load.
 //!
 //! The peers' programs are embedded here and built in a scratch folder. The rule: all contestants take turns, round by
-//! round, so that other load on the machine affects all of them alike; ratios are ratios of medians.
+//! round, so that other load on the machine affects all of them equally; ratios are ratios of medians.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -68,8 +68,8 @@ struct SessionsSample {
     rate: f64,
     /// CPU time of the target per request, in µs.
     target_cpu_us: f64,
-    /// Resident bytes of the target per session: new, and idle after the load. `None` with a single one, which also
-    /// pays for what the process needs once.
+    /// Resident bytes of the target per session: new, and idle after the load. `None` with a single session, whose cost
+    /// includes the process's one-time costs.
     new_bytes: Option<f64>,
     idle_bytes: Option<f64>,
 }
@@ -214,7 +214,7 @@ fn measure(
         ring.work_for(Some(RingOwner(number)));
         devices.push(backend.open(&ring, depth).map_err(io::Error::other)?);
         if number == 0 {
-            // The first one may pay for what the process needs once.
+            // The first one may include the process's one-time costs.
             resident = process_memory(target.pid);
         }
     }

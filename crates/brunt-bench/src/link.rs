@@ -2,7 +2,7 @@
 //! prototype in the same run.
 //!
 //! Packets are counted on arrival, by sockets on the hosts, not by the link itself. The rule: carriers are measured in
-//! turns, so that other load on the machine affects all of them alike; ratios are ratios of medians.
+//! turns, so that other load on the machine affects all of them equally; ratios are ratios of medians.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};

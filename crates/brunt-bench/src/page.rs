@@ -1,6 +1,6 @@
 //! What do viewers of the live page cost a run? Compares, in turns, the same run without a page, with a page without
 //! viewers, and with several viewers: its rate, and the CPU time of its whole process per request. Both vary by more
-//! than viewers cost, so the CPU time of the page's own threads is measured as well, from the kernel's scheduler
+//! than the cost of viewers, so the CPU time of the page's own threads is measured as well, from the kernel's scheduler
 //! statistics.
 //!
 //! Unlike most real viewers, these run on this machine: the CPU time that they use affects the rate, but is not
@@ -29,7 +29,7 @@ use crate::{BenchError, BenchResult, Console};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often to check whether a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How often the CPU times of the page's threads are read. What a thread does after the last reading is not counted.
+/// How often the CPU times of the page's threads are read. Work after the last reading is not counted.
 const READING: Duration = Duration::from_millis(10);
 /// Prefix of the names of the page's threads (brunt-web).
 const PAGE_THREADS: &str = "live ";

@@ -199,8 +199,8 @@ impl TraceBench {
         all
     }
 
-    /// Reads the trace in turns; returns the seconds that each contestant took. A peer that fails is left out, so that
-    /// the other figures are still reported.
+    /// Reads the trace in turns; returns the seconds that each contestant took. A peer that fails is omitted, and the
+    /// other figures are still reported.
     fn turns<'a>(
         &self,
         output: &dyn Console,

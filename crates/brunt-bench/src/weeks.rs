@@ -1,5 +1,6 @@
-//! `brunt-bench weeks`: does a capture of weeks stay within its memory, and do its windows add up? Small operations with
-//! the timestamps of weeks go through a pipe to `brunt capture` as fast as it takes them; each day uses other files.
+//! `brunt-bench weeks`: does a capture of weeks stay within its memory, and do its windows add up? Small operations
+//! with the timestamps of weeks go through a pipe to `brunt capture` as fast as it takes them; each day uses different
+//! files.
 //!
 //! The rule: the figures of windows are those that the program under test wrote, and their sum is compared with what was
 //! sent.
@@ -105,7 +106,7 @@ impl WeeksBench {
         }));
         if seen != sent || whole != sent {
             return Err(BenchError::failed(
-                "the windows don't add up to what was sent",
+                "the windows don't add up to the packets sent",
             ));
         }
         flat(&windows)

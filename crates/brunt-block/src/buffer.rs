@@ -556,7 +556,7 @@ mod tests {
         assert_eq!((pool.heap_bytes(), pool.arena_bytes()), (0, 4 << 20));
     }
 
-    /// Releasing clears free regions, asks for their registration first, and keeps the content of buffers in use.
+    /// Releasing first requests the registration of free regions, then clears them, and preserves buffers in use.
     #[test]
     fn releasing_spares_buffers_in_use_and_registered_regions() {
         let pool = BufPool::growing(4 << 20);

@@ -20,7 +20,7 @@ pub enum LibraryLoadError {
          (qemu-storage-daemon) and open that"
     )]
     Static(&'static str),
-    /// The library is not installed, or one of its own dependencies is missing.
+    /// The library is not installed, or one of its dependencies is missing.
     #[error("cannot load {file} ({why}); install it: apt-get install {package}")]
     Missing {
         /// The library's file.

@@ -88,14 +88,14 @@ pub(crate) struct Tables {
     pub permit: Option<Arc<dyn Permit>>,
 }
 
-/// The `key=value` pairs of a URL. Each consumer takes the keys that it knows; a remaining key is an error.
+/// The `key=value` pairs of a URL. Each consumer takes its keys; a remaining key is an error.
 #[derive(Debug, Default)]
 pub struct UrlOptions {
     pairs: Vec<(String, String)>,
     /// The tables for opening nested devices.
     tables: Tables,
     read_only: bool,
-    /// `read_only=yes` is not the user's.
+    /// `read_only=yes` was added automatically, not by the user.
     is_spared: bool,
     /// Number of devices that enclose this one.
     nesting: u32,

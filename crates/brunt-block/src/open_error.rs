@@ -1,5 +1,5 @@
 //! Why opening failed: the URL, the storage behind it, or a thread's device on it. Backends and layers create these
-//! errors; commands print them with what would be right.
+//! errors; commands print them with the suggested correction.
 //!
 //! The rule: the error keeps its full cause. A failed request has room only for a kind ([`DeviceError`]); when opening,
 //! there is time for a full message.
@@ -90,7 +90,7 @@ pub enum OpenError {
     Url {
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
-        /// What would be right.
+        /// What would be valid instead.
         advice: &'static str,
     },
     /// The URL is valid, but opening failed: no answer, login failure, or out of memory.

@@ -1,5 +1,5 @@
 //! A server that stores nothing, whatever its protocol: accepts connections, moves bytes and counts. A [`SinkSession`]
-//! per connection knows the protocol: that of the `tcp` device here, NFS in `brunt-nfs`.
+//! per connection implements the protocol: that of the `tcp` device here, NFS in `brunt-nfs`.
 //!
 //! One thread and one ring per connection; all answers of a batch are sent in one vectored call. The one rule: a peer
 //! can use only a bounded amount of memory and break only its own connection.

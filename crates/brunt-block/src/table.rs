@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Options follow the last `?` as `key=value`, joined by `&`. An option that names a layer stacks it on the backend;
-//! the first layer is closest to the backend, and layers can be repeated. Errors say what would be right.
+//! the first layer is closest to the backend, and layers can be repeated. Errors say what would be correct.
 
 use std::sync::Arc;
 

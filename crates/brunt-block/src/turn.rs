@@ -71,7 +71,7 @@ pub fn one(ring: &Ring, device: &mut dyn Device, request: Request) -> io::Result
     assert_eq!(
         device.outstanding(),
         0,
-        "a device with no other request under way"
+        "a device with no other outstanding request"
     );
     let tag = request.tag;
     let (mut batch, mut done) = (VecDeque::from([request]), Vec::with_capacity(1));

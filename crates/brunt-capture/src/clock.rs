@@ -133,7 +133,7 @@ impl CaptureClock {
     }
 
     /// Gives up a request. Counts its reply as lost if the capture has gaps, the request waited longer than any
-    /// answered one, and the clock was not set meanwhile.
+    /// answered one, and the clock was not set in the meantime.
     pub fn on_unanswered(&self, record_id: u64, request_ns: u64, ledger: &mut Ledger) {
         let has_gaps = ledger.holes + ledger.packets_dropped + ledger.replies_unmatched > 0;
         let waited_ns = self.newest_ns.saturating_sub(request_ns);

@@ -1,6 +1,6 @@
 //! A memory budget for everything that has to wait for more packets: out-of-order segments, partial messages,
-//! fragments. Each pipeline has one. The one rule: if the budget is exhausted, the requester gives up what it
-//! was waiting for, and the ledger counts it.
+//! fragments. Each pipeline has one. The one rule: if the budget is exhausted, the requester abandons what it was
+//! waiting for, and the ledger counts it.
 
 /// Buffers kept for reuse, so that a busy capture doesn't call the allocator for each one.
 const SPARES_MAX: usize = 256;

@@ -157,7 +157,7 @@ pub struct ChecksumRun<'a> {
 
 /// Receives the pipeline's results.
 pub trait Sink {
-    /// An operation completed or was given up.
+    /// An operation completed or was abandoned.
     fn on_operation(&mut self, operation: &Operation<'_>);
     /// Checksums of data that was read or written.
     fn on_checksums(&mut self, run: &ChecksumRun<'_>);

@@ -31,7 +31,7 @@ use crate::trace::pcap::PacketTap;
 /// Parcels of a file in flight for each parser, and for the reader. At half a megabyte each, they stay in the
 /// cache that the cores share.
 pub const PARCELS_EACH: usize = 4;
-/// How long the parsers may take to process what is in flight when a capture ends.
+/// How long the parsers may take to process the packets in flight when a capture ends.
 const DRAIN_TIME: Duration = Duration::from_secs(120);
 
 /// The result of a capture shared by several parsers.
@@ -117,7 +117,7 @@ pub struct Parsers<S> {
     results: Receiver<(usize, S, Ledger)>,
     router: Router,
     tap: Option<PacketTap>,
-    /// The second that the parsers were last told.
+    /// The second last announced to the parsers.
     told_s: u64,
 }
 
@@ -197,8 +197,8 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         Ok(())
     }
 
-    /// Tells every parser the capture's time, once a second of that time, so that windows end for those without packets.
-    /// No packet before `now_ns` may follow.
+    /// Tells every parser the capture's time, once a second of that time, so that windows also end for parsers without
+    /// packets. No packet before `now_ns` may follow.
     pub fn tell_time(&mut self, now_ns: u64) {
         let now_s = now_ns / 1_000_000_000;
         if now_s == self.told_s || now_ns == u64::MAX {

@@ -250,7 +250,8 @@ impl Default for Router {
 
 impl Router {
     /// Gives parser `i` the packets of the `i`-th of `rings` rings of every interface, without looking into them: the
-    /// kernel has shared connections among the rings, both directions in the same one, and on all interfaces alike.
+    /// kernel distributed connections among the rings, both directions to the same one, in the same way on all
+    /// interfaces.
     pub fn by_ring(&mut self, rings: NonZeroUsize) {
         self.rings = Some(rings);
     }

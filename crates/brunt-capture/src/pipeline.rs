@@ -176,7 +176,7 @@ impl<S: Sink> Pipeline<S> {
         self.on_packets(packets);
     }
 
-    /// Ends the capture: gives up incomplete data and open calls, and returns the sink and the counters.
+    /// Ends the capture: abandons incomplete data and open calls, and returns the sink and the counters.
     pub fn finish(mut self) -> (S, Ledger) {
         for connection in self.flows.iter_mut() {
             self.stages.finish_connection(connection);
@@ -220,7 +220,7 @@ impl<S: Sink> Pipeline<S> {
             protocols
                 .clock
                 .on_packet(packet.time_ns, packet.interface, next_record, ledger);
-        // If the clock was set back, a `now` from before the step would keep everything from expiring for that long.
+        // If the clock was set back, a `now` taken before the step would prevent anything from expiring for that long.
         self.now_ns = match was_set {
             true => packet.time_ns,
             false => self.now_ns.max(packet.time_ns),

@@ -2,7 +2,7 @@
 //! holes. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the receiver's acknowledgements decide.
 //! Acknowledged data will not be sent again, so a gap below the acknowledgement is a hole (the capture lost it). A gap
 //! above it may still be filled and waits in a small reorder buffer. If no acknowledgement is ever seen (one port of a
-//! tap), gaps wait only for some segments or milliseconds. If there is no room, the oldest gap is given up, never the
+//! tap), gaps wait only for some segments or milliseconds. If there is no room, the oldest gap is abandoned, never the
 //! bytes that have just arrived.
 
 use std::cmp::Ordering;
@@ -13,14 +13,14 @@ use brunt_wire::net::Payload;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
 
-/// Maximum segments waiting for a gap to be filled; beyond this, the gap is given up.
+/// Maximum segments waiting for a gap to be filled; beyond this, the gap is abandoned.
 const SEGMENTS_WAITING_MAX: usize = 2048;
 /// Maximum bytes waiting in one direction; a sender's window is rarely larger.
 const BYTES_WAITING_MAX: usize = 4 << 20;
 /// How long a gap may stay open, in capture time.
 const GAP_NS_MAX: u64 = 3_000_000_000;
-/// If the other direction was never seen, a gap is given up after this many later segments or this much time. A
-/// lost segment is retransmitted within about that time over the distances at which storage is used.
+/// If the other direction was never seen, a gap is abandoned after this many later segments or this much time. A lost
+/// segment is retransmitted within about that time over the distances at which storage is used.
 const ONE_SIDED_SEGMENTS_MAX: usize = 128;
 const ONE_SIDED_GAP_NS_MAX: u64 = 20_000_000;
 /// A sequence number this far away belongs to another connection on the same ports, or the capture was
@@ -567,8 +567,8 @@ mod tests {
         assert_eq!(out.0[0], "-1");
     }
 
-    /// Without acknowledgements, a gap is given up after some segments: only the lost data is missing, however
-    /// little memory there is.
+    /// Without acknowledgements, a gap is abandoned after some segments: only the lost data is missing, however little
+    /// memory there is.
     #[test]
     fn without_acknowledgements_only_the_lost_data_is_missing() {
         for memory_bytes in [64 << 20, 20_000, 0] {

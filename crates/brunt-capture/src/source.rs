@@ -62,7 +62,7 @@ pub enum Damage {
     /// The content is not a capture.
     #[error(transparent)]
     Malformed(Malformed),
-    /// It cannot be decompressed to its end: it is truncated or corrupted.
+    /// It cannot be decompressed completely: it is truncated or corrupted.
     #[error("its compressed data is truncated or damaged ({0})")]
     Packed(io::Error),
 }

@@ -1,6 +1,6 @@
 //! Lists of CPUs in the kernel's format, as in `/sys/devices/system/cpu/online`.
 
-/// More CPUs than any kernel has.
+/// More CPUs than any kernel supports.
 pub const CPUS_MAX: usize = 1 << 13;
 
 /// Parses the kernel's list format, such as `0-3,8,10-11`. Skips what it can't parse.

@@ -1,4 +1,4 @@
-//! Readings of counters over time, so that what happened between two moments can be known afterwards.
+//! Readings of counters over time, to determine afterwards what happened between two moments.
 //!
 //! The rule: memory is bounded for recordings of any length. Beyond the limit, every second reading is dropped and the
 //! period doubles.
@@ -18,7 +18,7 @@ pub struct ReadingLog<T> {
 /// The readings next to a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReadingsAround<'a, T> {
-    /// There are none at all.
+    /// There are no readings.
     None,
     /// The moment is before the first reading or after the last, which is this one.
     Only(&'a T),
@@ -28,7 +28,7 @@ pub enum ReadingsAround<'a, T> {
         before: &'a T,
         /// The one after.
         after: &'a T,
-        /// How far the moment is from the first towards the second, 0 to 1.
+        /// Position of the moment between the first and the second, 0 to 1.
         share: f64,
     },
 }
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(log.around(Nanos(20)), ReadingsAround::Only(&'b'));
     }
 
-    /// Too many readings are thinned out evenly, and the first one stays.
+    /// Readings beyond the limit are thinned out evenly, and the first one is kept.
     #[test]
     fn readings_beyond_the_limit_are_thinned_out() {
         let mut log = ReadingLog::new(Duration::from_nanos(1), 4);

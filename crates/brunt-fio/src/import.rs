@@ -140,7 +140,7 @@ fn place_jobs(
     }
     run_alone(experiment, alone);
     if phases.len() > 1 {
-        // In fio's order: a job may need what the one before it wrote.
+        // In fio's order: a job may need data written by the previous job.
         let phase = |workload| PhaseEntry {
             workloads: vec![workload],
             ..PhaseEntry::default()

@@ -184,7 +184,7 @@ fn ends_all(
                 lose(
                     remarks,
                     what,
-                    "jobs behind a stonewall are points of their own, which no other job ends",
+                    "jobs behind a stonewall are separate points, which no other job ends",
                 );
             }
             Ok(true)

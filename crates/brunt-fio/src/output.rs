@@ -55,7 +55,7 @@ type Sample = [(f64, f64); DIRECTIONS.len()];
 pub struct FioJson(Arc<Mutex<State>>);
 
 struct State {
-    /// By point; a point with several concurrent jobs has no entry of its own.
+    /// By point; a point with several concurrent jobs has no separate entry.
     jobs: BTreeMap<usize, ReportedJob>,
     /// The number of the current run.
     current: u32,

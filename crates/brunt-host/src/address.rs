@@ -9,7 +9,7 @@ pub const GUEST_SOCKET: &str = "agent";
 /// How to connect to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostAddress {
-    /// This machine, with an agent of its own: for trials, and as a baseline.
+    /// This machine, with its own agent: for trials, and as a baseline.
     Local,
     /// A host of the lab that this process runs: an agent is started in that host's network namespace. Has no textual
     /// form.

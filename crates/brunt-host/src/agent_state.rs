@@ -183,7 +183,7 @@ impl AgentState {
                 }
                 if loads.iter().any(|(_, load)| load.keeps_between_runs()) {
                     if kept.len() >= OPEN_MAX {
-                        // This also drops what they created.
+                        // This also drops everything they created.
                         kept.clear();
                     }
                     kept.insert(key, loads.clone());
@@ -262,7 +262,7 @@ impl AgentState {
         Ok(device)
     }
 
-    /// Removes what the runs of a load shared, if anything.
+    /// Removes resources shared by the runs of a load, if any.
     pub fn close(&self, assignment: &Assignment) -> Result<(), WorkError> {
         let Some(kind) = load_kind(&assignment.kind) else {
             return Ok(());

@@ -13,8 +13,8 @@ use brunt_lab::link::{BridgeConfig, PacketWatcher, Settings, WireBridge};
 use brunt_lab::{Fault, FaultError, Proof};
 use brunt_result::link::{CaptureCounts, LinkCounts, LinkReport};
 
-/// A capture file for the packets of a bridge. The program supplies it ([`OpenPacketSink`]), because agents know no
-/// capture formats.
+/// A capture file for the packets of a bridge. The program supplies it ([`OpenPacketSink`]), because agents do not
+/// implement capture formats.
 pub trait PacketSink: Send {
     /// Packets written so far, and packets lost.
     fn counts(&self) -> CaptureCounts;
@@ -305,7 +305,7 @@ impl Impairment {
         let Some(held) = held.as_mut().filter(|held| !held.bridge.has_ended()) else {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "there is no bridge, or it has ended",
+                what: "no bridge, or it has ended",
             });
         };
         let report = held.report();

@@ -51,7 +51,7 @@ pub enum HostNews {
     Interval(u32, Box<Interval>),
     /// A worker has ended.
     Ended(u32, Box<Outcome>),
-    /// The number of requests that the host has on record.
+    /// The number of requests that the host has recorded.
     Recorded(RecordEnd),
     /// Some of these requests, with times on the host's clock.
     Requests(Vec<RequestRecord>),

@@ -10,8 +10,8 @@
 //! are elsewhere. A [`Fleet`] holds the hosts of an experiment; on each, the agent opens what its [`AllowList`] allows,
 //! and runs the load in its own process.
 //!
-//! The rule: an agent that receives nothing for the duration of its lease ends all its work, so that nothing is left on
-//! a host whatever happens to its controller.
+//! The rule: an agent that receives nothing for the duration of its lease ends all its work, so nothing is left on a
+//! host, whatever happens to its controller.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,6 +1,6 @@
 //! Keeps the last lines of a process's standard error, for error messages.
 //!
-//! The rule: all of it is read, so that the process never blocks on us, and little of it is kept, without control
+//! The rule: all of it is read, so that the process never blocks on us; only a little of it is kept, without control
 //! characters that would affect a terminal.
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ pub fn keep_lines(mut from: impl BufRead, kept: &Mutex<VecDeque<String>>) {
 mod tests {
     use super::*;
 
-    /// A process's output is kept within limits, whatever it writes.
+    /// A process's output is kept within limits, regardless of what it writes.
     #[test]
     fn lines_are_bounded() {
         let kept = Mutex::new(VecDeque::new());

@@ -1,7 +1,7 @@
 //! Agents that wait for their controller on a port, with TLS. Each connection has a thread.
 //!
 //! The rule: an unauthenticated peer costs a thread for [`HELLO_TIME`] and some kilobytes, learns the public part of a
-//! certificate, and cannot keep controllers out: when too many connections wait, the oldest is closed.
+//! certificate, and cannot keep controllers out: when too many connections are waiting, the oldest is closed.
 
 use std::collections::BTreeMap;
 use std::io;

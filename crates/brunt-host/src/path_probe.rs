@@ -120,7 +120,7 @@ impl PathProbe {
     /// Sends all requests and collects replies.
     fn measure(&self, clock: &Clock) -> io::Result<EchoLog> {
         let socket = open(self.address)?;
-        // Replies to another probe, or to ping, have another token.
+        // Replies to another probe, or to ping, have a different token.
         let token = clock.now().0.to_be_bytes();
         let mut log = EchoLog::default();
         let mut next = clock.now();
@@ -315,7 +315,7 @@ mod tests {
 
     const TOKEN: [u8; TOKEN_BYTES] = [1, 2, 3, 4, 5, 6, 7, 8];
 
-    /// The reply of a kernel to a request: the same bytes with another type.
+    /// A kernel's reply to a request: the same bytes with a different type.
     fn answered(sequence: u16) -> Vec<u8> {
         let mut packet = request(sequence, TOKEN, 32);
         packet[0] = ECHO_REPLY;
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(figure(&log, PathFigure::Loss), None);
         log.on_reply(0, Nanos(10_000_000));
         assert_eq!(figure(&log, PathFigure::Rate), None);
-        // A duplicate and an unknown number change nothing.
+        // Duplicates and unknown numbers have no effect.
         log.on_reply(0, Nanos(90_000_000));
         log.on_reply(4, Nanos(90_000_000));
         log.on_reply(3, Nanos(12_003_000));

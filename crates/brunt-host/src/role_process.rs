@@ -22,8 +22,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lines::keep_lines;
 
-/// A role that doesn't listen within this time has failed: allocating a large memory LUN takes a moment, and so does
-/// loading a program from a slow disk.
+/// A role that doesn't listen within this time has failed. The limit is generous: allocating a large memory LUN takes a
+/// moment, and so does loading a program from a slow disk.
 pub(crate) const START_TIME: Duration = Duration::from_secs(60);
 /// How long a role may take to end after being asked to; then it is killed.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ pub enum RoleFailure {
     /// It ended before it listened, or didn't listen in time.
     #[error("{what}{}", last_lines(.lines))]
     Start {
-        /// What it did instead.
+        /// What happened instead.
         what: String,
         /// The last lines of its standard error.
         lines: Vec<String>,

@@ -1,6 +1,6 @@
 //! Checks which news of roles an agent may send its controller, and when.
 //!
-//! The rule: news of a role is valid from its start to its end; the role listens on the requested address, its log
+//! The rule: a role's messages are valid from its start to its end; the role listens on the requested address, its log
 //! stays within its limit, and its texts contain no control characters.
 
 use std::collections::BTreeMap;

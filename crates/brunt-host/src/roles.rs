@@ -1,9 +1,8 @@
 //! Roles that an agent starts for its controller: targets, sinks and services ([`crate::services`]). Each is a process
 //! of this program, supervised by a thread here.
 //!
-//! The rule: a role serves only what is allowed here, at an address that is allowed here. It ends when its controller
-//! stops it or the connection ends, whichever comes first; if this program dies, the kernel ends the role, or its
-//! keeper does.
+//! The rule: a role serves only devices allowed here, at an address allowed here. It ends when its controller stops it
+//! or the connection ends, whichever comes first; if this program dies, the kernel ends the role, or its keeper does.
 
 use std::io;
 use std::net::SocketAddr;

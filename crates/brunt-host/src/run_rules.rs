@@ -1,9 +1,9 @@
 //! Checks which news of a run a host may send, in which order, and which figures are possible: the controller's side,
 //! without I/O. Used by [`crate::HostSession`].
 //!
-//! The rule: everything that passes can be merged with the figures of other hosts without further checks: the kinds are
-//! those of the load, the numbers are so small that their sums over all intervals and workers fit, and the intervals of
-//! a worker are in order.
+//! The rule: everything that passes these checks can be merged with the figures of other hosts: the kinds are those of
+//! the load, the numbers are so small that their sums over all intervals and workers fit, and the intervals of a worker
+//! are in order.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) struct RunRules {
     sums: Vec<Sums>,
     ready: bool,
     done: bool,
-    /// Requests on record that have not arrived yet, once their number was announced.
+    /// Recorded requests that have not arrived yet, once their number was announced.
     record: Option<u64>,
     /// Pieces of the record that were requested and have not arrived.
     asked: u32,
@@ -146,7 +146,7 @@ impl RunRules {
         }
     }
 
-    /// The host announced how many requests it has on record; valid only before the end of the run.
+    /// The host announced how many requests it has recorded; valid only before the end of the run.
     pub fn recorded(&mut self, end: &RecordEnd) -> Result<(), RunNewsError> {
         let early = self.next.iter().any(Option::is_some);
         if early || self.done || !self.part.records || self.record.is_some() {

@@ -262,7 +262,7 @@ mod tests {
         );
     }
 
-    /// No folder for the copy is left on a host whose controller disappears, at whatever point.
+    /// No folder for the copy is left on a host whose controller disappears, whenever that happens.
     #[test]
     fn an_unfinished_copy_leaves_no_folder() {
         let start = SshStart {
@@ -274,7 +274,7 @@ mod tests {
             login_max: Duration::ZERO,
             copy_max: Duration::ZERO,
         };
-        // The output is not read; nothing is sent; what is sent is not a program.
+        // The output is not read; nothing is sent; something other than a program is sent.
         for around in ["{} | :", "{} </dev/null", "echo 12345 | {}"] {
             let folder = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");

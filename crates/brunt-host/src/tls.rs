@@ -1,8 +1,8 @@
 //! TLS 1.3 for a connection, without I/O: converts received bytes to plain bytes, and back. Both sides present a
 //! certificate of the same authority; nothing is sent before that.
 //!
-//! The rule: there is no other mode. No resumption, no early data, no older version; an agent's certificate is not
-//! valid for a controller, nor vice versa.
+//! The rule: there is no unencrypted or one-sided mode. No resumption, no early data, no older version; an agent's
+//! certificate is not valid for a controller, nor vice versa.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;

@@ -252,7 +252,7 @@ mod tests {
             ],
             &[&["table", "table::commits"]],
         );
-        // With the trait in a file of its own, the table reaches its entries and nothing reaches the table.
+        // With the trait in a separate file, the table imports its entries and nothing imports the table.
         check(
             &[
                 (

@@ -9,8 +9,8 @@
 //! | [`ChapInitiator::on_response`] | |
 //!
 //! Pure: the caller draws the challenges ([`Challenge::random`]). The one rule: a side that sent a challenge never
-//! answers that same challenge, and never answers with the secret that it expects from the peer; either would let a
-//! peer without the secret make us compute its response (RFC 7143, 9.2.1).
+//! answers that same challenge, and never answers with the secret that it expects from the peer; otherwise a peer
+//! without the secret could make us compute its response (RFC 7143, 9.2.1).
 
 use brunt_wire::iscsi::text::{format_binary, parse_binary, parse_number};
 use sha2::Digest;

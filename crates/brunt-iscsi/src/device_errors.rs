@@ -43,7 +43,7 @@ pub fn from_status(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     }
 }
 
-/// Whether a status and its sense data mean that the command completed nevertheless (SPC-4, 4.5.6).
+/// Whether a status and its sense data mean that the command completed despite the error (SPC-4, 4.5.6).
 pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
     status == ScsiStatus::CheckCondition && kind(status, sense) == RefusalKind::Recovered
 }

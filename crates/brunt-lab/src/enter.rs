@@ -115,7 +115,7 @@ impl HostNamespaces {
     /// Moves this thread into the namespaces. The PID namespace only applies to children started from now on.
     fn enter(&self) -> io::Result<()> {
         // The user namespace goes first: it grants the privileges that the others need. A lab started by root has no
-        // user namespace of its own, and the kernel doesn't let a process enter the one it is already in.
+        // separate user namespace, and the kernel doesn't let a process enter the one it is already in.
         let here = fstat(File::open("/proc/self/ns/user")?)?;
         let there = fstat(&self.user)?;
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {

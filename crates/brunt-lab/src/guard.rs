@@ -1,5 +1,5 @@
 //! Cleans up faults that would outlive this process. A separate process waits until it is dismissed, or until this
-//! process is gone for whatever reason; in the latter case it undoes the fault.
+//! process ends for any reason; in the latter case it undoes the fault.
 //!
 //! A program that uses it calls [`crate::helper::serve_if_asked`] first in `main`. The rule: the guard runs before the
 //! fault is injected.

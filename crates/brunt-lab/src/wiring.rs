@@ -36,11 +36,11 @@ pub struct LinkConfig {
     pub mtu: u32,
     /// Seed of the random numbers.
     pub seed: u64,
-    /// What carries the packets.
+    /// The mechanism that forwards the packets.
     pub carrier: Carrier,
 }
 
-/// What carries a link's packets.
+/// The mechanism that forwards a link's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// Brunt, which splits trains of segments where their fates differ.
@@ -96,7 +96,7 @@ impl Ends {
 /// The devices of one link.
 pub(crate) struct Wires {
     hosts: [Host; 2],
-    /// The descriptors that the link's thread reads and writes; empty if the kernel carries the link.
+    /// The descriptors that the link's thread reads and writes; empty if the kernel forwards the link's packets.
     taps: Vec<OwnedFd>,
     /// The link's own devices, and those of the parallel veth pair.
     pairs: Vec<Ends>,
@@ -146,7 +146,7 @@ impl Wires {
         Ok(Wires { hosts, taps, pairs })
     }
 
-    /// Starts whatever carries frames between the devices.
+    /// Starts the mechanism that forwards frames between the devices.
     ///
     /// # Errors
     /// The machine refuses, or netem doesn't support these settings.

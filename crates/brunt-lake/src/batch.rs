@@ -41,7 +41,7 @@ impl Batch {
         self.rows
     }
 
-    /// Whether there are no rows.
+    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }

@@ -180,7 +180,7 @@ pub enum Repaired {
     Rebuilt {
         /// Version number.
         version: u64,
-        /// Lake parts in it.
+        /// Lake parts in the batch.
         parts: usize,
         /// Rows in those parts.
         rows: u64,

@@ -297,7 +297,7 @@ impl TableWriter {
         Ok(self.written())
     }
 
-    /// Drops the unsaved rows because there is no disk space, and counts them as lost.
+    /// Drops the unsaved rows for lack of disk space, and counts them as lost.
     pub fn give_up_rows(&mut self) {
         self.written.rows_lost += (self.rows.rows() - self.saved.0) as u64;
         self.next_part();

@@ -574,7 +574,7 @@ mod tests {
             ended_apart_s: 2.0,
         };
         assert_eq!(found, expected);
-        // The other worker's second interval is half as long, and it is unknown what the first did in that half.
+        // The other worker's second interval is half as long, and the first worker's requests in that half are unknown.
         let half = Nanos(1_500_000_000);
         let found = common(&[&long, &[(second(1), 80), (half, 40)]]);
         assert_eq!(

@@ -48,7 +48,8 @@ pub trait Content {
     /// Called when a flush is about to be sent for the first time.
     fn flushes(&mut self, _carried: &mut Carried) {}
 
-    /// Called when a request has ended for good with the device's `status`. Returns the status after checking the data.
+    /// Called when a request has ended, without further attempts, with the device's `status`. Returns the status after
+    /// checking the data.
     fn completed(
         &mut self,
         request: &Self::Request,

@@ -73,7 +73,7 @@ impl From<Size> for FileSizes {
     }
 }
 
-/// Keeps the messages about wrong keys, which a derived implementation loses.
+/// Preserves the messages about wrong keys, which a derived implementation would lose.
 impl<'de> Deserialize<'de> for FileSizes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FileSizes, D::Error> {
         struct FileSizesVisitor;

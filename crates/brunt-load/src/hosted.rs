@@ -1,9 +1,9 @@
 //! The interface of loads that can run on other hosts. The side that runs the experiment asks a load what to send to
-//! each host; an agent asks the load that it received what it may open. Only loads that can run on other hosts
-//! implement it.
+//! each host; an agent asks the received load what has to be opened. Only loads that can run on other hosts implement
+//! it.
 //!
-//! The rule: a host is sent text that its own line of [`crate::LOADS`] parses. The messages are the same for all kinds
-//! of loads, so a new kind doesn't need a new message.
+//! The rule: a host receives text that the load's own entry in [`crate::LOADS`] parses. The messages are the same for
+//! all kinds of loads, so a new kind doesn't need a new message.
 
 use std::path::PathBuf;
 

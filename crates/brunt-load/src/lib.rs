@@ -5,10 +5,9 @@
 //! [`block::worker`] is the loop between them and a device; [`block`] runs several of these loops in threads.
 //! [`mod@file`] drives a mounted directory instead of a device, [`replay`] sends the requests of a block trace,
 //! [`mod@nfs`] makes calls to an NFS server, [`mod@metadata`] creates, looks up and removes many files like mdtest, and
-//! [`mod@together`] runs several such loads concurrently. Each is a
-//! [`Load`] with a line in [`LOADS`]. [`mod@transfer`] moves a range once, with the same loop. [`decisions`] runs a load
-//! and makes the decisions that involve all of its workers. Figures are output through [`record::Recorder`]; this crate
-//! knows no file formats.
+//! [`mod@together`] runs several such loads concurrently. Each is a [`Load`] with a line in [`LOADS`]. [`mod@transfer`]
+//! moves a range once, with the same loop. [`decisions`] runs a load and makes the decisions that involve all of its
+//! workers. Figures are output through [`record::Recorder`]; this crate has no file formats.
 #![forbid(unsafe_code)]
 
 pub mod block;

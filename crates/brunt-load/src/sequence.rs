@@ -18,10 +18,10 @@ pub enum Next {
     /// Nothing is due before this time. Unlike with [`Next::Due`], nothing has been decided: another worker may get the
     /// request, or a new rate may make it due earlier.
     Later(Nanos),
-    /// Nothing is due before the request with this index completes, which may be another worker's. The worker asks
+    /// Nothing is due before the request with this index, which may be another worker's, completes. The worker asks
     /// again after any of its own completions and, unless this request is its own, every [`FOREIGN_POLL_NANOS`].
     WaitFor(u64),
-    /// There are no more requests, and never will be.
+    /// The sequence has ended.
     End,
 }
 
@@ -37,11 +37,11 @@ pub trait Sequence {
     /// Whether it has to be notified of each request that is sent ([`Sequence::sent`]).
     const WATCHES: bool = false;
 
-    /// Sets the start time of the run. Called once by each worker, before anything else.
+    /// Sets the start time of the run. Called once by each worker, before any other method.
     fn starts(&mut self, start: Nanos);
 
     /// Returns the next request for the worker that asks. The request is written into `place`, where the worker keeps
-    /// it until it ends; with any other answer the content of `place` is meaningless. A worker's `now` never decreases.
+    /// it until it ends; for any other answer, the content of `place` is undefined. A worker's `now` never decreases.
     fn next(&mut self, now: Nanos, place: &mut Self::Request) -> Next;
 
     /// The device accepted this request at this time; called again for each further attempt. Only called if
@@ -73,12 +73,12 @@ pub trait Sequence {
 
     /// The worker sends no more requests, but may still ask for them, to count those that will not be sent. If
     /// `may_wait`, asking then waits for requests that have not been read yet, up to a limit. Returns true if other
-    /// workers continue, which then send what is due.
+    /// workers continue and send the due requests.
     fn leaves(&mut self, _may_wait: bool) -> bool {
         false
     }
 
-    /// A request ended for good at this time with this status. This includes skipped requests.
+    /// A request ended, without further attempts, at this time with this status. This includes skipped requests.
     fn completed(&mut self, index: u64, status: RequestStatus, at: Nanos);
 
     /// Changes the rate, in requests per second of all workers combined. Returns `false` if the times of this sequence

@@ -63,7 +63,10 @@ impl LoadEntry for SleepLoad {
     }
     fn check(&self) -> Result<(), WorkloadError> {
         match self.naps {
-            0 => wrong("naps", "there are none; write 1 or more".to_string()),
+            0 => wrong(
+                "naps",
+                "a bed needs at least one nap; write 1 or more".to_string(),
+            ),
             _ => Ok(()),
         }
     }

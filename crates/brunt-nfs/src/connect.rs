@@ -1,5 +1,5 @@
 //! Finds the file or folder that a URL names: asks the port mapper, mounts the export, looks the path up, creates the
-//! file if that is wanted, and reads its properties. Blocking, with one deadline for all of it.
+//! file if requested, and reads its properties. Blocking, with one deadline for all of it.
 //!
 //! A URL doesn't say which part of its path is the export. The longest path that the server mounts is: usually the
 //! file's directory, otherwise a folder above it. NFSv4.1 needs neither port mapper nor MOUNT: all exports are in one
@@ -48,7 +48,7 @@ pub struct NfsConnection {
     pub session: Option<NfsGrant>,
     /// The file's size in bytes; 0 for a folder.
     pub size_bytes: u64,
-    /// Number of failed attempts before it.
+    /// Number of failed attempts before this one.
     pub retries: u32,
     /// Why the last of those failed.
     pub trouble: Option<String>,
@@ -252,7 +252,7 @@ fn attempts<T>(
 /// The search for a file, with a deadline.
 struct Finder<'a> {
     config: &'a NfsConfig,
-    /// With NFSv4.1, the client whose session a connection gets; `None` for one of its own.
+    /// With NFSv4.1, the client whose session a connection gets; `None` for a new one.
     client: Option<&'a NfsClient>,
     deadline: Instant,
     credentials: Vec<u8>,
@@ -354,7 +354,7 @@ impl<'a> Finder<'a> {
     /// Mounts the longest path above the file, or of the folder, that the server mounts. Returns it, its handle, and how many components
     /// of the path it has.
     ///
-    /// NFSv4.1 has a single tree: its root, for which an empty handle stands.
+    /// NFSv4.1 has a single tree: its root, which an empty handle represents.
     fn mount(&self) -> Result<(String, Vec<u8>, usize), NfsConnectError> {
         if self.config.version == NfsVersion::V41 {
             return Ok((String::new(), Vec::new(), 0));
@@ -411,7 +411,7 @@ impl<'a> Finder<'a> {
         Ok(nfs)
     }
 
-    /// Makes a call that must succeed.
+    /// Sends a call that must succeed.
     fn succeed<'r>(
         &self,
         nfs: &'r mut NfsConversation,
@@ -437,7 +437,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Follows the components of the path below the root, and creates the last one if that is wanted.
+    /// Follows the components of the path below the root, and creates the last one if requested.
     fn walk(
         &self,
         nfs: &mut NfsConversation,
@@ -495,7 +495,7 @@ impl<'a> Finder<'a> {
         let handle = match self.succeed(nfs, &create, depth) {
             Ok(ResultBody::Created { object, .. }) => object.map(|object| object.0.to_vec()),
             Ok(_) => unreachable!("CREATE creates"),
-            // Another client was faster.
+            // Another client created it first.
             Err(NfsConnectError::Status {
                 status: Status(17), ..
             }) => None,
@@ -521,7 +521,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The attributes of the file, which is extended first if that is wanted.
+    /// The attributes of the file, which is extended first if requested.
     fn sized(
         &self,
         nfs: &mut NfsConversation,
@@ -592,7 +592,7 @@ impl<'a> Finder<'a> {
         handle: Vec<u8>,
     ) -> Result<(NfsFile, (u32, u32)), NfsConnectError> {
         let (server, grant) = (nfs.server().to_string(), nfs.grant());
-        // Below the root of NFSv4.1 may be several file systems.
+        // There may be several file systems below the root of NFSv4.1.
         let root = if grant.is_some() { &handle } else { root };
         let fsinfo = Args::Fsinfo {
             root: FileHandle(root),

@@ -32,7 +32,7 @@ pub enum NfsConnectError {
     /// RPC refused a call.
     #[error("{0}: {1}: the server returned {name}{advice}", name = reply_status_name(*.2), advice = advice(*.2))]
     Refused(String, &'static str, ReplyStatus),
-    /// The port mapper doesn't know a program.
+    /// The port mapper does not list a program.
     #[error("{0}: its port mapper has no {1} over TCP; give the port: {2}=")]
     NotRegistered(String, &'static str, &'static str),
     /// The MOUNT service refused.
@@ -54,7 +54,7 @@ pub enum NfsConnectError {
         version: NfsVersion,
         /// The procedure.
         procedure: Procedure,
-        /// What it was called for.
+        /// The procedure that was called.
         path: String,
         /// The status.
         status: Status,
@@ -75,7 +75,7 @@ pub enum NfsConnectError {
     /// The server violated a protocol.
     #[error("{0}: the server violated the protocol: {1}")]
     Violation(String, NfsViolation),
-    /// The server answered what no server can mean.
+    /// The server sent an impossible answer.
     #[error("{0}: {1}: the server violated the protocol: {2}")]
     Nonsense(String, &'static str, &'static str),
     /// All attempts failed.
@@ -122,7 +122,7 @@ impl ReconnectError for NfsConnectError {
             NfsConnectError::Status { status, .. } => !matches!(status.0, 70 | 10001),
             NfsConnectError::File(..) => false,
             NfsConnectError::AttemptsFailed { last, .. } => last.is_transient(),
-            // A starting server has no ports yet, then no exports.
+            // A server that is starting first has no ports, then no exports.
             _ => true,
         }
     }

@@ -25,11 +25,11 @@ use crate::v41::{
     sequenced, translate,
 };
 
-/// Delay before a call is made again whose answer is NFS3ERR_JUKEBOX.
+/// Delay before a call is repeated after NFS3ERR_JUKEBOX.
 const JUKEBOX_PAUSE: Duration = Duration::from_millis(200);
-/// How long a goodbye may take.
+/// How long closing a session may take.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);
-/// How many sessions in a row a server may end before a call is given up.
+/// How many sessions in a row a server may end before a call is abandoned.
 const SESSIONS_MAX: u32 = 2;
 /// Size of one read: replies are short.
 const READ_BYTES: usize = 16 << 10;
@@ -153,10 +153,9 @@ impl NfsConversation {
         self.socket.as_ref().expect("it is not handed on yet")
     }
 
-    /// Speaks NFSv4.1 from now on, as this client. It gets a session unless it has one.
+    /// Uses NFSv4.1 from now on, as this client. It gets a session unless it has one.
     ///
-    /// # Errors
-    /// The server gives none.
+    /// # Errors The server grants none.
     pub fn sit_down(&mut self, mut seat: NfsSeat) -> Result<(), NfsConnectError> {
         let done = match seat.grant() {
             Some(_) => Ok(()),
@@ -211,8 +210,8 @@ impl NfsConversation {
         }
     }
 
-    /// Calls a procedure of NFSv3, or makes the compound of NFSv4.1 that stands for it. A server that asks to wait
-    /// (NFS3ERR_JUKEBOX; NFS4ERR_DELAY, NFS4ERR_GRACE) is asked again until the deadline.
+    /// Calls a procedure of NFSv3, or sends the equivalent NFSv4.1 compound. A server that asks to wait
+    /// (NFS3ERR_JUKEBOX; NFS4ERR_DELAY, NFS4ERR_GRACE) gets the call again until the deadline.
     ///
     /// # Errors
     /// As [`NfsConversation::call`]; any status of the server is a result.
@@ -249,7 +248,7 @@ impl NfsConversation {
         results.map_err(|violation| NfsConnectError::Violation(self.server.clone(), violation))
     }
 
-    /// Makes the compound that stands for a call of NFSv3.
+    /// Builds the compound that is equivalent to an NFSv3 call.
     fn compound(
         &mut self,
         args: &Args<'_>,
@@ -348,7 +347,7 @@ impl NfsConversation {
         self.set_up(Op::ReclaimComplete, &call, |body| seat.on_begin(body))
     }
 
-    /// Makes a call without a slot, or the first one with one, until the server no longer asks to wait.
+    /// Sends a call without a slot, or the first one with a slot, until the server no longer asks to wait.
     fn set_up<T>(
         &mut self,
         op: Op,

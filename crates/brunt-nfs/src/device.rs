@@ -1,6 +1,6 @@
 //! A file on an NFS server as a backend, and one thread's connections to it as a device.
 //!
-//! The one rule: guarantees that the server doesn't make are listed in the device's notes, never emulated silently.
+//! The one rule: guarantees that the server doesn't give are listed in the device's notes, never emulated silently.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,7 +42,7 @@ pub const NFS: BackendEntry = BackendEntry {
 
 fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
     let mut config = NfsConfig::parse(place, options)?;
-    // A folder has no blocks to spare: a load that writes only to its own files creates them there.
+    // A folder has no blocks that could be overwritten: a load creates its own files there and writes only to them.
     config.read_only &= !(config.is_folder && options.is_spared());
     Ok(match config.is_folder {
         true => Arc::new(NfsFolder::open(config)?),

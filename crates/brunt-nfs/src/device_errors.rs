@@ -1,7 +1,7 @@
 //! Maps a server's errors to a [`DeviceError`]: a kind that indicates a remedy, and the operation with the protocol's
 //! number for users.
 //!
-//! The rule: operation and number are kept, whatever the kind.
+//! The rule: operation and number are preserved for every kind.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub static NFS_WORDS: Language = Language {
 pub enum NfsRefusal {
     /// A status of NFSv3.
     Status(Procedure, Status),
-    /// A status of NFSv4.1 for the compound that stands for the procedure.
+    /// A status of NFSv4.1 for the compound that replaces the procedure.
     Status41(Procedure, Status),
     /// RPC didn't execute the call.
     Rpc(Procedure, ReplyStatus),
@@ -33,7 +33,7 @@ pub enum NfsRefusal {
     LostWrites,
     /// The file ends inside the device: it was truncated.
     EndOfFile,
-    /// READ or WRITE moved less data than it was asked for.
+    /// READ or WRITE moved less data than requested.
     Short(Procedure),
 }
 
@@ -105,7 +105,7 @@ impl NfsRefusal {
             NfsRefusal::Rpc(_, ReplyStatus::AuthError(_)) => RefusalKind::Protected,
             NfsRefusal::Rpc(_, ReplyStatus::SystemErr) => RefusalKind::HardwareError,
             NfsRefusal::Rpc(..) => RefusalKind::BadRequest,
-            // Not a kind that a retry would hide: a second COMMIT would succeed.
+            // Not a kind that is retried, which would hide it: a second COMMIT would succeed.
             NfsRefusal::LostWrites | NfsRefusal::EndOfFile | NfsRefusal::Short(_) => {
                 RefusalKind::Other
             }
@@ -147,7 +147,7 @@ impl NfsRefusal {
     }
 }
 
-/// All statuses that refuse a call, but AUTH_ERROR.
+/// All statuses that refuse a call, except AUTH_ERROR.
 const RPC_STATUSES: [ReplyStatus; 6] = [
     ReplyStatus::ProgUnavail,
     ReplyStatus::ProgMismatch,
@@ -162,7 +162,7 @@ fn rpc_number(status: ReplyStatus) -> u32 {
     found.expect("a call is refused by one of these") as u32
 }
 
-/// What the server said, if the error came from one.
+/// The server's status, if the error came from one.
 pub fn from_error(error: &DeviceError) -> Option<NfsRefusal> {
     match error {
         DeviceError::Refused {

@@ -1,7 +1,7 @@
-//! A folder of an NFS server as a backend: no device for blocks, but the place where a load makes other calls
+//! A folder of an NFS server as a backend: not a block device, but a place where a load makes other calls
 //! ([`NfsFolder::operations`]).
 //!
-//! The one rule: nothing in it is changed here.
+//! The one rule: this code changes nothing in the folder.
 
 use brunt_block::remote::{Opening, RemoteDevice, RemoteLink};
 use brunt_block::table::OpenError;
@@ -43,7 +43,7 @@ impl NfsFolder {
             config.version.name(),
             found.export_text()
         );
-        // For blocks it has no room.
+        // It has no block capacity.
         let info = DeviceInfo {
             name: config.name(),
             block_bytes: 512,
@@ -97,7 +97,7 @@ impl NfsFolder {
         connect::converse(&self.config, limit)
     }
 
-    /// A device on this thread's ring whose requests are the calls of a plan, with up to `depth` at once.
+    /// A device on this thread's ring whose requests are the calls of a plan, up to `depth` at once.
     ///
     /// # Errors
     /// The server doesn't answer, or this ring can't have sockets.
@@ -114,7 +114,7 @@ impl NfsFolder {
         let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
         let link = |_| self.link(plan.clone(), ring, depth);
         let links: Result<Vec<_>, _> = (0..count).map(link).collect();
-        // Offsets are the plan's, whatever they are.
+        // The plan defines what offsets mean.
         let info = DeviceInfo {
             block_bytes: 1,
             size_bytes: u64::MAX,

@@ -1,9 +1,10 @@
-//! Requests that are any calls on the files of an export, as calls of one connection, without I/O. Each request is one
-//! call; a plan of the caller says which.
+//! Arbitrary calls on the files of an export as requests of one connection, without I/O. Each request is one call,
+//! chosen by the caller's plan.
 //!
-//! Driven like a disk's session ([`crate::disk`]), but an answer that is not NFS3_OK ends its request, whatever it is:
-//! NFS3ERR_JUKEBOX, too. (NFSv4.1's counterparts, NFS4ERR_DELAY and NFS4ERR_GRACE, don't: see [`crate::calls`].) Calls that were not answered before a connection was lost go out again with the same xid, so a
-//! server without a cache of replies may answer NFS3ERR_EXIST or NFS3ERR_NOENT to a call that it has executed before.
+//! Driven like a disk's session ([`crate::disk`]), but any answer other than NFS3_OK ends its request, even
+//! NFS3ERR_JUKEBOX. (NFSv4.1's counterparts, NFS4ERR_DELAY and NFS4ERR_GRACE, do not: see [`crate::calls`].) Calls that
+//! were not answered before a connection was lost are resent with the same xid, so a server without a reply cache may
+//! answer NFS3ERR_EXIST or NFS3ERR_NOENT to a call that it has already executed.
 //!
 //! The one rule: every request is answered once, and nothing is written outside its buffer.
 
@@ -36,7 +37,7 @@ pub const ENTRIES_BYTES_MAX: u32 = 64 << 10;
 pub struct NfsAsk {
     /// [`Op::Read`] for READ, [`Op::Write`] for WRITE, and [`Op::Flush`] for all other calls.
     pub op: Op,
-    /// Its meaning is the plan's.
+    /// The plan defines its meaning.
     pub offset: u64,
     /// Bytes to read or write; otherwise 0.
     pub len: u32,
@@ -56,9 +57,9 @@ pub struct NfsNames {
 pub struct NfsAnswer<'a> {
     /// The status.
     pub status: Status,
-    /// Bytes of data that READ or WRITE moved.
+    /// Bytes transferred by READ or WRITE.
     pub moved: u32,
-    /// What follows the status; [`ResultBody::Empty`] for a READ.
+    /// The data after the status; [`ResultBody::Empty`] for a READ.
     pub body: ResultBody<'a>,
 }
 
@@ -72,8 +73,8 @@ pub trait NfsPlan: Debug {
         None
     }
 
-    /// The server has executed a call. If this returns true, the request succeeds, whatever the answer; otherwise, if
-    /// the status is NFS3_OK and all data was moved.
+    /// The server has executed a call. If this returns true, the request succeeds regardless of the answer; otherwise
+    /// only if the status is NFS3_OK and all data was moved.
     fn answered(&self, _ask: NfsAsk, _answer: &NfsAnswer<'_>) -> bool {
         false
     }
@@ -219,7 +220,7 @@ impl<P: NfsPlan> NfsOperations<P> {
         let task = &mut self.tasks[usize::from(call)];
         match body {
             ResultBody::Read { data, .. } => {
-                // No more than was asked for: `results` has checked it.
+                // No more than requested: `results` has checked it.
                 task.buf[..data.bytes.len()].copy_from_slice(data.bytes);
                 self.moved(call, data.len, ResultBody::Empty);
             }
@@ -238,7 +239,7 @@ impl<P: NfsPlan> NfsOperations<P> {
                 }
                 self.moved(call, count, body);
             }
-            // These move no data, and have asked for none.
+            // These transfer no data and requested none.
             _ => self.moved(call, 0, body),
         }
         Ok(())

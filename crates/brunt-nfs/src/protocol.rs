@@ -31,7 +31,7 @@ pub(crate) trait NfsSession: RemoteSession {
     /// Where the data of a READ belongs: the first byte in the buffer of its task.
     fn place_of(&self, read: &NfsReadData) -> usize;
 
-    /// A READ whose data is in its place already.
+    /// A READ whose data is already in place.
     ///
     /// # Errors
     /// The reply violates a protocol.

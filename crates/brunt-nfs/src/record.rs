@@ -1,14 +1,14 @@
-//! Records in several fragments (RFC 5531, 11), and records that are received blockingly: collects fragments until the
+//! Records in several fragments (RFC 5531, 11), and records received by blocking reads: collects fragments until the
 //! record is complete.
 //!
-//! The one rule: memory grows with what has arrived, and never beyond the limit that the caller gives; nothing is
-//! allocated on a record mark's word.
+//! The one rule: memory grows with the received bytes, never beyond the caller's limit; nothing is allocated based on a
+//! record mark alone.
 
 use brunt_wire::rpc::{MARK_BYTES, RecordMark};
 
 use crate::rpc::NfsViolation;
 
-/// Maximum fragments of one record: at least 1 KiB each for the longest READ, and empty ones are not worth more.
+/// Maximum fragments of one record: at least 1 KiB each for the longest READ, and empty fragments don't justify more.
 pub const FRAGMENTS_MAX: u32 = 16_384;
 
 /// A record under construction.
@@ -35,8 +35,7 @@ impl NfsRecord {
         }
     }
 
-    /// Adds received bytes up to the end of the record. Returns how many were consumed; a mark that is incomplete is
-    /// not.
+    /// Adds received bytes up to the end of the record. Returns how many were consumed, excluding an incomplete mark.
     ///
     /// # Errors
     /// The record is longer than `limit`, or in too many fragments.
@@ -101,7 +100,7 @@ mod tests {
         [&mark.to_bytes()[..], bytes].concat()
     }
 
-    /// In whatever pieces the bytes arrive, the record is the same, and what follows it stays.
+    /// However the bytes are split on arrival, the record is the same, and the bytes after it remain.
     #[test]
     fn fragments_make_a_record() {
         let parts = [

@@ -1,5 +1,5 @@
-//! Calls and replies of ONC RPC as a client sees them: how a call begins, and what every reply is checked for before
-//! its results are read.
+//! Calls and replies of ONC RPC as a client sees them: how a call begins, and how every reply is checked before its
+//! results are read.
 //!
 //! The one rule: a reply that violates the protocol is an [`NfsViolation`] that names the operation, and ends the
 //! connection; a reply that refuses a call ends only this call.
@@ -43,7 +43,7 @@ pub enum NfsViolation {
     /// An unknown xid.
     #[error("the server replied to an unknown call, or twice (xid {0:#010x})")]
     Xid(u32),
-    /// A verifier that doesn't belong to AUTH_SYS.
+    /// A verifier that is invalid for AUTH_SYS.
     #[error(
         "{operation}: the reply's verifier has flavor {flavor} instead of AUTH_NONE (0) or \
          AUTH_SHORT (2)"
@@ -78,7 +78,7 @@ pub enum NfsViolation {
         /// How many bytes too many.
         bytes: usize,
     },
-    /// More or less data than the reply says or the call allows.
+    /// More or less data than the reply announces or the call allows.
     #[error("{operation}: the reply covers {answered} bytes of the {asked} requested")]
     Count {
         /// The procedure.
@@ -130,7 +130,7 @@ pub fn begin_call_like(out: &mut Vec<u8>, other: &[u8], xid: Xid, procedure: u32
     out[PROCEDURE_AT..][..4].copy_from_slice(&procedure.to_be_bytes());
 }
 
-/// Gives a call that was encoded before another xid.
+/// Gives an already encoded call another xid.
 pub(crate) fn set_xid(head: &mut [u8], xid: Xid) {
     head[XID_AT..][..4].copy_from_slice(&xid.0.to_be_bytes());
 }
@@ -177,7 +177,7 @@ pub fn sys_credentials(uid: u32, gid: u32) -> Vec<u8> {
 /// Parses the header of a reply to `operation`.
 ///
 /// # Errors
-/// The record is no reply, or its verifier is wrong.
+/// The record is not a reply, or its verifier is wrong.
 #[inline]
 pub fn parse_reply<'a>(
     record: &'a [u8],

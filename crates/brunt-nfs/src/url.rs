@@ -5,7 +5,8 @@
 //! nfs://server[:port]/export/path/folder/
 //! ```
 //!
-//! With a slash at its end, the path names a folder, for loads that make other calls than a device's. It may be percent-encoded. It doesn't say where the export ends: the server does. The one rule: the identity
+//! With a slash at its end, the path names a folder, for loads whose calls differ from a device's. It may be
+//! percent-encoded. It doesn't say which part is the export: that depends on the server. The one rule: the identity
 //! that calls carry is the process's own unless the URL names another one.
 
 use std::time::Duration;
@@ -147,10 +148,10 @@ pub enum NfsUrlError {
     /// Both `:port` and `port=`.
     #[error("the port is given twice: after the server, and as an option")]
     TwoPorts,
-    /// A version that this client doesn't speak.
+    /// A version that this client doesn't support.
     #[error("version={0} is not supported; write version=3 or version=4.1")]
     Version(String),
-    /// A port of a service that NFSv4.1 doesn't have.
+    /// The port of a service that NFSv4.1 doesn't have.
     #[error("mountport= has no effect with version=4.1, which has no MOUNT service; omit it")]
     MountPort,
     /// `size` without `create`, or the other way round.
@@ -175,9 +176,9 @@ pub struct NfsConfig {
     pub host: String,
     /// The version of NFS.
     pub version: NfsVersion,
-    /// The NFS port; `None`: the port mapper knows it, or with NFSv4.1 2049.
+    /// The NFS port; `None`: ask the port mapper or, with NFSv4.1, use 2049.
     pub port: Option<u16>,
-    /// The port of the MOUNT service; `None`: the port mapper knows it.
+    /// The port of the MOUNT service; `None`: ask the port mapper.
     pub mount_port: Option<u16>,
     /// The components of the path to the file or folder.
     pub path: Vec<String>,
@@ -247,7 +248,7 @@ impl NfsConfig {
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<NfsConfig, OpenError> {
         let rest = place.strip_prefix("//").ok_or(NfsUrlError::NoSlashes)?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // No server offers NFS on port 0, so it stands for none.
+        // No server offers NFS on port 0, so 0 means no port.
         let (host, given) = host_and_port(host, 0).ok_or(NfsUrlError::Host)?;
         let option = port(options, "port")?;
         let port_given = match (given, option) {

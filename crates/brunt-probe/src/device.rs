@@ -23,7 +23,7 @@ const METRICS: &[Metric] = &[
     headline("logged_bytes_per_s", "stics: written to the log, without headers"),
     headline("destaged_bytes_per_s", "stics: written to the device"),
     metric_of("destage_retries_per_s", "stics: batches that the device did not accept and that are retried"),
-    headline("waits_per_s", "stics: writes that found no room in the log"),
+    headline("waits_per_s", "stics: writes that had to wait for space in the log"),
     metric_of("waiting_requests", "stics: writes waiting for room"),
     headline("missing_members", "array: failed, or being rebuilt"),
     metric_of("rebuilt_share", "array: rebuilt share of the member that is being rebuilt; none otherwise"),

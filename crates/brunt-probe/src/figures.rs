@@ -112,7 +112,7 @@ pub fn advance(before: u64, now: u64) -> Option<u64> {
 }
 
 /// The shortest interval for which CPU times are reported. The kernel updates them every tick, which is 1 to 10 ms, so
-/// a 10 ms tick within a millisecond would look like ten CPUs.
+/// a 10 ms tick counted within one millisecond would look like ten CPUs.
 pub const STRETCH_MIN: Duration = Duration::from_millis(50);
 
 /// Tick-based counters, and the reading from which the next figures are computed: the previous one, or an earlier one
@@ -158,14 +158,14 @@ impl<T> Ticked<T> {
 /// Collects a probe's figures.
 pub struct Sink<'a> {
     probe: &'static str,
-    /// The instance for figures without one of their own, such as a process.
+    /// The instance for figures that have none, such as those of a process.
     owner: Arc<str>,
     values: &'a mut Vec<SampleValue>,
     resets: &'a mut u64,
 }
 
 impl<'a> Sink<'a> {
-    /// Collects the figures of `probe`; `owner` is the instance for figures without one of their own.
+    /// Collects the figures of `probe`; `owner` is the instance for figures that have none.
     pub fn new(
         probe: &'static str,
         owner: Arc<str>,

@@ -4,8 +4,8 @@
 //! To add a probe: a file here with an `impl Probe` for it (its name, one-line help, files and metrics, and two pure
 //! functions: text to reading, two readings to figures), a captured text in `testdata/proc/`, and a line in [`PROBES`].
 //!
-//! The rule: counters that the kernel doesn't provide are noted once and have no value; nothing is made up, and a zero
-//! means zero. The crate works without an experiment.
+//! The rule: counters that the kernel doesn't provide are noted once and have no value; no value is invented, and a
+//! zero means zero. The crate works without an experiment.
 #![forbid(unsafe_code)]
 
 mod activity;
@@ -100,7 +100,7 @@ pub trait Probe: Send + 'static {
     /// The parsed texts: counters and gauges, unprocessed.
     type Reading: Send;
 
-    /// Parses the texts. Never panics, whatever they contain.
+    /// Parses the texts. Never panics, regardless of their contents.
     ///
     /// # Errors
     /// They are not in the documented format.

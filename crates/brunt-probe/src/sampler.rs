@@ -23,7 +23,7 @@ use brunt_result::event::{Sample, SampleValue};
 /// The running probes of one subject.
 pub struct Sampler {
     host: Arc<str>,
-    /// The instance for figures without one of their own.
+    /// The instance for figures that have none.
     owner: Arc<str>,
     sources: Vec<Source>,
     slots: Vec<Slot>,

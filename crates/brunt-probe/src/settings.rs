@@ -20,8 +20,8 @@ const NAMES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probes {
-    /// Sampling interval, 10 ms to 1 h; 0: no probes. Default: a twentieth of the shortest run, 50 ms to 1 s, or the
-    /// next shorter one that the faults begin and end with.
+    /// Sampling interval, 10 ms to 1 h; 0: no probes. Default: a twentieth of the shortest run, 50 ms to 1 s, or
+    /// shorter so that faults start and end at its multiples.
     pub interval: Span,
     /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure, cgroup, temperature, process
     /// and device; default: all.

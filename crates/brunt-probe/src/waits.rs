@@ -97,8 +97,8 @@ impl ThreadWaits {
         }
     }
 
-    /// The share of their time for which they waited: the mean over the load's workers or, if no thread has such a
-    /// name, the share of the thread that waited most. `None` if the kernel doesn't provide it.
+    /// The share of time that they waited: the mean over the load's workers or, if no thread has such a name, the share
+    /// of the thread that waited most. `None` if the kernel doesn't provide it.
     pub fn share(&self) -> Option<f64> {
         let shares = |workers: bool| {
             let threads = self

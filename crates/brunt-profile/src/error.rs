@@ -24,7 +24,7 @@ pub enum Unavailable {
 /// Profiling failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Expected where perf events are restricted: CPU times are available nevertheless.
+    /// Expected where perf events are restricted: CPU times are still available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// The kernel refused for another reason.
@@ -48,7 +48,7 @@ const ENOSYS: i32 = 38;
 const EOPNOTSUPP: i32 = 95;
 
 impl ProfileError {
-    /// What an error of `perf_event_open` on this processor means.
+    /// The meaning of an error of `perf_event_open` on this processor.
     pub(crate) fn of_event(cpu: usize, source: io::Error) -> ProfileError {
         match source.raw_os_error() {
             Some(EPERM | EACCES) => {
@@ -66,7 +66,7 @@ impl ProfileError {
 mod tests {
     use super::*;
 
-    /// Only refusals that are expected on restricted machines are no errors.
+    /// Only refusals that are expected on restricted machines are not errors.
     #[test]
     fn expected_refusals_are_distinguished() {
         let of = |number| ProfileError::of_event(0, io::Error::from_raw_os_error(number));

@@ -201,8 +201,7 @@ const PARTS: &[(&str, CpuPart)] = &[
 ];
 
 /// The part of a stack of named functions, innermost first, all of them of the kernel or all of a program. The
-/// innermost function that the table knows decides, so that what a function of TCP calls (a lock, an allocation) counts
-/// for TCP.
+/// innermost function in the table decides, so that functions called by TCP (a lock, an allocation) count for TCP.
 pub fn part_of<'a>(functions: impl IntoIterator<Item = &'a str>) -> CpuPart {
     let known = functions.into_iter().find_map(|name| {
         let name = bare(name);

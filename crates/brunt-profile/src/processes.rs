@@ -9,23 +9,23 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Executable mappings kept of a process.
+/// Maximum number of executable mappings kept for a process.
 const MAPPINGS_MAX: usize = 4096;
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a thread of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// What `/proc/PID/stat` says (proc_pid_stat(5)).
+/// The contents of `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
     /// Name of the program.
     pub comm: String,
     /// Whether it is a thread of the kernel.
     pub is_kernel_thread: bool,
-    /// CPU time of all its threads in user mode, also of ended ones.
+    /// CPU time of all its threads in user mode, including ended ones.
     pub user_ticks: u64,
     /// The same in the kernel.
     pub system_ticks: u64,
-    /// When it started, since the machine did.
+    /// Its start time, since the machine was booted.
     pub start_ticks: u64,
 }
 
@@ -66,11 +66,11 @@ pub struct Mapping {
     pub end: u64,
     /// Position of `start` in the file.
     pub offset: u64,
-    /// The file as the process sees it; `[vdso]` and the like for memory of the kernel, empty for other memory.
+    /// The file as the process sees it; `[vdso]` and similar names for memory of the kernel, empty for other memory.
     pub name: String,
     /// The file's inode.
     pub inode: u64,
-    /// Where this machine finds the file.
+    /// The file's path as seen from this process.
     pub path: Option<PathBuf>,
 }
 
@@ -114,7 +114,7 @@ pub struct SampledProcess {
 }
 
 impl SampledProcess {
-    /// Whether it is still this process that has the id.
+    /// Whether the id still belongs to this process.
     fn is_running(&self) -> bool {
         let start = |stat: &ProcessStat| stat.start_ticks;
         let now = ProcessStat::read(self.pid);
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(mapping("x"), None);
     }
 
-    /// An id that another process has now is another entry.
+    /// If another process has the id now, it gets a separate entry.
     #[test]
     fn a_reused_id_is_another_process() {
         let own = std::process::id();

@@ -1,7 +1,7 @@
 //! The thread that reads samples and counters while a run is measured.
 //!
-//! The rule: it must not become the load. It wakes up twenty times a second, and reads only the processes of the
-//! experiment and those with samples; its own CPU time is part of the result.
+//! The rule: profiling must not become a load itself. It wakes up twenty times a second, and reads only the processes
+//! of the experiment and those with samples; its own CPU time is part of the result.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -17,9 +17,9 @@ use crate::samples::{CpuSamples, Rings};
 use crate::settings::ProfileSettings;
 use crate::times::{CpuTimes, ProcessIdentity};
 
-/// Time between two looks at the buffers.
+/// Time between two checks of the buffers.
 const TICK: Duration = Duration::from_millis(50);
-/// The processes of the experiment are asked for at each reading of this many: finding those of services takes longer.
+/// The experiment's processes are looked up only once per this many readings: finding those of services takes longer.
 const SUBJECTS_EVERY: usize = 5;
 
 /// A process of the experiment.

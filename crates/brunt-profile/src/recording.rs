@@ -1,4 +1,4 @@
-//! What was recorded during a run, and the profile of its phases.
+//! The recording of a run, and the profile of its phases.
 //!
 //! The rule: names are found once for each different stack, after the run, and only for samples within a phase.
 
@@ -18,7 +18,7 @@ use crate::samples::{MARK_KERNEL, MARK_MIN, MARK_USER, RawStack};
 use crate::symbols::{KernelSymbols, names_in};
 use crate::times::{CpuTimes, ProcessIdentity};
 
-/// Stacks kept of a run; the others are shortened to their innermost function.
+/// Maximum number of stacks kept per run; the others are shortened to their innermost function.
 const STACKS_KEPT_MAX: usize = 4_000;
 /// Role of the kernel's own threads.
 const KERNEL_THREADS: &str = "kernel threads";
@@ -178,7 +178,7 @@ impl Recording {
     }
 
     /// The names of functions of the experiment's programs, by file and position. Those of other programs would take
-    /// longer to find than they are worth.
+    /// too long to find.
     fn file_names(&self, used: &BTreeSet<u32>) -> HashMap<PathBuf, BTreeMap<u64, String>> {
         let mut wanted: HashMap<PathBuf, BTreeSet<u64>> = HashMap::new();
         for stack in used {
@@ -291,7 +291,7 @@ fn split(frames: &[u64]) -> (Vec<u64>, Vec<u64>) {
     (user, kernel)
 }
 
-/// Stands for a function without a name: `[libc.so.6]`.
+/// Placeholder for a function without a name: `[libc.so.6]`.
 fn file_name(mapping: &str) -> String {
     let name = mapping.rsplit('/').next().unwrap_or_default();
     match name {
@@ -301,7 +301,7 @@ fn file_name(mapping: &str) -> String {
     }
 }
 
-/// All stacks as rows. Many addresses have the same names; rare stacks are shortened if there are too many even so.
+/// All stacks as rows. Many addresses have the same names; rare stacks are shortened if there are still too many.
 fn folded(counts: &BTreeMap<(usize, u32), u64>, named: &HashMap<u32, Named>) -> Vec<ProfileStack> {
     let mut rows: BTreeMap<(usize, &str, String), (CpuPart, u64)> = BTreeMap::new();
     for ((phase, stack), samples) in counts {
@@ -331,7 +331,7 @@ fn folded(counts: &BTreeMap<(usize, u32), u64>, named: &HashMap<u32, Named>) -> 
     kept.into_iter().map(row).collect()
 }
 
-/// A stack without what is between the program and its innermost function.
+/// A stack without the functions between the program and its innermost function.
 fn shortened(stack: &str) -> String {
     let parts = stack.split_once(';').zip(stack.rsplit_once(';'));
     let short = parts.map(|((program, _), (_, function))| format!("{program};(rare);{function}"));

@@ -1,4 +1,4 @@
-//! Samples of what runs, on all processors, by perf events.
+//! Samples of running code, on all processors, by perf events.
 //!
 //! The event is the kernel's CPU clock rather than a processor's cycle counter: virtual machines have it too, its
 //! samples are proportional to time whatever the processor's frequency, and all results are comparable. Its weakness:
@@ -21,13 +21,14 @@ use crate::processes::SampledProcesses;
 /// Bytes of each processor's buffer in the kernel: over a second of samples with the deepest stacks at the default
 /// rate, and what an unprivileged user may map (`kernel.perf_event_mlock_kb`).
 const BUFFER_BYTES: usize = 256 << 10;
-/// Samples kept of a recording, 16 bytes each: almost three hours of one busy processor at the default rate.
+/// Maximum number of samples kept per recording, 16 bytes each: almost three hours of one busy processor at the default
+/// rate.
 const SAMPLES_MAX: usize = 1 << 21;
-/// Different stacks kept of a recording, about 200 bytes each.
+/// Maximum number of different stacks kept per recording, about 200 bytes each.
 const STACKS_MAX: usize = 1 << 17;
 
-/// `enum perf_callchain_context`: addresses from here on are marks. In a stack, innermost first, each says where the
-/// addresses after it are.
+/// `enum perf_callchain_context`: addresses from here on are marks. In a stack, innermost first, each tells where the
+/// addresses after it come from.
 pub const MARK_MIN: u64 = -4095_i64 as u64;
 /// Addresses of the kernel follow.
 pub const MARK_KERNEL: u64 = -128_i64 as u64;
@@ -66,7 +67,7 @@ impl Rings {
         counter.sampled(BUFFER_BYTES)
     }
 
-    /// Stores all samples that have come.
+    /// Stores all samples that have arrived.
     pub fn drain(&mut self, into: &mut CpuSamples, processes: &mut SampledProcesses) {
         processes.begin_batch();
         for ring in &mut self.0 {
@@ -91,7 +92,7 @@ impl Rings {
     }
 }
 
-/// The processors that are online; `0` if the kernel does not say.
+/// The processors that are online; `0` if the kernel does not report it.
 fn online() -> Vec<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let cpus = parse_cpu_list(&text);
@@ -114,7 +115,7 @@ pub struct CpuSamples {
     stacks: HashMap<RawStack, u32>,
     /// When each sample was taken, and its stack.
     taken: Vec<(Nanos, u32)>,
-    /// Samples that the kernel had no room for.
+    /// Samples that did not fit in the kernel's buffer.
     pub lost: u64,
     /// Samples that were not kept here.
     pub dropped: u64,
@@ -156,7 +157,7 @@ impl CpuSamples {
 mod tests {
     use super::*;
 
-    /// Equal stacks are kept once; what does not fit is counted.
+    /// Equal stacks are stored once; those that do not fit are counted.
     #[test]
     fn stacks_are_kept_once_and_bounded() {
         let mut samples = CpuSamples::default();

@@ -15,7 +15,7 @@ use object::{
 
 /// Longest name kept, in characters: those of generic functions grow without limit.
 const NAME_CHARS_MAX: usize = 200;
-/// Symbols read of a file; more make the rest nameless.
+/// Maximum number of symbols read from a file; further functions have no name.
 const SYMBOLS_MAX: usize = 4_000_000;
 
 /// The kernel's functions.
@@ -49,7 +49,7 @@ impl KernelSymbols {
         self.functions.is_empty()
     }
 
-    /// The function at an address. The kernel's list has no sizes, and no gaps that code runs in.
+    /// The function at an address. The kernel's list has no sizes, and no code runs in its gaps.
     pub fn name(&self, address: u64) -> Option<&str> {
         let next = self
             .functions
@@ -65,7 +65,7 @@ struct FileSymbol {
     size: u64,
     /// Position in its table.
     index: object::SymbolIndex,
-    /// In the table for dynamic linking.
+    /// A name in the table for dynamic linking.
     is_dynamic: bool,
 }
 
@@ -152,7 +152,7 @@ fn add_names(
     Some(DebugFile { path, segments })
 }
 
-/// The names at addresses, each with the position that it is asked for.
+/// The names at addresses, each with the requested position.
 fn names_at<'data, R: object::ReadRef<'data>>(
     file: &ElfFile64<'data, Endianness, R>,
     addresses: Vec<(u64, u64)>,
@@ -177,7 +177,7 @@ fn names_at<'data, R: object::ReadRef<'data>>(
         let Some(symbol) = next.checked_sub(1).map(|last| &all[last]) else {
             continue;
         };
-        // Functions in assembly often have no size: they reach to the next one.
+        // Functions in assembly often have no size: they extend to the next one.
         if symbol.size > 0 && address - symbol.address >= symbol.size {
             continue;
         }

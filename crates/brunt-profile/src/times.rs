@@ -1,8 +1,8 @@
 //! CPU time of the machine and of the experiment's processes, read several times a second, because the phases of a run
 //! are known only afterwards.
 //!
-//! The rule: a process that ends keeps the time it used until the last reading; what it used after that is lost, at
-//! most a tenth of a second.
+//! The rule: a process that ends keeps the time counted at the last reading; later time is lost, at most a tenth of a
+//! second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::processes::ProcessStat;
 
 /// Initial time between two readings.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Readings kept: the ends of phases are off by up to 0.1 % of a long run.
+/// Maximum number of readings kept: the ends of phases are off by up to 0.1 % of a long run.
 const READINGS_MAX: usize = 1024;
 
 /// Process id and start time.
@@ -30,7 +30,7 @@ pub type UserSystem = [f64; 2];
 pub struct CpuCounters {
     /// All processors.
     pub machine: Option<MachineTimes>,
-    /// Each process that was read up to now.
+    /// Each process read so far.
     pub processes: BTreeMap<ProcessIdentity, UserSystem>,
 }
 
@@ -80,7 +80,7 @@ impl CpuTimes {
         let key = (pid, stat.start_ticks);
         let all = [stat.user_ticks, stat.system_ticks];
         let all = all.map(|ticks| ticks as f64 / self.ticks_per_second);
-        // What a process did before the recording does not count.
+        // Work before the recording does not count.
         let first = match stat.start_ticks < self.begin_ticks {
             true => all,
             false => [0.0; 2],

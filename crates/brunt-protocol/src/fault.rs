@@ -70,7 +70,7 @@ pub enum HostFault {
         settings: Box<[serde_json::Value; 2]>,
     },
     /// Measure the path to another host with ICMP echo requests; the proof's value is the figure. Not an impairment: it
-    /// proves those of others, and nothing of it is left to remove.
+    /// proves those of others, and it leaves nothing to remove.
     ProbePath {
         /// The other host; agents probe IPv4 only.
         address: IpAddr,
@@ -85,7 +85,7 @@ pub enum HostFault {
     },
 }
 
-/// What echo requests measure of a path.
+/// Properties of a path that echo requests measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathFigure {
@@ -134,7 +134,7 @@ impl Proof {
 pub enum HostFaultFailure {
     /// The agent doesn't allow it.
     NotAllowed,
-    /// The target of the fault doesn't exist, or the machine refused.
+    /// The target of the fault doesn't exist, or the system refused.
     Refused,
     /// It was injected, but had no observable effect.
     NotShown,

@@ -3,7 +3,7 @@
 //!
 //! A frame is a length (four bytes, big-endian), followed by that many bytes of JSON. Each side starts with a greeting
 //! that states [`VERSION`]; on a mismatch, the error names both versions. A length is checked against
-//! [`FRAME_BYTES_MAX`] before anything is buffered, so an announced length costs no memory.
+//! [`FRAME_BYTES_MAX`] before anything is buffered, so an announced length alone allocates no memory.
 //!
 //! The rule: times are on the clock that the message names, and a message only carries secrets as [`Secret`], which is
 //! never printed.
@@ -68,7 +68,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TraceDigest(pub String);
 
-/// How far a host goes with a load.
+/// How far a host proceeds with a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadStep {
@@ -303,7 +303,7 @@ pub enum FromHost {
         fault: u32,
         /// The kind of failure, for decisions in code.
         kind: HostFaultFailure,
-        /// For people: what failed, where, and what to do.
+        /// For users: what failed, where, and what to do.
         what: String,
     },
     /// News of a role.
@@ -324,10 +324,10 @@ pub enum FromHost {
     Failed {
         /// The kind of failure, for decisions in code.
         kind: FailureKind,
-        /// For people: what failed, where, and what to do.
+        /// For users: what failed, where, and what to do.
         what: String,
     },
-    /// Sent when all workers of a load that records requests have ended: the number of requests on record.
+    /// Sent when all workers of a load that records requests have ended: the number of recorded requests.
     Recorded(RecordEnd),
     /// The next requests of the record, at most [`REQUESTS_MAX`]; answers [`ToHost::MoreRequests`].
     Requests(#[serde(with = "requests")] Vec<RequestRecord>),

@@ -1,7 +1,7 @@
 //! Serializes the record of single requests that a host keeps during a run, for transfer to the controller afterwards.
 //!
 //! A request is a short list rather than an object with names, with times relative to the intended one: some 60 bytes
-//! instead of 190. The rule: decoding returns exactly what was encoded, whatever the numbers.
+//! instead of 190. The rule: decoding returns exactly what was encoded, for any numbers.
 
 use brunt_core::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use brunt_result::op::OpKind;
 use brunt_result::record::{RequestRecord, RequestStatus};
 
-/// How many requests a host has on record.
+/// How many requests a host has recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordEnd {

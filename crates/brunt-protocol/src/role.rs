@@ -1,7 +1,7 @@
 //! Roles on a host: targets, sinks and services that its agent starts, drives and ends on behalf of a controller.
 //!
 //! A target or sink is started immediately ([`RoleOrder::Start`]). A service is first admitted ([`RoleOrder::Admit`]),
-//! so that nothing of an experiment is started anywhere if one host refuses its part. It is started once the services
+//! so that no part of an experiment is started anywhere if one host refuses its part. It is started once the services
 //! that it depends on are ready ([`RoleOrder::Run`]). Its output arrives in parts ([`RoleNews::Log`]).
 //!
 //! The rule: a role keeps its number from start to end; when the connection ends, so does the role. All parts of its
@@ -117,7 +117,7 @@ pub enum RoleNews {
     Refused {
         /// The kind of failure, for decisions in code.
         kind: FailureKind,
-        /// For people: what failed, where, and what to do.
+        /// For users: what failed, where, and what to do.
         what: String,
     },
     /// A line of its standard output.

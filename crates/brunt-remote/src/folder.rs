@@ -1,5 +1,5 @@
-//! The local side of a move: which files in a folder are parts, which lake they belong to, and which processes are
-//! working in the folder.
+//! The local side of a move: finds the parts in a folder, the lake they belong to, and the processes that are working
+//! in the folder.
 //!
 //! A folder and its destination carry the same mark, a small file with a random number. So parts of two folders never
 //! mix under one prefix, and a move that resumes after a crash recognizes its destination.

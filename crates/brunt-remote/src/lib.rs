@@ -9,8 +9,8 @@
 //!
 //! A part is moved in steps: check whether the store has it, send it if not, compare the stored object, delete the
 //! local file. No state is kept between steps: a part's progress follows from the two sides, so a killed move resumes
-//! with the same steps. [`plan`] decides, [`mover`] executes, [`store`] defines the interface to a store. Of a
-//! compacted [`lake`], a single version is copied: first the parts that it names, then the objects that name them.
+//! with the same steps. [`plan`] decides, [`mover`] executes, [`store`] defines the interface to a store. A single
+//! version of a compacted [`lake`] is copied: first the parts that it names, then the objects that name them.
 //!
 //! The one rule: a local file is deleted only after the store has proven that it holds the same bytes, and an object is
 //! never replaced.

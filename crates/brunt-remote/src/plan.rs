@@ -1,5 +1,5 @@
 //! Decides how a part gets to a store: the next step, when to retry, when the part is settled. [`crate::mover`] carries
-//! out the steps; this module knows no files, stores or clocks.
+//! out the steps; this module uses no files, stores or clocks.
 //!
 //! ```text
 //!           ┌── nothing there ──► Send ──stored──┐
@@ -207,7 +207,7 @@ mod tests {
     }
 
     impl World {
-        /// Carries out a step; `heard` says whether its answer arrives.
+        /// Carries out a step; `heard`: whether its answer arrives.
         fn carry_out(&mut self, step: MoveStep, heard: bool) -> StepOutcome {
             let outcome = match step {
                 MoveStep::Look if self.object.is_some() => StepOutcome::Present,
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// An object with different bytes ends the move, whatever is lost; neither side changes.
+    /// An object with different bytes ends the move, regardless of what is lost; neither side changes.
     #[test]
     fn an_object_with_other_bytes_is_refused_and_stays() {
         for lost in 0..256 {

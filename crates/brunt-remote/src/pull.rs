@@ -1,7 +1,7 @@
 //! Fetches the parts of a lake from an object store into a folder, for all tools that read folders. Can be killed at
 //! any time and run again.
 //!
-//! Of a compacted lake, the newest version is fetched: first its parts, then the version.
+//! The newest version of a compacted lake is fetched: first its parts, then the version.
 //!
 //! The rule: a file gets a part's name only once it is complete and durable; an existing file with different bytes is
 //! an error.

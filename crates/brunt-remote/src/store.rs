@@ -44,7 +44,7 @@ pub trait RemoteStore: Send {
     /// The store does not answer or denies the request.
     fn stat(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError>;
 
-    /// Sends a file of `bytes` bytes, which must not change meanwhile.
+    /// Sends a file of `bytes` bytes, which must not change in the meantime.
     ///
     /// # Errors
     /// The store does not answer or denies the request; the file cannot be read.

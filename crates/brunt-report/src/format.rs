@@ -83,7 +83,7 @@ impl Unit {
 const K: f64 = 1024.0;
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    // A value that rounds up to the next unit is written in it: 1.00 ms, not 1,000 µs.
+    // A value that rounds up to the next unit is written in that unit: 1.00 ms, not 1,000 µs.
     let step = units
         .windows(2)
         .map(|pair| pair[1].0 / pair[0].0)

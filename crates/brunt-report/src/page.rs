@@ -103,7 +103,7 @@ impl Notice {
 /// A part of the page.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its heading; the contents list it.
+    /// Its heading, which also appears in the table of contents.
     pub title: String,
     /// Contents of the section.
     pub blocks: Vec<Block>,
@@ -141,7 +141,7 @@ pub enum Block {
     Heading(String),
     /// A paragraph.
     Prose(String),
-    /// A note on what is missing and why.
+    /// A note on missing data, with the reason.
     Missing(String),
     /// A list of sentences with their severity.
     Notices(Vec<Notice>),

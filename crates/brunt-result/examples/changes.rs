@@ -1,4 +1,4 @@
-//! How soon does `brunt history` see a change, and how often does it see one that is none?
+//! How soon does `brunt history` detect a change, and how often does it report one that does not exist?
 //!
 //!     cargo run --release -p brunt-result --example changes
 //!

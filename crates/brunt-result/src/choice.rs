@@ -142,8 +142,8 @@ pub struct EngineTrial {
 /// Result of a queue depth search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DepthChoice {
-    /// Smallest queue depth that reaches 97 % of the best throughput; of a search with a limit, the deepest that kept it
-    /// (the shallowest that was tried, if none did).
+    /// Smallest queue depth that reaches 97 % of the best throughput; for a search with a limit, the largest depth that
+    /// stayed within it (or the smallest depth tried, if none did).
     pub queue_depth: u32,
     /// All trials, in order.
     pub trials: Vec<DepthTrial>,

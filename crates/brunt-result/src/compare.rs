@@ -158,9 +158,9 @@ pub struct Line {
     /// Whether the line is about one of several kinds of operations.
     #[serde(skip)]
     pub is_part: bool,
-    /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab `link-bytes`; for a fault `drop`, `recovery`, `mean-factor`,
-    /// `p99-factor`, `failed`; for a robustness index `parallelism-impact`, `latency-impact`; for a performability
-    /// `expected-iops`.
+    /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab `link-bytes`; for a fault `drop`, `recovery`,
+    /// `mean-factor`, `p99-factor`, `failed`; for a robustness index `parallelism-impact`, `latency-impact`; for
+    /// performability `expected-iops`.
     pub metric: MetricName,
     /// Unit of the figures.
     pub unit: &'static str,

@@ -10,8 +10,8 @@ pub struct Cost {
     pub cpu_user_nanos: u64,
     /// Processor time in the kernel, on behalf of this thread.
     pub cpu_system_nanos: u64,
-    /// Time spent polling for completions instead of sleeping: part of the processor time, unless other programs had the
-    /// processor meanwhile.
+    /// Time spent polling for completions instead of sleeping: part of the processor time, unless other programs had
+    /// the processor in the meantime.
     #[serde(default)]
     pub polling_nanos: u64,
     /// The processor time lacks that of kernel threads, which could not be listed.

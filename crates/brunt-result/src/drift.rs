@@ -17,7 +17,7 @@ pub const DRIFT_ALPHA: f64 = 0.05;
 
 /// Correlation of the rates of consecutive runs, each relative to the mean of its own point; `None` if within chance.
 pub fn drift(summary: &Summary) -> Option<f64> {
-    // Concurrent jobs are correlated for that reason alone, so the point of all of them stands for them.
+    // Concurrent jobs are correlated for that reason alone, so the point that combines them represents them.
     let points: Vec<Vec<(u32, f64)>> = summary
         .points
         .iter()

@@ -13,7 +13,7 @@ use crate::percentile::{Percentile, USUAL};
 /// The experiment that was run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExperimentSummary {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Purpose of the experiment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -50,7 +50,7 @@ impl ExperimentSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterleavedWith {
-    /// The same for all of them, and for no others.
+    /// Identical for all of them, and unique to them.
     pub id: String,
     /// Its place among `results`, from 0.
     pub place: u32,
@@ -134,6 +134,6 @@ pub enum ArrivalKind {
     Open,
     /// At a rate found by search.
     Search,
-    /// Several workloads at once, each as it states.
+    /// Several workloads at once, each with its own settings.
     Several,
 }

@@ -17,8 +17,8 @@ pub struct HostFigures {
     pub name: String,
     /// Worker threads.
     pub workers: u32,
-    /// Engine that made its requests; `null` of a host without workers or whose load needs none, and in results from
-    /// before it was recorded.
+    /// Engine that issued its requests; `null` for a host without workers or whose load needs none, and in results
+    /// written before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,
     /// Requests a second of these workers.
@@ -131,7 +131,7 @@ fn is_none_failed(failed: &u64) -> bool {
     *failed == 0
 }
 
-/// How a host was lost. What it would have done from then on is in no figure.
+/// How a host was lost. Figures do not include the rest of its share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostLoss {
     /// When that was noticed, in seconds after the start of the run; 0 if before.
@@ -140,8 +140,8 @@ pub struct HostLoss {
     pub why: String,
 }
 
-/// The time in which all workers of a run worked, of a run whose workers ended at different times. The sum of each
-/// worker's own rate would not be the rate at any time: a host that continues alone has the storage to itself.
+/// The time in which all workers of a run worked, of a run whose workers ended at different times. The sum of the
+/// workers' own rates would not be the rate at any time: a host that continues alone has the storage to itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommonTime {
     /// Its length in seconds: the intervals that all workers measured whole. 0 if there are none; the rates then cover

@@ -34,7 +34,7 @@ pub struct RobustnessIndexes {
     /// Runs that are left out of the ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<RunLeftOut>,
-    /// Why there is no ratio of some kind, and what to write to get one.
+    /// Why a kind of ratio is missing, and what to write to get it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -72,14 +72,14 @@ pub struct ImpactIndex {
     pub axes: BTreeMap<String, String>,
     /// Kind of operation; `null` for all kinds together.
     pub op: Option<OpKind>,
-    /// Clients at once: the X of a parallelism index; of a latency index on both sides.
+    /// Number of concurrent clients: the X of a parallelism index, or the same on both sides of a latency index.
     pub at_once: u32,
-    /// Of a latency index: the delay that is compared with none.
+    /// For a latency index: the delay that is compared with none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_delay: Option<String>,
-    /// Of the mean throughput of a client.
+    /// Ratio of the mean throughput of a client.
     pub per_client: ImpactRatio,
-    /// Of the throughput of all clients that work at once.
+    /// Ratio of the throughput of all clients that work at once.
     pub aggregate: ImpactRatio,
     /// Rounds in which every client took part on both sides, so that they count.
     pub rounds: u32,
@@ -90,9 +90,9 @@ pub struct ImpactIndex {
 /// A ratio with its interval, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ImpactRatio {
-    /// The ratio with its 95 % interval; `null` where there is no interval.
+    /// The ratio with its 95 % interval; `null` if there is no interval.
     pub interval: Option<Ratio>,
-    /// Clients that were drawn for the interval; with 1 it is over rounds alone.
+    /// Number of clients resampled for the interval; with 1, it covers rounds only.
     pub clients: u32,
     /// The ratio in each round that counts, for comparisons with other results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -154,7 +154,7 @@ impl NoInterval {
     }
 }
 
-/// Throughput of one client at one point: its own bar of a figure.
+/// Throughput of one client at one point: a bar in a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientThroughput {
     /// The client: its host's name, or `local` for the process that ran the experiment.
@@ -171,7 +171,7 @@ pub struct ClientThroughput {
     pub bytes_per_second: Option<Estimate>,
 }
 
-/// A run that counts in no ratio.
+/// A run that is excluded from all ratios.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunLeftOut {
     /// The point's label.

@@ -263,9 +263,9 @@ fn impacts(
     sides.map_or(Vec::new(), index)
 }
 
-/// Two cells that are compared, and what counts of them.
+/// Two cells that are compared, and the parts of them that count.
 struct ImpactSides<'a> {
-    /// The first changed point, which stands for all.
+    /// The first changed point, which represents all of them.
     first: &'a PointSummary,
     /// The points of the reference, and the changed ones.
     sides: [Vec<&'a PointSummary>; 2],
@@ -289,7 +289,8 @@ impl<'a> ImpactSides<'a> {
                 names.push(client);
             }
         }
-        // Use only reference points with clients of the other side: a client nearby is no reference for one far away.
+        // Use only reference points with clients of the other side: a nearby client is not a valid reference for a
+        // distant one.
         let has =
             |point: &&&PointSummary| clients(point).iter().any(|client| names.contains(client));
         let reference: Vec<&PointSummary> = reference.iter().filter(has).copied().collect();

@@ -1,8 +1,8 @@
 //! Experiments whose runs took turns (`brunt run --interleave`), and targets of one experiment, whose runs did as well.
 //! Comparisons pair their runs.
 //!
-//! The rule: only runs of the same repetition at the same point are a pair. A run without its twin counts in no paired
-//! comparison.
+//! The rule: only runs of the same repetition at the same point are a pair. A run without its counterpart is excluded
+//! from paired comparisons.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Summary {
         each.collect()
     }
 
-    /// The points on a target, named without it. Jobs of a group with other targets too are left out.
+    /// The points on a target, named without it. Jobs of a group that also has other targets are left out.
     fn points_on(&self, target: &str) -> Vec<PointSummary> {
         let rest = |label: &str| Some(label.strip_prefix(target)?.strip_prefix(' ')?.to_string());
         let on_target = |point: &&PointSummary| point.target == target;
@@ -73,7 +73,7 @@ pub fn reference(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, 
     }
 }
 
-/// Targets other than directories, which have phases of their own.
+/// Targets other than directories, which have their own phases.
 fn devices(targets: &BTreeMap<String, TargetSummary>) -> impl Iterator<Item = &String> {
     let devices = targets.iter();
     devices
@@ -128,7 +128,7 @@ mod tests {
         })
     }
 
-    /// Pairs cancel the drift, which hides a change of 5 % from a comparison of the same runs as two separate sets.
+    /// Pairs cancel the drift, which would hide a change of 5 % if the same runs were compared as two separate sets.
     #[test]
     fn runs_that_took_turns_are_compared_in_pairs() {
         let [a, b] = drifting(1.06);
@@ -178,7 +178,8 @@ mod tests {
         assert!(both.of_each_target().is_empty());
     }
 
-    /// If one of the targets is the network, it is the reference, whatever its name; otherwise the first target is.
+    /// If one of the targets is the network, it is the reference, regardless of its name; otherwise the first target
+    /// is.
     #[test]
     fn what_others_are_compared_with() {
         let check = |targets: &[(&str, TargetKind)], expected: Option<(&str, bool)>| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::void::{Doubt, VoidReason};
 
-/// Packets delivered later than this on average, in nanoseconds, met a link other than the one described: on an idle
+/// Packets delivered later than this on average, in nanoseconds, used a link other than the one described: on an idle
 /// machine they are 15 to 40 us late.
 const LATE_NANOS_MAX: u64 = 250_000;
 /// A line that lost more than this share of its time did not keep its rate.
@@ -38,7 +38,7 @@ fn millis(nanos: u64) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LinkProof {
-    /// What applies the settings, such as `bridge of host wire`.
+    /// The mechanism that applies the settings, such as `bridge of host wire`.
     pub carrier: String,
     /// The settings from the first host to the second, and back; empty for a direction without any.
     pub set: [String; 2],
@@ -577,7 +577,7 @@ mod tests {
         );
     }
 
-    /// The setting under which connections were too many is not reported for a later run in which they were not.
+    /// The setting that had too many connections is not reported for a later run without too many.
     #[test]
     fn connections_that_were_too_many_before() {
         let before = LinkCounts {

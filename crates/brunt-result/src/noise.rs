@@ -3,7 +3,7 @@
 //! `brunt-probe` measures it; the terminal, the page and comparisons weigh it against a difference or a fault's cost.
 //!
 //! The rule: the load itself keeps processors busy, and its threads wait for each other too. So a wait is blamed on the
-//! machine only as far as other programs, the hypervisor or a quota used the processors meanwhile.
+//! machine only as far as other programs, the hypervisor or a quota used the processors in the meantime.
 
 use std::time::Duration;
 
@@ -28,11 +28,12 @@ const THROTTLED_DOUBTFUL: f64 = 0.01;
 /// What one run's machine did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineNoise {
-    /// Share of all processors' time that the hypervisor gave to other guests; `null` where the kernel does not say.
+    /// Share of all processors' time that the hypervisor gave to other guests; `null` where the kernel does not report
+    /// it.
     pub stolen_share: Option<f64>,
     /// How late a sleeping thread was woken: mean.
     pub wakeup_mean_us: f64,
-    /// The longest of it.
+    /// The longest duration.
     pub wakeup_max_us: f64,
     /// Seconds by which wake-ups of 250 ms and more were late: Brunt itself was stopped, suspended or starved.
     #[serde(default)]
@@ -60,15 +61,15 @@ pub struct MachineNoise {
     /// Share of the time that some task of the machine waited for a processor (PSI).
     #[serde(default)]
     pub pressure_share: Option<f64>,
-    /// Mean frequency of the processors, where the kernel says.
+    /// Mean frequency of the processors, where the kernel reports it.
     #[serde(default)]
     pub frequency_mhz: Option<f64>,
     /// How long a fixed piece of work took: mean.
     pub work_mean_us: f64,
-    /// The median of it, which preemption hardly moves: the processors' speed.
+    /// The median duration, which preemption hardly affects: the processors' speed.
     #[serde(default)]
     pub work_median_us: Option<f64>,
-    /// The shortest of it.
+    /// The shortest duration.
     pub work_min_us: f64,
     /// How often both were measured.
     pub samples: u64,

@@ -1,7 +1,8 @@
-//! The cost of sticky faults. A run under a fault that lasts for all of it has no baseline of its own; the point without
-//! faults has: the same workload and axes on a target that is defined in the same way. A study names that point.
+//! The cost of sticky faults. A run under a fault that lasts throughout the run has no baseline; the point without
+//! faults provides one: the same workload and axes on a target that is defined in the same way. A study names that
+//! point.
 //!
-//! The rule: only complete runs of the same round are compared, so that drift of the machine affects both alike.
+//! The rule: only complete runs of the same round are compared, so that drift of the machine affects both equally.
 
 use crate::require::failed_share;
 use crate::statistics::Estimate;

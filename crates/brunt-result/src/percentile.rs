@@ -30,7 +30,7 @@ pub type PercentilesUs = BTreeMap<Percentile, f64>;
 /// The percentiles shown unless an experiment chooses others.
 pub const USUAL: [Percentile; 3] = [Percentile::P50, Percentile::P99, Percentile::P99_9];
 
-/// What isn't a percentile.
+/// The invalid percentile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0} is not a percentile above 0 and below 100 with at most six decimals; write for example 99.9"

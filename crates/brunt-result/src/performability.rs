@@ -1,18 +1,18 @@
-//! Performability: what a system is expected to do over the years, from what was measured in each of its states and how
-//! often it is in each of them. A study computes it for each point whose experiment has `[performability]`.
+//! Performability: what a system is expected to do over the years, given the measurements in each of its states and how
+//! often it is in each. A study computes it for each point whose experiment has `[performability]`.
 //!
 //! The method is that of Markov reward models: J. F. Meyer, "On Evaluating the Performability of Degradable Computing
 //! Systems", IEEE Transactions on Computers C-29(8), 1980. A state is a set of failed components, its reward the
-//! throughput measured under the faults that stand for them. The share of time with at least a given service is the
-//! availability of A. Brown and D. Patterson, "Towards Availability Benchmarks: A Case Study of Software RAID Systems",
-//! USENIX ATC 2000: a level of service, not up or down. `chain` has the probabilities.
+//! throughput measured under the faults that emulate their failures. The share of time with at least a given service is
+//! the availability of A. Brown and D. Patterson, "Towards Availability Benchmarks: A Case Study of Software RAID
+//! Systems", USENIX ATC 2000: a level of service, not up or down. `chain` has the probabilities.
 //!
 //! The rules:
 //! - The normal state is the phase before all faults; a degraded state is the phases during exactly its faults. A phase
 //!   without a whole interval doesn't count.
-//! - Expected figures are computed for each run, then averaged with a t interval: all states of a run come from the same
-//!   run, so their errors need no assumption. Times to failure and to repair are taken as exact.
-//! - A state that was not measured is neither left out nor taken to be down: it is listed, and its probability is
+//! - Expected figures are computed for each run, then averaged with a t interval: all states of a run come from the
+//!   same run, so their errors need no assumption. Times to failure and to repair are assumed to be exact.
+//! - A state that was not measured is neither left out nor assumed to be down: it is listed, and its probability is
 //!   reported separately.
 
 mod chain;
@@ -80,7 +80,7 @@ impl JsonSchema for ServiceLevel {
     }
 }
 
-/// The components of a system, and what it has to do.
+/// The components of a system, and the service it has to provide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingSystem {
     /// Its components.
@@ -195,7 +195,7 @@ impl Performability {
         };
         let states: Vec<SystemState> = chain.iter().zip(&figures).map(state).collect();
         let share = |is_meant: &dyn Fn(&SystemState) -> bool| {
-            // The smallest first, so that they count in the sum.
+            // Smallest first, so that they are not lost in the sum.
             let meant = states.iter().rev().filter(|state| is_meant(state));
             meant.fold(0.0, |sum, state| sum + state.probability)
         };
@@ -209,7 +209,7 @@ impl Performability {
             known.and_then(|known| Estimate::of(&known))
         };
         let verdict = |verdict| share(&|state| state.service == Some(verdict));
-        // From the other side, because a sum of all states may be a little less than 1.
+        // Computed from the other side, because the sum over all states may be slightly less than 1.
         let at_most = 1.0 - verdict(RequirementVerdict::Missed);
         let open = not_measured + verdict(RequirementVerdict::Undecided);
         let at_least = match open > 0.0 {
@@ -275,7 +275,7 @@ fn together(phases: &[&PhaseFigures]) -> PhaseFigures {
     let waited: Option<f64> = answered()
         .map(|phase| Some(phase.response_mean_us? * requests(phase)))
         .sum();
-    // A share of failed requests of all requests: those that failed are not among the answered.
+    // A share of failed requests of all requests: failed requests are not among the answered ones.
     let attempts = |phase: &PhaseFigures| requests(phase) / (1.0 - phase.failed_share).max(1e-9);
     let tried: f64 = phases.iter().map(|phase| attempts(phase)).sum();
     let failed: f64 = phases
@@ -304,7 +304,7 @@ fn together(phases: &[&PhaseFigures]) -> PhaseFigures {
     }
 }
 
-/// What one run says about measured states, weighted by their probabilities; `None` if there is none.
+/// One run's figures for measured states, weighted by their probabilities; `None` if there is none.
 fn expected(
     states: &[SystemState],
     figures: &[Vec<&PhaseFigures>],
@@ -321,7 +321,7 @@ fn expected(
         let sum: f64 = measured.iter().map(|(share, one)| share * get(one)).sum();
         sum / time
     };
-    // Weighted by requests: a state that answers none has no part in the response time of one that is answered.
+    // Weighted by requests: a state in which none is answered does not affect the response time of answered requests.
     let serving = || {
         let serves = |(_, one): &&(f64, &PhaseFigures)| one.requests_per_second > 0.0;
         measured.iter().filter(serves)
@@ -391,7 +391,7 @@ pub fn share_in_words(share: f64) -> String {
     match distance {
         _ if distance <= 0.0 => format!("{percent:.0}%"),
         _ if distance >= 1e-9 => {
-            // A little more, so that 10 is not taken for 9.999.
+            // A little more, so that 10 does not become 9.999.
             let size = (distance.log10() + 1e-9).floor();
             let decimals = (2.0 - size).clamp(0.0, 12.0) as usize;
             format!("{percent:.decimals$}%")

@@ -56,7 +56,7 @@ pub struct HostProbes {
     pub cpu_share: f64,
     /// Uncertainty of the times of its samples, in either direction.
     pub clock_error_us: Option<f64>,
-    /// Bytes sent to its agent during the run, for whatever purpose.
+    /// Bytes sent to its agent during the run, for any purpose.
     pub sent_bytes: u64,
     /// Bytes received from it.
     pub received_bytes: u64,

@@ -33,7 +33,7 @@ pub enum CpuPart {
     Storage,
     /// Scheduler, sleeping and waking up: the cost of waiting, not its duration.
     Waiting,
-    /// Named functions of no other part.
+    /// Named functions that belong to no other part.
     Other,
     /// Functions without a name.
     Unknown,
@@ -117,7 +117,7 @@ pub struct PhaseProfile {
     pub kind: Option<PhaseKind>,
     /// Names of the faults in effect.
     pub faults: Vec<String>,
-    /// Its begin, in seconds from the start of measuring.
+    /// Its beginning, in seconds from the start of measuring.
     pub start_s: f64,
     /// Its length.
     pub seconds: f64,

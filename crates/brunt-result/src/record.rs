@@ -104,7 +104,8 @@ pub struct OpFigures {
     pub completed: u64,
     /// Bytes named by these requests: transferred by reads and writes, deallocated by unmaps, zeroed by write-zeroes.
     pub bytes: u64,
-    /// Of `completed`, those completed after the end of measuring: their latency counts, their throughput does not.
+    /// Requests of `completed` that completed after the end of measuring: they count for latency, but not for
+    /// throughput.
     pub late: u64,
     /// Bytes of `late`.
     pub late_bytes: u64,
@@ -410,8 +411,8 @@ pub enum Stopped {
     Interrupted,
     /// The device is gone.
     DeviceGone,
-    /// A host was lost that had workers, a target, a service, a fault or a bridge; the results lack what it would have done
-    /// from then on.
+    /// A host was lost that had workers, a target, a service, a fault or a bridge; whatever it would have done from
+    /// then on is missing from the results.
     HostLost,
 }
 

@@ -1,5 +1,5 @@
-//! The effect of a fault that occurs several times in each run, over all of its occurrences together. Each occurrence is
-//! also a fault of its own, with its own verdict ([`crate::degradation`]). [`crate::over_occurrences`] computes it.
+//! The effect of a fault that occurs several times in each run, over all of its occurrences together. Each occurrence
+//! is also a separate fault, with its own verdict ([`crate::degradation`]). [`crate::over_occurrences`] computes it.
 //!
 //! The rule: a total that lacks an occurrence is unknown, not smaller. Occurrences in one run share their baseline, so
 //! only runs count as independent: every figure is computed per run, then averaged over runs.

@@ -32,8 +32,8 @@ pub const GAP_SLACK_US: f64 = 50.0;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayVerdict {
-    /// The same operations, addresses and sizes went out. At the trace's times: the drift is at most 0.1 % (or 1 ms) and the
-    /// 99th percentile of issue errors at most 1 ms.
+    /// The same operations, addresses and sizes were sent. At the trace's times: the drift is at most 0.1 % (or 1 ms)
+    /// and the 99th percentile of issue errors at most 1 ms.
     True,
     /// It missed a criterion of a true replay, but the drift is at most 5 %, the 99th percentile of issue errors at
     /// most 100 ms, and at most 1 % of the requests were dropped or failed.
@@ -53,10 +53,10 @@ impl ReplayVerdict {
     }
 }
 
-/// How true a replay was.
+/// How faithful a replay was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayFidelity {
-    /// What it comes to.
+    /// The verdict.
     pub verdict: ReplayVerdict,
     /// Reasons why it is not true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -145,7 +145,7 @@ pub struct ForcedWrites {
     pub sent: u64,
 }
 
-/// How true the replay of one device of the trace was.
+/// How faithful the replay of one device of the trace was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceFidelity {
     /// Its name in the trace; `null` for all others.
@@ -174,12 +174,12 @@ pub struct DeviceFidelity {
 /// (but for chance, 2^-64) the same requests are in both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayDigests {
-    /// Of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
+    /// Digest of the trace, as read in the pass before the start: the same for every format and mapping of one trace.
     pub trace: String,
-    /// Of the requests that were to be sent until the end of the run, at the addresses of the target and split into the
-    /// sizes that it accepts.
+    /// Digest of the requests that were to be sent until the end of the run, at the addresses of the target and split
+    /// into the sizes that it accepts.
     pub planned: String,
-    /// Of the requests that were handed to the device.
+    /// Digest of the requests that were handed to the device.
     pub sent: String,
 }
 

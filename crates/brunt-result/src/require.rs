@@ -244,13 +244,13 @@ pub enum RequirementError {
     #[error("write for example 'p99 below 2ms', 'write p99 below 2ms' or 'iops above 10000'")]
     Form,
     /// There is no figure of that name.
-    #[error("there is no figure '{0}'; available: {known}", known = names())]
+    #[error("no figure named '{0}'; available: {known}", known = names())]
     Figure(String),
     /// Neither bound is given, or both are.
     #[error("a requirement has either below or above")]
     Bounds,
     /// There is no kind of operation of that name.
-    #[error("there is no kind of operation '{0}'; write for example read or write")]
+    #[error("no kind of operation named '{0}'; write for example read or write")]
     Op(String),
     /// The figure isn't known by kind.
     #[error("{0} is known only for all kinds of operations together")]

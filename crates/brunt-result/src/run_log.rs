@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// An experiment of two points that was stopped after `runs` runs, which are in its log and in what is returned.
+    /// An experiment of two points that was stopped after `runs` runs, which are in its log and in the returned value.
     fn stopped(folder: &Path, runs: u32) -> Summary {
         let mut summary = Summary {
             complete: false,

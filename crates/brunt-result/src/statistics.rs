@@ -302,7 +302,7 @@ fn approximate_p(count_a: f64, count_b: f64, u: f64, ties: f64) -> f64 {
 }
 
 /// The order in which to run `points`, each `repetitions` times: every round has every point once, shuffled separately,
-/// so that drift of the machine affects all points alike. Returns pairs of point and repetition.
+/// so that drift of the machine affects all points equally. Returns pairs of point and repetition.
 pub fn interleaved(points: usize, repetitions: usize, seed: u64) -> Vec<(usize, usize)> {
     let mut random = Random::new(seed);
     let mut order = Vec::with_capacity(points * repetitions);
@@ -551,8 +551,8 @@ mod tests {
         assert_eq!(both[0].verdict, both[1].verdict);
     }
 
-    /// Without a change, false verdicts over all figures of a comparison are as rare as stated; and a change of exactly
-    /// the margin is called the same no more often than its tests allow, whether or not points have similar noise.
+    /// Without a change, false verdicts over all figures of a comparison are as rare as stated; a change of exactly the
+    /// margin is called "same" no more often than the tests allow, whether or not points have similar noise.
     #[test]
     fn verdicts_keep_their_promise() {
         let (mut wrong, mut same, mut figures) = (0, 0, 0);

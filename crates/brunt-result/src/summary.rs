@@ -61,8 +61,8 @@ pub struct Summary {
     pub experiment: ExperimentSummary,
     /// All points (combinations of target, workload and swept values), in the order of the plan.
     pub points: Vec<PointSummary>,
-    /// Waits for the conditions of phases, in chronological order. Written when the experiment ends; absent in results from
-    /// before they were recorded.
+    /// Waits for the conditions of phases, in chronological order. Written when the experiment ends; absent in results
+    /// written before they were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub waits: Vec<PhaseWait>,
     /// Indexes of robustness against many clients and long distances; `null` if neither `clients` nor `link_delay` is
@@ -83,16 +83,16 @@ pub struct PointSummary {
     pub target: String,
     /// The workload's name.
     pub workload: String,
-    /// Of one of several jobs that run at once: the label of the point that has the figures of all of them together.
-    /// Each run of this point is a part of that point's run with the same `repetition`.
+    /// For one of several jobs that run at once: the label of the point with the combined figures of all of them. Each
+    /// run of this point is a part of that point's run with the same `repetition`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub part_of: Option<String>,
     /// Value on each swept axis.
     pub axes: BTreeMap<String, String>,
     /// Caveats about the figures, such as "through the page cache".
     pub notes: Vec<String>,
-    /// Engine that made the requests, and why it was chosen; `null` if nothing made requests with one, if hosts had
-    /// different ones, and in results from before it was recorded.
+    /// Engine that issued the requests, and why it was chosen; `null` if no load used one, if hosts had different ones,
+    /// and in results written before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<EngineChoice>,
     /// Ring mode of the workers, and why it was chosen.
@@ -129,8 +129,8 @@ pub struct PointSummary {
     /// Effect of each intermittent fault, all of its occurrences together, over all complete runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recurring: Vec<RecurringOverRuns>,
-    /// Of a point with faults: label of the point without, with the same load on a target that is defined in the same way;
-    /// `null` if there is none.
+    /// For a point with faults: label of the point without, with the same load on a target that is defined in the same
+    /// way; `null` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normal: Option<String>,
     /// Cost of faults that last for whole runs, compared with the point that `normal` names.
@@ -194,7 +194,8 @@ pub struct RunSummary {
     /// For a workload with `verify`: what verification found.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verified: Option<Verified>,
-    /// Engine that made its requests; `null` as in the point. Hosts with different engines each have theirs in `hosts`.
+    /// Engine that issued its requests; `null` as in the point. Hosts with different engines each have theirs in
+    /// `hosts`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub engine: Option<IoEngine>,
     /// Influence of the page cache, for phases on a file system.
@@ -223,7 +224,7 @@ pub struct RunSummary {
     /// How long the run waited for each service with `healthy` before it began, in seconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health_waits_s: BTreeMap<String, f64>,
-    /// What the lab's links carried during the measurement.
+    /// Bytes that the lab's links carried during the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<RunTransfer>,
     /// Total seconds that workers waited because requests were recorded faster than they could be written.
@@ -255,7 +256,7 @@ pub struct RunSummary {
 pub struct FaultSummary {
     /// Index in the experiment's `fault` list, from 0.
     pub index: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: String,
@@ -409,7 +410,8 @@ pub struct OpSummary {
     pub completed: u64,
     /// Bytes covered by these requests: transferred by reads and writes, deallocated by unmaps.
     pub bytes: u64,
-    /// Of `completed`, those that completed after the end of measuring: their latency counts, their throughput does not.
+    /// Requests of `completed` that completed after the end of measuring: they count for latency, but not for
+    /// throughput.
     #[serde(default)]
     pub late: u64,
     /// Bytes of `late`.
@@ -436,8 +438,8 @@ pub struct CostPerRequest {
     /// CPU time of the workers and of threads that work for them (of the kernel: io-wq, SQPOLL), in nanoseconds; `null`
     /// if those of the kernel could not be found.
     pub cpu_ns: Option<f64>,
-    /// Of it, time spent polling for completions instead of sleeping (of sockets, and SQPOLL), in nanoseconds; `null` in
-    /// results from before it was recorded.
+    /// The part of it spent polling for completions instead of sleeping (polling of sockets, and SQPOLL), in
+    /// nanoseconds; `null` in results written before it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling_ns: Option<f64>,
     /// System calls of the workers' rings.
@@ -708,7 +710,7 @@ pub enum SummaryMistake {
     LoggedPoint {
         /// From 1.
         line: usize,
-        /// Of the point, from 0.
+        /// Number of the point's run, from 0.
         index: usize,
     },
 }

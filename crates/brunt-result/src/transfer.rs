@@ -18,21 +18,21 @@ use crate::degradation::PhaseKind;
 use crate::statistics::Estimate;
 use crate::summary::RunSummary;
 
-/// What the links of a lab carried while a run was measured, compared with what its load moved.
+/// Bytes that a lab's links carried while a run was measured, compared with the bytes its load transferred.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTransfer {
     /// Measured time in seconds, from the start of the earliest worker to the end of the last one.
     pub seconds: f64,
     /// Bytes that requests read and wrote in this time.
     pub useful_bytes: u64,
-    /// What each link carried in this time.
+    /// Bytes that each link carried in this time.
     pub links: BTreeMap<String, LinkTraffic>,
     /// The same for the parts that faults cut the run into; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseTransfer>,
 }
 
-/// What a link carried during the measured time of a run, with Ethernet headers.
+/// Bytes that a link carried during the measured time of a run, with Ethernet headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkTraffic {
     /// Bytes from its first host to its second.
@@ -49,7 +49,7 @@ pub struct LinkTraffic {
     pub delayed: bool,
 }
 
-/// What links carried in a part of a run. Times are in seconds from the start of measuring.
+/// Bytes that links carried in a part of a run. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseTransfer {
     /// Its position relative to the faults.
@@ -62,7 +62,7 @@ pub struct PhaseTransfer {
     pub end_s: f64,
     /// Bytes that requests read and wrote in it: the rate of its whole intervals times its length.
     pub useful_bytes: u64,
-    /// What each link carried in it.
+    /// Bytes that each link carried in it.
     pub links: BTreeMap<String, WayBytes>,
 }
 
@@ -78,27 +78,27 @@ pub struct WayBytes {
 /// Data-transfer efficiency of a point, over its complete runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TransferEfficiency {
-    /// Of all links together.
+    /// Efficiency of all links together.
     pub all: CarriedBytes,
-    /// Of those that have a delay at any point of the experiment, like links between sites; `null` if none or all of
-    /// them have one.
+    /// Efficiency of the links that have a delay at any point of the experiment, like links between sites; `null` if
+    /// none or all of them have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed: Option<CarriedBytes>,
     /// Of each link.
     pub links: BTreeMap<String, CarriedBytes>,
-    /// Of the parts that faults cut runs into.
+    /// Efficiency of the parts that faults cut runs into.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseEfficiency>,
     /// Runs that do not count: incomplete, or their links were not read.
     pub runs_left_out: u32,
 }
 
-/// What links carried, both directions together, over runs.
+/// Bytes that links carried, both directions together, over runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CarriedBytes {
     /// Bytes per second.
     pub bytes_per_second: Option<Estimate>,
-    /// Bytes for each byte that requests read or wrote; `null` if that was none.
+    /// Bytes for each byte that requests read or wrote; `null` if they moved no bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_useful_byte: Option<Estimate>,
     /// The same without the idle traffic of the links; `null` if that was not measured.
@@ -115,7 +115,7 @@ pub struct PhaseEfficiency {
     pub faults: Vec<String>,
     /// Runs that have it.
     pub runs: u32,
-    /// Of all links together.
+    /// Efficiency of all links together.
     pub all: CarriedBytes,
     /// As that of the point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -399,7 +399,7 @@ mod tests {
         );
     }
 
-    /// A run that doesn't count is reported, and a run that moved nothing has a rate but no ratio.
+    /// A run that doesn't count is reported, and a run that transferred nothing has a rate but no ratio.
     #[test]
     fn runs_that_do_not_count() {
         let mut cut = of_links(&[("a", link(MB, MB, None, false))]);

@@ -114,24 +114,24 @@ reasons! {
         ["member", "layer", "group", "link", "to", "serve"],
         "the good members, or the existing arrays, port groups or links; half of a LUN's size if an array could not \
          be rebuilt in time";
-    FaultControl: Void, "a storage fault's layer, or the process that has it, refused a command", [],
+    FaultControl: Void, "a storage fault's layer, or its process, refused a command", [],
         "none: the message has its answer, which says what is correct",
         "see what the target said on standard error, and what its layers accept (brunt help devices)";
-    FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or a bridge in the wire \
-        was lost", [],
+    FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or an inline bridge was \
+        lost", [],
         "none: the message says how it was lost",
-        "see that host: whether its agent was ended, its processors are all busy or its network is gone";
+        "check that host: whether its agent was ended, its processors are all busy or its network is down";
     FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt",
         "this is a defect of Brunt: please report it with the experiment file and its seed; without this fault it runs";
-    TargetGone: Incomplete, "the target's connection or device was lost for good", ["stop"],
+    TargetGone: Incomplete, "the target's connection or device was lost permanently", ["stop"],
         "half of the time that the run had lasted";
     LinkUntracked: Doubtful, "a link had more TCP connections than it can track (65,536), and let the excess \
         connections' packets pass",
         ["for", "slow_close"],
         "`for`: nine tenths of the time until resets found too many connections; `slow_close`: shorter in proportion \
          to the excess of held FINs";
-    LinkRateLost: Doubtful, "a link's line stood still while packets waited", ["rate"],
-        "nine tenths of the line's rate times the share of time that it had";
+    LinkRateLost: Doubtful, "a link's line stalled while packets waited", ["rate"],
+        "nine tenths of the line's rate times the share of time in which it ran";
     LinkLate: Doubtful, "a link's thread delivered packets late", ["delay"],
         "ten times the mean lateness";
     LinkOrdered: Doubtful, "packets were delayed beyond their jitter to keep their order", ["keep_order"],
@@ -218,7 +218,7 @@ pub fn joined(doubts: &[Doubt]) -> String {
 /// The table of all reasons, for `docs/results.md`.
 pub fn markdown() -> String {
     let mut text = String::from(
-        "| when | the run is | settings that the message names | the value in the message, or what it says instead |\n\
+        "| when | the run is | settings that the message names | the value in the message, or its other content |\n\
          |---|---|---|---|\n",
     );
     for reason in VoidReason::ALL {

@@ -68,7 +68,7 @@ pub struct WrongExtent {
     pub offset: u64,
     /// In bytes.
     pub bytes: u64,
-    /// What was read there.
+    /// The data read there.
     pub found: String,
 }
 

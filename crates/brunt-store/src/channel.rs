@@ -2,7 +2,7 @@
 //! payloads, sends headers and payloads. A plain connection moves data between the socket and a request's buffer; an
 //! encrypted one copies it once in each direction, through the cipher.
 //!
-//! The one rule: both kinds behave alike, so that the owner need not know which one it has.
+//! The one rule: both kinds behave the same, so the owner need not know which one it has.
 
 use std::io::{self, Read, Write};
 

@@ -497,7 +497,7 @@ mod tests {
         let ledger = reader.ledger();
         assert_eq!((ledger.repeated, ledger.damaged), (1, 1));
         let left_out = (ledger.left_out.failed, ledger.left_out.status_unseen);
-        assert_eq!(left_out, (1, 1), "none of those that failed goes out again");
+        assert_eq!(left_out, (1, 1), "none of those that failed is sent again");
     }
 
     #[test]

@@ -79,8 +79,7 @@ pub(crate) fn gaps(files: &[CpuFile]) -> Option<String> {
     };
     (!missing.is_empty()).then(|| {
         format!(
-            "the files of CPUs {named}{more} are missing although there is one of CPU {last}: \
-            their requests are not included"
+            "the files of CPUs {named}{more} are missing, although CPU {last} has one: their requests are not included"
         )
     })
 }
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(
             gaps(&files).as_deref(),
             Some(
-                "the files of CPUs 1 are missing although there is one of CPU 2: their requests \
+                "the files of CPUs 1 are missing, although CPU 2 has one: their requests \
                  are not included"
             )
         );

@@ -74,7 +74,7 @@ pub enum StatedOp {
 pub struct ReadingError {
     /// The option.
     pub key: ReadingKey,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with it, and what would be correct.
     pub what: String,
 }
 

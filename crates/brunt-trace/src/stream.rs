@@ -182,7 +182,7 @@ impl FileStream {
         self.piece.drain(..self.used);
         self.used = 0;
         let room = PIECE_BYTES.saturating_sub(self.piece.len());
-        assert!(room > 0, "a decoder consumes input or gives up a row");
+        assert!(room > 0, "a decoder consumes input or skips a row");
         let read = (&mut self.input)
             .take(room as u64)
             .read_to_end(&mut self.piece);

@@ -51,7 +51,7 @@ pub fn format_named(name: &str) -> Option<&'static Format> {
 /// The formats that match the beginning of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Candidates {
-    /// No format; with the closest one.
+    /// No format matches; the closest one, if any.
     None(Option<Closest>),
     /// One format, by its name.
     One(&'static str),

@@ -1,8 +1,8 @@
 //! Starts programs that end when their parent does, however it ends, along with everything they started.
 //!
 //! The kernel's PR_SET_PDEATHSIG (prctl(2)) covers only the direct child, which may be a script that starts the real
-//! program. So Brunt starts itself in between as a guard: it leads a process group, starts the program in it, and kills
-//! the group when Brunt ends.
+//! program. So Brunt starts itself as a guard process in between: the guard leads a process group, starts the program
+//! in it, and kills the group when Brunt ends.
 
 use std::env;
 use std::ffi::OsStr;

@@ -91,7 +91,7 @@ impl BridgeCapture {
 /// # Errors
 /// The file already exists, or cannot be created.
 pub fn open(path: &Path, interfaces: &[String; 2]) -> io::Result<OpenedPacketSink> {
-    // A full disk ends the file, so there is nothing to report while it is written.
+    // A full disk ends the file, so nothing has to be reported while it is written.
     let (capture, watcher) = BridgeCapture::start(path, interfaces, Arc::new(|_| {}))?;
     Ok((Box::new(capture), watcher))
 }

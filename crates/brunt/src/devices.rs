@@ -88,7 +88,7 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
     match error {
         OpenError::Os { path, source, .. } => match source.kind() {
             ErrorKind::NotFound if is_device_name(path) => Failure::usage(what)
-                .advise("there is no such device: 'lsblk' lists the block devices of this machine"),
+                .advise("no such device: 'lsblk' lists the block devices of this machine"),
             ErrorKind::NotFound
                 if source
                     .get_ref()

@@ -47,8 +47,8 @@ impl Actor for InOrder {
     }
 }
 
-/// No message is lost, duplicated or overtaken between any two actors, with many senders on several
-/// schedulers, stealing, and inboxes that are always full; no inbox ever exceeds its capacity.
+/// No message is lost, duplicated or reordered between any two actors, with many senders on several schedulers,
+/// stealing, and inboxes that are always full; no inbox ever exceeds its capacity.
 #[test]
 fn nothing_is_lost_or_overtaken() {
     for (schedulers, placement) in [

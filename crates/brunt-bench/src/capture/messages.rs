@@ -234,8 +234,7 @@ impl Message {
         let mut bytes = self.bytes.clone();
         put(&mut bytes, 0, xid);
         for (at, len) in &self.handles {
-            // Eight bytes before the end is the file's number or a part of it; whatever it is, different handles stay
-            // different.
+            // The last eight bytes hold the file's number or part of it; either way, different handles stay different.
             for (byte, other) in bytes[at + len - len.min(&8)..]
                 .iter_mut()
                 .zip(files.to_be_bytes())

@@ -269,8 +269,8 @@ mod tests {
         );
     }
 
-    /// If every packet in the middle of a capture is lost, none before or after it is; every packet and every operation
-    /// is in some interval, except for those of the last, unfinished one.
+    /// If every packet in the middle of a capture is lost, none before or after them is; every packet and every
+    /// operation is in some interval, except for those of the last, unfinished one.
     #[test]
     fn intervals_account_for_every_packet_and_operation() {
         let file = concat!(

@@ -2,8 +2,8 @@
 //! losing any: by a bare packet ring and by `AF_XDP`, both of which only count, and by `brunt capture`, with and without a
 //! trace. All take turns on the same pair of interfaces in the same run.
 //!
-//! The rule: a rate counts only if every packet that was sent was seen. What follows for faster networks is arithmetic
-//! from CPU times, and is labelled as such.
+//! The rule: a rate counts only if every packet that was sent was seen. Figures for faster networks are extrapolated
+//! from CPU times, and labelled as such.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};

@@ -1,5 +1,5 @@
 //! `brunt-bench hosts`: how accurately the clocks of other hosts are estimated, how far apart their workers start, and
-//! how much many agents cost their controller.
+//! how much CPU time and memory many agents cost their controller.
 //!
 //! All hosts are on this machine, so a clock's true offset is the shift that its agent applies.
 //!

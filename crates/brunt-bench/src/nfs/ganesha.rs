@@ -87,7 +87,7 @@ pub(super) struct Ganesha {
 }
 
 impl Ganesha {
-    /// Starts them, in namespaces of their own.
+    /// Starts them in separate namespaces.
     pub(super) fn start() -> Result<Ganesha, BenchError> {
         let failed = |error: io::Error| BenchError::failed(format!("nfs-ganesha: {error}"));
         let folder = Scratch::new(None, "ganesha")?;

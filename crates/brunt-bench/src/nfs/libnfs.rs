@@ -9,7 +9,7 @@ use crate::{BenchError, Console};
 const SOURCE: &str = include_str!("../../../../benches/peers/nfs/libnfs.c");
 /// A program that needs the compiler alone.
 const EMPTY: &str = "int main(void) { return 0; }\n";
-/// A program that needs libnfs, whose header doesn't include what it needs itself.
+/// A program that needs libnfs, whose header doesn't include its own dependencies.
 const WITH_LIBNFS: &str = "#include <sys/time.h>\n#include <nfsc/libnfs.h>\n\
      int main(void) { return nfs_init_context() == 0; }\n";
 /// A program that needs the interface that the benchmark uses, of libnfs 4.
@@ -60,7 +60,7 @@ pub(super) fn compile(folder: &Path, output: &dyn Console) -> Result<Option<Path
 enum Compiled {
     Program(PathBuf),
     NoCompiler,
-    /// What the compiler said.
+    /// The compiler's output.
     Failed(String),
 }
 

@@ -43,7 +43,7 @@ pub(super) enum Shape {
     Sawtooth(f64),
     /// Held out: two levels that take turns.
     Square(f64),
-    /// Held out: a parabola over the whole run, opening upwards or downwards, plus a fifth of it as white noise.
+    /// Held-out case: a parabola over the whole run, opening upwards or downwards, plus a fifth of it as white noise.
     Bending,
     /// Held out: warming up with the reciprocal of time, plus 5 % of white noise.
     SlowRamp,

@@ -1,5 +1,5 @@
-//! Experiments recorded on real machines, with effects that a server injected itself (`tools/verdicts-truth.py --record`).
-//! Scored like the generated ones, except that nobody knows the noise, so there is no ceiling.
+//! Experiments recorded on real machines, with effects that a server injected itself (`tools/verdicts-truth.py
+//! --record`). Scored like the generated ones, except that the noise is unknown, so there is no ceiling.
 
 use brunt_result::degradation::{
     Degradation, FaultSpan, IntervalFigures, OverRuns, WaitingFigures, of_run, over_runs,
@@ -90,8 +90,8 @@ struct RecordedScore {
     estimates: [Option<Estimate>; 3],
 }
 
-/// What was said about the rate, or about response times in an open loop: runs with an effect, runs left open, the time of
-/// recovery, runs that never recovered, and runs whose recovery is left open.
+/// The verdict on the rate, or on response times in an open loop: runs with an effect, inconclusive runs, the time of
+/// recovery, runs that never recovered, and runs whose recovery is inconclusive.
 type Said = (usize, usize, Option<Estimate>, usize, usize);
 
 fn said(all: &OverRuns, is_open: bool) -> Said {

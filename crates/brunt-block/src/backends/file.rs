@@ -313,7 +313,7 @@ impl Backend for FileBackend {
                     deleted,
                 }
             }
-            // The file system no longer knows the file (ESTALE), or the disk was removed.
+            // The file system no longer recognizes the file (ESTALE), or the disk was removed.
             Err(_) => MediumState {
                 size_bytes: shared.size_bytes.load(Ordering::Relaxed),
                 deleted: true,

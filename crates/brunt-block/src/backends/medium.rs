@@ -395,8 +395,8 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
     ))
 }
 
-/// Whether this path is where device nodes appear. A file created there would be in memory, and would be in the way
-/// when the device returns.
+/// Whether this path is where device nodes appear. A file created there would be in memory, and would block the
+/// device's name when the device returns.
 pub fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
@@ -445,7 +445,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(OpenError::Refused(format!(
-            "{} is not a file: leave out size= and create=",
+            "{} is not a file: omit size= and create=",
             shown(path)
         )));
     }
@@ -697,11 +697,10 @@ fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
     got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
 }
 
-/// Makes io_uring carry out requests to a file in memory when they are submitted. Since Linux 6.4 it otherwise passes
+/// Makes io_uring execute requests to an in-memory file when they are submitted. Since Linux 6.4 it otherwise passes
 /// each one to a worker thread, because tmpfs does not declare that it supports RWF_NOWAIT; O_NONBLOCK, which has no
-/// other effect on a file, makes it try (io_uring/rw.c, `io_file_supports_nowait`), and if it would have to wait
-/// nevertheless, it uses a worker thread. Not for buffered writes, which it always passes to one. Returns whether the
-/// flag is set.
+/// other effect on a file, makes it try (io_uring/rw.c, `io_file_supports_nowait`), and if it would still have to wait,
+/// it uses a worker thread. Not for buffered writes, which it always passes to one. Returns whether the flag is set.
 fn complete_at_once(file: &File) -> bool {
     // SAFETY: integer arguments and an open descriptor.
     unsafe {

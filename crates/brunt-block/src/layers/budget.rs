@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::{Buf, Op, RingConfig, control, open_url};
 
-    /// A layer that no other file knows is opened by its name and controlled while requests run.
+    /// A layer that no other file mentions is opened by its name and controlled while requests run.
     #[test]
     fn a_new_layer_is_controlled_while_requests_run() {
         let backend = open_url("memory:1MiB?budget=2&retry=1,off").unwrap();

@@ -1,7 +1,7 @@
-//! `delay=…`: adds a service time to completions, like SPEK's emulated arrays of 100 µs and 10 µs (2005). A
-//! request reaches the lower device at once; its completion is held back until its service time has passed since
-//! `submit`, or until the lower device completes it, whichever is later. A layer with a known delay therefore also
-//! shows the measurement error.
+//! `delay=…`: adds a service time to completions, like SPEK's emulated arrays of 100 µs and 10 µs (2005). A request
+//! reaches the lower device at once; its completion is held until its service time has passed since `submit`, or until
+//! the lower device completes it, whichever is later. A layer with a known delay therefore also shows the measurement
+//! error.
 //!
 //! All requests are served in parallel, unless `servers=N`: then N requests are in service at a time and the others
 //! queue for the first free server. Servers belong to an open device, and therefore to one thread. With `shared`, all

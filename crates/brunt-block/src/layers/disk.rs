@@ -55,7 +55,7 @@ pub enum DiskMistake {
     /// A malformed size or time.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// Any other mistake; states what would be right.
+    /// Any other mistake; states what would be correct.
     #[error("{0}")]
     Form(&'static str),
 }

@@ -285,7 +285,7 @@ impl<P: RemoteProtocol> Reconnecting for RemoteLink<P> {
 }
 
 impl<P: RemoteProtocol> Drop for RemoteLink<P> {
-    /// Lets the protocol say goodbye, so that the server frees the connection immediately.
+    /// Lets the protocol close the session, so that the server frees the connection immediately.
     fn drop(&mut self) {
         if self.session.outstanding() == 0
             && let Some(channel) = &mut self.channel

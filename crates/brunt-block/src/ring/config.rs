@@ -1,5 +1,5 @@
-//! The settings of a ring, chosen by the loop that owns it: those of a load measure, those of a server's connection
-//! take little memory.
+//! The settings of a ring, chosen by the loop that owns it: a load's settings favour accurate measurement, those of a
+//! server's connection low memory use.
 
 use brunt_core::IoEngine;
 

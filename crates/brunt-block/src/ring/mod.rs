@@ -240,7 +240,7 @@ impl Ring {
     }
 
     /// Returns the memory of buffers that are not in use to the kernel. For connections that have become idle: the next
-    /// requests pay for getting it back. Does nothing unless the ring's arena grows with use.
+    /// requests pay for reallocating it. Does nothing unless the ring's arena grows with use.
     pub fn release(&self) {
         if !self.inner.config.arena_grows {
             return;
@@ -260,12 +260,12 @@ impl Ring {
         self.inner.trims.set(true);
     }
 
-    /// Whether received data reaches its buffer only during [`Ring::enter`], so that an idle buffer stays empty
-    /// meanwhile.
+    /// Whether received data reaches its buffer only during [`Ring::enter`], so that an idle buffer stays empty in the
+    /// meantime.
     pub(crate) fn receives_only_on_enter(&self) -> bool {
         match &*self.inner.engine.borrow() {
             EngineState::Uring(uring) => uring.is_deferred(),
-            // The ring's own thread makes all calls on sockets.
+            // The ring's own thread performs all calls on sockets.
             EngineState::Threads(_) => true,
         }
     }
@@ -429,7 +429,7 @@ impl Ring {
     }
 
     /// Shortens the time that a dropped client waits for requests in the kernel, after which it leaks their memory. For
-    /// threads with many connections, which a disk of one of them must not hold up.
+    /// threads with many connections: one connection's disk must not hold up the others.
     pub fn limit_idle_wait(&self, wait: Duration) {
         self.inner.idle_wait.set(wait);
     }

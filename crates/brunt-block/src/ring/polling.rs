@@ -1,7 +1,7 @@
-//! What a ring does before its thread sleeps: it polls for completions that come soon, and starts some requests before
-//! the rest of a batch is prepared.
+//! Work that a ring does before its thread sleeps: it polls for completions that are expected soon, and starts some
+//! requests before the rest of a batch is prepared.
 //!
-//! The rule: both adapt to what waits have shown, so that neither costs anything where it gains nothing.
+//! The rule: both adapt to what waits have shown, so that neither costs anything where it has no benefit.
 
 use std::io;
 use std::time::Duration;
@@ -17,12 +17,12 @@ pub(super) const YIELD_EVERY: Duration = Duration::from_micros(4);
 const YIELD_ALONE_MAX: Duration = Duration::from_micros(3);
 /// If one did, this many waits skip polling.
 const POLL_PAUSE_WAITS: u32 = 100;
-/// After this many waits, a ring whose requests completed within the system call that submitted them, so that starting
-/// some of them early gained nothing, tries it again.
+/// If requests completed within the system call that submitted them, starting some early had no benefit; after this
+/// many waits, the ring tries it again.
 pub(super) const EARLY_PAUSE_WAITS: u32 = 64;
 
 impl Ring {
-    /// Submits everything queued without waiting, and notes whether a device works on it meanwhile.
+    /// Submits everything queued without waiting, and notes whether a device works on it in the meantime.
     ///
     /// # Errors
     /// See [`Ring::enter`].

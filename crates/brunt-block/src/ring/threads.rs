@@ -3,7 +3,7 @@
 //!
 //! The rule: the ring's thread blocks only in `ppoll`, so every completion, wake-up and deadline ends its wait. The
 //! exceptions are calls that don't wait for a device, and a single call of a client without other requests
-//! ([`Manner::Alone`]), so that nothing comes between the call and the clock.
+//! ([`Manner::Alone`]), so that nothing delays the call relative to the clock reading.
 
 use std::io;
 use std::os::fd::RawFd;

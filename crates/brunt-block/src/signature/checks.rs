@@ -2,7 +2,7 @@
 //! [`super::table`]. Layouts are from util-linux, `libblkid/src`.
 //!
 //! The rule: a check rejects impossible values, but never requires a checksum that a damaged but valuable disk may
-//! lack, unless two bytes are the only evidence of that type.
+//! lack, unless the only other evidence of that type is two bytes.
 
 use super::Image;
 

@@ -1,5 +1,4 @@
-//! Runs the suite on the backends and layers of this crate, and tests guarantees that only some of
-//! them make.
+//! Runs the suite on the backends and layers of this crate, and tests guarantees that only some of them give.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! A suite for all backends and stacks of layers: the guarantees of [`Device`], checked from outside. A random mix is
-//! checked against a model of the medium; the seed is in every message. Crates with backends of their own include this
-//! file in their tests.
+//! checked against a model of the medium; the seed is in every message. Crates that define backends include this file
+//! in their tests.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};

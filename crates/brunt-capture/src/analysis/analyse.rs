@@ -1,6 +1,7 @@
-//! The interface of an analysis: it consumes events and describes what it found: rows, their columns and a query that
-//! gives the same rows. Each analysis is one file and is called through the table of analyses. The one rule: states of several pipelines, files or hosts can be merged, and the
-//! merged state equals that of a single pipeline; so a state can be sent and stored.
+//! The interface of an analysis: it consumes events and reports its findings as rows, with their columns and a query
+//! that gives the same rows. Each analysis is one file and is called through the table of analyses. The one rule:
+//! states of several pipelines, files or hosts can be merged, and the merged state equals that of a single pipeline; so
+//! a state can be sent and stored.
 
 use std::fmt::Debug;
 

@@ -20,7 +20,7 @@ pub trait Weight {
     fn weight(&self) -> u64;
 }
 
-/// Aligned to a cache line, so that an access costs a single cache miss.
+/// Aligned to a cache line, so an access costs a single cache miss.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 struct Slot<V> {

@@ -22,7 +22,7 @@ use crate::operation::FileKey;
 const FILES_MAX: usize = 64 << 10;
 const CLIENTS_MAX: usize = 8 << 10;
 const PAIRS_MAX: usize = 64 << 10;
-/// A file's latencies are recorded from its 32nd operation on: a quantile of fewer says little.
+/// A file's latencies are recorded from its 32nd operation on: a quantile of fewer is not meaningful.
 const LATENCY_FROM: u64 = 32;
 /// Files with recorded latencies: 16 MiB of histograms.
 const LATENCIES_MAX: usize = 16 << 10;
@@ -436,7 +436,7 @@ impl Analyse for Hot {
         });
     }
 
-    /// The rankings have columns and charts of their own in the report; this is alignment.
+    /// The rankings have separate columns and charts in the report; this is alignment.
     fn sections(&self) -> Vec<AnalysisSection> {
         let clients = self.clients.iter().map(|(_, client)| client);
         let mut clients: Vec<_> = clients.filter(|client| client.misaligned > 0).collect();

@@ -69,8 +69,8 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Adds an operation at a server. If it is a transfer on a known file and the queue is full, returns the transfer that
-    /// is due, and whether that one is sequential.
+    /// Adds an operation at a server. If it is a transfer on a known file and the queue is full, returns the oldest
+    /// queued transfer, and whether that one is sequential.
     #[inline]
     pub fn add(&mut self, event: &OperationEvent, server: usize) -> Option<(FileTransfer, bool)> {
         let (direction, file) = (event.transfer()?, event.file?);

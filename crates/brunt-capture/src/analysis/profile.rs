@@ -1,5 +1,5 @@
-//! The workload profile needed for sizing storage: how much is read and written, in which sizes, sequentially
-//! or randomly, over how large a working set, and at which queue depth.
+//! The workload profile needed for sizing storage: how much is read and written, in what sizes, sequentially or
+//! randomly, over how large a working set, and at what queue depth.
 
 use std::borrow::Cow;
 

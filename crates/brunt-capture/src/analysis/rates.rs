@@ -214,7 +214,7 @@ impl Rates {
         self.floor_ns = from_ns;
     }
 
-    /// Includes the time from `from_ns` up to `until_ns`, whatever happened then.
+    /// Includes the time from `from_ns` up to `until_ns`, regardless of what happened then.
     pub(super) fn cover(&mut self, from_ns: u64, until_ns: u64) {
         if from_ns < until_ns {
             self.at(from_ns);
@@ -340,8 +340,8 @@ mod tests {
         assert_eq!(rates.duration_s(), 99_999.0);
     }
 
-    /// A steady stream has the same rate in every interval, including those at both ends, wherever it begins
-    /// and in whatever order its packets arrive; a single instant has no length.
+    /// A steady stream has the same rate in every interval, including those at both ends, wherever it begins and
+    /// however its packets are ordered; a single instant has no length.
     #[test]
     fn a_steady_stream_has_the_same_rate_up_to_both_ends() {
         const SPACING_NS: u64 = 1_000_000;

@@ -36,7 +36,7 @@ impl ServerFigures {
         read.operations + written.operations + self.metadata + self.left_out.total()
     }
 
-    /// Bytes touched by non-sequential READs: what a cache would have to hold.
+    /// Bytes touched by non-sequential READs, which a cache would have to hold.
     pub fn random_read_working_set_bytes(&self) -> u64 {
         self.random_reads.count() * WORKING_SET_BLOCK_BYTES
     }

@@ -35,7 +35,7 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
         time_ns,
         latency_ns,
         client: address,
-        // As a file belongs to one client, so does a server to one half of them.
+        // Each file belongs to one client, and each server to one half of the clients.
         server: IpAddress::v4([10, 9, 0, client as u8 % 2]),
         kind: kinds[random.below(kinds.len() as u64) as usize],
         protocol: protocols[random.below(protocols.len() as u64) as usize],
@@ -149,7 +149,7 @@ fn states_and_reports_survive_serialization() {
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
 }
 
-/// Section names become keys of the report, next to its fields; columns have keys and headings of their own.
+/// Section names become keys of the report, next to its fields; columns have separate keys and headings.
 #[test]
 fn sections_do_not_clash() {
     let (mut analysis, mut random) = (Analysis::new(), Random::new(3));

@@ -1,5 +1,5 @@
-//! The interface of protocols: turns TCP streams (or datagrams) into operations, so that analyses and the trace
-//! can tell what was requested, how long it took and how much it moved.
+//! The interface of protocols: turns TCP streams (or datagrams) into operations, so that analyses and the trace can
+//! show what was requested, how long it took and how much data it moved.
 //!
 //! ```text
 //!   packets ─► connections ─► reassembly ─► dissector ─► operations ─► analyses, trace
@@ -11,7 +11,8 @@
 //! framing, and the parameters negotiated when it opened.
 //!
 //! A dissector does not track anything across connections (an iSCSI session has several, and they may belong to
-//! different pipelines). It marks each operation with what it belongs to, and analyses and tables join on that.
+//! different pipelines). It tags each operation with the object it belongs to, and analyses and tables join on that
+//! tag.
 //!
 //! The one rule: a dissector never makes anything up. After a gap, it resynchronises from the bytes alone, and
 //! counts what it skipped.
@@ -106,14 +107,14 @@ pub enum Claim {
 pub enum Gap {
     /// A known number of bytes.
     Hole(u32),
-    /// An unknown number; what follows is unrelated to what came before.
+    /// An unknown number of bytes; the data after the gap is unrelated to the data before it.
     Jump,
 }
 
 /// The state of a dissector for one direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingState {
-    /// It knows the message boundaries.
+    /// It determines the message boundaries.
     Framed,
     /// It is searching for the next message, or has seen too little.
     Searching,
@@ -176,7 +177,7 @@ pub struct Out<'a, S> {
 }
 
 impl<S> Out<'_, S> {
-    /// Ends a request that was answered or given up; returns whether the capture's clock was set meanwhile.
+    /// Ends a request that was answered or abandoned; returns whether the capture's clock was set in the meantime.
     #[inline]
     pub fn on_complete(&mut self, record_id: u64, request_ns: u64, reply_ns: Option<u64>) -> bool {
         let was_set = self.clock.was_set_since(record_id);
@@ -334,7 +335,7 @@ pub trait Dissector: Sized + Debug {
         false
     }
 
-    /// Advances the time: gives up requests that have waited too long.
+    /// Advances the time: abandons requests that have waited too long.
     fn expire<S: Sink>(&mut self, _now_ns: u64, _out: &mut Out<'_, S>) {}
 
     /// Ends the capture: passes on the requests still waiting.

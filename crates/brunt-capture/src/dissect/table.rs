@@ -161,7 +161,7 @@ macro_rules! dissectors {
         #[allow(clippy::large_enum_variant)] // almost all connections soon belong to a protocol
         #[repr(u8)] // every segment reads the tag, and an explicit one is faster to read than a niche in a field
         pub enum Conversation {
-            /// None of it has been captured yet.
+            /// Nothing has been captured yet.
             #[default]
             Undecided,
             /// Claimed by no protocol.
@@ -259,7 +259,7 @@ macro_rules! dissectors {
                 conversation
             }
 
-            /// The dissector gave up the connection. Another may claim it by these bytes, and then gets the following
+            /// The dissector abandoned the connection. Another may claim it by these bytes, and then gets the following
             /// ones.
             #[cold]
             pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {

@@ -28,7 +28,7 @@ impl Transmitter {
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
         let index =
             sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
-        // Straight to the driver, so that no queueing discipline reorders or drops frames.
+        // Straight to the driver, bypassing queueing disciplines, which could reorder or drop frames.
         sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
             .map_err(fail("bypass the queueing discipline"))?;
         sys::bind(&fd, index, 0).map_err(fail("bind to the interface"))?;

@@ -1,14 +1,14 @@
-//! Keeps a trace within its limits of size and age: decides which parts to delete, and when rows have to be written again
-//! so that the remaining parts can be understood. Shared by all lanes of all pipelines.
+//! Keeps a trace within its size and age limits: decides which parts to delete, and when rows have to be rewritten so
+//! that the remaining parts are self-contained. Shared by all lanes of all pipelines.
 //!
 //! The trace is divided into *generations*, each an eighth of a limit. On a new generation, a writer forgets
 //! which flows and handles are known, so that each generation contains the rows that its other rows refer to.
 //! The oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and
 //! not before their pipeline has left the generation; because of their age, only when no part refers to them.
 //!
-//! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is
-//! then not deleted meanwhile. The one rule: parts being written are never deleted or moved, and every deletion
-//! is counted.
+//! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is then not
+//! deleted in the meantime. The one rule: parts being written are never deleted or moved, and every deletion is
+//! counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(super) struct KeepLimits {
     pub age: Option<Duration>,
 }
 
-/// Totals of what was deleted.
+/// Totals of deleted data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Deleted {
     pub parts: u64,
@@ -345,7 +345,7 @@ impl Budget {
             return;
         }
         self.delete_parts(state, now);
-        // What is due but may not be deleted yet is looked at again in a second.
+        // Parts that are due but may not be deleted yet are checked again in a second.
         let first = state.closed.values().filter_map(|kept| kept.expires).min();
         state.first_expiry = first.map(|first| first.max(now + Duration::from_secs(1)));
     }

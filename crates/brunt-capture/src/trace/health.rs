@@ -1,5 +1,5 @@
-//! How a live capture itself was doing: the table `capture_health`. The program that captures measures it; a pipeline
-//! writes the latest figures together with the counters.
+//! The health of a live capture: the table `capture_health`. The program that captures measures it; a pipeline writes
+//! the latest figures together with the counters.
 
 use brunt_lake::{Column, Table};
 
@@ -9,7 +9,7 @@ use super::rows::{Handle, Registry, Tabled};
 /// The capture's own health.
 pub const HEALTH: Table = Table {
     name: "capture_health",
-    doc: "How a live capture itself was doing, about once per second. CPU times and bytes written count from its start.",
+    doc: "Health of a live capture, about once per second. CPU times and bytes written count from its start.",
     columns: &[
         Column::time("time", "Capture time."),
         Column::int("pipeline", "Pipeline of the capture that wrote the row."),

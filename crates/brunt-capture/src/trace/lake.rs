@@ -68,7 +68,7 @@ pub enum GatherError {
     /// The tap's name belongs to another trace.
     #[error("the tap name {0} belongs to another trace; use a different name")]
     OtherTrace(String),
-    /// There are no pipeline numbers left.
+    /// All pipeline numbers are in use.
     #[error(
         "the lake has {taken} of at most {PIPELINES_MAX} pipelines: there is no room for {more} \
          more"
@@ -559,7 +559,8 @@ fn finish(
             damaged: compaction.into_damaged(),
         }),
         Err(error) => {
-            // Half-written files take space that others need. The original error says more than an error from here.
+            // Half-written files take space that others need. The original error is more informative than one from
+            // here.
             let _ = compaction.sweep();
             Err(error)
         }

@@ -1,7 +1,7 @@
-//! Writes captured packets to files that every packet tool reads: classic pcap with nanoseconds, or pcapng if
-//! packets record their interface. `brunt capture --pcap` uses it, either batch by batch, or through a
-//! dedicated thread ([`PacketLane`]) so that a slow disk does not hold up the parsers. The one rule: a file has
-//! one link type; a packet of another type ends it with an error instead of being written wrong.
+//! Writes captured packets to files that every packet tool reads: classic pcap with nanoseconds, or pcapng if packets
+//! record their interface. `brunt capture --pcap` uses it, either batch by batch, or through a dedicated thread
+//! ([`PacketLane`]) so that a slow disk does not hold up the parsers. The one rule: a file has one link type; a packet
+//! of another type ends it with an error instead of being written incorrectly.
 
 mod blocks;
 mod comments;
@@ -36,7 +36,8 @@ const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
 /// Packets are buffered up to this size before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A lane writes the buffer at least this often: what a SIGKILL loses, and what readers of the file wait for.
+/// A lane writes the buffer at least this often, which bounds the loss on SIGKILL and the delay for readers of the
+/// file.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 /// Where and how packets are written.
@@ -571,7 +572,7 @@ mod tests {
         seen
     }
 
-    /// Our reader reads back what was written, and link types do not mix.
+    /// Our reader reads back what was written, and link types cannot be mixed.
     #[test]
     fn written_packets_are_read_back_and_link_types_do_not_mix() {
         let folder = TempDir::new().unwrap();

@@ -328,7 +328,7 @@ impl TraceRecorder {
         summary.rows += earlier.rows;
         summary.parts += earlier.parts;
         summary.bytes += earlier.bytes;
-        // Writers don't know about deletions.
+        // Writers are unaware of deletions.
         summary.rows -= summary.rows_deleted;
         summary.parts -= summary.parts_deleted;
         summary.bytes -= summary.bytes_deleted;

@@ -18,9 +18,9 @@ use crate::windows::WindowSpan;
 pub struct TraceSizer {
     /// Of everything.
     pub whole: SizerProfile,
-    /// Of each server, the busiest first.
+    /// One for each server, the busiest first.
     pub servers: Vec<ServerProfile>,
-    /// Of each window and server; empty unless windows were asked for.
+    /// One for each window and server; empty unless windows were requested.
     pub windows: Vec<WindowProfile>,
 }
 

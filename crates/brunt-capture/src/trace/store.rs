@@ -26,7 +26,7 @@ use super::rows::{Chunk, LANES, TableEntry};
 use super::sketches::SketchMaker;
 use crate::ledger::Ledger;
 
-/// Chunks queued for a lane: what a parser produces while the lane writes a part, which takes about 20 ms.
+/// Chunks queued for a lane: as many as a parser produces while the lane writes a part, about 20 ms.
 const QUEUE_CHUNKS: usize = 12;
 /// Interval for retrying on a full disk and for checking waiting rows.
 pub(super) const RETRY: Duration = Duration::from_millis(500);

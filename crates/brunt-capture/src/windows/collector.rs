@@ -1,5 +1,5 @@
-//! Merges the pipelines' shares of each window on a thread of its own. The one rule: a window is passed on once, when
-//! every pipeline has left it; if one lags behind by several windows, its late share is passed on as another one.
+//! Merges the pipelines' shares of each window on a dedicated thread. The one rule: a window is passed on once, when
+//! every pipeline has left it; if one lags behind by several windows, its late share is passed on as a separate window.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use super::sink::WindowFeed;
 use super::{CaptureWindow, WindowShare, WindowSpan, WindowedAnalysis};
 use crate::analysis::Analysis;
 
-/// Shares of windows that wait for the thread, for each pipeline. A pipeline that has another one to pass on waits.
+/// Shares of windows that wait for the thread, for each pipeline. A pipeline with another share to pass on waits.
 const SHARES_WAITING: usize = 2;
 /// Windows that wait for slow parsers. They share a few megabytes of queued packets, so many of them are small.
 const WINDOWS_WAITING: usize = 1024;
@@ -112,7 +112,7 @@ impl<F: FnMut(&CaptureWindow)> Collector<F> {
     }
 
     fn pass_on(&mut self, window: CaptureWindow) {
-        // The capture's end may come right after a window's.
+        // The capture may end right after a window.
         let is_nothing = window.is_last && window.ledger.packets == 0 && window.ledger.calls == 0;
         if !is_nothing {
             (self.each)(&window);

@@ -1,5 +1,5 @@
-//! Windows of a capture: each hour or day has analyses of its own, so that a capture of weeks reports what happened
-//! when, and needs no more memory than one of an hour.
+//! Windows of a capture: each hour or day is analysed separately, so a capture of several weeks shows what happened
+//! when and needs no more memory than one of an hour.
 //!
 //! ```text
 //!   parser 0: WindowedAnalysis ──window's state──┐
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Windows begin at multiples of their length since 1970 (UTC). A packet belongs to the window of its time, an
-//! operation to that of its reply. The one rule: what windows have counted adds up to the whole capture.
+//! operation to that of its reply. The one rule: the windows' counts add up to the whole capture.
 
 mod collector;
 pub mod questions;
@@ -47,7 +47,7 @@ pub struct CaptureWindow {
     pub span: WindowSpan,
     /// What happened in it.
     pub analysis: Analysis,
-    /// Its counters of what was seen and lost ([`Ledger::since`]), without packets dropped by live rings.
+    /// Its counters of captured and lost data ([`Ledger::since`]), without packets dropped by live rings.
     pub ledger: Ledger,
     /// Whether the capture ended before the window did.
     pub is_last: bool,

@@ -18,7 +18,7 @@ pub struct WindowedAnalysis {
     feed: Option<Box<WindowFeed>>,
 }
 
-/// What a pipeline needs to change windows.
+/// The state that a pipeline needs to change windows.
 #[derive(Debug)]
 pub(super) struct WindowFeed {
     pub pipeline: usize,
@@ -26,7 +26,7 @@ pub(super) struct WindowFeed {
     pub to: SyncSender<WindowShare>,
     /// The current window; `None` before the first packet.
     span: Option<WindowSpan>,
-    /// From when on the current window was captured.
+    /// The time from which the current window was captured.
     begun_ns: u64,
     /// The time of the packets at the end of the last batch.
     seen_ns: u64,
@@ -160,8 +160,8 @@ impl Sink for WindowedAnalysis {
     #[inline]
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
         self.current.on_batch_end(now_ns, ledger);
-        // A clock that was set back, or a wrong time far ahead, must not keep a window open for years.
-        // After a quiet time, `now_ns` may be from before the window.
+        // A clock that was set back, or a wrong time far ahead, must not keep a window open for years. After a quiet
+        // period, `now_ns` may lie before the window.
         let Some(feed) = &mut self.feed else { return };
         let is_new = now_ns != std::mem::replace(&mut feed.seen_ns, now_ns);
         let back_ns = now_ns.saturating_add(feed.width_ns);

@@ -1,6 +1,6 @@
-//! The tables of a capture's windows, one row per window and entry, for `brunt sql`: queries roll hours up to days and to
-//! the whole capture. They are written when a window ends, next to its report. The one rule: a capture that continues in
-//! the same folder adds rows and states the time without capture; it changes none.
+//! The tables of a capture's windows, one row per window and entry, for `brunt sql`: queries roll hours up to days and
+//! to the whole capture. They are written when a window ends, next to its report. The one rule: a capture that
+//! continues in the same folder adds rows and states the time without capture; it changes no existing rows.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub const WINDOWS: Table = Table {
         ),
         Column::int(
             "operations",
-            "Operations whose reply came in this window, or that were given up in it.",
+            "Operations that were answered or abandoned in this window.",
         ),
         Column::int("errors", "Replies with a status that is not OK."),
         Column::int("read_bytes", "Bytes of READ data."),
@@ -181,7 +181,7 @@ pub const TABLES: [&Table; 6] = [
     &WINDOW_SERVERS,
 ];
 
-/// What a row of [`WINDOWS`] needs besides the window.
+/// The data for a row of [`WINDOWS`] besides the window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowFacts {
     /// Packets that the rings dropped.

@@ -132,7 +132,7 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
     }
     assert_eq!(problems(&lake), "");
     let newest_before = newest(&lake).version;
-    // It was added before, so there is nothing to do.
+    // It was already added, so there is nothing to do.
     add(&lake, &trace, "one", false, &OPTIONS).unwrap();
     assert_eq!(newest(&lake).version, newest_before);
 }
@@ -257,7 +257,7 @@ fn a_rebuilt_catalog_counts_each_row_once() {
     assert_eq!(rows(&trace), before);
 }
 
-/// A part that is lost for good can be given up, and only on request.
+/// A permanently lost part can be abandoned, but only on request.
 #[test]
 fn lost_parts_are_given_up_on_request() {
     let folder = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Several parsers find the same as a single one.
+//! Several parsers find the same operations as a single one.
 
 use crate::common;
 use std::path::Path;

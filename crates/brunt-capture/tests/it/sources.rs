@@ -12,7 +12,7 @@ fn plain_bytes() -> Vec<u8> {
     zstd::decode_all(std::fs::File::open(common::small_piece()).unwrap()).unwrap()
 }
 
-/// Reads a file's packets up to its end or its damage.
+/// Reads a file's packets up to its end or the first damage.
 fn read(path: &Path) -> (usize, Option<SourceError>) {
     let mut source = match FileSource::open(path) {
         Ok(source) => source,

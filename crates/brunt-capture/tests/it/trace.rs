@@ -1,4 +1,4 @@
-//! A trace contains what the packets contained, and nothing it should not.
+//! A trace contains the contents of the packets, and nothing that it should not.
 
 use crate::common;
 use std::collections::{BTreeMap, HashSet};
@@ -385,7 +385,7 @@ fn record_rounds(
     (ledger, summary)
 }
 
-/// With a budget, the oldest parts of every table are deleted, and all of them counted. The rest is within the
+/// With a budget, the oldest parts of every table are deleted, and all deletions are counted. The rest is within the
 /// budget, refers to nothing deleted, and can still be analysed, with a note of what is missing.
 #[test]
 fn a_budget_deletes_the_oldest_parts_of_every_table() {

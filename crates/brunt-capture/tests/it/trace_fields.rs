@@ -131,7 +131,7 @@ fn attributes_equal_tsharks() {
         };
         let (mut compared, mut values) = (0, 0);
         for row in shown {
-            // For a frame with several messages, tshark prints their fields together; they can't be told apart.
+            // For a frame with several messages, tshark prints their fields together; they can't be distinguished.
             let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else {
                 continue;
             };

@@ -156,7 +156,7 @@ fn check_fields(path: &Path, sample_min: usize) {
         let rows = tshark(path, filter, &asked)?;
         let mut compared = 0;
         for row in rows {
-            // For a frame with several messages, tshark prints their fields together; they can't be told apart.
+            // For a frame with several messages, tshark prints their fields together; they can't be distinguished.
             let [address, port, xid] = &row[..3] else {
                 continue;
             };

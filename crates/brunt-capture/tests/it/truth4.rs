@@ -207,7 +207,7 @@ fn fields_equal_tsharks() {
         asked.extend(names);
         let mut compared = 0;
         for row in tshark(&common::small_compounds(), filter, &asked)? {
-            // For a frame with several messages, tshark prints their fields together; they can't be told apart.
+            // For a frame with several messages, tshark prints their fields together; they can't be distinguished.
             let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else {
                 continue;
             };

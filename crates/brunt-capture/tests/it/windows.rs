@@ -167,7 +167,7 @@ fn windows_add_up_to_the_whole_capture() {
     assert_eq!(whole.duration_s, plain.duration_s);
 }
 
-/// A packet with a wrong time, years ahead, gets a window of its own; the next packets get theirs.
+/// A packet with a wrong time, years ahead, gets a separate window; later packets go to the right ones.
 #[test]
 fn a_wrong_time_does_not_keep_a_window_open() {
     let mut all = stretched();
@@ -179,7 +179,7 @@ fn a_wrong_time_does_not_keep_a_window_open() {
         windows.iter().map(|window| window.operations).sum::<u64>(),
         whole.operations
     );
-    // Those before and after have what they had.
+    // The windows before and after are unchanged.
     let has = |window: &Seen| windows.iter().any(|other| other.from_ns == window.from_ns);
     assert!(right.iter().all(has), "{windows:?}");
 }

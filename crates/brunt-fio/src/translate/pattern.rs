@@ -214,7 +214,8 @@ impl<'a> Draft<'a> {
             _ => {
                 let why = if varies {
                     "blocks are drawn independently, in the shares of their sizes; fio, without norandommap, visits \
-                     each block once and shortens requests that meet a visited block, so it sends more and smaller ones"
+                     each block once and shortens requests that reach a visited block, so it sends more and smaller \
+                     ones"
                 } else {
                     "blocks are drawn independently; fio, without norandommap, visits each block once before it \
                      visits any again"

@@ -446,7 +446,7 @@ fn the_syntax_of_fios_examples_is_accepted() {
     assert_eq!(unset.location.line, Some(3));
 }
 
-/// Trims become a workload of their own, whose size is counted in requests.
+/// Trims become a separate workload, whose size is counted in requests.
 #[test]
 fn trims_are_counted_in_requests() {
     let (_, workload, _) = one("rw=randtrim\nbs=8k");

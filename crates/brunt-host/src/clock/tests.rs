@@ -155,8 +155,8 @@ fn drift_is_known_more_precisely_than_the_offset() {
     );
 }
 
-/// For a clock whose rate follows the day's temperature, no line fits all rounds, but those of the last minutes give as
-/// good an estimate as a short run.
+/// If a clock's rate follows the day's temperature, no line fits all rounds, but those of the last few minutes give as
+/// good an estimate as in a short run.
 #[test]
 fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     let mut random = Random::new(5);

@@ -123,7 +123,8 @@ impl HostLoad {
         self.hosted.reporters() * self.hosts().len() as u32
     }
 
-    /// How far a host goes before the first run: opening a load may take very long, and all hosts need the same input.
+    /// How far a host proceeds before the first run: opening a load may take very long, and all hosts need the same
+    /// input.
     fn first_step(&self) -> LoadStep {
         match self.hosted.is_opened() {
             true => LoadStep::Open,

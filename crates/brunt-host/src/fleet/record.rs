@@ -45,7 +45,7 @@ impl FetchedRecord {
         self.arrived += requests;
     }
 
-    /// Whether everything that the host has on record has arrived.
+    /// Whether everything that the host has recorded has arrived.
     pub fn is_whole(&self) -> bool {
         self.end
             .as_ref()

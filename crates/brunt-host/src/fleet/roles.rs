@@ -33,7 +33,7 @@ use crate::role_process::{RoleManner, START_POLL};
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// Longer than a host takes to end a role, not counting the role's stop time.
 const STOP_TIME: Duration = Duration::from_secs(15);
-/// The same for a service, whose log is read to its end and whose folder is removed.
+/// The same for a service, whose log is read to the end and whose folder is removed.
 const STOP_SERVICE_TIME: Duration = Duration::from_secs(90);
 
 /// Maximum number of unread lines from a role.

@@ -306,7 +306,7 @@ mod tests {
         assert!(!naa.may_be_same(&named("LIO-ORG", &["naa.6002"], &[])));
         assert!(!naa.may_be_same(&named("LIO-ORG", &[], &["naa.3001"])));
         assert!(!naa.may_be_same(&named("IET", &["naa.6001"], &[])));
-        // What isn't known doesn't differ.
+        // Unknown values count as equal.
         assert!(naa.may_be_same(&named("LIO-ORG", &[], &[])));
         // Another process that serves the same memory has another UUID.
         let memory = |uuid: &str| named("BRUNT", &[uuid], &["naa.3001"]);

@@ -750,7 +750,7 @@ mod tests {
                 say(TO_OPERATIONAL, &[]),
             ],
         );
-        // Endless continuations, and the same stage again and again.
+        // Endless continuations, and the same stage repeatedly.
         check(config(), &vec![say(0x40, &[("X-a", "b")]); 40]);
         check(
             config(),

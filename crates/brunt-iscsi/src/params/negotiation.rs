@@ -21,7 +21,7 @@ pub enum NegotiationError {
     /// A key that this side may not send, or not at this time.
     #[error("the peer must not send {0} here")]
     NotAllowed(&'static str),
-    /// There is no common value, and the key is required.
+    /// No common value exists, and the key is required.
     #[error("no common value for {0}: the peer offered {1}")]
     NoAgreement(&'static str, String),
 }

@@ -94,8 +94,8 @@ impl RangeLocks {
     }
 
     /// Acquires an exclusive lock on the range, or on the part that no other command holds exclusively; `Err` contains
-    /// what was acquired so far, for the next attempt. Slots are acquired in order, so two commands can't wait for each
-    /// other.
+    /// the locks acquired so far, for the next attempt. Slots are acquired in order, so two commands can't wait for
+    /// each other.
     ///
     /// # Errors
     /// The lock is not complete yet.

@@ -1,8 +1,8 @@
 //! A logical unit: the device server and task manager of SAM-5 over any backend.
 //!
-//! [`LogicalUnit`] is shared by all connections of a target (reservations, mode pages, unit
-//! attentions, the table of range locks); [`TaskSet`] is one connection's handle to it: its open
-//! device and its commands in progress. This module doesn't know iSCSI: the target passes it CDBs.
+//! [`LogicalUnit`] is shared by all connections of a target (reservations, mode pages, unit attentions, the table of
+//! range locks); [`TaskSet`] is one connection's handle to it: its open device and its commands in progress. This
+//! module is independent of iSCSI: the target passes it CDBs.
 //!
 //! The life of a command: [`TaskSet::begin`] checks everything that can be checked with the CDB and returns how much
 //! Data-Out it wants; [`TaskSet::start`] runs it with that data; [`TaskSet::poll`] returns the outcome. `begin` answers

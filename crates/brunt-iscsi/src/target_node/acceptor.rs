@@ -49,7 +49,7 @@ const RECEIVED_BYTES_MAX: usize = BHS_BYTES + LOGIN_SEGMENT_BYTES_MAX + 4;
 enum LoginProgress {
     /// It needs more data from the peer, or room to send.
     Pending,
-    /// It was closed or is useless.
+    /// It was closed or is unusable.
     Closed,
     /// It has logged in.
     LoggedIn,
@@ -132,7 +132,7 @@ impl Acceptor {
         let accepting = polled[count..count + portals.len()]
             .iter()
             .any(|fd| !fd.revents().is_empty());
-        // Drain the socket: a wake-up has no content.
+        // Drain the socket: the bytes of a wake-up have no meaning.
         while matches!((&self.woken).read(&mut [0; 64]), Ok(count) if count > 0) {}
         (ready, accepting)
     }

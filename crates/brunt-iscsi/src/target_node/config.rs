@@ -54,7 +54,7 @@ impl Default for TargetConfig {
             half_open_max: HALF_OPEN_MAX,
             login_timeout: LOGIN_TIMEOUT,
             // Initiators without a separate thread for the connection (libiscsi's tools) respond only when their
-            // program calls them: a program that pauses for a minute is not a dead peer.
+            // program calls them, so a program that pauses for a minute is not a dead peer.
             keep_alive: KeepAlive {
                 idle: Duration::from_secs(30),
                 patience: Duration::from_secs(90),

@@ -41,7 +41,7 @@ impl LiveCounters {
     }
 }
 
-/// What a worker's ring has used so far.
+/// Resources used by a worker's ring so far.
 #[derive(Debug, Default)]
 pub(super) struct LiveRing {
     system_calls: AtomicU64,

@@ -1,5 +1,5 @@
 //! When each connection of a worker has to be called even if nothing arrives for it: for keep-alives, delayed devices,
-//! and memory to return.
+//! and releasing memory.
 //!
 //! Most deadlines move into the future with each request and never pass. Setting one therefore only updates a lower
 //! bound of the earliest; it costs the same with one connection as with a thousand. Once the bound has passed, all

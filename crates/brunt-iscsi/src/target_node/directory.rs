@@ -1,6 +1,6 @@
 //! The targets that a process serves, and who may log in to each. Read by logins and SendTargets, changed by the
-//! command while sessions run. The one rule: a target keeps its [`LunMap`] for life, whatever else about it changes, so
-//! that existing and new sessions see the same units.
+//! command while sessions run. The one rule: a target keeps its [`LunMap`] throughout its life, regardless of other
+//! changes, so existing and new sessions see the same units.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 

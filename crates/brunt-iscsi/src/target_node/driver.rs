@@ -1,8 +1,8 @@
 //! Runs one connection in full-feature phase, in turns on its worker's ring. A turn reads all available data, has
 //! [`TargetConnection`] handle every PDU in it, and queues all responses for one vectored call, which at depth 32 is a
 //! single call for many commands. Write payloads are received directly into their destination; read payloads are sent
-//! from where they are. The one rule: `connection` decides what a PDU means; this module only moves bytes, and never
-//! waits.
+//! in place, without a copy. The one rule: `connection` decides what a PDU means; this module only moves bytes, and
+//! never waits.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -241,7 +241,7 @@ pub(super) struct EndingConnection {
 }
 
 impl EndingConnection {
-    /// Collects what has completed. Returns when to call it again at the latest; `None` if nothing remains.
+    /// Collects completions. Returns when to call it again at the latest; `None` if nothing remains.
     pub fn turn(&mut self) -> Option<Nanos> {
         self.units.poll(&mut self.outcomes);
         self.outcomes.clear();
@@ -267,7 +267,7 @@ struct SocketIo<'a> {
     zeros_digest: (usize, [u8; DIGEST_BYTES]),
 }
 
-/// What the loop processes in each turn. The vectors are reused.
+/// The state that the loop processes in each turn. The vectors are reused.
 struct Input {
     reader: Reader,
     messages: Vec<ConnectionMessage>,
@@ -300,7 +300,7 @@ enum ReadState {
     Header,
     /// The data segment is being received into its destination.
     Placing(PlacedData),
-    /// Padding and digest are still to come.
+    /// Padding and digest are still expected.
     Trailer(PlacedData, PayloadPlace),
 }
 

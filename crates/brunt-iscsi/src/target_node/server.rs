@@ -119,8 +119,8 @@ impl TargetServer {
         });
     }
 
-    /// Replaces the targets. Targets that stay keep their sessions, whatever else about them changes; initiators of
-    /// removed targets are asked to log out and are disconnected after `grace`. Returns once they are gone.
+    /// Replaces the targets. Targets that stay keep their sessions, regardless of other changes; initiators of removed
+    /// targets are asked to log out and are disconnected after `grace`. Returns once they are gone.
     pub fn replace(
         &self,
         targets: Vec<ServedTarget>,

@@ -54,7 +54,7 @@ pub(super) struct ServerState {
 pub(super) struct ConnectionTotals {
     /// Counters of running connections, with their target's name, which is empty for discovery.
     pub(super) live: Vec<(String, Arc<LiveCounters>)>,
-    /// What the rings of running workers have used.
+    /// Resources used by the rings of running workers.
     pub(super) rings: Vec<Arc<LiveRing>>,
     pub(super) past: TargetStats,
     /// Counters of ended connections, by target name.
@@ -85,7 +85,7 @@ impl ConnectionTotals {
     }
 }
 
-/// A logged-in connection's place in its session and in the server's counters. Dropping it gives up both, whether the
+/// A logged-in connection's place in its session and in the server's counters. Dropping it releases both, whether the
 /// connection ended, failed, panicked, or never got a thread.
 pub(super) struct Seat {
     state: Arc<ServerState>,
@@ -150,7 +150,7 @@ impl Drop for Seat {
     }
 }
 
-/// Counts what a worker's ring uses, until it is dropped and beyond.
+/// Counts a worker's ring usage, and keeps the count after it is dropped.
 pub(super) struct CountedRing<'a> {
     state: &'a ServerState,
     live: Arc<LiveRing>,

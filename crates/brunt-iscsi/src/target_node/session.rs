@@ -633,7 +633,7 @@ mod tests {
         assert_eq!(window.arrive(sent, 1), Turn::Now);
     }
 
-    /// A connection that closes others looks at the table while its window is locked: logins don't hold both.
+    /// A connection that closes others accesses the table while its window is locked: logins don't hold both.
     #[test]
     fn logins_do_not_hold_the_table_while_they_wait_for_a_window() {
         let table = SessionTable::new(Directory::new(Vec::new(), None), 2);

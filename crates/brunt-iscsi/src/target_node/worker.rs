@@ -4,9 +4,9 @@
 //! messages from other threads, or a deadline that has passed. Their responses, receives and requests are submitted
 //! together, so with many busy connections a system call serves many requests, and idle ones cost nothing.
 //!
-//! The rules: nothing in the loop waits but [`Ring::enter`]. What ends or fails is one connection: protocol errors,
-//! errors of its devices and panics don't affect the others. A closed connection keeps its slot until its devices have
-//! completed its commands, for at most [`ENDING_MAX`].
+//! The rules: nothing in the loop waits but [`Ring::enter`]. An error ends only one connection: protocol errors, device
+//! errors and panics don't affect the others. A closed connection keeps its slot until its devices have completed its
+//! commands, for at most [`ENDING_MAX`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,10 +27,10 @@ const ENDING_MAX: Duration = Duration::from_secs(4);
 /// How long dropping a connection's socket or device may hold up the other connections of the thread. A socket that was
 /// shut down and a device without requests are dropped at once.
 const DROP_MAX: Duration = Duration::from_millis(100);
-/// After this many turns, what they queued is submitted before the next one: the first peers don't have to wait for
-/// the last.
+/// After this many turns, the requests they queued are submitted before the next turn: the first peers don't have to
+/// wait for the last.
 const TURNS_PER_SUBMISSION: u32 = 32;
-/// Minimum interval between two returns of unused memory, which connections that stay busy pay for.
+/// Minimum interval between two returns of unused memory, which cost connections that stay busy some time.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a worker until it has no connections.
@@ -89,7 +89,7 @@ struct Slot<'a> {
     stage: Stage<'a>,
     /// The iteration of its last turn: it has at most one in each.
     round: u64,
-    // Last: its connection has ended when it is given up.
+    // Last: its connection has ended when it is released.
     seat: Seat,
 }
 
@@ -199,7 +199,7 @@ impl Worker<'_> {
         self.ring.work_for(Some(RingOwner(slot)));
         let next = match stage {
             Stage::Open(driver) => {
-                // A broken promise in the code ends only the connection that ran into it.
+                // A failed assertion ends only the connection that hit it.
                 match catch_unwind(AssertUnwindSafe(|| driver.turn(now))) {
                     Ok(Ok(DriverStep::Wait { deadline, is_idle })) => {
                         if is_idle {
@@ -262,7 +262,7 @@ impl Worker<'_> {
         });
     }
 
-    /// Drops what is in a slot, and makes it available.
+    /// Drops a slot's contents, and makes it available.
     fn vacate(&mut self, slot: u32) {
         let left = self.slots[slot as usize].take();
         // After a panic, dropping may panic again.

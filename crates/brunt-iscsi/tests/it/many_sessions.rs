@@ -1,4 +1,4 @@
-//! Many sessions of a target, which share few threads: idle ones cost little, and what fails is one of them.
+//! Many sessions of a target share few threads: idle ones cost little, and a failure affects only one of them.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -175,7 +175,7 @@ fn a_panic_or_a_hanging_device_affects_one_connection() {
         socket.write_all(&read(3, 0)).unwrap();
         assert_eq!(next_status(socket), (0, None));
     }
-    eventually("the hanging session is given up", || {
+    eventually("the hanging session is abandoned", || {
         open() == u64::from(SESSIONS) - 2
     });
     sockets.iter_mut().for_each(assert_alive);

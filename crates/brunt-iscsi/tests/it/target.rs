@@ -256,7 +256,7 @@ fn half_open_logins_cost_no_threads_and_do_not_disturb_sessions() {
         threads()
     );
     assert_alive(&mut other);
-    // This login was accepted after all of them.
+    // This login was accepted after all of the above.
     drop(log_in(&server, 2));
     assert!(server.stats().logins_dropped > 9_000);
 }

@@ -8,7 +8,7 @@
 //! - otherwise as many normal threads as make up the share, and more if that is not enough.
 //!
 //! If the kernel first divides a core between sessions (`kernel.sched_autogroup_enabled`) or cgroups, threads that are
-//! not real-time only win against threads in their own session or cgroup.
+//! not real-time only take precedence over threads in their own session or cgroup.
 //!
 //! The rule: what counts is the CPU time that the threads got, as measured by the kernel. It is reported next to the
 //! requested share, both at injection and over the whole fault; falling short is an error.
@@ -493,7 +493,7 @@ mod tests {
         assert!(matches!(hog.remove(&clock), Err(FaultError::Misuse { .. })));
     }
 
-    /// 98% of a core is taken from several competitors that want all of it, and stays taken. If that isn't possible,
+    /// A hog takes 98% of a core from several competitors that want all of it, and keeps it. If that isn't possible,
     /// the error says so and suggests a remedy. Real-time threads always succeed.
     #[test]
     fn a_hog_takes_98_percent_from_competitors_or_says_why_not() {

@@ -228,7 +228,7 @@ fn refused(fault: String, source: io::Error) -> FaultError {
             "run as root, with a writable /sys/fs/cgroup",
         ),
         io::ErrorKind::Unsupported => (
-            "there is no device to limit",
+            "no device to limit",
             "set TMPDIR to a folder on a disk, or omit the fault",
         ),
         _ => return FaultError::refused(fault, "cannot limit the device", source),

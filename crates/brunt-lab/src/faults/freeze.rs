@@ -289,7 +289,7 @@ mod tests {
         let (shell, clock) = (Sleeper(shell), Clock::manual());
         let mut freeze = Freeze::all_below(shell.0.id());
         std::thread::scope(|scope| {
-            // The clock stands still, so the fault never gives up, however long the shell takes.
+            // The clock does not advance, so the fault never gives up, however long the shell takes.
             let frozen = scope.spawn(|| freeze.inject(&clock).map(|proof| proof.what));
             let begin = std::time::Instant::now();
             while !frozen.is_finished() && begin.elapsed() < Duration::from_millis(50) {

@@ -143,7 +143,7 @@ fn reap(orphans: &BTreeSet<u32>, parent: u32) {
             if let Ok(Some(_)) = waitpid(Some(pid), WaitOptions::NOHANG) {
                 break;
             }
-            // A parent's last thread may be about to end. If another process adopts the orphan, there is nothing to do
+            // A parent's last thread may be about to end. If another process adopts the orphan, nothing is left to do
             // here.
             match stat_field(*orphan, 4) {
                 Some(of) if of == u64::from(parent) || of == u64::from(std::process::id()) => {}

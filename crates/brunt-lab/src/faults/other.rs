@@ -1,7 +1,7 @@
 //! Freezes or kills processes that Brunt didn't start, on a host where faults are injected. They are found by name or
 //! PID.
 //!
-//! The rule: a process is held by a pidfd that is opened before the process is checked, so a signal never reaches
+//! The rule: a process is referenced by a pidfd that is opened before the process is checked, so a signal never reaches
 //! another process that has since reused the PID. Processes that keep the machine or this program running are refused.
 
 use std::io;
@@ -86,8 +86,8 @@ impl OtherProcess {
             .ok_or(ProcessError::Gone(pid))?;
         let handle = pidfd_open(raw, PidfdFlags::empty());
         let handle = handle.map_err(|error| ProcessError::System(pid, error.into()))?;
-        // Checked after the pidfd is opened: the data belongs to the process that is held, unless that has ended, which
-        // a signal will report.
+        // Checked after the pidfd is opened: the data belongs to the referenced process, unless it has ended, which a
+        // signal will report.
         let gone = || ProcessError::Gone(pid);
         let (name, started_ticks) = (
             comm(pid).ok_or_else(gone)?,

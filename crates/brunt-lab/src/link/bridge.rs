@@ -143,7 +143,7 @@ struct BridgePort {
 
 impl BridgePort {
     fn open(name: &str, index: u32) -> Result<BridgePort, BridgeError> {
-        // Drivers that don't know this query don't merge packets.
+        // Drivers that don't support this query don't merge packets.
         let merges = sys::merges_for_good(name).unwrap_or(false);
         if merges {
             sys::set_merging_for_good(name, false)

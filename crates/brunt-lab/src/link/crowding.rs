@@ -1,12 +1,12 @@
 //! Measures how full a rate-limited line is while the machine has no CPU core to spare: no core is idle and packets
-//! keep arriving, or processes wait for cores. A line that isn't full then was limited by the machine: unlike real
-//! machines, hosts and emulator share its cores.
+//! keep arriving, or processes wait for cores. If the line isn't full, the machine was the limit: unlike real hosts,
+//! emulated ones share its cores with the emulator.
 //!
 //! Called by [`super::driver`] on every turn. The rule: only such windows count, only for links that do nothing but
-//! limit the rate, and only if a queue formed in front of the line: a sender that wants more than it gets sends faster
-//! than the line whenever it has a core. A sender that waits for replies, paces its packets, backs off after losses, or
-//! is slow while cores are idle says nothing about the link. A sender that paces bursts longer than
-//! [`BACKLOG_BYTES_MIN`] looks like one that wants more.
+//! limit the rate, and only if a queue formed in front of the line: a sender limited by the line sends faster than the
+//! line whenever it has a core. A sender that waits for replies, paces its packets, backs off after losses, or is slow
+//! while cores are idle says nothing about the link. A sender that paces bursts longer than [`BACKLOG_BYTES_MIN`] looks
+//! like one that wants more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,8 +27,8 @@ const SLEPT_SHARE_MAX: f64 = 0.2;
 const WAITED_SHARE_MIN: f64 = 0.3;
 /// A line that was sending for less than this share of a window had little to send.
 const SENT_SHARE_MIN: f64 = 0.1;
-/// If no more than this ever waited in front of a line, the line was offered no more than it sent: single packets come
-/// close together by chance, or because their sender had to wait for a core. This is 16 packets; a TCP sender that
+/// If no more than this ever waited in front of a line, the line was offered no more than it could send: single packets
+/// come close together by chance, or because their sender had to wait for a core. This is 16 packets; a TCP sender that
 /// wants more sends trains of up to 43, several in a row.
 const BACKLOG_BYTES_MIN: u64 = 16 * 1514;
 /// With cores idle for less than this share of a window, all of them count as busy.

@@ -465,7 +465,7 @@ impl Lane {
         self.keep(kept, delivery, 1, shared);
     }
 
-    /// Decides about each segment, and keeps those together that arrive together.
+    /// Judges each segment separately; segments that arrive together are delivered together.
     fn take_train(
         &mut self,
         frame: &[u8],
@@ -599,7 +599,7 @@ impl Lane {
         Ok(handed > 0)
     }
 
-    /// Records what is left when the thread ends.
+    /// Records the remaining packets when the thread ends.
     pub(super) fn end(&mut self, shared: &Shared) {
         *shared.added() = std::mem::take(&mut self.added);
         let far = Nanos(u64::MAX);

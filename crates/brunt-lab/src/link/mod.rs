@@ -6,7 +6,7 @@
 //!
 //! Called by [`crate::Lab`] and by code that changes a link while packets are in flight. Segments that a host left to
 //! be split (segmentation offload) count as the packets they would be on the wire: each has its own fate, and trains
-//! stay together only where fates agree.
+//! stay together only where the fates are the same.
 //!
 //! The rule: a packet is either lost because the settings say so, or counted as an unintended drop.
 
@@ -91,7 +91,7 @@ pub struct LinkHandle {
     clock: Clock,
 }
 
-/// What carries the frames.
+/// The mechanism that forwards the frames.
 #[derive(Clone, Debug)]
 enum CarrierState {
     /// Brunt's thread.
@@ -218,7 +218,7 @@ pub(crate) struct LinkParts {
 }
 
 impl Link {
-    /// Lets the kernel carry the frames, either with netem or with nothing between the devices.
+    /// Lets the kernel forward the frames, either with netem or with nothing between the devices.
     pub(crate) fn in_kernel(
         name: &str,
         devices: [LinkDevice; 2],
@@ -339,7 +339,7 @@ impl Drop for Link {
             control.wake();
         }
         if let Some(thread) = self.thread.take() {
-            // If the thread failed, whatever waited for its packets has noticed.
+            // If the thread failed, everything that waited for its packets has noticed.
             let _ = thread.join();
         }
     }
@@ -428,7 +428,7 @@ impl LinkHandle {
         let Some(changed) = control.change(direction as usize, &self.clock, change) else {
             return Err(LinkError::Silent { link });
         };
-        // The thread is ready first, whichever path packets take next.
+        // The thread is prepared first, regardless of the path that packets take next.
         match way
             .take(changed.is_clear)
             .map_err(|source| LinkError::System { link, source })?
@@ -443,7 +443,7 @@ impl LinkHandle {
         matches!(self.carrier, CarrierState::Thread(_))
     }
 
-    /// Whether the kernel carries the packets, without any thread of Brunt's.
+    /// Whether the kernel forwards the packets, without any thread of Brunt's.
     pub(crate) fn is_in_kernel(&self) -> bool {
         matches!(self.carrier, CarrierState::Netem(_) | CarrierState::Bare)
     }

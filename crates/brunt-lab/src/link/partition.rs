@@ -36,7 +36,7 @@ mod tests {
     use super::super::test_frames::train;
     use super::*;
 
-    /// Only packets from one host to the other are dropped, trains and single packets alike.
+    /// Only packets from one host to the other are dropped, both trains and single packets.
     #[test]
     fn only_packets_between_separated_hosts_are_dropped() {
         let host = |last| Ipv4Addr::new(10, 77, 0, last);

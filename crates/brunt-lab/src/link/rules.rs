@@ -319,7 +319,7 @@ mod tests {
     }
 
     /// A sender below the line's rate leaves no queue, even if it occasionally has to wait for a core; a sender that
-    /// wants more than the line's rate does.
+    /// exceeds the line's rate does.
     #[test]
     fn a_queue_shows_whether_a_line_was_offered_more() {
         let check = |text: &str, gap: u64, late: &dyn Fn(u64) -> u64, expected: fn(u64) -> bool| {

@@ -36,11 +36,11 @@ pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 pub struct Settings {
     /// One-way delay, from the last bit sent to the last bit received.
     pub delay: Span,
-    /// How much the delay varies; what the number means is `jitter_shape`'s matter.
+    /// How much the delay varies; `jitter_shape` defines what the number means.
     pub jitter: Span,
     /// How it varies.
     pub jitter_shape: JitterShape,
-    /// How it varies instead, as a table: netem's `distribution`. The jitter is what a value of 8192 stands for.
+    /// How it varies instead, as a table: netem's `distribution`. The jitter corresponds to a value of 8192.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
     /// Whether packets keep their order under jitter: one that would overtake arrives with the
@@ -52,7 +52,7 @@ pub struct Settings {
     /// `loss = 1.0` exactly every `loss_gap`-th is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_gap: Option<u32>,
-    /// How far a packet's chance to be lost follows that of the one before, netem's `correlation`: 0 to 0.99.
+    /// How strongly a packet's loss probability depends on the preceding packet, netem's `correlation`: 0 to 0.99.
     #[serde(skip_serializing_if = "is_zero")]
     pub loss_correlation: f64,
     /// Bursty loss (Gilbert-Elliott model), instead of `loss`.
@@ -60,8 +60,8 @@ pub struct Settings {
     pub loss_bursts: Option<Bursts>,
     /// Share of packets in which one bit is flipped on the way, after all checksums.
     pub corrupt: f64,
-    /// Share of packets that are marked to have met congestion (CE), of those whose sender can take it (ECT,
-    /// RFC 3168); others pass unmarked, and are counted.
+    /// Share of packets that are marked as having met congestion (CE), out of those whose sender supports it (ECT, RFC
+    /// 3168); others pass unmarked, and are counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub ecn: f64,
     /// Share of packets delivered twice, 0 to 1.

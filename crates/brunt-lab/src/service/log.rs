@@ -182,7 +182,7 @@ mod tests {
         assert!(log.last().iter().all(|line| line.len() == LAST_LETTERS));
     }
 
-    /// A pipe is read to its end, even without a final line break.
+    /// A pipe is read to the end, even without a final line break.
     #[test]
     fn a_pipe_is_read_to_its_end() {
         let folder = tempfile::tempdir().unwrap();

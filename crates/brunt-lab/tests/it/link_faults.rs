@@ -1,4 +1,4 @@
-//! Tests of faults of links: they take effect, their proofs hold, and what has no effect is an error.
+//! Tests of faults of links: they take effect, their proofs hold, and a fault without effect is an error.
 //!
 //! The rule: no timing is checked except for a generous upper bound.
 
@@ -359,8 +359,7 @@ fn one_connection_is_reset() {
     assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
 }
 
-/// A held FIN arrives no earlier than its hold time, after all data before it; the proof closes a connection of its
-/// own.
+/// A held FIN arrives no earlier than its hold time, after all data before it; the proof closes a separate connection.
 fn connections_close_slowly() {
     let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
     let clock = Clock::default();
@@ -418,8 +417,8 @@ fn connections_close_slowly() {
     fault.remove(&clock).unwrap();
 }
 
-/// On a link with impairments, only what a fault changes has to be observed, for better or for worse; a change that
-/// cannot be observed is an error.
+/// On a link with impairments, only the fault's changes have to be observed, for better or worse; a change that cannot
+/// be observed is an error.
 fn links_in_trouble_change() {
     let standing = "delay = '2ms'\njitter = '1ms'\nloss = 0.03\ncorrupt = 0.0002";
     let (lab, _, _) = lab([of(standing), of(standing)], 1500, Carrier::Brunt);

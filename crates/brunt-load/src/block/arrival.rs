@@ -13,7 +13,7 @@ use super::workload::Burst;
 #[derive(Clone, Debug)]
 pub struct ArrivalSchedule {
     process: ArrivalProcess,
-    /// Of the next request; times are relative to the start.
+    /// The next request; times are relative to the start.
     position: Position,
     random: Random,
     burst: Option<Burst>,

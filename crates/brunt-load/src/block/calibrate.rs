@@ -180,7 +180,7 @@ fn measure_each<T: Copy, const N: usize>(
     let mut rates: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
     let mut errors: [Option<String>; N] = std::array::from_fn(|_| None);
     let mut first = None;
-    // Interleaved, so that a machine that slows down affects all options alike.
+    // Interleaved, so that a slowing machine affects all options equally.
     for _ in 0..ROUNDS {
         for (place, option) in options.into_iter().enumerate() {
             if errors[place].is_some() {

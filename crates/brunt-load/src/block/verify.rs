@@ -50,7 +50,7 @@ impl fmt::Display for BlockFinding {
         match self {
             BlockFinding::Sealed { generation } => write!(f, "there is write {generation}"),
             BlockFinding::Zeros => f.write_str("there are zeros"),
-            BlockFinding::Foreign => f.write_str("there is data that this run did not write"),
+            BlockFinding::Foreign => f.write_str("it holds data that this run did not write"),
             BlockFinding::Misplaced { offset } => {
                 write!(f, "there is a block that belongs at byte {offset}")
             }
@@ -385,9 +385,8 @@ pub fn journal_name(worker: u32) -> String {
     format!("worker-{worker}.journal")
 }
 
-/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it
-/// survives the end of this process, but not a crash of this machine. The target is what is
-/// expected to crash.
+/// Records which writes were sent and which were acknowledged. Written in batches, never synced: it survives the end of
+/// this process, but not a crash of this machine. The target is the one expected to crash.
 pub struct Journal {
     file: File,
     path: PathBuf,

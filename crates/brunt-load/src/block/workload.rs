@@ -77,8 +77,8 @@ pub struct Workload {
     pub region: Region,
     /// Maximum outstanding requests per worker.
     pub queue_depth: u32,
-    /// Searches for the queue depth that saturates the target, or keeps a limit, before a point's first run, starting at
-    /// `queue_depth`.
+    /// Searches for the queue depth that saturates the target, or the largest one within a limit, before a point's
+    /// first run, starting at `queue_depth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_search: Option<DepthSearch>,
     /// Completions to wait for at once, for at most 50 µs: saves system calls and context switches, but reported
@@ -86,14 +86,14 @@ pub struct Workload {
     pub reap_batch: u32,
     /// Worker threads, each with its own queue.
     pub workers: u32,
-    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each makes its
-    /// share with `workers` threads, and opens the target itself. Default: the machine that runs the experiment, or the
-    /// lab's worker.
+    /// Hosts to run it on, all at once: names of `[hosts.NAME]` with `ssh` or `agent`, or hosts of the lab. Each issues
+    /// its share with `workers` threads, and opens the target itself. Default: the machine that runs the experiment, or
+    /// the lab's worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Which system calls are used for requests; `auto` measures which engine is faster. Default:
-    /// the engine set with `--engine` or BRUNT_ENGINE on the host that makes the requests,
-    /// otherwise `io_uring` where the kernel allows it.
+    /// Which system calls are used for requests; `auto` measures which engine is faster. Default: the engine set with
+    /// `--engine` or BRUNT_ENGINE on the host that issues the requests, otherwise `io_uring` where the kernel allows
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSetting>,
     /// How requests are submitted to the kernel and completions detected; `auto` measures which mode is fastest.
@@ -143,10 +143,9 @@ pub struct Workload {
     /// requests (`blocks`, `read`, `arrival` and others).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
-    /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target
-    /// is a folder of a server: `nfs://server/export/folder/`. Each run creates the files that the
-    /// trace needs in a directory of its own, and removes it afterwards. Of the other keys for
-    /// traces, `speed`, `timing` and `spin` apply.
+    /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target is a folder of a
+    /// server: `nfs://server/export/folder/`. Each run creates the files that the trace needs in its own directory, and
+    /// removes it afterwards. The only other keys for traces that apply are `speed`, `timing` and `spin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nfs_replay: Option<NfsReplaySettings>,
     /// With a trace: the name of its format, if it cannot be detected.

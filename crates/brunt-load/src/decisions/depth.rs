@@ -1,13 +1,13 @@
 //! Finds the queue depth that saturates the target, which depends, for example, on the bandwidth-delay product of a
 //! link or the number of servers of an array; or the maximum depth at which a percentile of the response time stays
-//! below a limit. Pure: it proposes depths and is given their results.
+//! below a limit. Pure: it proposes depths and receives their results.
 //!
-//! The rule: additional depth without a gain only adds waiting, so it is not chosen; all trials are reported with the
-//! choice.
+//! The rule: more depth without more throughput only adds waiting, so it is not chosen; all trials are reported with
+//! the choice.
 
 use brunt_result::choice::{DepthChoice, DepthTrial};
 
-/// Minimum gain from a deeper queue that keeps the search going.
+/// Minimum gain from a deeper queue for the search to continue.
 const GAIN_MIN: f64 = 1.03;
 /// Share of the best throughput that the chosen depth has to reach.
 const ENOUGH: f64 = 0.97;
@@ -35,7 +35,7 @@ fn best(trials: &[DepthTrial]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Returns true if the last two doublings brought no gain.
+/// Returns true if the last two doublings did not increase throughput.
 fn is_over(trials: &[DepthTrial]) -> bool {
     let Some((before, last)) = trials.split_last_chunk::<2>() else {
         return false;
@@ -43,7 +43,7 @@ fn is_over(trials: &[DepthTrial]) -> bool {
     !before.is_empty() && best(last) < best(before) * GAIN_MIN
 }
 
-/// Chooses the greatest depth that kept the limit, or the smallest if none did.
+/// Chooses the greatest depth that stayed within the limit, or the smallest if none did.
 ///
 /// # Panics
 /// If there are no trials.
@@ -88,7 +88,7 @@ fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
 pub struct RunningDepthSearch {
     next: Option<u32>,
     max: u32,
-    /// Whether there is a limit to keep.
+    /// Whether there is a limit.
     promised: bool,
     trials: Vec<DepthTrial>,
 }
@@ -131,7 +131,7 @@ impl RunningDepthSearch {
         self.next
     }
 
-    /// Reports the result of the trial at [`RunningDepthSearch::next_depth`], and whether it kept the limit.
+    /// Reports the result of the trial at [`RunningDepthSearch::next_depth`], and whether it stayed within the limit.
     ///
     /// # Panics
     /// If the search is over.
@@ -150,7 +150,7 @@ impl RunningDepthSearch {
         }
     }
 
-    /// Returns the smallest depth that is good enough, or the greatest one that kept the limit.
+    /// Returns the smallest depth that is good enough, or the greatest one within the limit.
     ///
     /// # Panics
     /// If nothing was tried.

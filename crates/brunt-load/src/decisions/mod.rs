@@ -47,7 +47,7 @@ pub struct Ran {
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several.
     pub jobs: Vec<Outcome>,
-    /// What was prepared for it.
+    /// Its prepared resources.
     pub prepared: PreparedLoad,
     /// Further results from the load.
     pub finished: Finished,
@@ -56,20 +56,20 @@ pub struct Ran {
 /// A run of an experiment: the decisions along the way, and the run that counts.
 #[derive(Debug)]
 pub struct Measured {
-    /// The outcome of the run. After a rate search, that of the trial at the highest rate that kept the limit, or of
-    /// the last trial if none did.
+    /// The outcome of the run. After a rate search, that of the trial at the highest rate within the limit, or of the
+    /// last trial if none was.
     pub outcome: Outcome,
     /// The outcome of each job, for a load with several; empty if interrupted before the run began.
     pub jobs: Vec<Outcome>,
     /// Further results from the load; empty if interrupted before the run began.
     pub finished: Finished,
-    /// The highest rate that kept the limit of a rate search.
+    /// The highest rate within the limit of a rate search.
     pub rate_found: Option<f64>,
     /// Index of the rate search's trial that the run is, from 0; 0 without a search.
     pub trial: u32,
     /// The queue depth, either found now or already known.
     pub depth: Option<DepthChoice>,
-    /// What was prepared for it; `None` if interrupted before the run began.
+    /// Its prepared resources; `None` if interrupted before the run began.
     pub prepared: Option<PreparedLoad>,
 }
 
@@ -78,7 +78,7 @@ pub struct Measured {
 pub struct RateTried {
     /// Requests per second.
     pub rate: f64,
-    /// True if it kept the limit.
+    /// True if it stayed within the limit.
     pub kept: bool,
     /// The run.
     pub ran: Ran,
@@ -322,8 +322,8 @@ pub fn find_depth(
     Ok(Some(search.answer()))
 }
 
-/// Finds the highest rate at which the limit is kept; returns that rate and every trial. Each trial is a run of the
-/// load's own length. An interrupted search has no answer, and its last trial is the one that was cut short.
+/// Finds the highest rate within the limit; returns that rate and every trial. Each trial is a run of the load's own
+/// length. An interrupted search has no answer, and its last trial is the one that was cut short.
 ///
 /// # Errors
 /// As for [`run`].
@@ -363,7 +363,7 @@ pub fn find_rate(
     Ok((search.answer(), tried))
 }
 
-/// Returns true if a trial kept its limit, with all requests successful and none skipped or hanging.
+/// Returns true if a trial stayed within its limit, with all requests successful and none skipped or hanging.
 fn keeps(outcome: &Outcome, promise: Promise) -> bool {
     let counts = outcome.figures.counts;
     let clean = counts.errors() == 0

@@ -1,5 +1,5 @@
 //! Finds the highest rate within a latency limit ("p99 under 5 ms"): doubles the rate until a trial fails, then
-//! bisects. Pure: it proposes rates and is given verdicts; the caller runs the trials.
+//! bisects. Pure: it proposes rates and receives verdicts; the caller runs the trials.
 
 /// Maximum number of trials: 2^40 by doubling, and as many bisections as the finest tolerance needs.
 pub const TRIALS_MAX: u32 = 60;
@@ -30,7 +30,7 @@ impl RateSearch {
 
     /// Returns the minimum number of trials in a search, regardless of the target.
     pub fn trials_min(rate: f64, rate_max: f64, tolerance: f64) -> u32 {
-        // All rates except the first keep the limit: no other search needs fewer bisections.
+        // All rates except the first are within the limit: no other search needs fewer bisections.
         let mut search = RateSearch::new(rate, rate_max, tolerance);
         while search.next_rate().is_some() {
             search.report(search.trials > 0);
@@ -66,7 +66,7 @@ impl RateSearch {
         };
     }
 
-    /// Returns the highest rate that kept the limit; `None` if none did.
+    /// Returns the highest rate within the limit; `None` if none did.
     pub fn answer(&self) -> Option<f64> {
         self.passed
     }
@@ -84,7 +84,7 @@ mod tests {
         (search.answer(), search.trials)
     }
 
-    /// The answer is below the limit and within the tolerance of it, whichever side the search starts from.
+    /// The answer is below the limit and within the tolerance of it, from whichever side the search starts.
     #[test]
     fn the_answer_is_within_the_tolerance_of_the_limit() {
         for limit in [0.7, 950.0, 1000.0, 123_456.0, 7e8] {
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// The search ends for a target that never keeps the limit, and for one that always does.
+    /// The search ends both for a target that is never within the limit and for one that always is.
     #[test]
     fn a_search_always_ends() {
         assert_eq!(search(0.0, 1000.0, 0.02).0, None);

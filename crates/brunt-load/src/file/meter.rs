@@ -100,7 +100,7 @@ impl<'a> PhaseMeter<'a> {
         );
     }
 
-    /// Records a request whose result was not what it should have been.
+    /// Records a request with an unexpected result.
     #[cold]
     pub(crate) fn wrong(&mut self, slot: usize, how: String) {
         self.went_wrong(slot, RequestStatus::Miscompare, how.clone(), how);

@@ -664,7 +664,7 @@ mod tests {
             };
             let mut system = FileSystem::open(&load).unwrap();
             let going = Commands::new();
-            // And in reverse order: each phase prepares what it needs.
+            // Also in reverse order: each phase makes its own preparations.
             for phase in FilePhase::ALL
                 .into_iter()
                 .chain(FilePhase::ALL.into_iter().rev())

@@ -232,7 +232,7 @@ impl MetadataPlace for Export<'_> {
                     let is_own = |name: &[u8]| !matches!(name, b"." | b"..");
                     count += entries.iter().filter(|entry| is_own(entry.name)).count() as u64;
                     let last = entries.iter().last().map(|entry| entry.cookie);
-                    // A reply without entries that isn't the last would be asked for forever.
+                    // A reply without entries that isn't the last would be requested forever.
                     Ok((
                         last.unwrap_or(cookie),
                         cookie_verifier,

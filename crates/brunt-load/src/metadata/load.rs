@@ -153,7 +153,7 @@ pub struct MetadataLoad {
     shared: Arc<Shared>,
 }
 
-/// What a metadata load could not do.
+/// The operation that a metadata load could not perform.
 #[derive(Debug, thiserror::Error)]
 enum MetadataError {
     #[error("{0} is not a directory")]
@@ -252,7 +252,7 @@ impl Shared {
         notes
     }
 
-    /// Does something with the place of a worker.
+    /// Runs a closure on a worker's place.
     fn with_place<T>(
         &self,
         place: &OpenPlace,
@@ -300,7 +300,7 @@ impl Shared {
     }
 }
 
-/// Work that is the same on any place.
+/// Work that is the same in any place.
 trait WithPlace<T> {
     fn on<P: MetadataPlace>(self, place: P) -> Result<T, LoadError>;
 }

@@ -3,7 +3,7 @@
 //! run with the usual figures for each kind of operation.
 //!
 //! Start reading at [`settings`], the user's description. `shape` numbers directories and items, `walker` prepares and
-//! runs a phase for one worker, and `load` runs the workers. A walker knows file systems only through `place`, which
+//! runs a phase for one worker, and `load` runs the workers. A walker accesses file systems only through `place`, which
 //! `mounted` and `export` implement. Names are mdtest's:
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Metadata operations on a mounted file system, by system calls with whole paths, as mdtest makes them.
+//! Metadata operations on a mounted file system, by system calls with full paths, like mdtest's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

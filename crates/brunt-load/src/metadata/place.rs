@@ -1,4 +1,5 @@
-//! What a metadata load needs of a file system: names in directories. Implemented for mounted file systems and for NFS.
+//! The file system operations that a metadata load needs: names in directories. Implemented for mounted file systems
+//! and for NFS.
 //!
 //! The rule: each method is one operation as an application sees it, without caching.
 
@@ -6,7 +7,7 @@ use std::error::Error;
 
 use brunt_block::DeviceError;
 
-/// Why a name could not be used. The kinds are those that preparation and removal tell apart.
+/// Why a name could not be used. The kinds are those that preparation and removal distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameErrorKind {
     Missing,
@@ -57,7 +58,7 @@ pub(super) trait MetadataPlace {
     /// Creates a file that does not exist.
     fn create(&mut self, at: &Self::Directory, name: &str) -> PlaceResult<Self::File>;
 
-    /// Writes a new file's data, if any, makes it stable if wanted, and closes the file.
+    /// Writes a new file's data, if any, makes it stable if requested, and closes the file.
     fn finish(&mut self, file: Self::File, data: &[u8], fsync: bool) -> PlaceResult<()>;
 
     /// Looks up a name and its attributes.

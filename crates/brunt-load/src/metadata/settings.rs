@@ -19,7 +19,7 @@ const DIRECTORIES_MAX: u32 = 1 << 20;
 const ITEMS_MAX: u64 = 1 << 24;
 /// Maximum size of a file, which is held in memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// What a folder of an NFS server begins with.
+/// The prefix of a folder on an NFS server.
 const NFS_PREFIX: &str = "nfs:";
 
 /// Metadata operations like mdtest's, on a mounted file system or in a folder of an NFS server.
@@ -68,7 +68,7 @@ pub struct MetadataSettings {
     /// Name of the new directory. Default: `brunt-` and a random number. Hosts of one load share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// Leaves what exists after the last run instead of removing it.
+    /// Leaves all files and directories after the last run instead of removing them.
     #[serde(default)]
     pub keep: bool,
     /// Reporting interval of the time series; 0: one interval per phase.

@@ -1,7 +1,7 @@
 //! One worker of a metadata load: prepares a phase, runs it, and removes what it created.
 //!
-//! Several workers, on several hosts, prepare a shared tree at the same time without talking to each other: a directory
-//! that exists already is used, and one that another worker has removed, or still fills, is left alone.
+//! Several workers, on several hosts, prepare a shared tree at the same time without coordination: an existing
+//! directory is used, and one that another worker has removed, or is still filling, is left alone.
 //!
 //! The rule: the state of each item is kept across runs, and an operation that failed leaves it unknown.
 
@@ -42,7 +42,7 @@ enum ItemKind {
     Directory,
 }
 
-/// What a worker needs to know.
+/// Parameters of a worker.
 #[derive(Clone, Copy)]
 pub(super) struct WalkerJob<'a> {
     pub(super) settings: &'a MetadataSettings,
@@ -96,7 +96,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         }
     }
 
-    /// Makes what a phase needs, and nothing else, exist.
+    /// Creates exactly the entries that a phase needs, and removes all others.
     pub(super) fn prepare(&mut self, phase: MetadataPhase) -> PlaceResult<()> {
         use MetadataPhase as Phase;
         let (files, directories) = match phase {
@@ -161,14 +161,14 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         tolerate(removed, &[NameErrorKind::Missing], is_shared)
     }
 
-    /// Makes or finds the load's directory.
+    /// Creates or finds the load's directory.
     fn enter(&mut self) -> PlaceResult<()> {
         let top = self.place.top()?;
         self.base = Some(make_or_open(&mut self.place, &top, self.job.tree)?);
         Ok(())
     }
 
-    /// Finds the directories of the tree, and makes those that are missing if wanted.
+    /// Finds the directories of the tree, and creates missing ones if requested.
     fn find_tree(&mut self, is_wanted: bool) -> PlaceResult<()> {
         let count = self.shape.directories().expect("the shape was checked");
         self.directories = vec![None; count as usize];
@@ -325,7 +325,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// Creates a file whose name is in `text`; whether it has all of its data.
+    /// Creates a file whose name is in `text`; returns whether all of its data was written.
     fn create_file(
         &mut self,
         at: &P::Directory,
@@ -371,7 +371,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
-    /// Makes all items of a kind exist, or none.
+    /// Creates or removes items of a kind until all exist, or none.
     fn settle(&mut self, kind: ItemKind, wanted: bool) -> PlaceResult<()> {
         let first = self.shape.item_numbers().start;
         for index in 0..self.names.files.len() {
@@ -602,8 +602,8 @@ mod tests {
         outcomes.iter().map(count).collect()
     }
 
-    /// An item that another program removed is a failure, and exists again in the next phase. Whoever is last removes a
-    /// shared tree.
+    /// An item that another program removed is a failure, and exists again in the next phase. The last worker to finish
+    /// removes a shared tree.
     #[test]
     fn a_missing_item_is_counted_and_made_again() {
         let scratch = tempfile::tempdir().unwrap();

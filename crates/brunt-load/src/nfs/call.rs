@@ -77,7 +77,7 @@ pub(super) fn name(out: &mut Vec<u8>, letter: char, number: u64) {
     write!(out, "{letter}{number}").expect("a vector takes all bytes");
 }
 
-/// What the calls of a worker in a run apply to.
+/// The objects to which a worker's calls in a run apply.
 #[derive(Clone, Debug)]
 pub(super) struct NfsTarget {
     pub(super) tree: Arc<WorkerTree>,

@@ -16,7 +16,7 @@ impl HostedLoad for NfsLoad {
 
     fn for_host(&self, order: &RunOrder) -> OrderedLoad {
         OrderedLoad {
-            // Calls of all operations, including those that are made in place of others.
+            // Calls of all operations, including those made in place of others.
             kinds: self.info().kinds,
             ..BlockLoad::new(self.workload().clone()).for_host(order)
         }

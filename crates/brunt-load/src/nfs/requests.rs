@@ -25,8 +25,8 @@ use crate::sequence::{Next, Sequence};
 /// Part of the seed of a worker's requests: the generator of block requests and the schedule have the first two.
 const PART: u64 = 2;
 
-/// The names that exist if all requests so far succeed: the oldest first, each with the index of the request that makes
-/// it.
+/// The names that exist if all requests so far succeed: the oldest first, each with the index of the request that
+/// creates it.
 #[derive(Debug)]
 struct Names {
     live: VecDeque<(u64, Option<u64>)>,
@@ -158,7 +158,7 @@ impl NfsRequests {
         }
     }
 
-    /// The operation, or the one in its place that the names allow.
+    /// The operation, or the one that replaces it if the names require that.
     fn possible(&self, op: NfsOp) -> NfsOp {
         let is_full = |names: &Names| names.live.len() >= names.live_max;
         match op {

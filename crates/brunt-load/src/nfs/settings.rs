@@ -32,8 +32,8 @@ pub struct NfsSettings {
     pub directories: u32,
     /// Files in each directory.
     pub files: u32,
-    /// Size of each file, or sizes like those of `blocks`, from which each file's is drawn. READ and WRITE start at
-    /// a random multiple of their own size; a file shorter than that is transferred whole.
+    /// Size of each file, or sizes like those of `blocks`, from which each file's is drawn. READ and WRITE start at a
+    /// random multiple of their size; a file shorter than that is transferred whole.
     pub file_size: FileSizes,
     /// Number of files (and of directories) of each worker that CREATE, REMOVE and RENAME (MKDIR
     /// and RMDIR) begin with. They are in a separate directory, which is new in each run. If no

@@ -60,7 +60,7 @@ pub(crate) enum NfsTreeError {
         procedure: Procedure,
         status: Status,
     },
-    /// Removed files are still listed, or more of them than were made.
+    /// Removed files are still listed, or more files than were created.
     #[error("{0}: the server lists more files than were created there")]
     Endless(String),
     /// A handle that is too long, or results of another call.
@@ -154,7 +154,7 @@ pub(crate) struct NfsTree {
 }
 
 impl NfsTree {
-    /// Makes the tree, all workers' parts at once.
+    /// Creates the tree, all workers' parts in parallel.
     pub(crate) fn make(
         folder: &NfsFolder,
         settings: &NfsSettings,
@@ -185,7 +185,7 @@ impl NfsTree {
                 workers: parts.into_iter().map(Arc::new).collect(),
             }),
             Err(error) => {
-                // The reason why it could not be made matters more than why it could not be removed.
+                // The reason why it could not be created matters more than why it could not be removed.
                 let _ = NfsTree::remove(folder, &name, most(settings, workers, 0), DEPTH_MAX);
                 Err(error)
             }
@@ -223,8 +223,8 @@ impl NfsTree {
     }
 }
 
-/// The maximum number of entries in a tree after this many runs: a run leaves at most twice the names that it began
-/// with, and those in flight.
+/// The maximum number of entries in a tree after this many runs: a run leaves at most twice its initial number of
+/// names, plus those in flight.
 pub(crate) fn most(settings: &NfsSettings, workers: u32, runs: u64) -> u64 {
     let names = 4 * u64::from(settings.names) + 2 * u64::from(brunt_nfs::calls::DEPTH_MAX);
     let worker = settings.files_of_worker() + 2 * u64::from(settings.directories) + 1;
@@ -257,7 +257,7 @@ impl<'a> TreeMaker<'a> {
         })
     }
 
-    /// Makes a call, and returns its status and results.
+    /// Sends a call, and returns its status and results.
     pub(crate) fn ask(&mut self, args: &Args<'_>) -> Result<Results<'_>, NfsTreeError> {
         if (self.stop)() {
             return Err(NfsTreeError::Stopped);
@@ -267,7 +267,7 @@ impl<'a> TreeMaker<'a> {
         Ok(self.nfs.nfs(args)?)
     }
 
-    /// Makes a call that has to succeed.
+    /// Sends a call that has to succeed.
     pub(crate) fn call(&mut self, args: &Args<'_>) -> Result<ResultBody<'_>, NfsTreeError> {
         let folder = self.folder;
         match self.ask(args)? {
@@ -287,7 +287,7 @@ impl<'a> TreeMaker<'a> {
         NfsTreeError::NoHandle(self.folder.name().to_string(), procedure.name())
     }
 
-    /// Makes a call that creates `name` in `dir`, and returns its handle.
+    /// Sends a call that creates `name` in `dir`, and returns its handle.
     pub(crate) fn create(
         &mut self,
         args: &Args<'_>,
@@ -384,7 +384,7 @@ impl<'a> TreeMaker<'a> {
         self.create(&link, place)
     }
 
-    /// Makes the part of a worker.
+    /// Creates a worker's part.
     fn worker(
         mut self,
         base: &OwnedHandle,
@@ -494,8 +494,7 @@ impl<'a> TreeMaker<'a> {
         Ok(())
     }
 
-    /// Makes the directories in which a worker creates and removes names in its next run, with the names that it begins
-    /// with.
+    /// Creates the directories in which a worker creates and removes names in its next run, with their initial names.
     pub(crate) fn run_folder(
         mut self,
         tree: &WorkerTree,

@@ -36,7 +36,7 @@ pub(super) struct ReplayState {
     actions: Arc<ReplayActions>,
     /// The target's handle of each object.
     handles: Vec<OnceCell<OwnedHandle>>,
-    /// Where directory listings ended that later calls continue: cookie and verifier.
+    /// The ends of directory listings that later calls continue: cookie and verifier.
     cookies: RefCell<HashMap<u32, (u64, u64)>>,
     followed: HashSet<u32>,
     answers: RefCell<HashMap<u32, TargetAnswer>>,

@@ -1,4 +1,4 @@
-//! The clients of a replay as a single device: each call goes out on the connections of its client.
+//! The clients of a replay as a single device: each call is sent on the connections of its client.
 //!
 //! The rule: calls of a client keep their order if it has only one connection; the target's `connections` may give it
 //! more.
@@ -14,7 +14,7 @@ use super::plan::ReplayActions;
 /// A device for each client, or for several of them.
 pub(super) struct ClientDevices {
     devices: Vec<Box<dyn Device>>,
-    /// What each has not taken yet.
+    /// Each client's remaining actions.
     batches: Vec<VecDeque<Request>>,
     plan: Arc<ReplayActions>,
 }

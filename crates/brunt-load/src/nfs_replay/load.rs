@@ -1,5 +1,5 @@
-//! The replay of NFS calls as a load, so that an experiment repeats it, injects faults and compares targets. Before each
-//! run, the files that the trace needs are created in a directory of its own, which is removed afterwards.
+//! The replay of NFS calls as a load, so that an experiment repeats it, injects faults and compares targets. Before
+//! each run, the files that the trace needs are created in a separate directory, which is removed afterwards.
 //!
 //! The rule: a run never sees the files of another one.
 
@@ -412,7 +412,7 @@ impl RunningLoad for RunningCalls {
 
 impl Drop for RunningCalls {
     fn drop(&mut self) {
-        // Abandoned: nobody wants to know.
+        // Abandoned: no caller is waiting for the result.
         let _ = self.remove();
     }
 }

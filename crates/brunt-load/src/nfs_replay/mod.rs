@@ -62,7 +62,7 @@ pub use report::{
 use run::{CallsSent, RunMeasures, RunParts};
 pub use settings::NfsCallers;
 
-/// Drift below this doesn't affect the verdict, whatever its share.
+/// Drift below this doesn't affect the verdict, regardless of its share.
 const DRIFT_TRUE_MAX_NANOS: f64 = 1e6;
 
 /// How long to wait for the last replies; the time limits of the target's URL are usually shorter.
@@ -97,7 +97,7 @@ pub enum NfsReplayError {
     /// The directory exists, but was not created for this trace.
     #[error("{0} exists, but was not created for a replay of this trace with these options")]
     OtherContent(String),
-    /// The directory was used by a replay, so its content is no longer what the trace needs.
+    /// The directory was used by a replay, so its content no longer matches the trace.
     #[error("{0} was already used by a replay, so its content has changed")]
     AlreadyReplayed(String),
     /// An entry of a prepared tree differs from what the trace needs.
@@ -136,7 +136,7 @@ pub struct NfsReplayOptions {
     pub speed: f64,
     /// How long before a call is due the thread stops sleeping and watches the clock.
     pub spin: Duration,
-    /// Maximum outstanding calls of all clients; at least 1. If their data would take over 256 MiB, fewer are.
+    /// Maximum outstanding calls of all clients; at least 1. Fewer if their data would take over 256 MiB.
     pub depth: u32,
     /// Whose credentials the calls carry.
     pub callers: NfsCallers,
@@ -265,8 +265,7 @@ impl NfsReplay {
     /// Claims the tree for a replay, which changes it. If this fails, this replay must not remove
     /// the tree.
     ///
-    /// # Errors
-    /// The server refused, or another replay has it.
+    /// # Errors The server refused, or another replay uses it.
     pub fn begin(
         &self,
         folder: &NfsFolder,
@@ -312,7 +311,7 @@ impl NfsReplay {
         Ok(replayed?.fidelity)
     }
 
-    /// Sends the calls as a worker of this workload, from the time on that `start` returns when everything is ready.
+    /// Sends the calls as a worker of this workload, from the time that `start` returns once everything is ready.
     fn replay(
         &self,
         folder: &NfsFolder,

@@ -4,15 +4,15 @@
 //! so; a name that a call creates did not exist before. Replies of calls that ran at the same time may arrive in either
 //! order, so a reply never contradicts one that it overlaps.
 //!
-//! The rule: whatever a capture with gaps says, each handle is one object, and an object without a known name is still
-//! an object.
+//! The rule: even if a capture has gaps, each handle is one object, and an object without a known name is still an
+//! object.
 
 use std::collections::HashMap;
 
 use brunt_trace::nfs::{NfsTrace, NfsTraceCall, NfsTraceName, NfsTraceSet};
 use brunt_wire::nfs::v3::{FileType, Procedure, Status};
 
-/// Stands for no object, name or call.
+/// Represents the absence of an object, name or call.
 pub(super) const NONE: u32 = u32::MAX;
 
 const EXIST: u32 = 17;
@@ -36,7 +36,7 @@ pub(super) enum ObjectKind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TracedObject {
     pub(super) kind: ObjectKind,
-    /// A handle of it was captured.
+    /// One of its handles was captured.
     pub(super) has_handle: bool,
     pub(super) is_root: bool,
     /// A call of the trace created it.
@@ -100,7 +100,7 @@ pub(super) struct Namespace {
 struct NameState {
     /// `None` if it doesn't exist.
     holds: Option<u32>,
-    /// When the last call that showed this ended.
+    /// End of the last call that showed this.
     end_ns: i64,
 }
 
@@ -231,7 +231,7 @@ impl Observer<'_> {
         self.set(name, Some(id), call);
     }
 
-    /// An object of which only the name is known, and that existed before the trace.
+    /// An object that existed before the trace, of which only the name is known.
     fn initial_named(&mut self, name: (u32, u32), kind: ObjectKind, call: &NfsTraceCall) -> u32 {
         let id = self.new_object(kind);
         self.set_initial(name, id, call);
@@ -287,7 +287,7 @@ impl Observer<'_> {
         }
     }
 
-    /// The object that was known only by its name is this one.
+    /// Identifies an object that was known only by its name as this one.
     fn unite(&mut self, named: u32, id: u32) {
         let known = std::mem::take(self.at(named));
         self.at(named).same_as = Some(id);
@@ -583,7 +583,7 @@ impl Observer<'_> {
                 object.mode = object.mode.or(Some(seen.mode));
                 object.owner = object.owner.or(Some((seen.uid, seen.gid)));
             }
-            // After a WRITE that may have extended it, or a SETATTR, its length is not what it was before.
+            // A WRITE that may have extended it, or a SETATTR, invalidates its earlier length.
             let is_as_before = match procedure {
                 Procedure::Write if is_object => written_to < seen.size_bytes,
                 Procedure::Setattr if is_object => false,

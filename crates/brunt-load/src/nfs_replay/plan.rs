@@ -43,7 +43,7 @@ pub(super) enum CallDetail {
     Access(u32),
     /// The attributes that it sets: an index into [`ReplayActions::sets`].
     Set(u32),
-    /// Maximum bytes of names and cookies, and of the whole reply; the listing continues after that of this action.
+    /// Maximum bytes of names and cookies, and of the whole reply; the listing continues after the one of this action.
     Listing {
         dir_bytes_max: u32,
         bytes_max: u32,
@@ -133,7 +133,7 @@ pub(super) struct ReplayActions {
     pub(super) left_out: BTreeMap<String, u64>,
     /// The NFSv3 calls among them.
     pub(super) not_replayable: u64,
-    /// SETATTR calls sent without their guard (the file's ctime), which no other server would match.
+    /// SETATTR calls sent without their guard (the file's ctime), which would not match on another server.
     pub(super) guards_dropped: u64,
 }
 
@@ -229,7 +229,7 @@ struct Ended {
     end_ns: Option<u64>,
 }
 
-/// The action that last created or removed a resource, and those that have used it since.
+/// The action that last created or removed a resource, and the later ones that used it.
 #[derive(Debug, Default)]
 struct History {
     changed: Option<Ended>,
@@ -329,7 +329,7 @@ impl ActionPlanner<'_> {
         Ok(())
     }
 
-    /// Checks that the replay can know the handles that a call needs.
+    /// Checks that the replay can obtain the handles that a call needs.
     fn check_objects(
         &self,
         procedure: Procedure,
@@ -491,7 +491,7 @@ impl ActionPlanner<'_> {
         }
         waits.sort_unstable();
         waits.dedup();
-        // It never waits for itself, whatever the trace's handles and times are: that would never end.
+        // It never waits for itself, for any handles and times of the trace: that would never end.
         waits.retain(|earlier| *earlier < me);
         self.plan.waits.extend(waits);
     }
@@ -499,7 +499,7 @@ impl ActionPlanner<'_> {
 
 fn nfs_time(at_ns: i64) -> NfsTime {
     NfsTime {
-        // Times before 1970 and after 2106 have no representation.
+        // Times before 1970 and after 2106 cannot be represented.
         seconds: (at_ns.div_euclid(NANOS).clamp(0, u32::MAX.into()) as u32).into(),
         nseconds: (at_ns.rem_euclid(NANOS) as u32).into(),
     }

@@ -42,7 +42,7 @@ pub struct NfsReplayTree {
     pub only_named: u64,
     /// Files whose length was not captured; they end where the captured reads ended.
     pub unknown_sizes: u64,
-    /// Entries that existed already when the tree was prepared.
+    /// Entries that already existed when the tree was prepared.
     pub found: u64,
 }
 
@@ -109,7 +109,7 @@ impl UnsentCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatusCause {
-    /// An earlier call on the same object or name had another status.
+    /// An earlier call on the same object or name had a different status.
     Follows,
     /// NFS3ERR_PERM or NFS3ERR_ACCES.
     Permission,
@@ -220,8 +220,8 @@ pub struct NfsReplayFidelity {
 }
 
 impl NfsReplayFidelity {
-    /// What the results of an experiment have for every replay. Reasons for which calls are left out, and statuses that
-    /// differ, are among its rows.
+    /// The figures that an experiment's results have for every replay. Its rows include the reasons why calls were left
+    /// out, and the statuses that differ.
     pub(super) fn in_short(&self, unsent: BTreeMap<UnsentCause, u64>) -> ReplayFidelity {
         let count = |why: UnsentCause| unsent.get(&why).copied().unwrap_or(0);
         let different = |difference: &StatusDifference| {

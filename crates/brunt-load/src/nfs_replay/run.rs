@@ -68,7 +68,7 @@ pub(super) struct RunMeasures {
     pub(super) seconds: f64,
     pub(super) interrupted: bool,
     pub(super) connections: u64,
-    /// The version of NFS that the target speaks; the trace's is 3.
+    /// The version of NFS used with the target; the trace's is 3.
     target: NfsVersion,
 }
 
@@ -113,7 +113,7 @@ impl RunMeasures {
     }
 }
 
-/// A call that the worker has.
+/// A call that is at the worker.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     due: Nanos,
@@ -134,7 +134,7 @@ struct CallSequence<'p> {
     depth: usize,
 }
 
-/// What a run has, besides its options.
+/// The resources of a run, besides its options.
 pub(super) struct RunParts<'a> {
     pub(super) folder: &'a NfsFolder,
     pub(super) plan: &'a Arc<ReplayActions>,
@@ -277,7 +277,7 @@ impl Sequence for CallSequence<'_> {
         let Some(flight) = self.in_flight.get_mut(&request.index) else {
             return;
         };
-        // A retry is not another call.
+        // A retry is not a new call.
         if flight.sent.is_some() {
             return;
         }
@@ -320,7 +320,7 @@ impl Sequence for CallSequence<'_> {
 }
 
 impl CallSequence<'_> {
-    /// Makes a request of a call; `false` if it can't be sent.
+    /// Turns a call into a request; `false` if it can't be sent.
     fn take(
         &mut self,
         index: u32,
@@ -364,7 +364,7 @@ impl CallSequence<'_> {
         self.measures.procedures.entry(name).or_default()
     }
 
-    /// The run is over: counts what was not sent or not answered.
+    /// The run is over: counts calls not sent or not answered.
     fn end(&mut self, stopped: Stopped) {
         self.measures.interrupted = stopped == Stopped::Interrupted;
         let unanswered = std::mem::take(&mut self.in_flight);
@@ -399,7 +399,7 @@ impl CallSequence<'_> {
 
     fn fail(&mut self, action: &Action, status: RequestStatus) {
         let why = match status {
-            // A status of NFS is an answer.
+            // Any NFS status is an answer.
             RequestStatus::Scsi => "rejected by RPC",
             status => status.name(),
         };

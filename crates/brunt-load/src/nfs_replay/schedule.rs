@@ -104,8 +104,8 @@ impl<'p> Schedule<'p> {
         }
     }
 
-    /// Finds the lane whose call is due first of those that don't wait; `Err` if all calls have been handed out. Notes
-    /// which ones are late because they wait.
+    /// Finds the lane whose call is due first, among those that don't wait; `Err` if all calls have been handed out.
+    /// Records which ones are late because they wait.
     fn earliest(&mut self, now: Nanos) -> Result<Option<(Nanos, usize)>, NextAction> {
         let mut best: Option<(Nanos, usize)> = None;
         let mut is_over = true;
@@ -134,7 +134,7 @@ impl<'p> Schedule<'p> {
         }
     }
 
-    /// A call is about to end: notes why those are late that are due. `is_full` if no more calls could be sent.
+    /// A call is about to end: records why due calls are late. `is_full` if no more calls could be sent.
     pub(super) fn note_late(&mut self, now: Nanos, is_full: bool) {
         if is_full {
             self.full_at = now;

@@ -178,7 +178,7 @@ impl Calls {
     }
 }
 
-/// Paths of a tree with what is there: `root/d/`, `root/f 100`, `root/l -> t`; further names as `root/g = root/f`.
+/// Paths of a tree with their entries: `root/d/`, `root/f 100`, `root/l -> t`; further names as `root/g = root/f`.
 fn paths(layout: &TreeLayout) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     let place = |places: &[String], parent: u32, name: &[u8]| {
@@ -220,7 +220,7 @@ fn check(calls: &mut Calls, expected: &[&str]) -> TreeLayout {
     layout
 }
 
-/// Names that were looked up existed before; what calls create did not.
+/// Names that were looked up existed before; names that calls create did not.
 #[test]
 fn a_tree_has_what_existed_before_the_trace() {
     let mut calls = Calls::default();
@@ -244,7 +244,7 @@ fn a_tree_has_what_existed_before_the_trace() {
     );
 }
 
-/// What is removed or renamed existed, even if its handle is never seen, or only later.
+/// An object that is removed or renamed existed, even if its handle is never seen, or only later.
 #[test]
 fn names_that_are_removed_or_renamed_existed() {
     let mut calls = Calls::default();
@@ -269,7 +269,7 @@ fn names_that_are_removed_or_renamed_existed() {
     assert_eq!(layout.only_named, 4, "all but old");
 }
 
-/// Handles without a name get one, and directories bring what is known to be in them.
+/// Handles without a name get one, and directories come with their known contents.
 #[test]
 fn names_are_invented_for_unknown_handles() {
     let mut calls = Calls::default();
@@ -288,14 +288,14 @@ fn names_are_invented_for_unknown_handles() {
     ];
     let layout = check(&mut calls, &expected);
     assert_eq!(layout.invented_names, 2);
-    // The stale handle is not made, and its call can't be replayed.
+    // The object of the stale handle is not created, and its call can't be replayed.
     let mut calls = Calls::default();
     let plan = calls.call(Procedure::Getattr, 23, 70).plan();
     assert!(plan.actions.is_empty());
     assert_eq!(plan.left_out.values().sum::<u64>(), 1);
 }
 
-/// A file's length before the trace: from attributes before it changes, or what was read of it.
+/// A file's length before the trace: from attributes before it changes, or from the end of reads.
 #[test]
 fn lengths_are_those_before_the_first_change() {
     let mut calls = Calls::default();
@@ -327,7 +327,7 @@ fn lengths_are_those_before_the_first_change() {
     assert_eq!(layout.unknown_sizes, 1);
 }
 
-/// A file with two names is made once.
+/// A file with two names is created once.
 #[test]
 fn a_file_with_two_names_has_a_link() {
     let mut calls = Calls::default();
@@ -465,7 +465,7 @@ fn calls_wait_for_what_they_depend_on() {
     );
 }
 
-/// A call that waited for itself would never be sent, whatever the trace's handles and times are.
+/// For any handles and times of the trace, no call waits for itself: it would never be sent.
 #[test]
 fn no_call_waits_for_itself() {
     let mut calls = Calls::default();
@@ -506,7 +506,7 @@ fn calls_are_due_at_their_times() {
     );
     // The second waits for the first; the other client continues.
     assert_eq!(schedule.next(Nanos(5005)), NextAction::At(Nanos(5020)));
-    // Two calls end at once: all that are due by then had to wait.
+    // Two calls end at the same time: all calls that are due by then had to wait.
     schedule.note_late(Nanos(5030), true);
     schedule.note_late(Nanos(5030), false);
     assert_eq!(
@@ -529,7 +529,7 @@ fn calls_are_due_at_their_times() {
     );
 }
 
-/// By dependency, a call keeps its distance from the end of the calls before it.
+/// By dependency, a call keeps its time interval from the end of the calls before it.
 #[test]
 fn calls_follow_those_that_ended_before() {
     let mut calls = Calls::default();

@@ -111,7 +111,7 @@ pub(super) struct Feed {
     next: usize,
     failure: Option<WorkloadError>,
     thread: Option<JoinHandle<RowCounts>>,
-    /// What is left of [`WAIT_MAX`].
+    /// The remaining part of [`WAIT_MAX`].
     patience: Duration,
 }
 

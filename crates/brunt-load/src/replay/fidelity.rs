@@ -254,7 +254,7 @@ impl Reasons {
         };
         if let Some(failure) = failure {
             let what = format!(
-                "the trace could not be read to its end: {}; for = \"{}\" replays what comes before",
+                "the trace could not be read to the end: {}; for = \"{}\" replays what comes before",
                 failure.what,
                 replayed(meter, speed)
             );

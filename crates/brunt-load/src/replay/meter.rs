@@ -70,7 +70,7 @@ pub(super) struct Fates {
     dropped: u64,
     /// Given to a worker only to be counted.
     skipped: u64,
-    /// Given to a worker and back, because the run ended before they were due; not included in `given`.
+    /// Given to a worker and returned, because the run ended before they were due; not included in `given`.
     given_back: u64,
 }
 

@@ -384,7 +384,7 @@ impl Survey {
         if self.unmaps > 0 && !info.unmap {
             return wrong(
                 "trace",
-                format!("{name} cannot unmap blocks, and the trace does"),
+                format!("{name} cannot unmap blocks, but the trace does"),
             );
         }
         Ok(())

@@ -652,8 +652,8 @@ fn one_of_two(
     (outcome, last, clock.now().since(start))
 }
 
-/// A worker that is behind at the end stays while another has its turn, and then sends what is due, one request after
-/// the other, as fast as the device answers.
+/// A worker that is behind at the end stays while another has its turn, and then sends the due requests one by one, as
+/// fast as the device answers.
 #[test]
 fn a_worker_that_is_behind_waits_for_its_turn() {
     let service = Duration::from_micros(1500);

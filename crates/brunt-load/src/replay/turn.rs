@@ -5,8 +5,8 @@
 //! The rule: a request goes to a device only during a turn, and a turn ends only when none of its requests is left.
 //! Therefore requests are sent in the order of the trace for any number of workers. A worker that finds another's turn
 //! asks again later and never waits for it. A single worker has all turns, without a lock. Due requests are counted as
-//! skipped only by the last worker to leave, or once the time for late requests is over for all. A worker that lost its
-//! device leaves the rest to the others.
+//! skipped only by the last worker to leave, or once the grace period for late requests has ended for all. A worker
+//! that lost its device leaves the rest to the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -202,7 +202,7 @@ impl Window {
         self.base + self.entries.len() as u64
     }
 
-    /// Returns the oldest request if there is no space for another.
+    /// Returns the oldest request if no space is left for another.
     #[inline]
     pub(super) fn blocked_by(&self) -> Option<u64> {
         (self.entries.len() == ENTRIES_MAX).then_some(self.base)

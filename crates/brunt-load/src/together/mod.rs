@@ -137,8 +137,8 @@ pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
     }
 }
 
-/// Derives a job's order from that of the whole run. The job issues different requests from the others, and has its own
-/// place among the runs, after the one of all jobs combined.
+/// Derives a job's order from that of the whole run. The job issues different requests from the others, and is numbered
+/// among the runs after the one of all jobs combined.
 pub fn job_order(order: &RunOrder, index: usize) -> RunOrder {
     let number = index as u64 + 1;
     RunOrder {
@@ -323,7 +323,7 @@ impl Load for TogetherLoad {
             Ok(prepared) => Ok((prepared, Box::new(RunningJobs(running)))),
             Err(error) => {
                 // Workers of earlier jobs may be waiting for space in the inbox, which the caller drops after this
-                // call. So nothing here may wait for them to end.
+                // call. So this code must not wait for them to end.
                 std::thread::spawn(move || drop(running));
                 Err(error)
             }

@@ -1,4 +1,4 @@
-//! Calls of NFSv4.1 against a server that is this file: it reads what is sent, and answers or doesn't.
+//! Calls of NFSv4.1 against a server emulated by this file: it reads what is sent, and answers or doesn't.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ struct Client {
     over: Arc<AtomicBool>,
 }
 
-/// What a call says of itself: its xid and its SEQUENCE.
+/// How a call identifies itself: its xid and its SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sent {
     xid: Xid,
@@ -45,7 +45,7 @@ struct Sent {
 }
 
 impl Client {
-    /// With calls of this depth, in a session with this many slots.
+    /// A connection with this queue depth, in a session with this many slots.
     fn new(depth: u32, slots: u32) -> Client {
         let over = Arc::new(AtomicBool::new(false));
         let mut calls = NfsCalls::new(NfsCallsConfig {
@@ -65,7 +65,7 @@ impl Client {
         self.calls.start(index, args, NfsPayload::None, now);
     }
 
-    /// Sends everything that can be; returns the calls.
+    /// Sends everything that can be sent; returns the calls.
     fn send(&mut self) -> Vec<u16> {
         std::iter::from_fn(|| self.calls.pull().map(|out| out.call)).collect()
     }
@@ -188,7 +188,7 @@ fn remove() -> Args<'static> {
     }
 }
 
-/// As many calls are under way as there are slots; the next one takes the slot of the first that is answered.
+/// As many calls are outstanding as there are slots; the next one takes the slot of the first that is answered.
 #[test]
 fn each_call_under_way_has_its_slot() {
     let mut client = Client::new(4, 2);
@@ -214,7 +214,7 @@ fn each_call_under_way_has_its_slot() {
     assert!(client.sent(1).cache, "REMOVE cannot be executed twice");
 }
 
-/// A call that waits for a slot is not late, and has its whole time once it has one.
+/// A call that waits for a slot is not late, and gets its full time limit once it has one.
 #[test]
 fn waiting_for_a_slot_costs_no_connection() {
     let mut client = Client::new(2, 1);
@@ -232,7 +232,8 @@ fn waiting_for_a_slot_costs_no_connection() {
     assert_eq!(client.calls.lost(), Some(NfsLoss::Late(Procedure::Commit)));
 }
 
-/// A call is the same message on the next connection, if the session lives on, and a call of the new session otherwise.
+/// On the next connection, a call is resent unchanged if the session still exists, and as a call of the new session
+/// otherwise.
 #[test]
 fn calls_keep_their_slots_across_connections() {
     let mut client = Client::new(2, 2);
@@ -267,7 +268,7 @@ fn calls_keep_their_slots_across_connections() {
     assert_eq!((sent.session, sent.slot, sent.sequence), ([2; 16], 0, 1));
 }
 
-/// A call that is given up leaves a slot whose sequence number is unknown: the session cannot go on.
+/// An abandoned call leaves a slot whose sequence number is unknown, so the session cannot continue.
 #[test]
 fn a_call_without_an_answer_costs_its_session() {
     let mut client = Client::new(1, 2);
@@ -286,7 +287,7 @@ fn a_call_without_an_answer_costs_its_session() {
     assert_eq!(client.calls.lost(), None);
 }
 
-/// A server that asks to wait is asked again after a pause, by another message, until the call's time is over.
+/// If a server asks to wait, the call is repeated after a pause, as a new message, until its time limit.
 #[test]
 fn calls_are_made_again_after_a_delay() {
     for status in [10008, 10013] {
@@ -322,7 +323,7 @@ fn calls_are_made_again_after_a_delay() {
     }
 }
 
-/// A server that has executed a call and not kept its reply gets the call as a new one.
+/// If a server has executed a call but not kept its reply, the call is sent as a new one.
 #[test]
 fn a_reply_that_was_not_kept_is_asked_for_again() {
     let mut client = Client::new(1, 1);
@@ -340,7 +341,7 @@ fn a_reply_that_was_not_kept_is_asked_for_again() {
     );
 }
 
-/// An idle client renews its lease long before it ends, and no other call does it for a busy one.
+/// An idle client renews its lease long before it ends; a busy one needs no extra call for that.
 #[test]
 fn an_idle_client_renews_its_lease() {
     let mut client = Client::new(2, 2);
@@ -477,7 +478,7 @@ fn damaged_compounds_never_panic() {
     }
 }
 
-/// The data of a READ goes to its place, and the slot is free afterwards.
+/// The data of a READ goes to its destination, and the slot is free afterwards.
 #[test]
 fn data_is_placed_in_compounds_too() {
     let mut client = Client::new(1, 1);

@@ -1,10 +1,10 @@
 //! What NFSv4.1 adds to the calls of a connection: each is a compound on a slot of the session, and the server may ask
-//! to make it again.
+//! to repeat it later.
 //!
-//! A call keeps its slot until it is answered, through all connections, so that the server recognizes it. When its
-//! session is over, it gets a slot of the next one: a server that had executed it then executes it twice.
+//! A call keeps its slot until it is answered, across connections, so that the server recognizes it. When its session
+//! is over, it gets a slot of the next one: a server that had executed it then executes it twice.
 //!
-//! The rule: nothing here happens to NFSv3.
+//! The rule: nothing here affects NFSv3.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,17 +23,17 @@ use crate::v41::{
     NfsGrant, NfsSlots, Sequenced, asks_to_wait, encode_renewal, put_slot, sequenced,
 };
 
-/// Delay before a call is made again whose answer is NFS4ERR_DELAY or NFS4ERR_GRACE.
+/// Delay before a call is repeated after NFS4ERR_DELAY or NFS4ERR_GRACE.
 const DELAY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why a connection has to be dropped, although it is up.
+/// Why a working connection has to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsLoss {
     /// A call was not answered in time.
     Late(Procedure),
-    /// The server no longer knows the session, or disagrees about it.
+    /// The server no longer has the session, or has a different state of it.
     Session(Status),
-    /// A call was given up, and it is unknown whether the server has executed it, so its slot cannot be used again.
+    /// A call was abandoned, and it is unknown whether the server has executed it, so its slot cannot be reused.
     Slot,
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Display for NfsLoss {
                     status.0
                 )
             }
-            NfsLoss::Slot => f.write_str("a call was given up, which takes a new session"),
+            NfsLoss::Slot => f.write_str("a call was abandoned, which requires a new session"),
         }
     }
 }
@@ -147,14 +147,15 @@ impl NfsCalls {
         self.late.map(NfsLoss::Late).or(over)
     }
 
-    /// How often the server asked to make a call again later.
+    /// How often the server asked to repeat a call later.
     pub fn delays(&self) -> u64 {
         self.compounds
             .as_ref()
             .map_or(0, |compounds| compounds.delays)
     }
 
-    /// Looks at a complete reply before its results are read. `true`: the call is not answered, or not one of the owner.
+    /// Looks at a complete reply before its results are read. `true`: the call is not answered yet, or is not one of
+    /// the owner's.
     ///
     /// # Errors
     /// The reply violates a protocol.
@@ -169,7 +170,7 @@ impl NfsCalls {
         let verdict = match header.status {
             ReplyStatus::Success => sequenced(&record[header.body_at..], &slot)
                 .map_err(|error| bad_results(operation, error))?,
-            // RPC didn't pass it on.
+            // RPC did not pass it on to the program.
             _ => Sequenced::Refused(Status::OK),
         };
         match verdict {
@@ -236,7 +237,7 @@ impl NfsCalls {
         is_renewal
     }
 
-    /// Makes the call again after a pause; `false` if its time is over.
+    /// Repeats the call after a pause; `false` if its time limit has passed.
     fn pause(&mut self, index: u16, now: Nanos) -> bool {
         let until = now.after(DELAY_PAUSE);
         let call = &mut self.calls[usize::from(index)];
@@ -250,7 +251,7 @@ impl NfsCalls {
         true
     }
 
-    /// Queues the call once more, as another message.
+    /// Queues the call once more, as a new message.
     fn make_again(&mut self, index: u16, now: Nanos) {
         let deadline = now.after(self.config.timeout);
         let call = &mut self.calls[usize::from(index)];
@@ -322,8 +323,8 @@ impl NfsCalls {
         compounds.renew_at = now.after(compounds.renew_every);
     }
 
-    /// A call ended without an answer, or is given up: the server may or may not have executed it, so the
-    /// session cannot continue.
+    /// A call ended without an answer, or was abandoned: the server may or may not have executed it, so the session
+    /// cannot continue.
     pub(super) fn abandon_slot(&mut self, index: u16) {
         if self.calls[usize::from(index)].slot.take().is_some() {
             self.compounds().end_session(NfsLoss::Slot);

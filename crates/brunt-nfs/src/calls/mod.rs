@@ -1,14 +1,14 @@
-//! Many outstanding calls of one connection, without I/O: encodes calls, matches replies by their xid, and sends what
-//! was not answered again on the next connection, with the same xid and the same bytes.
+//! Many outstanding calls of one connection, without I/O: encodes calls, matches replies by their xid, and resends
+//! unanswered calls on the next connection, with the same xid and the same bytes.
 //!
 //! The owner chooses an index below the depth for each call. It starts calls ([`NfsCalls::start`]), sends the output of
 //! [`NfsCalls::pull`], asks [`NfsCalls::examine`] what has arrived, reads the results of a reply
 //! ([`NfsCalls::results`]), and ends the call ([`NfsCalls::end`]).
 //!
-//! A call that times out costs the connection: a server that lost a call on a connection that is up doesn't answer it
-//! there any more (RFC 1813, 4.3 leaves this to the client; the Linux kernel's does the same).
+//! A call that times out ends the connection: a server that lost a call on a working connection never answers it there
+//! (RFC 1813, 4.3 leaves this to the client; the Linux kernel's does the same).
 //!
-//! The one rule: a reply belongs to a call that was sent on this connection and not answered; every other one is an
+//! The one rule: a reply belongs to a call that was sent on this connection and not answered; any other reply is an
 //! [`crate::rpc::NfsViolation`].
 
 mod compounds;
@@ -52,7 +52,7 @@ pub struct NfsCallsConfig {
     pub credentials: Vec<u8>,
     /// Maximum data of one reply.
     pub data_bytes_max: u32,
-    /// Where xids start, so that a server's cache of replies doesn't take a call for one of an earlier process.
+    /// Where xids start, so that a server's reply cache doesn't mistake a call for one of an earlier process.
     pub first_xid: u32,
     /// With NFSv4.1, the flag that a new session is needed; `None` for NFSv3.
     pub session_over: Option<Arc<AtomicBool>>,
@@ -120,7 +120,7 @@ pub enum NfsUnanswered {
     Lost,
 }
 
-/// How much a reply may have beyond [`crate::rpc::REPLY_HEAD_BYTES_MAX`].
+/// How many bytes a reply may have beyond [`crate::rpc::REPLY_HEAD_BYTES_MAX`].
 pub fn reply_data_max(args: &Args<'_>) -> u32 {
     match args {
         Args::Read { count, .. } | Args::Readdir { count, .. } => *count,
@@ -135,7 +135,7 @@ enum CallState {
     Idle,
     Waiting,
     Sent,
-    /// The server asked to make the call again, which is done at this time (NFSv4.1).
+    /// The server asked to repeat the call, which happens at this time (NFSv4.1).
     Paused(Nanos),
 }
 
@@ -153,7 +153,7 @@ struct Call {
     sequence: u64,
     deadline: Nanos,
     late: bool,
-    /// Until when a server may ask to make the call again.
+    /// Until when a server may ask to repeat the call.
     patience_end: Nanos,
     /// Its slot, and where that is in `head` (NFSv4.1).
     slot: Option<NfsSlot>,
@@ -176,7 +176,7 @@ pub struct NfsCalls {
     replays: u64,
     timeouts: u64,
     record: NfsRecord,
-    /// With NFSv4.1. A call more than the depth renews the lease.
+    /// With NFSv4.1. One call beyond the queue depth, to renew the lease.
     compounds: Option<Compounds>,
 }
 
@@ -232,16 +232,14 @@ impl NfsCalls {
 
     /// Queues a call. Data of a WRITE is not in `args` but in `payload`.
     ///
-    /// # Panics
-    /// If the call of this index is under way.
+    /// # Panics If the call with this index is outstanding.
     pub fn start(&mut self, index: u16, args: &Args<'_>, payload: NfsPayload, now: Nanos) {
         self.start_as(index, args, payload, None, now);
     }
 
-    /// Like [`NfsCalls::start`], with the body of another AUTH_SYS credential than the connection's.
+    /// Like [`NfsCalls::start`], with the body of an AUTH_SYS credential that differs from the connection's.
     ///
-    /// # Panics
-    /// If the call of this index is under way.
+    /// # Panics If the call with this index is outstanding.
     pub fn start_as(
         &mut self,
         index: u16,
@@ -313,7 +311,7 @@ impl NfsCalls {
         &self.calls[usize::from(index)].head
     }
 
-    /// The call was answered, or its owner gives it up before it was sent.
+    /// The call was answered, or its owner cancels it before it is sent.
     pub fn end(&mut self, index: u16) {
         let call = &mut self.calls[usize::from(index)];
         if call.state == CallState::Waiting {
@@ -323,7 +321,7 @@ impl NfsCalls {
         self.abandon_slot(index);
     }
 
-    /// Whether the call is not under way on a connection.
+    /// Whether the call is not outstanding on any connection.
     pub fn is_waiting(&self, index: u16) -> bool {
         let state = self.calls[usize::from(index)].state;
         matches!(state, CallState::Waiting | CallState::Paused(_))
@@ -375,7 +373,7 @@ impl NfsCalls {
                     self.timeouts += 1;
                     self.late = Some(call.procedure);
                 }
-                // It waits for a slot, and has its time once it is sent.
+                // It is waiting for a slot, and its time limit begins when it is sent.
                 CallState::Waiting if call.deadline <= now => {
                     call.deadline = now.after(self.config.timeout);
                     self.next_check = self.next_check.min(call.deadline);
@@ -388,8 +386,8 @@ impl NfsCalls {
         }
     }
 
-    /// Continues on a new connection, with NFSv4.1 in this session: what was not answered goes out again, in the order in
-    /// which it was started.
+    /// Continues on a new connection, with NFSv4.1 in this session: unanswered calls are sent again, in the order in
+    /// which they were started.
     ///
     /// # Panics
     /// If there is a connection already, or it has no session with NFSv4.1.
@@ -409,7 +407,7 @@ impl NfsCalls {
         }
     }
 
-    /// The connection is lost: calls in flight wait for the next one, except those that have had all their attempts.
+    /// The connection is lost: calls in flight wait for the next one, except those that have used up their attempts.
     /// These are returned with the reason, and have ended.
     pub fn detach(&mut self) -> Vec<(u16, NfsUnanswered)> {
         (self.attached, self.next_check) = (false, Nanos::MAX);

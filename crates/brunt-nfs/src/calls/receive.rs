@@ -1,7 +1,7 @@
 //! Replies of a connection: which call they belong to, where their data goes, and their results.
 //!
 //! The rule: [`NfsCalls::examine`] changes nothing and can be called repeatedly. A record of several fragments is
-//! collected first ([`NfsCalls::collect`]); it is not worth a faster way, for servers don't send it.
+//! collected first ([`NfsCalls::collect`]); a faster way is not worthwhile, because servers don't send such records.
 
 use brunt_wire::cursor::padding;
 use brunt_wire::nfs::v3::{Procedure, ResultBody, Results, Status, parse_results};
@@ -15,7 +15,7 @@ use crate::v41::{NfsScratch, sequenced, translate};
 /// What has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsIncoming {
-    /// Too little to say.
+    /// Too few bytes to decide.
     More,
     /// A complete reply: a record mark, then `len` bytes.
     Reply {
@@ -26,11 +26,11 @@ pub enum NfsIncoming {
     },
     /// The beginning of a READ's reply, whose data may go directly to its destination.
     Data(NfsReadData),
-    /// A record in several fragments: pass what arrives to [`NfsCalls::collect`].
+    /// A record in several fragments: pass received bytes to [`NfsCalls::collect`].
     Fragments,
 }
 
-/// The reply of a READ that has arrived up to its data at least.
+/// The reply to a READ that has arrived at least up to its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsReadData {
     /// The call.
@@ -50,7 +50,7 @@ pub struct NfsReadData {
 pub struct NfsCollected {
     /// Bytes that belong to the record.
     pub consumed: usize,
-    /// At its end, the call and the record.
+    /// At the end of the record, the call and the record.
     pub reply: Option<(u16, Vec<u8>)>,
 }
 
@@ -244,7 +244,7 @@ impl NfsCalls {
         })
     }
 
-    /// The results in a complete record that answers `call`; `scratch` is room for those that it doesn't contain.
+    /// The results in a complete record that answers `call`; `scratch` holds results that are not in the record.
     ///
     /// # Errors
     /// The reply violates a protocol.

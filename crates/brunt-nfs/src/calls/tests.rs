@@ -107,7 +107,7 @@ fn marked(record: &[u8]) -> Vec<u8> {
     [&mark.to_bytes()[..], record].concat()
 }
 
-/// Passes what arrives to the calls, as a driver does.
+/// Passes received bytes to the calls, as a driver does.
 fn arrive(calls: &NfsCalls, bytes: &[u8]) -> Result<NfsIncoming, NfsViolation> {
     let incoming = calls.examine(bytes)?;
     if let NfsIncoming::Reply { call, len } = incoming {
@@ -116,7 +116,7 @@ fn arrive(calls: &NfsCalls, bytes: &[u8]) -> Result<NfsIncoming, NfsViolation> {
     Ok(incoming)
 }
 
-/// A call is what was asked for, under the identity that was asked for.
+/// A call is the requested one, under the requested identity.
 #[test]
 fn a_call_carries_its_arguments_and_identity() {
     let mut calls = calls(4, 2);
@@ -202,7 +202,7 @@ fn replies_are_matched_by_their_xid() {
     assert!(!xids.contains(&again));
 }
 
-/// What a server sends, and what that is. All but the first lines end the connection.
+/// What a server sends, and its meaning. All but the first lines end the connection.
 #[test]
 fn hostile_replies_are_violations() {
     let mut calls = calls(4, 2);
@@ -362,7 +362,7 @@ fn a_mark_of_two_gib_is_refused_at_once() {
     assert_eq!(calls.examine(&[0x80, 1, 4, 0]), Ok(NfsIncoming::More));
 }
 
-/// Handles longer than 64 bytes are malformed, whatever returns them.
+/// Handles longer than 64 bytes are malformed, whichever call returns them.
 #[test]
 fn long_handles_are_malformed() {
     let mut calls = calls(1, 2);
@@ -407,7 +407,7 @@ fn long_handles_are_malformed() {
     }
 }
 
-/// The data of a long READ is found as soon as the bytes before it have arrived, whatever these are.
+/// The data of a long READ is found as soon as the bytes before it have arrived, regardless of their values.
 #[test]
 fn data_is_placed_before_it_has_arrived() {
     let mut calls = calls(1, 2);
@@ -531,7 +531,7 @@ fn fragments_are_collected() {
     ));
 }
 
-/// After a loss, calls go out again in their order with the same bytes; each has a limited number of attempts.
+/// After a loss, calls are resent in order with the same bytes; each has a limited number of attempts.
 #[test]
 fn calls_are_sent_again_with_the_same_xid() {
     let mut calls = calls(4, 3);
@@ -564,7 +564,7 @@ fn calls_are_sent_again_with_the_same_xid() {
     );
 }
 
-/// A call without an answer costs the connection, once its time is over and not before.
+/// A call without an answer ends the connection once its time limit has passed, and not before.
 #[test]
 fn a_late_call_costs_the_connection() {
     let mut calls = calls(2, 1);

@@ -31,7 +31,7 @@ use crate::device_errors::NfsRefusal;
 use crate::url::NfsVersion;
 use crate::v41::{NfsGrant, NfsScratch};
 
-/// Delay before a call is made again whose answer is NFS3ERR_JUKEBOX.
+/// Delay before a call is repeated after NFS3ERR_JUKEBOX.
 const JUKEBOX_PAUSE: Duration = Duration::from_millis(200);
 
 /// The file, and what its server can do.
@@ -120,7 +120,7 @@ impl NfsDisk {
         }
     }
 
-    /// The connection's calls, to examine and collect what arrives.
+    /// The connection's calls, to examine and collect received bytes.
     pub fn calls(&mut self) -> &mut NfsCalls {
         &mut self.calls
     }

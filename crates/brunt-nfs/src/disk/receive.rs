@@ -1,4 +1,4 @@
-//! Replies of a disk's calls, and what follows from them.
+//! Replies to a disk's calls, and their effects.
 //!
 //! The rule: a reply ends its call before the next one of the same request is planned.
 
@@ -20,7 +20,7 @@ impl NfsDisk {
         self.tasks[usize::from(read.call)].done_bytes as usize
     }
 
-    /// A READ whose data is in its place already.
+    /// A READ whose data is already in place.
     ///
     /// # Errors
     /// The reply makes no progress.
@@ -115,8 +115,7 @@ impl NfsDisk {
     ) -> Result<(), NfsViolation> {
         let task = &mut self.tasks[usize::from(call)];
         task.done_bytes += u64::from(len);
-        // A server may return less than was asked for. An empty reply before the end of the file would be retried
-        // forever.
+        // A server may return less than requested. An empty reply before the end of the file would be retried forever.
         if task.done_bytes < task.ask.len && eof {
             self.refuse(call, NfsRefusal::EndOfFile);
         } else if len == 0 {
@@ -159,7 +158,7 @@ impl NfsDisk {
         Ok(())
     }
 
-    /// The server asked to try again later: does so, with a new xid, until the request's time is over.
+    /// The server asked to try again later: does so, with a new xid, until the request's time limit.
     fn wait(&mut self, call: u16, procedure: Procedure, now: Nanos) {
         let until = now.after(JUKEBOX_PAUSE);
         let task = &mut self.tasks[usize::from(call)];

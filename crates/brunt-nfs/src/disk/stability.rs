@@ -32,7 +32,7 @@ impl State {
     fn see(&mut self, verifier: u64) {
         if self.verifier.is_some_and(|known| known != verifier) && self.written > self.committed {
             self.losses += 1;
-            // Reported; a later flush isn't to wait for them.
+            // Reported; later flushes must not wait for them.
             self.committed = self.written;
         }
         self.verifier = Some(verifier);
@@ -57,7 +57,7 @@ impl NfsStability {
         self.lock().written
     }
 
-    /// A COMMIT was acknowledged with this verifier. `mark` is from before its first attempt.
+    /// A COMMIT was acknowledged with this verifier. `mark` was taken before its first attempt.
     pub fn on_commit(&self, verifier: u64, mark: u64) {
         let mut state = self.lock();
         state.see(verifier);

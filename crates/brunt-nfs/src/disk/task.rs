@@ -37,10 +37,10 @@ pub(super) struct NfsTask {
     /// Completed bytes of a read or write.
     pub done_bytes: u64,
     pub committed: bool,
-    /// From before its COMMIT was first sent.
+    /// Taken before its COMMIT was first sent.
     pub mark: u64,
     pub buf: Buf,
-    /// When a server that asks to wait is taken by its word that it can't.
+    /// When a server that keeps asking to wait counts as unable to serve the request.
     pub patience_end: Nanos,
 }
 
@@ -94,7 +94,7 @@ impl NfsTask {
         let count = self.piece_bytes(file);
         let is_done = self.done_bytes == self.ask.len;
         match self.ask.op {
-            // A flush is for the whole file: the server's range would be in the way of writes of other threads.
+            // A flush covers the whole file, because it has to include the writes of other threads.
             Op::Flush if self.committed => Ok(None),
             Op::Flush => Ok(Some((
                 Args::Commit {

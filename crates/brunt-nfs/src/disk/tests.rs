@@ -13,7 +13,7 @@ use crate::rpc::{NfsViolation, sys_credentials};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A disk, and what it sends.
+/// A disk and its output.
 struct Bench {
     disk: NfsDisk,
     now: Nanos,
@@ -199,7 +199,7 @@ impl Bench {
         )
     }
 
-    /// A flush, from its submission to its end.
+    /// A flush, from submission to completion.
     fn flush(&mut self, verifier: u64) -> Result<(), DeviceError> {
         self.submit(99, Op::Flush, 0, 0, false);
         let (seen, xid) = self.sent().unwrap();
@@ -213,7 +213,7 @@ impl Bench {
         self.done().result
     }
 
-    /// An unstable write, from its submission to its end.
+    /// An unstable write, from submission to completion.
     fn write(&mut self, verifier: u64) {
         self.submit(98, Op::Write, 0, 512, false);
         let (_, xid) = self.sent().unwrap();
@@ -316,7 +316,7 @@ fn writes_are_as_stable_as_they_have_to_be() {
     assert_eq!(bench.done().result, Err(DeviceError::Unsupported));
 }
 
-/// Counts that make no progress, or more than was asked for, are violations that name the operation.
+/// Counts of zero, or above the requested ones, are violations that name the operation.
 #[test]
 fn counts_are_checked() {
     let mut bench = Bench::new(true);
@@ -373,7 +373,7 @@ fn a_status_ends_its_request() {
     assert_eq!(bench.disk.lost(), None);
 }
 
-/// NFS3ERR_JUKEBOX is waited for, with new xids, but not forever.
+/// Calls are repeated after NFS3ERR_JUKEBOX, with new xids, but not forever.
 #[test]
 fn a_storm_of_jukebox_ends() {
     let mut bench = Bench::new(true);
@@ -430,7 +430,7 @@ fn lost_writes_fail_the_next_flush_of_each_session() {
     assert!(lost(other.flush(4)));
 }
 
-/// After a loss everything is sent again; after too many, requests end, each once.
+/// After a loss, everything is resent; after too many losses, requests end, each once.
 #[test]
 fn requests_survive_a_lost_connection() {
     let mut bench = Bench::new(true);

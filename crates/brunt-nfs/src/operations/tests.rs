@@ -71,7 +71,7 @@ impl Bench {
         Bench(session)
     }
 
-    /// Submits a request; returns its call's xid, and whether the arguments are those that the plan chose.
+    /// Submits a request; returns its call's xid, and whether its arguments match the plan.
     fn submit(&mut self, tag: u64, op: Op, offset: u64, len: u64) -> Xid {
         let request = Request {
             tag,
@@ -174,7 +174,7 @@ fn written(count: u32, committed: StableHow) -> ResultBody<'static> {
     }
 }
 
-/// A status that is not NFS3_OK ends the request with this status, a JUKEBOX too.
+/// A status other than NFS3_OK ends the request with this status, even JUKEBOX.
 #[test]
 fn answers_end_their_requests_with_their_status() {
     let mut bench = Bench::new();
@@ -204,7 +204,7 @@ fn answers_end_their_requests_with_their_status() {
     assert_eq!(bench.0.outstanding(), 0);
 }
 
-/// Data that is shorter than asked for is an error, not a success with fewer bytes.
+/// A short transfer is an error, not a success with fewer bytes.
 #[test]
 fn short_transfers_are_errors() {
     let mut bench = Bench::new();
@@ -229,7 +229,7 @@ fn short_transfers_are_errors() {
     }
 }
 
-/// More data than was asked for, or less stable data, costs the connection; the requests go out again.
+/// More data than requested, or less stable data, ends the connection; the requests are resent.
 #[test]
 fn violations_leave_requests_for_the_next_connection() {
     let mut bench = Bench::new();
@@ -255,7 +255,7 @@ fn violations_leave_requests_for_the_next_connection() {
     assert_eq!(bench.ended(), [(1, Err(DeviceError::Gone))]);
 }
 
-/// Whatever a server answers, each request ends once.
+/// Each request ends once, regardless of the server's answer.
 #[test]
 fn damaged_replies_never_panic() {
     let mut random = Random::new(34);
@@ -277,7 +277,7 @@ fn damaged_replies_never_panic() {
         };
         let mut bytes = record(xid, procedure, Status::OK, body);
         for _ in 0..=random.below(3) {
-            // The record mark and the xid stay, so that the rest is looked at.
+            // The record mark and the xid stay intact, so that the rest is examined.
             let at = 8 + random.below(bytes.len() as u64 - 8) as usize;
             bytes[at] = random.next_u64() as u8;
         }
@@ -290,7 +290,7 @@ fn damaged_replies_never_panic() {
     }
 }
 
-/// A plan that has other credentials, and takes every answer.
+/// A plan that uses different credentials and accepts every answer.
 #[derive(Debug)]
 struct Judge(std::cell::RefCell<Vec<(Status, u32)>>);
 

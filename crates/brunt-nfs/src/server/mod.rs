@@ -5,7 +5,7 @@
 //! `nodes` holds the names and attributes, `procedures` and [`service`] execute calls on them, all without I/O. [`start`] puts the
 //! service behind a `brunt_block` sink.
 //!
-//! The one rule: a client can use only a bounded amount of memory, and every call that is RPC gets one reply.
+//! The one rule: a client can use only a bounded amount of memory, and every RPC call gets one reply.
 
 mod connection;
 mod nodes;

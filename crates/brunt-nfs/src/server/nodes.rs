@@ -32,7 +32,7 @@ pub(super) const NOSPC: Status = Status(28);
 pub(super) const NAMETOOLONG: Status = Status(63);
 pub(super) const NOTEMPTY: Status = Status(66);
 
-/// A node: its place in the table, and how often that was used. Also its `fileid`.
+/// A node: its place in the table, and how often that place was used. Also its `fileid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeId(pub(super) u64);
 
@@ -42,7 +42,7 @@ impl NodeId {
     }
 }
 
-/// What a node is.
+/// The type of a node.
 #[derive(Debug)]
 pub(super) enum Body {
     /// No node: its place is free.
@@ -67,7 +67,7 @@ pub(super) struct Node {
     pub(super) attributes: Attributes,
     pub(super) body: Body,
     pub(super) handle: [u8; HANDLE_BYTES],
-    /// That of an exclusive CREATE.
+    /// The verifier of an exclusive CREATE.
     pub(super) verifier: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Node {
 /// The table of nodes.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// Marks this server's handles, and is its write verifier: those of an earlier server are stale.
+    /// Identifies this server in its handles and is its write verifier: handles of an earlier server are stale.
     pub(super) instance: u64,
     nodes: Vec<Node>,
     free: Vec<u32>,
@@ -170,7 +170,7 @@ impl Nodes {
         known().ok_or(Status::STALE)
     }
 
-    /// A name in a directory, also `.` and `..`.
+    /// A name in a directory, including `.` and `..`.
     pub(super) fn look_up(&self, dir: NodeId, name: &[u8]) -> Result<NodeId, Status> {
         let directory = self.node(dir).directory()?;
         match name {
@@ -310,7 +310,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Removes a name; a node without names is gone.
+    /// Removes a name, and the node if it was its last one.
     pub(super) fn unlink(&mut self, dir: NodeId, name: &[u8]) {
         let id = self.detach(dir, name);
         let last = match self.node(id).is_directory() {

@@ -1,6 +1,6 @@
 //! The procedures of NFSv3 on the names and attributes of the null server.
 //!
-//! The rule: a call that fails has changed nothing.
+//! The rule: a failed call changes nothing.
 
 use brunt_wire::FileData;
 use brunt_wire::nfs::FileHandle;
@@ -21,9 +21,9 @@ const TOTAL_BYTES: u64 = 1 << 50;
 const TOTAL_FILES: u64 = 1 << 21;
 /// All rights of ACCESS (RFC 1813, 3.3.4).
 const ACCESS_ALL: u32 = 0x3f;
-/// FSINFO: hard links, symbolic links, the same for all files, times can be set.
+/// FSINFO: hard links, symbolic links, the same properties for all files, settable times.
 const PROPERTIES: u32 = 0x1b;
-/// Bytes of a READDIR reply besides its entries: status, attributes, verifier, and the end of the list.
+/// Bytes of a READDIR reply in addition to its entries: status, attributes, verifier, and the end of the list.
 const LISTING_BYTES: usize = 4 + 88 + 8 + 8;
 
 const BADTYPE: Status = Status(10007);
@@ -487,12 +487,12 @@ impl Procedures {
             }
             Err(status) => return Err(status),
         };
-        // Two names of the same file: nothing happens (RFC 1813, 3.3.14).
+        // Both names refer to the same file: nothing happens (RFC 1813, 3.3.14).
         if let Some(replaced) = replaced {
             if replaced {
                 self.nodes.unlink(target, to.name);
             }
-            // The new name first: it may not fit, and a node without a name is gone.
+            // Add the new name first: it may not fit, and a node without a name would be removed.
             self.nodes.link(target, to.name, id)?;
             self.nodes.detach(source, from.name);
             self.nodes.changed_attributes(id);

@@ -1,6 +1,6 @@
 //! Calls and replies of the null server: what has arrived, and the reply to each call. Without I/O.
 //!
-//! The rule: a record that is RPC gets one reply with its xid; anything else ends the connection.
+//! The rule: an RPC record gets one reply with its xid; anything else ends the connection.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +23,7 @@ use crate::rpc::{NfsViolation, begin_reply, finish_record};
 const HEAD_BYTES_MAX: u32 = 8 << 10;
 /// Maximum length of a call.
 pub const CALL_BYTES_MAX: u32 = TRANSFER_BYTES_MAX + HEAD_BYTES_MAX;
-/// The user and group of calls without AUTH_SYS.
+/// The user and group for calls without AUTH_SYS.
 const NOBODY: (u32, u32) = (65_534, 65_534);
 
 /// Why a connection is closed.
@@ -61,7 +61,7 @@ impl NfsCallError {
 /// What the received bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsArrived {
-    /// Too little to say.
+    /// Too few bytes to decide.
     More,
     /// A complete call: a record mark, then `len` bytes.
     Call {
@@ -95,7 +95,7 @@ pub struct NfsService {
 }
 
 impl NfsService {
-    /// A service whose handles and write verifiers differ from those of services with other numbers.
+    /// A service whose handles and write verifiers differ from those of services with different numbers.
     pub fn new(instance: u64) -> NfsService {
         NfsService {
             procedures: Mutex::new(Procedures::new(instance)),
@@ -105,7 +105,7 @@ impl NfsService {
     /// What the received bytes begin with.
     ///
     /// # Errors
-    /// No call begins like this.
+    /// No valid call begins like this.
     #[inline]
     pub fn examine(bytes: &[u8]) -> Result<NfsArrived, NfsCallError> {
         let Some(mark) = bytes.first_chunk::<MARK_BYTES>() else {
@@ -268,7 +268,7 @@ impl NfsService {
     }
 }
 
-/// The xid of a call in another version of RPC than 2 (RFC 5531, 9).
+/// The xid of a call in a version of RPC other than 2 (RFC 5531, 9).
 fn of_other_version(record: &[u8]) -> Option<Xid> {
     let mut cur = Cursor::new(record);
     let mut word = || cur.u32().ok();
@@ -291,7 +291,7 @@ fn write_data_at(record: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether the data of a WRITE is as long as it says, in arguments of `len` bytes.
+/// Whether the data of a WRITE has the announced length, in arguments of `len` bytes.
 fn is_whole(args: &Args<'_>, len: usize) -> bool {
     match args {
         Args::Write { data, .. } => {

@@ -1,4 +1,4 @@
-//! A call of NFSv3 as a compound of NFSv4.1: SEQUENCE, the file or directory, and what is done with it.
+//! A call of NFSv3 as a compound of NFSv4.1: SEQUENCE, the file or directory, and the operations on it.
 //!
 //! The rule: which operations a compound has follows from the procedure alone ([`operations`]), so a reply can be checked
 //! without its call.
@@ -60,7 +60,7 @@ pub(super) const fn operations(procedure: Procedure) -> &'static [Op] {
     }
 }
 
-/// Whether a server has to keep its reply, because executing the call twice differs from once.
+/// Whether a server has to keep its reply, because executing the call twice would have a different effect.
 const fn changes(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -76,7 +76,7 @@ const fn changes(procedure: Procedure) -> bool {
     )
 }
 
-/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle stands for the server's root.
+/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle means the server's root.
 /// Returns where its slot belongs ([`super::put_slot`]).
 // Long because it has a case per procedure.
 pub(crate) fn encode_call(
@@ -154,7 +154,7 @@ pub(crate) fn encode_call(
     slot_at
 }
 
-/// A call that only renews the lease, as [`encode_call`].
+/// A call that only renews the lease, like [`encode_call`].
 pub(crate) fn encode_renewal(list: &mut AttributeList, out: &mut Vec<u8>) -> usize {
     encode_call(&v3::Args::Null, list, out)
 }

@@ -1,5 +1,5 @@
-//! How a client gets a session, keeps it across connections, and gives it back: the compounds for it, and what their
-//! replies say. [`crate::conversation`] makes the calls.
+//! How a client gets a session, keeps it across connections, and gives it back: the compounds for that, and their
+//! replies. [`crate::conversation`] sends the calls.
 //!
 //! A seat is one client with one session. The last slot of the session is the seat's own, for calls while a connection
 //! is set up; the others belong to [`super::NfsSlots`].
@@ -22,15 +22,15 @@ use crate::rpc::{REPLY_HEAD_BYTES_MAX, begin_call, finish_record};
 
 /// `EXCHGID4_FLAG_USE_NON_PNFS` (RFC 8881, 18.35.1).
 const USE_NON_PNFS: u32 = 0x0001_0000;
-/// Bytes of a kept reply: none with data or entries is kept.
+/// Bytes of a kept reply: replies with data or entries are not kept.
 const CACHED_BYTES: u32 = REPLY_HEAD_BYTES_MAX + 1024;
 /// Bytes of a call beyond its data: an RPC header with a credential, two handles, two names.
 const CALL_HEAD_BYTES: u32 = 4096;
-/// As in `call::operations`, with some to spare.
+/// As in `call::operations`, with some margin.
 const OPERATIONS: u32 = 8;
-/// Callbacks are not received; servers want some program nevertheless (as libnfs's and Linux's).
+/// Callbacks are not received, but servers still expect a program number (libnfs and Linux send one, too).
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
-/// The lease if the server doesn't say (RFC 8881 names no default; Linux's server has this one).
+/// The lease if the server doesn't state one (RFC 8881 has no default; Linux's server uses this one).
 const LEASE: Duration = Duration::from_secs(90);
 
 /// A session that a server granted.
@@ -68,12 +68,12 @@ pub struct NfsSeat {
     verifier: u64,
     slots: u32,
     grant: Option<NfsGrant>,
-    /// The number of the last call that was executed on the seat's own slot.
+    /// The number of the last call executed on the seat's own slot.
     executed: u32,
 }
 
 impl NfsSeat {
-    /// A client without a session, which will ask for this many slots for calls. `random` tells it from others.
+    /// A client without a session, which will request this many slots for calls. `random` distinguishes it from others.
     pub fn new(slots: u32, random: u64) -> NfsSeat {
         NfsSeat {
             owner: format!("brunt {}-{random:016x}", process::id()).into_bytes(),
@@ -110,8 +110,8 @@ impl NfsSeat {
         self.executed = self.executed.wrapping_add(1);
     }
 
-    /// Appends EXCHANGE_ID, the first call. Each has another verifier, which makes it a restarted client: the server then
-    /// forgets the session before, whatever became of that (RFC 8881, 18.35.4).
+    /// Appends EXCHANGE_ID, the first call. Each has a new verifier, so the server takes it for a restarted client and
+    /// discards the previous session, whatever its state (RFC 8881, 18.35.4).
     pub(crate) fn exchange_id(&mut self, out: &mut Vec<u8>) {
         self.verifier = self.verifier.wrapping_add(1);
         let args = Args::ExchangeId {
@@ -186,8 +186,8 @@ impl NfsSeat {
         Ok(())
     }
 
-    /// Appends the third call, on the seat's slot: it asks for the lease's time, and says that there is nothing to
-    /// reclaim, without which a server refuses to open files (RFC 8881, 18.51.3).
+    /// Appends the third call, on the seat's slot: it asks for the lease time, and sends RECLAIM_COMPLETE, without
+    /// which a server refuses to open files (RFC 8881, 18.51.3).
     pub(crate) fn begin(&self, out: &mut Vec<u8>) {
         const LEASE_TIME: [u8; 4] = bitmap_words(&[10]);
         let slot = self.slot().expect("a session");
@@ -243,7 +243,7 @@ impl NfsSeat {
 }
 
 impl NfsGrant {
-    /// The calls that give the session and the client id back: DESTROY_SESSION and DESTROY_CLIENTID (RFC 8881, 18.37 and
+    /// The calls that return the session and the client id: DESTROY_SESSION and DESTROY_CLIENTID (RFC 8881, 18.37 and
     /// 18.50), as whole records.
     pub(crate) fn goodbye(&self, first_xid: Xid, credentials: &[u8]) -> [Vec<u8>; 2] {
         let (session, client) = (&self.session, self.client);

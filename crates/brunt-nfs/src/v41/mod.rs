@@ -1,5 +1,5 @@
-//! NFSv4.1 (RFC 8881) for callers that think in NFSv3's calls: each call is one compound, and its results are returned
-//! as NFSv3's, so the device, the loads and replay use one language for both versions.
+//! NFSv4.1 (RFC 8881) for callers that use NFSv3 calls: each call is one compound, and its results are returned as
+//! NFSv3's, so the device, the loads and replays use one interface for both versions.
 //!
 //! - `call`: a call as a compound;
 //! - `reply`: its results;

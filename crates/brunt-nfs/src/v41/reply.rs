@@ -1,6 +1,6 @@
-//! The results of a compound as the results of the NFSv3 call that it stands for.
+//! Converts the results of a compound to those of the NFSv3 call that it replaces.
 //!
-//! NFSv4.1 has no counterpart of some fields: attributes from before a change are absent, and a user or group that is
+//! NFSv4.1 has no counterpart for some fields: attributes from before a change are absent, and a user or group that is
 //! not a number is [`NOBODY`].
 //!
 //! The one rule: a reply has the operations of its call, in their order, up to the first that failed; anything else is
@@ -49,7 +49,7 @@ pub(crate) fn translate<'a>(
     let expected = operations(procedure);
     let mut results = reply.operations();
     let (mut found, mut last, mut end) = (Found::default(), Op::Sequence, None);
-    // Operations that this call has left out.
+    // Operations that this call omits.
     let mut omitted = 0;
     for (index, result) in results.by_ref().enumerate() {
         let OpResult {
@@ -70,14 +70,14 @@ pub(crate) fn translate<'a>(
         match result {
             ResultBody::Getfh { object } => found.handle = Some(object),
             ResultBody::Getattr { attributes } => found.attributes = Some(attributes),
-            // CLOSE is not what a compound is for.
+            // CLOSE is never a compound's main operation.
             ResultBody::Empty | ResultBody::State { .. } | ResultBody::Sequence { .. } => {}
             result => found.main = Some(result),
         }
     }
     let status = Status(reply.status.0);
     let consumed = body.len() - results.rest().len();
-    // A file that was opened and could not be closed is created all the same.
+    // A file that was opened but could not be closed has still been created.
     let is_done = matches!(end, Some((index, _)) if index + 1 == expected.len());
     let is_ok = reply.status.0 == 0 || is_done && last == Op::Close;
     match end {
@@ -238,7 +238,7 @@ fn attributes(from: &Attributes<'_>) -> Option<v3::Attributes> {
     let [major, minor] = from.fsid?;
     let size = from.size?;
     Some(v3::Attributes {
-        // Named attributes and their directories (8 and 9) don't occur where they are not asked for.
+        // Named attributes and their directories (8 and 9) occur only if they are requested.
         file_type: FileType::from_number(from.kind?).number().into(),
         mode: from.mode.unwrap_or(0).into(),
         nlink: from.numlinks.unwrap_or(1).into(),
@@ -288,7 +288,7 @@ fn listed<'a>(
             fileid: attributes.fileid.get(),
             name: entry.name,
             cookie: entry.cookie,
-            // A type of 0 stands for attributes that the server could not read.
+            // A type of 0 means attributes that the server could not read.
             attributes: (plus && attributes.file_type.get() != 0).then_some(attributes),
             handle: match plus {
                 true => short_handle(&entry.attributes.parse()),

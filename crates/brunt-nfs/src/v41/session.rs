@@ -50,7 +50,7 @@ impl NfsSlots {
         self.session
     }
 
-    /// Takes the lowest free slot; `None` if the server wants no more calls at once.
+    /// Takes the lowest free slot; `None` if the server does not want more concurrent calls.
     pub fn take(&mut self) -> Option<NfsSlot> {
         let slot = self.free.peek()?.0;
         if slot >= self.target {
@@ -73,7 +73,7 @@ impl NfsSlots {
         self.free.push(Reverse(slot.slot));
     }
 
-    /// The server wants no slot above this one to be used. Slot 0 always is.
+    /// The server does not want any slot above this one to be used. Slot 0 always is.
     pub fn set_target(&mut self, highest: u32) {
         let count = self.executed.len() as u32;
         self.target = highest.saturating_add(1).clamp(1, count);
@@ -94,22 +94,22 @@ pub(crate) fn asks_to_wait(status: Status) -> bool {
     matches!(status.0, 10008 | 10013)
 }
 
-/// The server executed the call before, and hasn't kept its reply.
+/// The server has already executed the call, but hasn't kept its reply.
 const RETRY_UNCACHED_REP: u32 = 10068;
 
 /// What a reply says about the slot of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sequenced {
-    /// The server executed the call, with this result of the whole compound, and wants no slot above this one to be
+    /// The server executed the call, with this result of the whole compound, and wants no slots above this one to be
     /// used.
     Executed(Status, u32),
-    /// It had executed the call before, and didn't keep the reply; the call changes nothing, so it is made again.
+    /// It had already executed the call but didn't keep the reply; the call changes nothing, so it is repeated.
     Uncached,
-    /// It cannot execute the call yet; the slot is as before.
+    /// It cannot execute the call yet; the slot is unchanged.
     Later(Status),
-    /// The session no longer exists, or client and server disagree about it.
+    /// The session no longer exists, or client and server disagree about its state.
     Over(Status),
-    /// It refused the call; the slot is as before.
+    /// It refused the call; the slot is unchanged.
     Refused(Status),
 }
 

@@ -67,7 +67,7 @@ fn the_device_conforms_on_ganesha() {
         "disk",
         "block=4096&write_back=no&connections=3&send_buffer=64k&receive_buffer=64k",
     ));
-    // Without ports: the port mapper knows them.
+    // Without ports, which the port mapper supplies.
     conforms(&format!(
         "nfs://127.0.0.1{}/disk",
         server.export().display()
@@ -183,7 +183,7 @@ fn files_are_made_and_found_on_ganesha() {
     assert_eq!(from_error(&error), Some(NfsRefusal::EndOfFile));
 }
 
-/// Makes a call that must succeed, and looks at its results.
+/// Sends a call that must succeed, and checks its results.
 fn call<T>(
     nfs: &mut NfsConversation,
     args: &Args<'_>,
@@ -246,7 +246,7 @@ fn directories_change_on_ganesha() {
     directories_change(&server, nfs, &root, 2);
 }
 
-/// Every procedure that isn't in a device's path, and what it does to the folder.
+/// Every procedure that a device does not use, and its effect on the folder.
 pub fn directories_change(server: &Server, mut nfs: NfsConversation, root: &[u8], dots: usize) {
     let export = server.export();
     let place = |dir, name: &'static str| DirOp {
@@ -419,7 +419,7 @@ pub fn list(nfs: &mut NfsConversation, dir: &[u8]) -> BTreeMap<String, Option<Ve
 }
 
 /// A server that is killed with calls in flight: they are sent again. Unstable writes that it acknowledged before may
-/// be lost, which the next flush says. A frozen server costs a timeout.
+/// be lost, which the next flush reports. A frozen server causes a timeout.
 #[test]
 fn a_restart_of_ganesha_is_survived_and_reported() {
     let Some(server) = Server::within("ganesha::a_restart_of_ganesha_is_survived_and_reported")
@@ -444,7 +444,7 @@ pub fn a_restart_is_survived(mut server: Server, url: &str) {
     bench.ring.enter(brunt_core::Nanos(0)).unwrap();
     bench.device.poll(&mut done);
     server.kill();
-    // Another epoch: ganesha's write verifier is made of the second in which it started.
+    // A new epoch: ganesha derives its write verifier from the second in which it started.
     sleep(Duration::from_millis(1100));
     server.restart();
     while bench.device.outstanding() > 0 {
@@ -549,7 +549,7 @@ impl Capture {
     }
 }
 
-/// What tshark reads in our calls is what we meant.
+/// tshark decodes our calls as intended.
 #[test]
 fn tshark_finds_nothing_malformed() {
     if !need(&[("tshark", "tshark")]) {

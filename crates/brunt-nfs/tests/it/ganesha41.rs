@@ -1,4 +1,4 @@
-//! The client with NFSv4.1 against nfs-ganesha: the same as with NFSv3, checked in the same ways.
+//! The client with NFSv4.1 against nfs-ganesha: the same tests and checks as with NFSv3.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -100,7 +100,7 @@ fn mistakes_are_reported_with_nfs41() {
     assert!(facts[0].starts_with("NFSv4.1: reads up to 1"), "{facts:?}");
 }
 
-/// The client gets a new session from the new server, and sends the calls again there.
+/// The client gets a new session from the restarted server, and resends the calls in it.
 #[test]
 fn a_restart_is_survived_with_nfs41() {
     let Some(server) = Server::within("ganesha41::a_restart_is_survived_with_nfs41") else {
@@ -110,7 +110,7 @@ fn a_restart_is_survived_with_nfs41() {
     a_restart_is_survived(server, &url);
 }
 
-/// What tshark reads in our compounds is what we meant.
+/// tshark decodes our compounds as intended.
 #[test]
 fn tshark_finds_nothing_malformed_in_compounds() {
     if !need(&[("tshark", "tshark")]) {

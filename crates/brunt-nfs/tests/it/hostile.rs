@@ -132,7 +132,7 @@ fn requests_end_once_whatever_a_server_sends() {
         let is_expected = |error: &DeviceError| expected.is_none_or(|expected| *error == expected);
         assert!(errors.iter().all(is_expected), "{words}: {errors:?}");
         let trouble = bench.device.health().trouble.unwrap_or_default();
-        // A status is an answer: the results name the target next to it.
+        // A status is a valid answer: the results include the target as well.
         let server = match words.contains("NFS3ERR") {
             true => String::new(),
             false => format!("127.0.0.1:{}", server.port),

@@ -1,8 +1,8 @@
-//! nfs-ganesha, a user-space server, in namespaces of its own: with its network and its port mapper it is out of the
-//! way of everything else on the machine, and of the other tests.
+//! nfs-ganesha, a user-space server, in separate namespaces, so its network and port mapper don't interfere with
+//! anything else on the machine or with other tests.
 //!
-//! A test begins with [`Server::within`]: it starts this program again in new namespaces, for this test alone, and waits
-//! for it. There, the same call starts the servers.
+//! A test begins with [`Server::within`], which starts this program again in new namespaces, for this test alone, and
+//! waits for it. There, the same call starts the servers.
 
 use std::fs;
 use std::net::TcpStream;
@@ -69,7 +69,7 @@ impl Server {
         }
         fs::create_dir_all("/run/ganesha").unwrap();
         fs::create_dir_all("/var/lib/nfs/ganesha").unwrap();
-        // On a disk, even if the temporary folder is in memory: its file system has to know handles.
+        // On a disk, even if the temporary folder is in memory: its file system has to support handles.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         for name in ["export", "reserved"] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -172,7 +172,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs a test in new namespaces, where this machine has what it needs.
+/// Runs a test in new namespaces if this machine has everything it needs.
 fn run_inside(test: &str) {
     let programs = [
         ("ganesha.nfsd", "nfs-ganesha"),

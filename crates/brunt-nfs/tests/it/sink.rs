@@ -1,5 +1,5 @@
-//! The null server: the suite of all devices passes on it, its names behave like those of a file system, its replies
-//! are what tshark reads, and nothing that a client sends harms it.
+//! The null server: the suite of all devices passes on it, its names behave like those of a file system, tshark decodes
+//! its replies correctly, and nothing that a client sends harms it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -82,7 +82,7 @@ fn calls_go_out_on_several_connections() {
     assert_eq!(sink.shutdown().broken, 0);
 }
 
-/// A client without a socket, and what it and the server said.
+/// A client without a socket, and its conversation with the server.
 struct Talk {
     service: NfsService,
     xid: u32,
@@ -98,7 +98,7 @@ impl Talk {
         }
     }
 
-    /// Makes a call; returns the results in the reply, with their length.
+    /// Sends a call; returns the results in the reply, with their length.
     fn call(&mut self, numbers: [u32; 3], encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         self.xid += 1;
         let (mut call, mut reply) = (Vec::new(), Vec::new());
@@ -255,7 +255,7 @@ fn names_behave_like_those_of_a_file_system() {
     assert_eq!(talk.status(&getattr(&file)), 0);
     assert_eq!(talk.status(&remove(&b, "moved")), 0);
     assert_eq!(talk.status(&getattr(&file)), 70);
-    // A new node in the same place has another handle.
+    // A new node in the same place has a different handle.
     let new = talk.handle(&guarded(&b, "new"));
     assert_ne!(new, file);
     assert_eq!(talk.status(&getattr(&file)), 70);
@@ -299,7 +299,7 @@ fn listings_continue_after_their_cookies() {
     assert_eq!(talk.status(&small), 10005, "NFS3ERR_TOOSMALL");
 }
 
-/// A client that asks for more gets no longer reply than a READ's, and the rest of the names afterwards.
+/// A client that asks for more gets a reply no longer than a READ's, and the rest of the names afterwards.
 #[test]
 fn listings_have_a_maximum_length() {
     let mut talk = Talk::new();
@@ -528,7 +528,7 @@ fn tshark_finds_nothing_malformed_in_replies() {
     assert_eq!(procedures.len(), Procedure::ALL.len(), "{procedures:?}");
 }
 
-/// Calls in whatever pieces, and what is not a call.
+/// Calls in arbitrary pieces, and data that is not a call.
 #[test]
 fn clients_break_only_their_own_connections() {
     let sink = start();
@@ -559,7 +559,7 @@ fn clients_break_only_their_own_connections() {
         second,
     ];
     assert_eq!(talk(&fragments.concat(), 28), 28);
-    // Another version of RPC.
+    // A different version of RPC.
     let mut newer = null.clone();
     newer[15] = 3;
     assert_eq!(talk(&newer, 28), 28);
@@ -613,7 +613,7 @@ fn a_write_is_recognized_by_its_beginning() {
     for end in 0..call.len() {
         assert_eq!(NfsService::examine(&call[..end]), Ok(NfsArrived::More));
     }
-    // Its mark says less data than its arguments.
+    // Its record mark announces less data than its arguments.
     let (service, mut reply) = (NfsService::new(1), Vec::new());
     let (record, with) = (&call[MARK_BYTES..], (0, NfsTime::default()));
     let answer = service.answer(record, record.len() + 4, with, &mut reply);

@@ -149,8 +149,8 @@ fn cpu_time_of_ended_threads_is_not_lost() {
     check(&values, "", "total_cpus", 0.005);
 }
 
-/// A tick in a short interval is not reported as many CPUs: CPU time is reported once the interval is long enough, and
-/// then for all of it. Everything else is reported every time.
+/// One tick in a short interval does not appear as several CPUs: CPU time is reported once the interval is long enough,
+/// and then for all of it. Everything else is reported every time.
 #[test]
 fn a_tick_in_a_short_interval_is_not_many_cpus() {
     let process = entry_of("process");

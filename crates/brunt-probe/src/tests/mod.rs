@@ -135,7 +135,7 @@ fn the_table_is_whole() {
         }
         let (values, resets) = between(entry, &texts(entry), &texts(entry));
         assert_eq!(resets, 0);
-        // No CPU time has passed, so there are no shares of it.
+        // No CPU time has passed, so there are no shares.
         assert_eq!(values.is_empty(), entry.name == "cpu", "{}", entry.name);
         for value in &values {
             assert!(

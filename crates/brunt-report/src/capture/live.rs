@@ -1,5 +1,5 @@
-//! The page of a running capture: rates of the last minutes, operations, hot files and clients, findings, and how the
-//! capture itself is doing.
+//! The page of a running capture: rates of the last minutes, operations, hot files and clients, findings, and the
+//! health of the capture itself.
 
 use brunt_result::capture::Report;
 

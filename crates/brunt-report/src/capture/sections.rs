@@ -1,4 +1,4 @@
-//! Draws the sections of analyses. The rule: it knows no analysis, so that a new one needs no code here.
+//! Draws the sections of analyses. The rule: it is independent of individual analyses, so a new one needs no code here.
 
 use brunt_result::capture::{Report, SectionColumn, SectionUnit};
 use serde_json::Value;
@@ -79,7 +79,7 @@ mod tests {
         SectionColumn::new("share", "share", SectionUnit::Share),
     ];
 
-    /// A page of sections that nothing here knows.
+    /// A page of sections that are unknown here.
     fn drawn(all: Vec<AnalysisSection>) -> String {
         let mut report: Report = serde_json::from_str(EMPTY).unwrap();
         for section in all {

@@ -143,7 +143,7 @@ fn described(of: &ComparedResult<'_>) -> String {
 /// Number of figures with each verdict.
 fn counts(of: &str, lines: &[Line]) -> Vec<Notice> {
     if lines.is_empty() {
-        let text = format!("{of}the two results have no point in common.");
+        let text = format!("{of}the two results have no points in common.");
         return vec![Notice::new(Tone::Bad, sentence_case(&text))];
     }
     let kinds = [

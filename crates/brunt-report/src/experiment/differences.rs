@@ -208,14 +208,14 @@ pub(super) fn section(names: &[&str], results: &[WithEnvironment<'_>]) -> Sectio
         .collect();
     if !unknown.is_empty() {
         section.prose(format!(
-            "No machine is on record for {}, so machines are not compared.",
+            "No machine is recorded for {}, so machines are not compared.",
             unknown.join(", ")
         ));
     }
     if found.is_empty() {
         let machine = if unknown.is_empty() { ", machine" } else { "" };
         section.prose(format!(
-            "Nothing that is on record: the experiment{machine}, targets and program version are the same."
+            "No recorded difference: the experiment{machine}, targets and program version are the same."
         ));
         return section;
     }

@@ -35,7 +35,7 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
             .as_deref()
             .unwrap_or("The results have no histograms of complete runs.");
         section.blocks.push(Block::Missing(format!(
-            "{why} See All points for the percentiles on record."
+            "{why} See All points for the recorded percentiles."
         )));
         return section;
     }
@@ -107,7 +107,8 @@ pub(super) fn curves(title: impl Into<String>, named: &[(String, &Histogram)]) -
 }
 
 /// The cumulative share at each position, in nines, from the position before the fastest request to the slowest one.
-/// The slowest has a share of 1, drawn as that of all but half a request.
+/// The slowest request has a share of 1, which has infinitely many nines; it is drawn as the share of all but half a
+/// request.
 fn cumulative(histogram: &Histogram, xs: &[f64]) -> Vec<Option<f64>> {
     let all = histogram.count() as f64;
     let top = -(0.5 / all).log10();

@@ -198,7 +198,7 @@ fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
     )
 }
 
-/// Reports runs that ended, or met the next fault, too early to show whether they recovered.
+/// Reports runs that ended, or reached the next fault, too early to show whether they recovered.
 fn too_short(point: &str, fault: &OverRuns, short: TooShort) -> String {
     format!(
         "{point}, {}: {} went on for less than a second after the fault, or after the rate recovered: too short to \

@@ -166,8 +166,8 @@ fn storage(target: &str, details: &Details) -> String {
     STORAGE_FACTS.iter().filter_map(of).collect()
 }
 
-/// The point that stands for a target and a workload: the one with the highest headline figure or, if the rate is given,
-/// with the highest rate.
+/// The point that represents a target and a workload: the one with the highest headline figure or, if the rate is
+/// given, with the highest rate.
 struct Headline<'a> {
     name: String,
     point: &'a PointSummary,
@@ -234,7 +234,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     })
 }
 
-/// All headlines, one a line.
+/// All headlines, one per line.
 fn headline_table(headlines: &[Headline<'_>], points: &Points<'_>) -> PageTable {
     let estimate = |known: Option<(String, String)>| {
         known.map_or(Cell::Empty, |(value, pm)| Cell::Estimate(value, pm))

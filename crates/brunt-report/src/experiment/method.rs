@@ -21,7 +21,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
             .unwrap_or("The results have no table of the environment.");
         section
             .blocks
-            .push(Block::Missing(format!("The host is not on record. {why}")));
+            .push(Block::Missing(format!("The host is not recorded. {why}")));
     } else {
         section
             .blocks

@@ -255,7 +255,7 @@ pub(super) fn over_time(results: &[ComparedResult<'_>]) -> Section {
         of_runs(results, &runs, first.unwrap_or_default())
     });
     if matches!(section.blocks.first(), Some(Block::Choice(_))) {
-        let text = "Of each result's run of median throughput at a point. Time counts from the start of measuring.";
+        let text = "Each result's run of median throughput at a point. Time counts from the start of measuring.";
         section.blocks.insert(0, Block::Prose(text.into()));
     }
     section

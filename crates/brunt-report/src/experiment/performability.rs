@@ -194,7 +194,7 @@ mod tests {
     use brunt_result::performability::FailingSystem;
     use brunt_result::summary::PointSummary;
 
-    /// A state that was not measured has a row that says so, and its share of the time is said.
+    /// A state that was not measured has a row that says so, with its share of the time.
     #[test]
     fn expectations_have_a_table_and_their_assumptions() {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],

@@ -55,7 +55,7 @@ fn add_percentiles(summary: &mut Summary, folder: &Path, wanted: &BTreeSet<Perce
 /// run's figures are from.
 fn figures(folder: &Path, summary: &Summary) -> HashMap<i64, Figures> {
     let runs = summary.points.iter().flat_map(|point| &point.runs);
-    // Each once, whatever the file says.
+    // Each once, even if the file repeats one.
     let kinds = |run: &RunSummary| {
         let kinds: BTreeSet<OpKind> = run.ops.iter().map(|op| op.op).collect();
         Vec::from_iter(kinds)

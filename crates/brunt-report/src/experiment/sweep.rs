@@ -18,7 +18,7 @@ const CHARTS_MAX: usize = 8;
 /// Maximum number of bars per figure.
 const BARS_MAX: usize = 40;
 
-/// If one figure stands for requests and bytes, requests of this size and above are shown in bytes per second.
+/// If one figure covers both requests and bytes, requests of this size and above are shown in bytes per second.
 const LONG_BYTES: f64 = 65536.0;
 
 const INTERVALS: &str =
@@ -47,7 +47,7 @@ const MEAN: Figure = Figure { title: "Mean response time", label: "mean response
 #[rustfmt::skip]
 const P99: Figure = Figure { title: "99th percentile of the response time", label: "p99 of the response time", unit: Unit::Micros, scale: Scale::Log, get: |p| p.response_p99_us, in_phase: |p| p.response_p99_us };
 
-/// The figures to draw, each with a sentence to show below. If all requests have the same size, one figure stands for
+/// The figures to draw, each with a sentence to show below. If all requests have the same size, one figure covers both
 /// requests and bytes.
 fn figures(points: &Points<'_>) -> Vec<(&'static Figure, String)> {
     let mut figures = match points.bytes_per_request() {

@@ -23,7 +23,7 @@ const POINTS_MAX: usize = 240;
 const COLUMNS_MIN: usize = 4;
 /// Maximum number of points on all timelines of the page, which limits the file to a few megabytes.
 const PLACES_MAX: usize = 9_000;
-/// Limits for the points of one timeline: fewer say too little, and no screen shows more.
+/// Limits for the points of one timeline: fewer would show too little, and no screen shows more.
 const PLACES: std::ops::RangeInclusive<usize> = 40..=400;
 
 /// A run whose timeline the page shows.
@@ -90,7 +90,7 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         let why = details
             .missing
             .as_deref()
-            .unwrap_or("All runs have only one interval on record.");
+            .unwrap_or("All runs have only one recorded interval.");
         section.blocks.push(Block::Missing(why.to_string()));
         return section;
     }
@@ -324,7 +324,8 @@ impl<'a> RunCharts<'a> {
                 self.block(chart, 250)
             }
             Some(_) => Block::Missing(format!(
-                "Response time map: {} of histograms on record, too few for a map; a shorter interval of the workload gives more.",
+                "Response time map: {} of histograms recorded, too few for a map; a shorter interval of the workload \
+                gives more.",
                 counted(map.columns(), "extent"),
             )),
             None => Block::Missing("Response time map: this run has no histograms.".into()),

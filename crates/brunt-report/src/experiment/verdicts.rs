@@ -1,4 +1,4 @@
-//! Explains the verdict about each fault, so that a reader can disagree: the rate of all runs with the fault, the band
+//! Explains the verdict about each fault, so that readers can check it: the rate of all runs with the fault, the band
 //! of the baseline and the conclusions, the rule in a sentence, and the evidence of each run.
 
 use brunt_core::units::counted;

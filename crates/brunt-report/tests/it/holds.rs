@@ -359,7 +359,7 @@ fn short_runs_get_sentences() {
     let time = section(&page, "Over time").unwrap();
     let text = format!("{time:?}");
     assert!(
-        text.contains("Response time map: 3 extents of histograms on record, too few"),
+        text.contains("Response time map: 3 extents of histograms recorded, too few"),
         "{text}"
     );
     assert!(

@@ -21,7 +21,7 @@ const BLANK: &str = "(() => {
         if (!canvas || !over) { blank.push(figure.innerText + ': not drawn'); continue; }
         const ratio = canvas.width / canvas.clientWidth, pixels = canvas.getContext('2d').getImageData(
             over.offsetLeft * ratio, over.offsetTop * ratio, over.clientWidth * ratio, over.clientHeight * ratio).data;
-        // Grid lines are grey; what a chart shows has a hue.
+        // Grid lines are grey; data in a chart is coloured.
         let coloured = 0;
         for (let i = 0; i < pixels.length && coloured < 40; i += 4) {
             const r = pixels[i], g = pixels[i + 1], b = pixels[i + 2];

@@ -52,7 +52,7 @@ pub enum ConditionMistake {
         "{0} is compared only for all kinds of operations together; mean, percentiles and impacts also for each kind"
     )]
     MetricOfKind(MetricName),
-    /// What follows "by" is not a percentage from 0 up.
+    /// The text after "by" is not a percentage of 0 or more.
     #[error("'{0}' is not a percentage")]
     Percentage(String),
     /// A figure for which higher is better can't fall by 100 % or more.

@@ -45,9 +45,10 @@ impl Answers {
 
 /// Answers for runs that are judged together, at this probability of a false alarm; `None` without enough intervals.
 ///
-/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may rule
-/// out what a reader sees, for example if the noise before the fault is much larger than during it, so the plain mean has
-/// to agree. If the runs differ too much to show an effect together, single runs may still show it alone.
+/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may
+/// reject an effect that a reader sees, for example if the noise before the fault is much larger than during it, so the
+/// plain mean has to agree. If the runs differ too much to show an effect together, single runs may still show it
+/// alone.
 pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> {
     let together = match runs {
         [run] => run.evidence_alone()?,

@@ -84,7 +84,8 @@ impl Input {
     }
 
     /// The rate of an interval. After the fault, requests that had been waiting since it don't raise the rate above the
-    /// usual one: a backlog that is answered at once says nothing about what is usual, and lets recovery look uncertain.
+    /// usual one: a backlog that is answered at once says nothing about the usual rate, and makes recovery look
+    /// uncertain.
     fn rate(&self, at: usize, usual: f64) -> f64 {
         let one = &self.series[at];
         let rate = one.rate();

@@ -123,7 +123,7 @@ fn fitted(design: &Design, noise: Noise, forms: &[usize]) -> Vec<f64> {
     rows.map(|row| fit.explains(row, noise.forms)).collect()
 }
 
-/// How a verdict about an effect came about, so that a reader can disagree.
+/// How a verdict about an effect came about, so that readers can check it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VerdictBasis {
     /// Chance of series like these without an effect; below the limit an effect is reported.
@@ -234,7 +234,7 @@ pub(super) enum Form {
     AndNext,
 }
 
-/// What a set of runs shows together.
+/// The combined evidence of a set of runs.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     /// Probability of evidence this strong without an effect.
@@ -289,7 +289,7 @@ pub(super) fn noises(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Noise> {
     found
 }
 
-/// What the intervals after the fault are taken to be.
+/// How the intervals after the fault are classified.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum After {
     Usual,

@@ -171,7 +171,7 @@ fn bucket_edge(index: u64) -> u64 {
     (kept << width) | ((1 << width) - 1)
 }
 
-/// Seven bits a byte, the lowest first; the top bit says that more follow (LEB128).
+/// Seven bits per byte, lowest first; the top bit is set if more bytes follow (LEB128).
 fn put_number(mut number: u64, packed: &mut Vec<u8>) {
     while number > 0x7f {
         packed.push(number as u8 | 0x80);
@@ -252,8 +252,8 @@ pub(super) fn in_time(series: &[IntervalFigures], from_s: f64, to_s: f64) -> Vec
 /// Times closer than this, in seconds, are treated as equal.
 const SAME_TIME_S: f64 = 1e-6;
 
-/// The intervals to sum over for the time between two moments. They count whole: anything missing or outstanding in an
-/// interval at the edge belongs to this time, because the rest of that interval was usual.
+/// The intervals to sum over for the time between two moments. They count completely: anything missing or outstanding
+/// in an interval at the edge belongs to this time, because the rest of that interval was usual.
 pub(super) fn touched(
     series: &[IntervalFigures],
     from_s: f64,

@@ -101,9 +101,9 @@ impl Covariance {
         std::iter::once(white).chain(others)
     }
 
-    /// Transforms rows into independent ones of variance 1, with a Kalman filter over the correlated state. Rows
-    /// of weight 0 are skipped; a small weight stands for a large independent error. Returns the logarithm of
-    /// the determinant.
+    /// Transforms rows into independent ones of variance 1, with a Kalman filter over the correlated state. Rows of
+    /// weight 0 are skipped; a small weight represents a large independent error. Returns the logarithm of the
+    /// determinant.
     pub fn whiten(self, rows: &[Row], weights: &[f64], mut each: impl FnMut(usize, &Row)) -> f64 {
         let whitener = self.whitener(weights);
         let mut state = [0.0; COLUMNS];
@@ -269,7 +269,7 @@ impl Fit {
         fit
     }
 
-    /// The variance of what a fit of these forms foretells for a row, as a multiple of the error variance.
+    /// The variance of the prediction of a fit of these forms for a row, as a multiple of the error variance.
     pub fn variance_of(moments: &Moments, forms: &[usize], row: &Row) -> f64 {
         let mut swept = *moments;
         let mut used: Vec<usize> = Vec::with_capacity(forms.len());

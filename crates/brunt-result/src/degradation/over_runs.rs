@@ -79,7 +79,7 @@ pub struct OverRuns {
     pub judged_again: bool,
 }
 
-/// What was concluded about the rate of one run, so that a reader can disagree.
+/// What was concluded about the rate of one run, so that readers can check it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunVerdict {
     /// Share of the usual rate that was missing during the fault.
@@ -122,8 +122,8 @@ pub struct ResponseOverRuns {
 }
 
 impl OverRuns {
-    /// How many times as many intervals would have given every run an answer, if noise and not the run's length left
-    /// one open: enough to show the observed drop, or else [`NOTICEABLE`]. `None` if every run has its answers.
+    /// How many times as many intervals would have given every run a verdict, if noise rather than the run's length
+    /// left one open: enough to show the observed drop, or else [`NOTICEABLE`]. `None` if every run has its answers.
     pub fn intervals_wanted(&self) -> Option<f64> {
         if self.detection_inconclusive + self.recovery_inconclusive <= self.recovery_too_short {
             return None;
@@ -162,8 +162,8 @@ impl ResponseOverRuns {
     }
 }
 
-/// In how many runs something never happened, and in how many noise left it open: `not in 1 run, inconclusive in 2`;
-/// empty if it happened in all.
+/// In how many runs something never happened, and in how many it is unknown because of noise: `not in 1 run,
+/// inconclusive in 2`; empty if it happened in all.
 pub fn runs_without(never: usize, open: usize) -> String {
     let never = (never > 0).then(|| format!("not in {}", counted(never, "run")));
     let open = (open > 0).then(|| format!("inconclusive in {open}"));

@@ -2,8 +2,8 @@
 //! analysis for change point problems, 1993), under the noise that [`super::evidence`] found.
 //!
 //! The effect begins in some interval of the fault's window, most likely the first. After the fault it ends at once,
-//! stays at some level for some intervals, or shrinks in a straight line, and then is gone for good. Each of these
-//! paths explains the series more or less well; the posterior gives the most likely one and its certainty.
+//! stays at some level for some intervals, or shrinks in a straight line, and then disappears permanently. Each of
+//! these paths explains the series more or less well; the posterior gives the most likely one and its certainty.
 //!
 //! - *Blips*: no interval counts as worse than the effect itself, so that a few bad ones long after the fault never
 //!   outweigh the good ones between.
@@ -154,7 +154,7 @@ struct Paths<'a> {
     usual: Vec<Unit>,
     /// The whitened figure, without usual behaviour.
     figure: Vec<f64>,
-    /// How much of each unit of usual behaviour is in the figure.
+    /// Coefficient of each unit of usual behaviour in the figure.
     parts: Vec<f64>,
     /// Sum of squares of `figure`.
     rest: f64,
@@ -529,9 +529,8 @@ pub(super) fn together(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Return> 
 }
 
 /// Whether plain means confirm that the figure left the effect's level at interval `from`: the mean of all later
-/// intervals is nearer to the usual level, or the means just before and after differ by most of the effect. A
-/// model can explain more than a reader would believe, for example by a slope; a recovery that contradicts the
-/// means is not reported.
+/// intervals is nearer to the usual level, or the means just before and after differ by most of the effect. A model can
+/// explain away too much, for example by a slope; a recovery that contradicts the means is not reported.
 fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
     let end = match evidence.form {
         Form::First(intervals) => (run.begin + intervals).min(run.after),
@@ -557,8 +556,8 @@ fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
     }
 }
 
-/// What the intervals before the fault foretell for those after it, if the usual level changes and they foretell it well
-/// enough to judge a recovery: to within a quarter of the effect.
+/// What the intervals before the fault predict for those after it, if the usual level changes and the prediction is
+/// good enough to judge a recovery: to within a quarter of the effect.
 fn foretold(run: &RunSeries, evidence: &Evidence) -> Option<Vec<f64>> {
     let forms = evidence.usual_forms;
     let is_short = run.begin < forms.len() * INTERVALS_PER_FORM;

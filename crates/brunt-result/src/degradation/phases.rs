@@ -79,11 +79,11 @@ pub struct PhaseFigures {
     /// Their maximum; `null` in results of versions that did not record it.
     #[serde(default)]
     pub response_max_us: Option<f64>,
-    /// Requests that were due by its end, or by that of its last whole interval, and not answered then;
-    /// `null` if that was not recorded.
+    /// Requests that were due by its end, or by that of its last whole interval, and were still unanswered; `null` if
+    /// that was not recorded.
     #[serde(default)]
     pub waiting_requests: Option<u64>,
-    /// For how long the oldest of them had waited; `null` without any.
+    /// Age of the oldest of these requests; `null` without any.
     #[serde(default)]
     pub waiting_oldest_us: Option<f64>,
     /// Share of its requests that failed.

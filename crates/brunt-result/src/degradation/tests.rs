@@ -166,8 +166,8 @@ fn overlapping_faults_have_separate_figures() {
     );
 }
 
-/// If the run ends or the next fault starts too soon after a fault, recovery is open whatever was seen of it, and the
-/// answer says until when the run would have had to continue.
+/// If the run ends or the next fault starts too soon after a fault, recovery is undetermined, whatever the data so far
+/// shows, and the answer says until when the run would have had to continue.
 #[test]
 fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
     let check = |after: &[(usize, f64)], until_s: Option<f64>, recovered: Answer| {
@@ -275,7 +275,7 @@ fn answers(parts: &[Part]) -> Degradation {
 const USUAL: Option<(f64, f64)> = Some((100.0, 200.0));
 
 /// Response times that triple and recover in two steps are reported as exactly that: the factor, the excess wait, when
-/// the effect showed and when it ended. The p99 has its own answers.
+/// the effect became visible and when it ended. The p99 has its own answers.
 #[test]
 fn longer_response_times_have_their_factor_and_recovery() {
     let found = answers(&[
@@ -430,7 +430,7 @@ fn nothing_has_recovered_before_an_answer() {
     assert!((wait_s - 12.0).abs() < 1.2, "{wait_s}");
 }
 
-/// A fault during which no request is answered has no factor, but is detected; the requests it held up count in the
+/// A fault during which no request is answered has no factor, but is detected; the requests it delayed count in the
 /// interval in which they are answered. An outlier does not change the usual p99.
 #[test]
 fn no_answers_at_all() {
@@ -547,8 +547,8 @@ fn responses_over_runs() {
     assert!(all.excess_wait_s.unwrap().low.is_some());
 }
 
-/// A stalled open loop answers its backlog at once or over some time: the rate is back when the stall ends, whatever part
-/// of an interval that leaves.
+/// A stalled open loop answers its backlog at once or over some time: the rate is back when the stall ends, even if
+/// that leaves only part of an interval.
 #[test]
 fn answering_a_backlog_leaves_no_doubt_about_the_recovery() {
     for (served, late_s) in [

@@ -4,9 +4,9 @@
 //! The rule: a request counts once. A request outstanding at the end of an interval is answered in a later one or is
 //! still outstanding there, so only those outstanding at the end of the last interval count.
 //!
-//! An outstanding request will take longer than its age. That biases a mean down, by less than the share of
-//! outstanding requests: little, unless they wait because something is stalled, and then leaving them out would be
-//! the larger error.
+//! An outstanding request will take longer than its age. That biases a mean down, by less than the share of outstanding
+//! requests: little, unless they wait because something is stalled, in which case leaving them out would be the larger
+//! error.
 
 use super::interval::{IntervalFigures, WaitingFigures, is_whole, median, p99_us, parts};
 

@@ -138,7 +138,7 @@ fn ratios_are_those_of_the_paper() {
         found.impacts.iter().all(|impact| impact.op.is_none()),
         "one kind has no rows of its own"
     );
-    // Every client has its own bar.
+    // Every client has a separate bar.
     let bar = |client: &str, clients: &str, delay: &str| {
         let is = |bar: &&ClientThroughput| {
             bar.client == client
@@ -270,7 +270,7 @@ fn no_number_without_an_interval() {
 #[test]
 fn only_the_same_clients_are_compared() {
     let mut points = known();
-    // A third client alone, ten times as fast, is in no group of two.
+    // A third client alone, ten times as fast, is not in any group of two.
     points.push(at("0", &["c"], &[&[800.0], &[800.0], &[800.0]]));
     let found = robustness(&points).unwrap();
     near(

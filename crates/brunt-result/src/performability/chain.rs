@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 /// Units of one kind that fail and are repaired independently of all other components.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingComponent {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Faults that stand for its failures: the first one for one failed unit, the first two together for two, and so on.
+    /// Faults that emulate its failures: the first one for one failed unit, the first two together for two, and so on.
     pub faults: Vec<String>,
     /// Number of its units.
     pub units: u32,

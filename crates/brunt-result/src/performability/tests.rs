@@ -172,7 +172,8 @@ fn a_run_without_one_of_the_states_is_left_out() {
     assert_eq!(normal.requests_per_second.mean, 100.0);
 }
 
-/// Two disks of a mirror: the second failure stops it, which is a state with a rate of zero, and a third can't happen.
+/// Two disks of a mirror: the second failure stops it, which is a state with a rate of zero; a third failure is
+/// impossible.
 #[test]
 fn a_mirror_stops_with_its_second_disk() {
     let mirror = component("disks", &["first", "second"], 99.0, 1.0);

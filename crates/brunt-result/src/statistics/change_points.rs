@@ -18,10 +18,10 @@
 //! have no change that is significant. Results that are correlated in time have more false alarms.
 //!
 //! What can be seen is limited. For a shift of 5 % over results that differ by 3 %, with twenty results before and five
-//! after it, `ln(1.05) / 0.03 * sqrt(20 * 5 / 25)` is 3.25 standard errors. Even a test that knew the noise and where to
-//! look would see 75 % of such shifts at a level of 1 %. This one sees about a third of them, and 87 % after 20 results.
-//! If single runs differ by 3 % and a result is the mean of five, results differ by 1.3 %, and it sees nine of ten
-//! after three results and nearly all after four.
+//! after it, `ln(1.05) / 0.03 * sqrt(20 * 5 / 25)` is 3.25 standard errors. Even a test that knew the noise and the
+//! position would detect 75 % of such shifts at a level of 1 %. This one sees about a third of them, and 87 % after 20
+//! results. If single runs differ by 3 % and a result is the mean of five, results differ by 1.3 %, and it detects nine
+//! of ten shifts after three results and nearly all after four.
 
 use brunt_core::random::Random;
 use serde::Serialize;

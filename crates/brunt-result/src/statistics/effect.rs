@@ -53,7 +53,7 @@ pub struct Effect {
     pub high_90: f64,
     /// Two-sided, of one figure alone.
     pub p: f64,
-    /// The same of what is left of the effect when all that the machine's difference could explain is taken off.
+    /// The same for the rest of the effect after subtracting everything that the machine's difference could explain.
     pub p_beyond_machine: f64,
     /// Degrees of freedom, those lent by other points among them.
     pub freedom: f64,
@@ -133,7 +133,7 @@ impl Samples {
             let [a, b] = metric.likeness;
             vec![cell(&scaled_a, a), cell(&scaled_b, b)]
         };
-        // Alternating runs met the same machine.
+        // Alternating runs had the same machine.
         let machine = match scale {
             EffectScale::Ratio if !metric.paired => metric.machine,
             _ => MachineAllowance {

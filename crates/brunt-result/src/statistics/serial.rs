@@ -7,8 +7,8 @@
 //! actual order, and Student's t gets the remaining degrees of freedom (Satterthwaite).
 //!
 //! The rule: an interval is never narrower than that of independent runs. A few runs can look correlated or independent
-//! by chance, so the evidence is weighed against a guess: with few runs of one point the interval depends on both, with
-//! many on the evidence.
+//! by chance, so the evidence is combined with a prior: with few runs of one point the interval depends on both, with
+//! many on the evidence alone.
 
 use super::{Estimate, mean, student_quantile, variance};
 
@@ -162,7 +162,7 @@ struct Residual {
     off: f64,
 }
 
-/// In the order in which the runs were made.
+/// In the order in which the runs took place.
 struct Residuals(Vec<Residual>);
 
 impl Residuals {

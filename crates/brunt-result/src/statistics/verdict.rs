@@ -138,7 +138,7 @@ pub struct Comparison {
     pub a: Option<Estimate>,
     /// Of the second.
     pub b: Option<Estimate>,
-    /// `b` to `a`: by this the verdict is given.
+    /// `b` relative to `a`: the basis of the verdict.
     pub effect: Option<Effect>,
     /// Rank test, for comparison: where the two disagree, look at the runs.
     pub mann_whitney: Option<MannWhitney>,

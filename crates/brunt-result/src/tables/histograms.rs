@@ -14,7 +14,7 @@ use super::figures::OP;
 use super::origin::RunOrigin;
 
 /// The length of an extent is the run's time so far, divided by this: about this many for a short run, and at most a
-/// hundred more for one of days.
+/// hundred more for a run of several days.
 const EXTENTS: u32 = 20;
 /// Maximum length that an extent has to reach.
 const EXTENT_ENOUGH: Duration = Duration::from_secs(1);

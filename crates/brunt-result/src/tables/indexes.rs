@@ -24,7 +24,7 @@ pub const TABLE: Table = Table {
         Column::int("at_once", "Clients at once."),
         Column::text(
             "link_delay",
-            "Of `latency`: the delay that is compared with none.",
+            "For `latency`: the delay that is compared with none.",
         )
         .nullable(),
         Column::text(
@@ -34,10 +34,10 @@ pub const TABLE: Table = Table {
         Column::float("ratio", "The ratio; null where it has no interval.").nullable(),
         Column::float("low", "Lower end of its 95 % interval.").nullable(),
         Column::float("high", "Upper end.").nullable(),
-        Column::text("missing", "Why there is none.").nullable(),
+        Column::text("missing", "Why it is missing.").nullable(),
         Column::int(
             "clients",
-            "Clients that the interval is over; with 1 it is over rounds alone.",
+            "Number of clients that the interval covers; with 1, it covers rounds only.",
         ),
         Column::int("rounds", "Rounds that count."),
         Column::int(
@@ -63,11 +63,7 @@ pub const CLIENTS: Table = Table {
         Column::int("at_once", "Clients at once, if that is swept.").nullable(),
         Column::text("company", "Their names, joined by `+`.").nullable(),
         Column::text("op", "Kind of operation; null for all kinds together.").nullable(),
-        Column::float(
-            "bytes_per_second",
-            "Mean over runs; null without a run that counts.",
-        )
-        .nullable(),
+        Column::float("bytes_per_second", "Mean over runs; null if no run counts.").nullable(),
         Column::float("low", "Lower end of its 95 % interval; null with one run.").nullable(),
         Column::float("high", "Upper end.").nullable(),
         Column::int("runs", "Runs that count."),

@@ -33,11 +33,12 @@ const IN_FLIGHT: &[Column] = &[Column::float(
 const WAITING: &[Column] = &[
     Column::int(
         "waiting",
-        "Requests that were due by its end and not answered, sent or not. Of a replay only those that a worker has taken.",
+        "Requests that were due by its end and not answered, sent or not. For a replay, only those that a worker has \
+        taken.",
     )
     .nullable(),
-    Column::float("waiting_mean_ns", "For how long they had waited since they were due, on average.").nullable(),
-    Column::int("waiting_max_ns", "For how long the oldest of them had waited.").nullable(),
+    Column::float("waiting_mean_ns", "Their mean waiting time since they were due.").nullable(),
+    Column::int("waiting_max_ns", "Age of the oldest of these requests.").nullable(),
 ];
 
 /// See its doc.

@@ -1,4 +1,4 @@
-//! What a row belongs to.
+//! The origin of a row.
 
 use brunt_core::Nanos;
 

@@ -31,20 +31,16 @@ pub const TABLE: Table = Table {
         Column::float("response_mean_ns", "Mean response time.").nullable(),
         Column::float(
             "response_p99_ns",
-            "99th percentile of it, at most 0.8 % too long.",
+            "Its 99th percentile, at most 0.8 % too high.",
         )
         .nullable(),
         Column::float("response_max_ns", "Maximum of it.").nullable(),
         Column::int(
             "waiting",
-            "Requests that were due by its end and not answered then; null if that is not known.",
+            "Requests that were due by its end and were still unanswered; null if that is not known.",
         )
         .nullable(),
-        Column::float(
-            "waiting_max_ns",
-            "For how long the oldest of them had waited.",
-        )
-        .nullable(),
+        Column::float("waiting_max_ns", "Age of the oldest of these requests.").nullable(),
         Column::float("failed_share", "Share of requests that failed."),
     ],
 };

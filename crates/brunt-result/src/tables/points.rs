@@ -8,9 +8,9 @@ use crate::summary::Summary;
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "points",
-    doc: "One row for each point: a workload against a target, with a value on each axis of the sweep. Of several jobs \
-          that run at once, each is a point, and so are all together. A job's runs have rows of their own in the other \
-          tables; leave points with `part_of` out where figures are added up.",
+    doc: "One row for each point: a workload against a target, with a value on each axis of the sweep. If several \
+        jobs run at once, each is a point, and so are all of them together. A job's runs have separate rows in the \
+        other tables; leave out points with `part_of` when adding up figures.",
     columns: &[
         Column::int("point", "Its number, from 0."),
         Column::text("label", "Target, workload and the value on each axis."),
@@ -18,7 +18,8 @@ pub const TABLE: Table = Table {
         Column::text("workload", "Name of the workload."),
         Column::int(
             "part_of",
-            "Of one of several jobs: the point that has the figures of all of them together, in runs of the same `repetition`; null of other points.",
+            "For one of several jobs: the point with the combined figures of all of them, in runs of the same \
+            `repetition`; null for other points.",
         )
         .nullable(),
     ],

@@ -55,17 +55,17 @@ pub const TIMES: Table = Table {
         Column::float("system_ns", "CPU time in the kernel; null if not counted.").nullable(),
         Column::float(
             "interrupt_ns",
-            "CPU time in interrupts and softirqs; only of `machine`.",
+            "CPU time in interrupts and softirqs; only for `machine`.",
         )
         .nullable(),
         Column::float(
             "idle_ns",
-            "Idle time, including waits for disks; only of `machine`.",
+            "Idle time, including waits for disks; only for `machine`.",
         )
         .nullable(),
         Column::float(
             "stolen_ns",
-            "Time that the hypervisor gave to other guests; only of `machine`.",
+            "Time that the hypervisor gave to other guests; only for `machine`.",
         )
         .nullable(),
         Column::int("samples", "Samples; null for `machine`.").nullable(),

@@ -25,7 +25,7 @@ pub const TABLE: Table = Table {
         Column::float("issue_error_max_ns", "The longest."),
         Column::float(
             "depth_mean",
-            "Requests in flight that a request found, on average.",
+            "Mean number of requests in flight when a request was sent.",
         ),
         Column::float(
             "trace_depth_mean",

@@ -24,7 +24,7 @@ pub const TABLE: Table = Table {
             Column::int("seed", "Seed of all its requests."),
             Column::int("began_unix_ns", "Wall-clock time at which its preparation started, since 1970 (UTC)."),
             Column::text("stopped", "Why it ended: `done`, `steady`, `not-steady`, `interrupted`, `device-gone`, `host-lost`."),
-            Column::bool("complete", "Whether it ran to its end as planned; other runs are not evaluated."),
+            Column::bool("complete", "Whether it ran to the end as planned; other runs are not evaluated."),
             Column::int("measured_ns", "Measured time, without ramp-up and draining."),
             Column::float("requests_per_second", "Throughput: sum over all workers, or what all of them did while all ran (`common` in `summary.json`)."),
             Column::float("bytes_per_second", "The same in bytes."),
@@ -41,27 +41,30 @@ pub const TABLE: Table = Table {
             Column::int("response_min_ns", "Shortest response time, exact; null if no request completed.").nullable(),
             Column::int("service_min_ns", "Shortest service time, likewise.").nullable(),
             Column::float("stolen_share", "Share of all processors' time that the hypervisor gave to other guests \
-                           during the run; null where the kernel does not say.").nullable(),
+                           during the run; null where the kernel does not report it.").nullable(),
             Column::float("wakeup_mean_ns", "How late a sleeping thread next to the load was woken: mean; null for a \
                            run too short to tell, as in the next columns.").nullable(),
-            Column::float("wakeup_max_ns", "The longest of it.").nullable(),
+            Column::float("wakeup_max_ns", "The longest duration.").nullable(),
             Column::float("work_mean_ns", "How long a fixed piece of work next to the load took: mean.").nullable(),
-            Column::float("work_min_ns", "The shortest of it.").nullable(),
+            Column::float("work_min_ns", "The shortest duration.").nullable(),
             Column::int("noise_samples", "How often both were measured."),
             Column::int("verified_bytes", "Bytes that were read and compared with what had been written there, ramp-up included; null without `verify`.").nullable(),
             Column::int("wrong_bytes", "Of these, bytes of blocks that differed.").nullable(),
-            Column::int("first_wrong_offset", "Offset in bytes of the block that was found wrong first; null if none was.").nullable(),
+            Column::int("first_wrong_offset", "Offset in bytes of the first block that was found to be wrong; null \
+                if none was.").nullable(),
             Column::float("work_median_ns", "The median of the fixed piece of work: the processors' speed, which \
-                           preemption hardly moves. This column and the next ones are null in results from before \
-                           they existed.").nullable(),
+                preemption hardly affects. This column and the next ones are null in results written before they \
+                were added.").nullable(),
             Column::float("waited_share", "Share of their time that the load's threads were ready and waited for a processor; null where the kernel does not count it.").nullable(),
             Column::float("others_cpus", "CPU time that other programs used during the run, as a number of \
                            CPUs.").nullable(),
             Column::float("throttled_share", "Share of the time that the control group was stopped because its CPU \
                            quota was used up.").nullable(),
-            Column::float("stalled_ns", "Time by which wake-ups of 250 ms and more were late: Brunt itself did not run.").nullable(),
-            Column::text("engine", "Engine that made its requests, `io_uring` or `threads`; null if its load needs \
-                          none, if hosts had different ones, and in results from before it was recorded.").nullable(),
+            Column::float("stalled_ns", "Total delay of wake-ups that were 250 ms or more late: Brunt itself did not \
+                run.").nullable(),
+            Column::text("engine", "Engine that issued its requests, `io_uring` or `threads`; null if its load needs \
+                          none, if hosts had different ones, and in results written before it was \
+                          recorded.").nullable(),
         ],
     ]),
 };

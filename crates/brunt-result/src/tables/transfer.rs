@@ -25,7 +25,7 @@ pub const TABLE: Table = Table {
         )
         .nullable(),
         Column::text("link", "Name of the link."),
-        Column::text("direction", "`there`: from its first host to its second; `back`."),
+        Column::text("direction", "`there`, from its first host to its second, or `back`."),
         Column::bool(
             "delayed",
             "Whether the link has a delay at any point of the experiment, like links between sites.",

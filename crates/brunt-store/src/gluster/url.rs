@@ -65,7 +65,7 @@ impl From<GlusterUrlError> for OpenError {
 /// The configuration given by a URL and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlusterConfig {
-    /// Host of a glusterd that knows the volume.
+    /// Host of a glusterd that manages the volume.
     pub host: String,
     /// The port of that glusterd.
     pub port: u16,

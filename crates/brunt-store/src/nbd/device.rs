@@ -271,7 +271,7 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
     })
 }
 
-/// Notes on what the server does differently from a disk when writing.
+/// Notes on how the server's writes differ from a disk's.
 fn write_notes(export: &NbdExport) -> impl Iterator<Item = &'static str> {
     let has = |flag| export.has(flag);
     let durability = if !has(export_flag::SEND_FLUSH) {

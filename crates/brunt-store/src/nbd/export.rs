@@ -26,7 +26,7 @@ pub struct NbdExport {
 }
 
 impl NbdExport {
-    /// An export of which nothing is known yet.
+    /// An export whose properties are not known yet.
     pub(super) fn unknown() -> NbdExport {
         NbdExport {
             size_bytes: 0,

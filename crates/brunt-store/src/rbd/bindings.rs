@@ -310,7 +310,7 @@ impl RbdImage {
                 continue;
             }
             self.check(answer, || "list the image's settings".to_string(), "")?;
-            // SAFETY: the library filled in this many entries, with NUL-terminated strings of its own, and frees them
+            // SAFETY: the library filled in this many entries, with NUL-terminated strings that it owns, and frees them
             // afterwards.
             return Ok(unsafe {
                 let filled = list[..count as usize].iter();

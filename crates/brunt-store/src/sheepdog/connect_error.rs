@@ -70,7 +70,7 @@ impl ReconnectError for SheepdogConnectError {
         match self {
             SheepdogConnectError::Vdi(..) => false,
             SheepdogConnectError::AttemptsFailed { last, .. } => last.is_transient(),
-            // A starting sheep doesn't know its VDIs immediately.
+            // A sheep that has just started does not find its VDIs immediately.
             _ => true,
         }
     }

@@ -1,7 +1,7 @@
 //! Maps a server's results to [`DeviceError`]: a kind that indicates a remedy, and the protocol's result code for
 //! users.
 //!
-//! The rule: the result code is kept, whatever the kind.
+//! The rule: the result code is preserved for every kind.
 
 use std::fmt;
 

@@ -53,7 +53,7 @@ pub enum SheepdogWriter {
 /// How to drop an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SheepdogDrop {
-    /// There is no object.
+    /// The object does not exist.
     Hole,
     /// The object was claimed; it belongs to this VDI, which is the disk's or a snapshot's.
     Of(u32),

@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// Mistakes are refused, with what would be right.
+    /// Mistakes are refused, with what would be correct.
     #[test]
     fn mistakes_are_refused_with_what_would_be_right() {
         let check = |url: &str, line: &str, words: &str| {

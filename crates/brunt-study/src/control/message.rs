@@ -76,7 +76,7 @@ pub enum Command {
         layer: Option<String>,
         bytes_per_second: u64,
     },
-    /// Sends a layer a command that only its kind knows.
+    /// Sends a layer a command that is specific to its kind.
     Own {
         lun: u16,
         layer: String,
@@ -298,7 +298,7 @@ impl Reason {
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The command was refused; the text says what would be right.
+    /// The command was refused; the text says what would be correct.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The process is gone or doesn't answer.

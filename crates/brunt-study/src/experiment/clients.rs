@@ -36,7 +36,7 @@ impl Experiment {
                 };
                 return Err(source.mistake(
                     &path,
-                    format!("there is no link {link} to sweep"),
+                    format!("no link named {link} to sweep"),
                     Some(help),
                 ));
             }
@@ -280,12 +280,7 @@ links = ["to-b", "to-c"]
             23,
             "workload write names no hosts",
         );
-        check(
-            "\"to-b\", \"to-c\"",
-            "\"to-x\"",
-            26,
-            "there is no link to-x",
-        );
+        check("\"to-b\", \"to-c\"", "\"to-x\"", 26, "no link named to-x");
         check(
             "\"to-b\", \"to-c\"",
             "\"to-b\", \"to-b\"",

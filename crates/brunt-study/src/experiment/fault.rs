@@ -384,8 +384,8 @@ mod tests {
         check("\"memory:1MiB\"", "freeze = true", "memory:1MiB");
     }
 
-    /// A member that cannot fail or cannot be replaced is refused when the file is read, with advice that works; what
-    /// is known only once the device is open is left until then.
+    /// A member that cannot fail or cannot be replaced is refused when the file is read, with advice that works; checks
+    /// that need the open device are left until then.
     #[test]
     fn members_that_cannot_fail_are_refused_with_advice() {
         let check = |target: &str, fault: &str, said: Option<&str>| {
@@ -454,8 +454,8 @@ mod tests {
         check("url = \"array:raid0\"", "member = 0", None);
     }
 
-    /// A fault that would have no effect, or that nothing can inject, is refused when the file is read, at the wrong
-    /// key; a link's settings are described in words.
+    /// A fault that would have no effect, or that cannot be injected, is refused when the file is read, at the
+    /// offending key; a link's settings are described in words.
     #[test]
     fn faults_that_cannot_be() {
         let check = |link: &str, fault: &str, key: usize, said: Option<&str>| {

@@ -1,5 +1,5 @@
-//! `[links]`: links between other machines, with a delay, loss or rate that a host in the wire or the kernels of both
-//! hosts apply. Sweeps treat them like the links of a lab; `crate::hooks` applies and proves them for each run.
+//! `[links]`: links between other machines, with a delay, loss or rate that an inline host or the kernels of both hosts
+//! apply. Sweeps treat them like the links of a lab; `crate::hooks` applies and proves them for each run.
 //!
 //! ```toml
 //! [hosts.node7]
@@ -8,7 +8,7 @@
 //! ssh = "root@node8"
 //! [links.wan]
 //! between = ["node7", "node8"]
-//! netem = ["eth1", "eth1"]              # or bridge = "wire", a host in the wire
+//! netem = ["eth1", "eth1"]              # or bridge = "wire", an inline host
 //!
 //! [sweep]
 //! link_delay = ["0", "10ms"]
@@ -46,7 +46,7 @@ pub struct HostLinkEntry {
     /// The two hosts, under `[hosts.NAME]` with `ssh` or `agent`. Before each run, the agent of the first sends probe
     /// packets (ICMP echo requests) to the `address` of the second.
     pub between: [HostName; 2],
-    /// A host with `bridge` in the wire between them, which applies the settings; the first host is on the side of its
+    /// A host with an inline `bridge` between them, which applies the settings; the first host is on the side of its
     /// first interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<HostName>,
@@ -87,7 +87,7 @@ impl HostLinkEntry {
     }
 }
 
-/// What applies the settings of a link between other machines.
+/// The mechanism that applies the settings of a link between other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostLinkCarrier {
     /// The bridge of this host.
@@ -96,7 +96,7 @@ pub enum HostLinkCarrier {
     Netem([(String, String); 2]),
 }
 
-/// A link between other machines, with what a run needs to know of its hosts.
+/// A link between other machines, with the data about its hosts that a run needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostLink {
     /// Its name.
@@ -105,12 +105,12 @@ pub struct HostLink {
     pub from: String,
     /// Where it sends them.
     pub to: HostName,
-    /// What applies the settings.
+    /// The mechanism that applies the settings.
     pub carrier: HostLinkCarrier,
 }
 
 impl HostLink {
-    /// The settings as what applies them needs them.
+    /// The settings in the form needed to apply them.
     pub fn carried(&self, settings: &[Settings; 2]) -> [Settings; 2] {
         let mut settings = settings.clone();
         if let HostLinkCarrier::Netem(_) = self.carrier {
@@ -169,7 +169,7 @@ pub enum ProbedAddressError {
     },
 }
 
-/// What is wrong with a link: the key, the mistake, what would be right.
+/// What is wrong with a link: the key, the mistake, what would be correct.
 type LinkMistake = (&'static str, String, String);
 
 impl Experiment {
@@ -285,7 +285,7 @@ impl Experiment {
             _ => {
                 let what = "one of bridge and netem applies its settings";
                 let help =
-                    "write bridge = \"wire\", a host in the wire, or netem = [\"eth1\", \"eth1\"]";
+                    "write bridge = \"wire\", an inline host, or netem = [\"eth1\", \"eth1\"]";
                 return Err(("between", what.into(), help.into()));
             }
         }
@@ -297,7 +297,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that nothing else changes what applies a link's settings.
+    /// Checks that nothing else changes the bridge or interfaces that apply a link's settings.
     fn check_alone(&self, name: &str, entry: &HostLinkEntry) -> Result<(), LinkMistake> {
         let key = match &entry.bridge {
             Some(_) => "bridge",

@@ -514,7 +514,7 @@ impl<'a> Reader<'a, '_> {
                     let first =
                         there_span.map_or_else(String::new, |span| self.source.place(span.start));
                     let what = format!("{} is already set in {first}", path.join("."));
-                    let help = Some("leave one of them out, or make it a parameter".to_string());
+                    let help = Some("remove one of them, or make it a parameter".to_string());
                     return Err(self.source.mistake_at(Some(key.span()), what, help));
                 }
             }

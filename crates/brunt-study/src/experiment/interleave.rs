@@ -21,7 +21,7 @@ pub struct InterleavedExperiment<'a> {
     pub file: &'a Path,
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// Its plan, which knows what is written.
+    /// Its plan, which determines what is written.
     pub plan: &'a Plan,
 }
 
@@ -31,7 +31,7 @@ pub struct InterleavedExperiment<'a> {
 pub struct InterleaveError {
     first: PathBuf,
     second: PathBuf,
-    /// What is in the way.
+    /// The obstacle.
     pub conflict: InterleaveConflict,
 }
 
@@ -98,7 +98,7 @@ pub enum InterleaveConflict {
         /// The port.
         port: u16,
     },
-    /// Bridges in the wire between the same interfaces.
+    /// Inline bridges between the same interfaces.
     #[error("both bridge interface {1} of host '{0}'")]
     Bridge(HostName, String),
 }

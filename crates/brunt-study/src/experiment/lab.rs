@@ -3,7 +3,7 @@
 //! ```toml
 //! [lab]
 //! hosts = ["client", "server"]
-//! worker = "client"                     # where requests are made; the first host by default
+//! worker = "client"                     # where requests are issued; the first host by default
 //! cores = { client = [0], server = [1] } # where the processes of a host run; anywhere by default
 //! [lab.links.wan]
 //! between = ["client", "server"]
@@ -48,7 +48,7 @@ pub struct LabEntry {
     /// `[hosts.NAME]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cores: BTreeMap<HostName, Vec<usize>>,
-    /// Time before each run in which no requests are made, to count what links carry without load; default: none.
+    /// Time before each run in which no requests are issued, to count what links carry without load; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Span>,
     /// Links between two hosts, by a name of your choice. Hosts without a direct link reach each other over the

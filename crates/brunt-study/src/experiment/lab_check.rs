@@ -17,7 +17,7 @@ pub(super) const MTU: RangeInclusive<u32> = 576..=9000;
 /// Limits of the idle time before each run: in less time, a few packets would dominate the result.
 const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
 
-/// What is wrong, at which key, and what would be right.
+/// What is wrong, at which key, and what would be correct.
 struct LabMistake<'a> {
     path: Vec<Cow<'a, str>>,
     what: String,
@@ -96,7 +96,7 @@ impl Experiment {
                         .iter()
                         .find(|requester| !lab.reaches(requester, host))
                     {
-                        let what = format!("there is no route from {apart} to {host}");
+                        let what = format!("no route from {apart} to {host}");
                         return wrong(&path, what, Some("add one under [lab.links]"));
                     }
                 }

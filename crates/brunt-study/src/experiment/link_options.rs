@@ -178,7 +178,7 @@ fn blamed<'a>(
     }
 }
 
-/// The parser's message, and what would be right.
+/// The parser's message, and what would be correct.
 fn describe(error: &toml::de::Error) -> String {
     match reworded(error.message()) {
         (what, Some(help)) => format!("{what}; {help}"),

@@ -1,4 +1,4 @@
-//! A mistake in an experiment file: its location and what would be right.
+//! A mistake in an experiment file: its location and what would be correct.
 //!
 //! The rule: every message has a line, as close to the mistake as possible, and no secret of the file.
 
@@ -98,7 +98,7 @@ impl FileError {
         ))
     }
 
-    /// What would be right.
+    /// What would be valid instead.
     pub fn help_text(&self) -> Option<&str> {
         self.help.as_deref()
     }

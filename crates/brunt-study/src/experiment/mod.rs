@@ -1,8 +1,8 @@
 //! The experiment file: targets, workloads, sweep, repetitions. Read by `brunt run`; `brunt schema`
 //! describes it for editors.
 //!
-//! The rule: a mistake is reported with the file, the line and what would be right; unknown keys are mistakes. Nothing
-//! is opened here: everything that can be checked without the devices is checked before any of them is touched.
+//! The rule: a mistake is reported with the file, the line and what would be correct; unknown keys are mistakes.
+//! Nothing is opened here: everything that can be checked without the devices is checked before any of them is touched.
 
 mod clients;
 mod defaults;
@@ -166,8 +166,9 @@ pub struct Experiment {
     /// Emulated network of hosts and links on which the experiment runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,
-    /// Links between other machines, by a name of your choice: what applies their delay, loss and rate, and which hosts
-    /// prove it. `link_delay`, `link_loss` and `link_rate` of a sweep vary them like the links of a lab.
+    /// Links between other machines, by a name of your choice: the mechanism that applies their delay, loss and rate,
+    /// and the hosts that prove it. `link_delay`, `link_loss` and `link_rate` of a sweep vary them like the links of a
+    /// lab.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, HostLinkEntry>,
     /// Programs that are not part of Brunt, such as storage servers, which the experiment starts before it opens targets
@@ -405,7 +406,7 @@ queue_depth = [1, 8, 32]
         assert_eq!(least("", search), 3 * 4 * 2000);
     }
 
-    /// Every mistake is reported at its line, with what would be right.
+    /// Every mistake is reported at its line, with what would be correct.
     #[test]
     fn mistakes_have_their_line() {
         let check = |from: &str, to: &str, line, said: &str| {

@@ -51,7 +51,7 @@ impl Experiment {
     }
 }
 
-/// Why a workload cannot run on them, and what would be right.
+/// Why a workload cannot run on them, and what would be correct.
 fn unfit(name: &str, workload: &Workload) -> Option<(String, String)> {
     if workload.hosts.is_empty() {
         let help = format!("write hosts = [\"client-1\", \"client-2\"] under [workloads.{name}]");
@@ -111,7 +111,7 @@ stop = { time = "1s" }
 clients = [1, 2]
 "#;
 
-    /// Results show one target, so that a client alone is compared with itself among others.
+    /// Results show a single target, so that a client running alone can be compared with the same client among others.
     #[test]
     fn each_client_opens_its_own() {
         let experiment = Experiment::parse("x.toml", TEXT)

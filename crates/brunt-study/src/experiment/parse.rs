@@ -166,8 +166,8 @@ impl Experiment {
             let unknown = |workload: &&String| self.workloads.on_target(workload).is_none();
             if let Some(unknown) = target.workloads.iter().flatten().find(unknown) {
                 let what = match self.workloads.names().any(|name| name == unknown) {
-                    true => format!("target {name}: {unknown} makes no requests to targets"),
-                    false => format!("target {name}: there is no workload {unknown}"),
+                    true => format!("target {name}: {unknown} sends no requests to targets"),
+                    false => format!("target {name}: no workload named {unknown}"),
                 };
                 let known = self.workloads.on_targets();
                 let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();
@@ -199,7 +199,7 @@ impl Experiment {
     }
 }
 
-/// The first key of the file itself that is unknown. The deserializer doesn't know the tables of kinds of load.
+/// The first key of the file itself that is unknown. The deserializer is unaware of the tables of load kinds.
 fn unknown_table(source: &Source<'_>) -> Option<Box<FileError>> {
     let schema = Experiment::schema();
     let known = schema.get("properties")?.as_object()?;

@@ -1,4 +1,4 @@
-//! `[performability]`: which faults stand for failures of which components, and how often those fail. Computes nothing:
+//! `[performability]`: which faults emulate failures of which components, and how often those fail. Computes nothing:
 //! [`brunt_result::performability`] weights what was measured.
 //!
 //! ```toml
@@ -42,8 +42,8 @@ pub struct PerformabilityEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentEntry {
-    /// Names of the faults that stand for its failures: the first for one failed unit, the first two at once for two failed
-    /// units, and so on.
+    /// Names of the faults that emulate its failures: the first for one failed unit, the first two at once for two
+    /// failed units, and so on.
     pub faults: Vec<String>,
     /// How many such units the system has.
     #[serde(default = "one_unit")]
@@ -62,7 +62,7 @@ fn one_unit() -> u32 {
     1
 }
 
-/// A mistake in a component: its key, what is wrong, and what would be right.
+/// A mistake in a component: its key, what is wrong, and what would be correct.
 type ComponentMistake = (&'static str, String, Option<String>);
 
 impl ComponentEntry {
@@ -78,7 +78,7 @@ impl ComponentEntry {
         }
         if faults > self.units as usize {
             let what = format!(
-                "{faults} faults stand for {faults} failed units, but it has {}",
+                "{faults} faults emulate {faults} failed units, but it has {}",
                 self.units
             );
             let help = "make it several components, or write units".to_string();
@@ -154,8 +154,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that each fault exists, stands for one component alone, begins during runs, and that all of them occur in the
-    /// same runs.
+    /// Checks that each fault exists, emulates failures of only one component, begins during runs, and that all of them
+    /// occur in the same runs.
     fn check_component_faults<'a>(
         &self,
         component: &'a ComponentEntry,
@@ -176,10 +176,10 @@ impl Experiment {
                     true => "the experiment has no [[fault]]; add one with that name".to_string(),
                     false => format!("available: {}", known.join(", ")),
                 };
-                return Err(("faults", format!("there is no fault '{name}'"), Some(help)));
+                return Err(("faults", format!("no fault named '{name}'"), Some(help)));
             };
             if !taken.insert(name) {
-                let what = format!("fault '{name}' already stands for a failure");
+                let what = format!("fault '{name}' already emulates a failure");
                 let help = "give each failed unit its own fault".to_string();
                 return Err(("faults", what, Some(help)));
             }
@@ -312,7 +312,7 @@ mttr = "90m"
             slow,
             "faults = [\"fast\"]",
             "\"fast\"",
-            "there is no fault 'fast'",
+            "no fault named 'fast'",
         );
         check(
             "at = \"2s\"\nfor = \"2s\"",

@@ -28,7 +28,7 @@ pub struct Point {
     pub label: String,
     /// The target's name; for a replay that drives several, their names joined by `+`.
     pub target: String,
-    /// Its URL, or what is served for it.
+    /// Its URL, or the device served for it.
     pub url: String,
     /// The workload's name.
     pub workload_name: String,
@@ -61,7 +61,7 @@ pub(super) struct Draft {
     workload_name: String,
     pub(super) axes: Vec<(String, String)>,
     pub(super) what: What,
-    /// What a workload on other hosts needs.
+    /// Requirements of a workload on other hosts.
     remote: Option<RemoteSetup>,
     pub(super) links: BTreeMap<String, [LinkSettings; 2]>,
     pub(super) mtus: BTreeMap<String, u32>,

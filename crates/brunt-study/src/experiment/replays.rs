@@ -51,7 +51,7 @@ impl Experiment {
                 .values()
                 .find(|target| !self.targets.contains_key(*target))
             {
-                let what = format!("devices: there is no target {unknown}");
+                let what = format!("devices: no target named {unknown}");
                 return Err(source.mistake(
                     &path,
                     what,

@@ -21,10 +21,7 @@ impl Experiment {
                 let Some(name) = name.filter(|name| !known.contains(name)) else {
                     continue;
                 };
-                let what = format!(
-                    "there is no {key} '{name}'; available: {}",
-                    known.join(", ")
-                );
+                let what = format!("no {key} named '{name}'; available: {}", known.join(", "));
                 return Err(source.mistake(&["require", &index.to_string(), key], what, None));
             }
         }
@@ -56,12 +53,10 @@ mod tests {
     #[test]
     fn mistakes_name_the_line_and_what_there_is() {
         let found = mistake("figure = \"p99\"\nbelow = \"2ms\"\nworkload = \"v\"\n");
-        assert_eq!(found, "x.toml:9: there is no workload 'v'; available: w");
+        assert_eq!(found, "x.toml:9: no workload named 'v'; available: w");
         let found = mistake("figure = \"p99\"\nbelow = \"2ms\"\ntarget = \"d\"\n");
-        assert_eq!(found, "x.toml:9: there is no target 'd'; available: disk");
-        assert!(
-            mistake("figure = \"p100\"\nbelow = \"2ms\"\n").contains("there is no figure 'p100'")
-        );
+        assert_eq!(found, "x.toml:9: no target named 'd'; available: disk");
+        assert!(mistake("figure = \"p100\"\nbelow = \"2ms\"\n").contains("no figure named 'p100'"));
         assert!(mistake("figure = \"p99\"\n").contains("either below or above"));
         assert!(mistake("figure = \"p99\"\nbelow = true\n").contains("its unit such as \"2ms\""));
     }

@@ -9,7 +9,7 @@ use super::services::{ServiceEntry, ServicePlace};
 use super::{Experiment, Target};
 use crate::host::{HostName, Hosts};
 
-/// What is wrong, and what would be right.
+/// What is wrong, and what would be correct.
 type Wrong = (String, String);
 
 impl Experiment {

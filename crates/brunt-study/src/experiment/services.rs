@@ -150,7 +150,7 @@ pub struct ServiceReady {
 #[serde(deny_unknown_fields)]
 pub struct ServiceHealthy {
     /// This command ends with status 0; it is repeated until it does. It runs on the service's host, with the service's
-    /// variables, in a folder of its own.
+    /// variables, in its own folder.
     pub command: ServiceCommand,
     /// Maximum time until it succeeds. If it takes longer, the experiment ends.
     #[serde(default = "healthy_within")]
@@ -256,7 +256,7 @@ impl<'a> ServicePlace<'a> {
 #[error("service {0} waits for itself")]
 pub struct ServiceCycle(pub String);
 
-/// What is wrong: the service's keys, the mistake, and what would be right.
+/// What is wrong: the service's keys, the mistake, and what would be correct.
 type Wrong = (Vec<&'static str>, String, Option<String>);
 
 impl ServiceEntry {
@@ -563,7 +563,7 @@ impl Target {
     }
 }
 
-/// What is wrong with the path of a private folder, and what would be right.
+/// What is wrong with the path of a private folder, and what would be correct.
 fn odd_path(path: &Path) -> Option<(String, &'static str)> {
     let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
     let shown = path.display();

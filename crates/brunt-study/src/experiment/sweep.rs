@@ -264,7 +264,7 @@ impl Sweep {
     }
 }
 
-/// The links of a draft with these names, or all if there are no names.
+/// The links of a draft with these names, or all if no names are given.
 fn links_named<'a>(
     draft: &'a mut Draft,
     names: &'a [String],

@@ -56,7 +56,7 @@ pub struct Target {
     pub workloads: Option<Vec<String>>,
 }
 
-/// The wrong key, the mistake, and what would be right.
+/// The wrong key, the mistake, and what would be correct.
 type TargetMistake = (&'static str, String, Option<String>);
 
 fn help(text: &str) -> Option<String> {

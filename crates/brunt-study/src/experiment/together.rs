@@ -87,7 +87,7 @@ pub(super) struct JobDraft {
     pub(super) target: String,
     pub(super) url: String,
     pub(super) workload: Box<Workload>,
-    /// What a workload on other hosts needs.
+    /// Requirements of a workload on other hosts.
     pub(super) remote: Option<RemoteSetup>,
     pub(super) start_delay: Span,
     pub(super) ends_run: bool,
@@ -199,7 +199,7 @@ impl Experiment {
             };
             for job in &group.jobs {
                 if self.workloads.on_target(&job.workload).is_none() {
-                    let what = format!("together {name}: there is no workload {}", job.workload);
+                    let what = format!("together {name}: no workload named {}", job.workload);
                     return Err(source.mistake(
                         &path,
                         what,
@@ -207,7 +207,7 @@ impl Experiment {
                     ));
                 }
                 if !self.targets.contains_key(&job.target) {
-                    let what = format!("together {name}: there is no target {}", job.target);
+                    let what = format!("together {name}: no target named {}", job.target);
                     return Err(source.mistake(&path, what, known(self.targets.keys().collect())));
                 }
             }

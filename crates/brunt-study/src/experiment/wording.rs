@@ -48,7 +48,7 @@ const FIO: &[(&str, &str, &str)] = &[
 /// Maximum number of keys or values to list if none of them is close to what was written.
 const LISTED_MAX: usize = 12;
 
-/// The mistake and what would be right, from a message of `serde` or `toml`.
+/// The mistake and what would be correct, from a message of `serde` or `toml`.
 pub(crate) fn reworded(message: &str) -> (String, Option<String>) {
     if let Some(rest) = message.strip_prefix("unknown field `") {
         let (field, known) = split_known(rest);
@@ -84,12 +84,12 @@ pub(crate) fn reworded(message: &str) -> (String, Option<String>) {
     (message.to_string(), None)
 }
 
-/// A key that is not among those known, and what would be right.
+/// A key that is not among those known, and what would be correct.
 pub(super) fn unknown_key(key: &str, known: &[&str]) -> (String, Option<String>) {
     (format!("unknown key '{key}'"), help(key, known, "key"))
 }
 
-/// A value that is not among those known, and what would be right.
+/// A value that is not among those known, and what would be correct.
 pub(super) fn unknown_value(value: &str, known: &[&str]) -> (String, Option<String>) {
     (
         format!("unknown value '{value}'"),

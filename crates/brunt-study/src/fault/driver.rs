@@ -159,8 +159,8 @@ impl DriverError {
         }
     }
 
-    /// An error for a fault whose target doesn't exist or cannot fail in its current state; with
-    /// what to write instead.
+    /// An error for a fault whose target doesn't exist or cannot fail in its current state; with a suggestion of what
+    /// to write instead.
     pub(crate) fn unfit(what: impl Into<String>, advice: impl Into<String>) -> DriverError {
         DriverError::Unfit {
             what: what.into(),

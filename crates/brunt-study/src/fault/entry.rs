@@ -79,8 +79,8 @@ struct CommonKeys {
     /// With `period` or `mtbf`: number of occurrences in a run; default: as many as end within it.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<u32>,
-    /// Target that it affects; runs against other targets are made without it. Optional for faults of the whole
-    /// machine or lab, which then affect all runs.
+    /// Target that it affects; runs against other targets do not include it. Optional for faults of the whole machine
+    /// or lab, which then affect all runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     target: String,
     /// Host with `ssh` or `agent` on which it is injected; default: where the experiment runs. For
@@ -136,7 +136,7 @@ pub(crate) enum EntryError {
         place: Option<Range<usize>>,
         /// The mistake.
         what: String,
-        /// What would be right.
+        /// What would be valid instead.
         help: String,
     },
     /// A wrong value or an unknown key, as reported by the parser.
@@ -479,7 +479,7 @@ pub(crate) fn serialize_written<S: serde::Serializer>(
 
 impl<'de> Deserialize<'de> for FaultEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FaultEntry, D::Error> {
-        // Works with any format: positions are lost here; code that has the file finds them again.
+        // Works with any format: positions are lost here, and code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
         let text = toml::to_string(&table).map_err(D::Error::custom)?;
         let table = DeTable::parse(&text).map_err(D::Error::custom)?;

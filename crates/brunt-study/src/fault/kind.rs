@@ -130,8 +130,7 @@ pub trait Kind: Any + Debug + Send + Sync {
 
     /// Checks whether the fault is possible, as far as the experiment's file shows.
     ///
-    /// # Errors
-    /// The wrong key, and what would be right.
+    /// # Errors The wrong key, and what would be correct.
     fn check(&self, common: &FaultCommon, plan: &dyn Stage) -> Result<(), Mistake>;
 
     /// The combined effect with another fault, of any kind, at the same time in the same runs. `None` if they don't
@@ -166,16 +165,14 @@ pub trait Kind: Any + Debug + Send + Sync {
 
     /// Checks that this machine can inject it, before anything is started.
     ///
-    /// # Errors
-    /// What the machine lacks.
+    /// # Errors The machine lacks something that it needs.
     fn check_machine(&self) -> Result<(), DriverError> {
         Ok(())
     }
 
-    /// Finds what it affects, once targets are open and roles and lab are running.
+    /// Finds the object that it affects, once targets are open and roles and lab are running.
     ///
-    /// # Errors
-    /// What it affects doesn't exist.
+    /// # Errors The object that it affects doesn't exist.
     fn prepare(
         &self,
         common: &FaultCommon,
@@ -228,7 +225,7 @@ pub struct FileMistake {
     pub what: String,
 }
 
-/// A mistake in a fault: the key, what is wrong, and what would be right.
+/// A mistake in a fault: the key, what is wrong, and what would be correct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}; {help}")]
 pub struct Mistake {

@@ -187,8 +187,8 @@ mod tests {
             .fault
     }
 
-    /// For every two kinds that affect each other, either both are possible or the refusal states a
-    /// reason; their order in the file doesn't matter.
+    /// For every two kinds that affect each other, either both together are possible or the refusal states a reason;
+    /// their order in the file doesn't matter.
     #[test]
     fn overlapping_kinds_are_allowed_or_refused_in_any_order() {
         let check = |a: &str, b: &str, expected: Option<Result<&str, &str>>| {

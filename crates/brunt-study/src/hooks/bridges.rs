@@ -2,8 +2,8 @@
 //! "eth1"]`): they forward packets from before the targets are opened until the experiment is over, and each
 //! run records their counts.
 //!
-//! The rule: a bridge that ends cuts the connection, so it voids the run that needs it; an unintended packet loss casts
-//! doubt on the run.
+//! The rule: a bridge that ends cuts the connection, which invalidates the run that needs it; an unintended packet loss
+//! casts doubt on the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::observe::{Hub, RunInfo};
 /// All bridges of an experiment. Dropping it ends them.
 pub struct HostBridges {
     fleet: Arc<Fleet>,
-    /// By host, with the number by which the agent knows the bridge.
+    /// By host, with the agent's number for the bridge.
     bridges: BTreeMap<String, u32>,
     notes: Vec<String>,
     before: BTreeMap<String, LinkReport>,

@@ -37,7 +37,7 @@ pub struct DeviceProbing {
     ends: Vec<End>,
 }
 
-/// What to query: the device that a target is opened as, or the process that serves it.
+/// The source to query: the device that a target is opened as, or the process that serves it.
 struct Watched {
     host: Arc<str>,
     controls: Arc<dyn Controls>,
@@ -68,7 +68,7 @@ impl Default for Measured {
     }
 }
 
-/// What a sampling thread reports at its end.
+/// A sampling thread's final report.
 #[derive(Default)]
 struct End {
     samples: u64,
@@ -83,7 +83,7 @@ struct End {
 /// The figures of all layers at one time, by instance and name.
 struct Reading {
     at: Nanos,
-    /// The life of the process that answered.
+    /// Identifies the lifetime of the process that answered.
     life: u32,
     figures: BTreeMap<(Arc<str>, String), PartFigure>,
 }
@@ -323,7 +323,7 @@ fn between(before: &Reading, now: &Reading, resets: &mut u64) -> Vec<SampleValue
     let mut values = Vec::new();
     for (key, figure) in &now.figures {
         let (instance, name) = key;
-        // Another version of this program may report figures that this one doesn't know.
+        // Another version of this program may report figures that are unknown here.
         let Some(metric) = brunt_probe::metric(DEVICE.name, name) else {
             continue;
         };

@@ -1,7 +1,7 @@
 //! Waits before each run until services are healthy (`[services.NAME.healthy]`), such as a store that repairs what the
 //! last run's fault damaged.
 //!
-//! The rule: no run begins while a service is not healthy, and each run has the time that it waited.
+//! The rule: no run begins while a service is not healthy, and each run records how long it waited.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Links between other machines during a run (`[links]`): applied and proven by probe packets before it, removed after
-//! it. A bridge in the wire or netem on both hosts applies them, through the agents' faults; so an agent whose controller
-//! dies removes them itself.
+//! it. An inline bridge or netem on both hosts applies them, as faults of the agents; an agent whose controller dies
+//! therefore removes them itself.
 //!
 //! The rule: a run starts only if probe packets show every setting of its point, and no setting outlives its run.
 
@@ -73,7 +73,7 @@ struct HostLinks {
     fleet: Arc<Fleet>,
     links: Vec<(HostLink, Ipv4Addr)>,
     points: Vec<BTreeMap<String, [Settings; 2]>>,
-    /// What is in effect: the link, the host, and the number by which its agent knows it.
+    /// Settings in effect: the link, the host, and its agent's number for them.
     put: Vec<(String, String, u32)>,
     proofs: BTreeMap<String, LinkProof>,
 }
@@ -249,7 +249,7 @@ fn failed(link: &str, error: FaultEnd) -> HookError {
     HookError::new(reason, format!("link {link}")).because(error)
 }
 
-/// What each host is asked to do for these settings.
+/// The requests to each host for these settings.
 fn impairments(link: &HostLink, settings: &[Settings; 2]) -> Vec<(String, HostFault)> {
     // Numbers, strings and booleans: JSON can represent all of them.
     let json = |settings: &Settings| serde_json::to_value(settings).unwrap_or_default();
@@ -418,7 +418,7 @@ mod tests {
         check(10, 0.0001, 0.0001, false);
         check(10, 0.0001, 0.0101, false);
         check(10, 0.0001, 0.0401, false);
-        // On a long path, the delay of the path itself proves nothing.
+        // On a long path, the path's own delay proves nothing.
         check(10, 0.0200, 0.0200, false);
         check(0, 0.0001, 0.0900, true);
         let slow = both(Settings {
@@ -442,7 +442,7 @@ mod tests {
         let judge = |lost: f64| judge_loss(set, lost / f64::from(requests), requests);
         assert!(judge(20.0).is_ok() && judge(5.0).is_ok() && judge(37.0).is_ok());
         assert!(judge(0.0).is_err() && judge(60.0).is_err());
-        // The smallest loss that a file may set can be told from none, too.
+        // Even the smallest loss that a file may set can be distinguished from none.
         let least = losses(&ways, 0.001).requests;
         assert!(judge_loss(0.001, 0.0, least).is_err(), "{least}");
         let slow = both(Settings {

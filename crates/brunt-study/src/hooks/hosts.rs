@@ -2,7 +2,7 @@
 //! and adds their means to the run's summary. Its hosts are those of the experiment that have an agent, whether workers
 //! run there or not.
 //!
-//! The rule: the samples of a lost host end, which the run's summary reports; this never voids a run.
+//! The rule: the samples of a lost host end, which the run's summary reports; this never invalidates a run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! The links of a lab during a run: configured before it, counted after it.
 //!
-//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an unintended
+//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; unintended
 //! packet loss invalidates the run.
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ use crate::observe::{Hub, RunInfo};
 use crate::role::{Role, RoleError, death};
 use brunt_probe::{Watch, Watching};
 
-/// The hook: a role that died unexpectedly voids the run. The prober samples the processes of roles.
+/// The hook: a role that died unexpectedly invalidates the run. The prober samples the processes of roles.
 pub struct Roles {
     roles: Vec<Arc<dyn Role>>,
     watch: Watch,
@@ -35,7 +35,7 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Supervises these roles. With `goes_on`, a run continues after losing the host of a service.
+    /// Supervises these roles. If `goes_on` is set, a run continues after losing the host of a service.
     pub fn new(roles: Vec<Arc<dyn Role>>, watch: &Watch, goes_on: bool) -> Roles {
         let (watching, rounds, start, lost) = Default::default();
         Roles {

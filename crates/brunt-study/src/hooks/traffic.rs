@@ -1,5 +1,5 @@
 //! Measures the traffic of the lab's links, as a hook: before a run without load, if the experiment asks for that, and
-//! during the run from the start of measuring to its end. [`brunt_result::transfer`] holds the figures.
+//! during the run while it is measured. [`brunt_result::transfer`] holds the figures.
 //!
 //! The rule: bytes count only for the time in which the load was measured, not for connecting, ramp-up or draining. The
 //! counters are read before that time begins, at its start, and then every 20 ms; in a long run less often, but more

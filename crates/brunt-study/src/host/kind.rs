@@ -1,7 +1,7 @@
 //! The interface of a kind of host, and how processes are started on one. Implemented by one file per kind;
 //! called by the check of an experiment file and by the code that starts roles.
 //!
-//! The rule: code that starts a role knows its host only through [`Launcher`].
+//! The rule: code that starts a role accesses its host only through [`Launcher`].
 
 use std::fmt::Debug;
 use std::io;
@@ -87,11 +87,11 @@ pub struct KeyMistake {
     pub key: &'static str,
     /// The mistake.
     pub what: String,
-    /// What would be right.
+    /// What would be valid instead.
     pub help: String,
 }
 
-/// Checks that other hosts could reach a server at this name or address, as far as its text says.
+/// Checks that other hosts could reach a server at this name or address, judging by its text.
 pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
     let Some(text) = address else { return Ok(()) };
     let is_odd =

@@ -86,7 +86,7 @@ impl HostSettings {
 
 impl<'de> Deserialize<'de> for HostSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HostSettings, D::Error> {
-        // Works with any format: positions are lost here; code that has the file finds them again.
+        // Works with any format: positions are lost here, and code that has the file finds them again.
         let table = toml::Table::deserialize(deserializer)?;
         let text = toml::to_string(&table).map_err(serde::de::Error::custom)?;
         let table = DeTable::parse(&text).map_err(serde::de::Error::custom)?;

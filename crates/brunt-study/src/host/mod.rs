@@ -68,7 +68,7 @@ pub struct HostMistake {
     pub path: Vec<String>,
     /// The mistake.
     pub what: String,
-    /// What would be right.
+    /// What would be valid instead.
     pub help: String,
 }
 
@@ -324,7 +324,7 @@ impl KnownHost {
             .map_err(no_address)?
             .map(|address| address.ip())
             .collect();
-        // Of a name with both versions, prefer IPv4, which more networks carry.
+        // If a name has addresses of both versions, prefer IPv4, which more networks support.
         let found = found
             .iter()
             .find(|address| address.is_ipv4())

@@ -1,7 +1,7 @@
 //! A running lab: built from `[lab]`, configured for each run, checked after it. `brunt run` builds it inside a
 //! [`brunt_lab::stage`], starts targets on its hosts, and attaches it to every run.
 //!
-//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; an unintended
+//! The rule: each run starts with the links as its point defines them and with a fresh random sequence; unintended
 //! packet loss invalidates the run.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl BuiltLab {
     /// else the kernel's default.
     ///
     /// # Errors
-    /// The machine refuses; the text says what to do.
+    /// The system refuses; the text says what to do.
     pub fn build(
         entry: &LabEntry,
         hosts: &Hosts,

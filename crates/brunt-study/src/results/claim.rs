@@ -1,5 +1,5 @@
 //! A results folder that no other run writes to: created or locked before anything is opened, so that experiments that
-//! start at the same moment, or get the same folder, never touch each other's files.
+//! start at the same moment, or get the same folder, never access each other's files.
 //!
 //! The rule: a folder is ours because we created it or hold its lock, never because it looked free.
 

@@ -67,7 +67,7 @@ pub(super) fn answer(
                     return Ok(answer);
                 }
             }
-            // If we gave up on a frozen role, its late reply would be taken for that to the next command.
+            // If we gave up on a frozen role, its late reply would be mistaken for the reply to the next command.
             Err(RecvTimeoutError::Timeout) => {
                 if matches!(role.state().away, Some((Absence::Frozen, _))) {
                     begin = Instant::now();

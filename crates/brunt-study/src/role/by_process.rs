@@ -34,7 +34,7 @@ pub(super) struct ProcessRole {
     process: RoleProcess,
     /// Never locked while another of these mutexes is needed.
     state: Mutex<ProcessState>,
-    /// The cores that it is pinned to, also after a restart.
+    /// The cores that it is pinned to, even after a restart.
     pinned: Mutex<Vec<usize>>,
 }
 
@@ -209,7 +209,7 @@ impl Role for ProcessRole {
                     .and_then(|name| name.parse().ok())
                     .and_then(Pid::from_raw);
                 match sched_setaffinity(thread, &set) {
-                    // A thread may end meanwhile.
+                    // A thread may end in the meantime.
                     Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                     Err(error) => return Err(error.into()),
                 }

@@ -1,5 +1,5 @@
-//! Advice for a run whose role exited unexpectedly: a shorter run, fewer rounds, a kill fault, or
-//! less memory. Called by the hook that knows the run.
+//! Advice for a run whose role exited unexpectedly: a shorter run, fewer rounds, a kill fault, or less memory. Called
+//! by the hook that has the run's details.
 //!
 //! The rule: advice follows only from measurements: when the role's output ended, and what the kernel counts.
 

@@ -1,7 +1,7 @@
 //! The interface of a kind of role: how it is started, and how its target is opened. Implemented by one file
 //! per kind; called by the check of an experiment file and by the code that starts roles.
 //!
-//! The rule: no other code knows a kind's name, command line or URL.
+//! The rule: no other code contains a kind's name, command line or URL.
 
 use std::any::Any;
 use std::fmt::Debug;

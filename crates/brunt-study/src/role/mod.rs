@@ -89,7 +89,7 @@ pub enum RoleError {
 }
 
 impl RoleError {
-    /// The reason for which it voids a run.
+    /// The reason for which it invalidates a run.
     pub fn reason(&self) -> VoidReason {
         match self {
             RoleError::Died { .. } => VoidReason::RoleDied,

@@ -3,7 +3,7 @@
 //!
 //! All hosts first admit their services; then each service starts once the services that it waits for are ready.
 //!
-//! The rule: all knowledge of the role comes from its agent, and a role whose host is lost is lost too.
+//! The rule: everything about the role is learned from its agent, and a role whose host is lost is lost too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -424,7 +424,7 @@ mod tests {
     use brunt_core::Nanos;
     use brunt_result::void::VoidReason;
 
-    /// The error of a role on another host determines why the run is void.
+    /// The error of a role on another host determines why the run is invalid.
     #[test]
     fn remote_failures_have_their_reason() {
         let host = || "far".to_string();

@@ -1,6 +1,6 @@
 //! A running role: the interface for the experiment, its hooks and its faults, independent of its kind and host.
 //!
-//! The rule: faults know roles only through this interface; the role itself defines how each fault is applied.
+//! The rule: faults access roles only through this interface; the role itself defines how each fault is applied.
 
 use std::io;
 use std::net::SocketAddr;
@@ -95,7 +95,7 @@ pub trait Role: Controls {
     /// It does not start; the text includes its output.
     fn restart(&self) -> Result<(), RoleError>;
 
-    /// Pins all its threads, and those that they start, to these cores, also after a restart.
+    /// Pins all its threads, and those that they start, to these cores, even after a restart.
     ///
     /// # Errors
     /// It is gone, or there are no such cores.

@@ -50,7 +50,7 @@ pub enum StartupError {
 }
 
 impl StartupError {
-    /// Whether the experiment's description is wrong, rather than what it needs being unavailable.
+    /// Whether the experiment's description is wrong, rather than a required resource being unavailable.
     pub fn is_mistake(&self) -> bool {
         matches!(self, StartupError::Host(_) | StartupError::Address(_))
     }

@@ -1,7 +1,8 @@
-//! Starts what an experiment needs before its first run: hosts, bridges, services, served targets, devices, and the
-//! hooks of its runs. Called by the program, which has entered the lab; each step needs those before it.
+//! Starts everything that an experiment needs before its first run: hosts, bridges, services, served targets, devices,
+//! and the hooks of its runs. Called by the program, which has entered the lab; each step needs those before it.
 //!
-//! The rule: nothing here knows a protocol or prints. The program opens devices and shows notes ([`DeviceOpener`]).
+//! The rule: nothing here implements a protocol or prints. The program opens devices and shows notes
+//! ([`DeviceOpener`]).
 
 mod error;
 mod targets;
@@ -86,7 +87,8 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// What was started for an experiment. Dropping it ends its services, and its bridges unless the hooks have taken them.
+/// Everything that was started for an experiment. Dropping it ends its services, and its bridges unless the hooks have
+/// taken them.
 pub struct StartedExperiment {
     /// Its targets, and the roles of targets and services.
     pub opened: OpenedTargets,
@@ -95,8 +97,7 @@ pub struct StartedExperiment {
 
 /// Connects to hosts, then starts bridges, services and served targets, and opens the targets of this machine.
 ///
-/// # Errors
-/// A part of it cannot be started. Whatever was already running is stopped.
+/// # Errors One of its parts cannot be started. Whatever was already running is stopped.
 pub fn start<O: DeviceOpener>(
     experiment: &Experiment,
     plan: &Plan,

@@ -192,7 +192,7 @@ fn open_devices<O: DeviceOpener>(
     Ok(())
 }
 
-/// Sends each client the URL of its own target, completed with what the services provide.
+/// Sends each client the URL of its own target, completed with values that the services provide.
 fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Option<&Services>) {
     let (Some(fleet), Some(services)) = (&plan.fleet, services) else {
         return;

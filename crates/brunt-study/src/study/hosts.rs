@@ -17,7 +17,7 @@ use crate::rounded::rounded;
 /// Hosts that end further apart than this share of the run did not end together.
 const APART: f64 = 0.01;
 
-/// Adds the hosts of a run to its summary. A run that lost a host is incomplete, even if it ran to its end.
+/// Adds the hosts of a run to its summary. A run that lost a host is incomplete, even if it ran to the end.
 pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFigures>) {
     if hosts.iter().any(|host| host.lost.is_some()) {
         if outcome.is_complete() {
@@ -288,9 +288,8 @@ mod tests {
         );
     }
 
-    /// Two hosts make 80,000 requests each on a target that does 100,000 per second: one ends after a
-    /// second, with 20,000 left of the other's in that second. The sum of their own rates, 130,000, is more
-    /// than the target ever did.
+    /// Two hosts make 80,000 requests each on a target that does 100,000 per second: one ends after a second, in which
+    /// the other completes the remaining 20,000. The sum of their own rates, 130,000, is more than the target ever did.
     #[test]
     fn hosts_that_end_at_different_times_count_while_all_ran() {
         let rates = |common: Option<CommonTime>| {

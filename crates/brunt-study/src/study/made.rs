@@ -34,7 +34,7 @@ impl Made {
             }
         }
         if lacks {
-            // The load doesn't know of the loss: make its outcome incomplete, so that none of its figures count.
+            // The load is unaware of the loss: make its outcome incomplete, so that none of its figures count.
             outcome.stopped = run.stopped;
             for (outcome, job) in jobs {
                 (outcome.stopped, job.stopped) = (run.stopped, run.stopped);

@@ -1,7 +1,7 @@
 //! Executes the runs of an experiment: all repetitions of every point, interleaved, each recorded as soon as it ends.
 //! `brunt run` opens the targets and shows progress.
 //!
-//! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
+//! The rule: whatever stops it, finished runs are kept, and the results are marked incomplete.
 
 mod describe;
 mod engine;
@@ -268,8 +268,8 @@ impl<'a> Study<'a> {
         self.summary.requirements = outcomes(&self.required, &self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
-        // Observers may fail as late as at the end, with data that they had not written yet, or
-        // report the consequences of an earlier failure then.
+        // Observers may fail as late as the end of the run, with data not yet written, or report the consequences of an
+        // earlier failure then.
         if let Some(failure) = self.hub.failure()
             && (self.summary.trouble.is_none() || self.summary.trouble == before)
         {
@@ -282,7 +282,7 @@ impl<'a> Study<'a> {
         result.map(|()| self.summary)
     }
 
-    /// Opens what the runs of each point share.
+    /// Opens the resources shared by each point's runs.
     fn open_loads(&mut self, stop: &AtomicBool) -> Result<(), StudyError> {
         for (index, point) in self.plan.points.iter().enumerate() {
             if point.part_of.is_some() {
@@ -356,7 +356,7 @@ impl<'a> Study<'a> {
     }
 
     /// Executes the runs in order, then rounds of those points that are not precise enough. An early end without an
-    /// error becomes the summary's trouble.
+    /// error is recorded in the summary's `trouble`.
     fn runs(&mut self, log: &mut RunLog, stop: &AtomicBool) -> Result<(), StudyError> {
         let planned = std::mem::take(&mut self.plan.runs);
         // Each of several jobs has a number, and so has their group.
@@ -388,7 +388,7 @@ impl<'a> Study<'a> {
                 break;
             }
             self.estimate();
-            // Shuffled like the rounds before, so that drift affects all points alike.
+            // Shuffled like the rounds before, so that drift affects all points equally.
             let round = interleaved(heads.len(), 1, self.seed.wrapping_add(repetition as u64));
             let reached = |point: usize| {
                 self.summary.points[point]
@@ -457,7 +457,7 @@ impl<'a> Study<'a> {
         Ok(met)
     }
 
-    /// Executes the next run: a repetition of a point. Returns `false` if there is trouble that ends the experiment.
+    /// Executes the next run: a repetition of a point. Returns `false` if a problem ends the experiment.
     fn make(
         &mut self,
         numbers: &mut Numbers,
@@ -531,7 +531,7 @@ impl<'a> Study<'a> {
             }
             _ => "interrupted".into(),
         });
-        // Runs that lost a host are reported at the end as the summary's trouble, but don't end the experiment.
+        // Runs that lost a host are reported at the end in the summary's `trouble`, but don't end the experiment.
         match self.goes_on && run.stopped == Stopped::HostLost && self.hub.failure().is_none() {
             true => self.lacking = self.lacking.take().or(lost),
             false => self.summary.trouble = Some(trouble),
@@ -576,7 +576,7 @@ impl<'a> Study<'a> {
     }
 
     /// Measures which engine a point should use and how its rings should work, if its load leaves that open and it was
-    /// not measured before. Returns `false` if `stop` was set meanwhile.
+    /// not measured before. Returns `false` if `stop` was set in the meantime.
     fn is_settled(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, LoadError> {
         let point = &self.plan.points[index];
         let is_first = self.summary.points[index].runs.is_empty();

@@ -305,7 +305,7 @@ fn imprecise(point: &PointSummary) -> Option<String> {
     ))
 }
 
-/// A warning if a point's interval is too wide to be useful, with what would help.
+/// A warning if a point's interval is too wide to be useful, with advice.
 fn too_noisy(point: &PointSummary) -> Option<String> {
     let noisy = |what, figure: Option<Estimate>| {
         let half = figure?.relative_half_width().filter(|half| *half > NOISY)?;

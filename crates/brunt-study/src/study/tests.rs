@@ -163,7 +163,7 @@ impl Observer for Reads {
     }
 }
 
-/// What is on disk during an experiment has every finished run, with the same figures as at the end.
+/// During an experiment, the files on disk contain every finished run, with the same figures as at the end.
 #[test]
 fn finished_runs_are_readable_during_the_experiment() {
     let folder = tempfile::tempdir().unwrap();

@@ -54,7 +54,7 @@ enum Shown {
     Elsewhere(&'static str),
 }
 
-/// The trouble of a run that was void for this reason.
+/// The message for a run that was invalid for this reason.
 fn void(reason: VoidReason) -> String {
     HookError::new(reason, "the link")
         .because(io::Error::from(io::ErrorKind::NotFound))
@@ -119,12 +119,12 @@ fn shown(reason: VoidReason) -> Shown {
             Elsewhere("brunt-lab: faults::link::signs and faults::cpu")
         }
         VoidReason::FaultUnfit => driver(DriverError::unfit(
-            "there is no member 3",
+            "no member 3",
             "write member = 0, which is good",
         )),
         VoidReason::FaultControl => Without(
             void(reason),
-            "a layer's answer says itself what would be right",
+            "a layer's answer says itself what would be correct",
         ),
         VoidReason::FaultHostLost => {
             Without(void(reason), "a host is lost for reasons that no file has")

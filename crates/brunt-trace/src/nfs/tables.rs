@@ -39,7 +39,7 @@ pub(super) const OPERATIONS: Table = Table {
         FILE,
         Column::int("offset_bytes", "Where in the file.").nullable(),
         Column::int("asked_bytes", "How much.").nullable(),
-        Column::int("moved_bytes", "How much of it was moved."),
+        Column::int("moved_bytes", "Bytes transferred by the operation."),
     ],
 };
 

@@ -37,7 +37,7 @@ use crate::http::HttpServer;
 use crate::live::site::site;
 use crate::live::viewers::Viewers;
 
-/// What the serving program can do with an experiment; implemented by the command line.
+/// The serving program's actions on an experiment; implemented by the command line.
 pub trait ExperimentActions: Send + Sync + 'static {
     /// Checks an experiment's text and returns its mistakes or its plan. Opens no device.
     fn check(&self, text: &str) -> CheckedText;

@@ -63,7 +63,7 @@ pub struct SketchedLink {
     pub a: String,
     /// The other end.
     pub b: String,
-    /// What it does to packets, as text.
+    /// Its effect on packets, as text.
     pub impairments: String,
 }
 
@@ -72,7 +72,7 @@ pub struct SketchedLink {
 pub struct SketchedTarget {
     /// Its name.
     pub name: String,
-    /// Its URL, or what is served for it.
+    /// Its URL, or the device served for it.
     pub url: String,
     /// The host that serves it.
     pub host: Option<String>,

@@ -56,7 +56,7 @@ pub struct ResultEntry {
     pub seconds: f64,
     /// Completed runs.
     pub runs: u32,
-    /// Whether all planned runs were made.
+    /// Whether all planned runs took place.
     pub complete: bool,
     /// The headline figures.
     pub words: ResultWords,
@@ -231,7 +231,7 @@ impl ResultsFolder {
             }
             Some((above, name)) if is_name(above) && is_name(name) => {
                 let above = self.around.as_ref()?.join(above);
-                // What is below a result is a part of it.
+                // A file below a result is part of it.
                 (!is_result(&above)).then(|| above.join(name))?
             }
             _ => return None,

@@ -4,8 +4,8 @@
 //! The process has one socket to the server (`live::relay`). It carries frames, and closing it means "stop".
 //!
 //! The rule: one run at a time, and none without a server. The socket is the process's lease: when the server is gone
-//! for whatever reason, the run ends itself and writes its report. The state is locked only briefly, never while
-//! waiting for a folder or a process: a run can be stopped whatever else hangs.
+//! for any reason, the run ends itself and writes its report. The state is locked only briefly, never while waiting for
+//! a folder or a process: a run can be stopped even if something else hangs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -178,7 +178,7 @@ impl ServedRuns {
                 .map_err(system("start a thread"))
         });
         if let Err(error) = watch {
-            // Without this thread, its frames would go nowhere.
+            // Without this thread, its frames would be lost.
             let _ = lock(&process).kill();
             let _ = lock(&process).wait();
             self.turn_to(StartState::Idle);

@@ -69,7 +69,7 @@ impl ServerToken {
     }
 }
 
-/// Refuses requests without the token. Those with it have no time limit.
+/// Refuses requests without the token. Requests with the token have no time limit.
 pub async fn bearer_only(
     State(token): State<ServerToken>,
     Extension(place): Extension<Arc<Place>>,

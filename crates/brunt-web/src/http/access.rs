@@ -100,7 +100,7 @@ pub fn admit(
     }
 }
 
-/// The host that a request is for: from an absolute URL, whatever the header says (RFC 9112, 3.2.2), otherwise from the
+/// The host that a request is for: from an absolute URL, regardless of the header (RFC 9112, 3.2.2), otherwise from the
 /// header. `None` if an HTTP/1.0 client doesn't name a host.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! HTTP/1.1 for a page, its events, metrics and an API: axum's routes on hyper, on a separate thread. `server` decides
 //! when a request is answered, `access` which ones are refused, and `place` how long one may take.
 //!
-//! The rule: only this folder knows about sockets and timeouts. A site is a table of routes and nothing else.
+//! The rule: only this folder handles sockets and timeouts. A site is a table of routes and nothing else.
 
 pub(crate) mod access;
 pub(crate) mod answer;

@@ -1,6 +1,6 @@
 //! Limits how many clients are served at once, so that they can't exhaust memory. When all places are taken, the client
 //! that has held one longest is cut off: slow clients can't lock out later ones. Streaming responses, and requests with
-//! the token, give up their place.
+//! the token, release their place.
 //!
 //! The rule: a place becomes free only when the work for its holder is finished, so a page that is slow to render keeps
 //! its place.
@@ -110,7 +110,7 @@ impl Place {
         self.is_held() && self.since.elapsed() >= PATIENCE
     }
 
-    /// Returns when the holder must be cut off; never, once the place was given up.
+    /// Returns when the holder must be cut off; never, once the place has been released.
     pub async fn ends(&self) {
         let _ = timeout(
             PATIENCE.saturating_sub(self.since.elapsed()),

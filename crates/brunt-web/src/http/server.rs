@@ -141,7 +141,7 @@ async fn answer(socket: TcpStream, place: Arc<Place>, site: Router) {
             TowerToHyperService::new(site),
         );
     match select(pin!(exchange), pin!(place.ends())).await {
-        // The client is gone, doesn't speak HTTP, or is too slow.
+        // The client is gone, doesn't use HTTP, or is too slow.
         Either::Left((_, _)) | Either::Right(((), _)) => {}
     }
 }

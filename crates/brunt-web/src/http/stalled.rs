@@ -1,5 +1,5 @@
 //! A socket whose writes fail when the peer has read nothing for a while. hyper would wait forever, and a viewer that
-//! doesn't read would keep its memory.
+//! doesn't read would hold on to its memory.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;

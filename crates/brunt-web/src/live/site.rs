@@ -1,5 +1,5 @@
 //! The page and its events, as served to browsers. Nothing here needs a token, because nothing here starts, stops or
-//! changes anything; requests from other sites are refused ([`crate::http::access`]), whatever the path.
+//! changes anything; requests from other sites are refused ([`crate::http::access`]), regardless of the path.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
         .layer(from_fn_with_state(own_name(), own_pages_only))
 }
 
-/// The name of this machine, if the system knows it.
+/// The name of this machine, if the system has one.
 pub(crate) fn own_name() -> Option<Arc<str>> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     name.map(|name| name.trim().into())

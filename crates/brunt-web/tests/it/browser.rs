@@ -1,4 +1,4 @@
-//! The live page in Chromium: it draws its data on a desktop and on a phone, in light and dark mode, is accessible to
+//! The live page in Chromium: it draws its data on desktop and phone screens, in light and dark mode, is accessible to
 //! screen readers, works without a mouse, and loads nothing from other sites.
 
 use std::io::Write;

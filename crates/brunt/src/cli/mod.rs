@@ -36,7 +36,7 @@ pub fn definition() -> clap::Command {
 }
 
 /// The definition for these arguments. If they name a command, the others are defined only if clap needs them: defining
-/// all of them would cost a tenth of a millisecond and 70 page faults at each start.
+/// all would cost a tenth of a millisecond and 70 page faults at each start.
 fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     let first = words.into_iter().skip(1).find(|word| word != "--json");
     let is_named = |command: &Entry| first.as_ref().is_some_and(|word| word == command.name);

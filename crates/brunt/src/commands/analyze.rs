@@ -104,7 +104,7 @@ impl AnalysisArgs {
     }
 }
 
-/// What reading a capture file yields.
+/// The result of reading a capture file.
 struct FileOutcome {
     end: WindowsEnd,
     recorders: Vec<TraceRecorder>,

@@ -211,7 +211,7 @@ fn compare_pair(
     let (first, second) = (a.summary, b.summary);
     let (lines, alone) = compare_summaries(first, second, *margin, percentiles);
     if lines.is_empty() {
-        let what = format!("{} and {} have no point in common", a.name, b.name);
+        let what = format!("{} and {} have no points in common", a.name, b.name);
         return Err(Failure::usage(what).advise("compare results of the same experiment"));
     }
     let is_met = |condition: &&FailIf| lines.iter().any(|line| condition.is_about(line));

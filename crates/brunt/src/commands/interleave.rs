@@ -1,8 +1,8 @@
-//! `brunt run --interleave`: runs several experiments in turns, each in a process of its own, and compares their results.
+//! `brunt run --interleave`: runs several experiments in turns, each in a separate process, and compares their results.
 //! Called by `super::run`.
 //!
-//! The rule: at most one of them measures at any time, and whatever ends one early ends all, because their further runs
-//! would have no twins. What was measured is kept.
+//! The rule: at most one of them measures at any time, and if one ends early, all end, because their further runs would
+//! have no counterparts. What was measured is kept.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -299,7 +299,7 @@ fn ended_early(runners: &[Runner], planned: usize) -> bool {
     !ended.all(complete)
 }
 
-/// Waits until an experiment asks for its next turn or has ended. An interruption ends all of them.
+/// Waits until an experiment asks for its next turn or has ended. An interruption ends all experiments.
 fn wait(runners: &mut [Runner], place: usize, output: &Output) {
     let mut byte = [0];
     loop {
@@ -383,7 +383,7 @@ impl Runner {
 
     /// Waits until it has ended and its messages are printed.
     fn finish(&mut self) -> io::Result<ExitStatus> {
-        // There are no more turns: one that missed the signal to end must not wait for one.
+        // No more turns follow: an experiment that missed the signal to end must not wait for one.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         let status = self.process.wait()?;
         // A process that it left behind may hold the pipe.

@@ -107,8 +107,8 @@ impl Overrides {
     }
 }
 
-/// If a path leads to a workload that is written in another of the tables for workloads, leads it there: a kind's own table
-/// and `[workloads]` mean the same, and an experiment that includes others is written out with the former.
+/// If a path refers to a workload that is written in a different table for workloads, redirects it there: a kind's own
+/// table and `[workloads]` mean the same, and an experiment that includes others is written out with the former.
 fn find_workload(table: &Table, path: &mut [String]) {
     let tables = LOADS.iter().filter_map(|kind| kind.form.table());
     let tables: Vec<&str> = std::iter::once("workloads").chain(tables).collect();

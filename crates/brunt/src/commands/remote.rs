@@ -329,7 +329,7 @@ impl Movement {
             Ok(source) => source,
             Err(failure) => return (mover.counts(&FolderSource::new(Vec::new())), Some(failure)),
         };
-        // Retry parts that were refused meanwhile.
+        // Retry parts that have been refused in the meantime.
         mover.begin_again();
         output.note(format_args!(
             "{address}: {}, {}, left to move (at most {}; Ctrl-C again stops this and leaves them here)",

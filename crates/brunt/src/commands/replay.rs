@@ -321,7 +321,7 @@ fn replay(
     };
     let ran =
         decisions::run(load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
-    let fidelity = ran.finished.replay.expect("a replay says how true it was");
+    let fidelity = ran.finished.replay.expect("a replay has a fidelity");
     let mut run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
     run.engine = ran.prepared.engine.map(|choice| choice.engine);
     watched.end(&run, &ran.outcome.figures);
@@ -623,8 +623,8 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
         false => format!("{sent}, different from that of the planned requests, {planned}"),
     };
     let why = match fidelity.unsent.total() {
-        0 => "the rows above show what was moved, repaired or split",
-        _ => "not all of it was sent",
+        0 => "the rows above show which requests were moved, repaired or split",
+        _ => "not all of the trace was sent",
     };
     (
         sent,

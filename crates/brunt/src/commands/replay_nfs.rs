@@ -331,7 +331,7 @@ fn print_statuses(fidelity: &NfsReplayFidelity, output: &Output) {
     line(
         "data",
         format!(
-            "{moved} moved (trace {traced}), {} of READ and WRITE moved another size, {} shortened",
+            "{moved} moved (trace {traced}), {} of READ and WRITE moved a different number of bytes, {} shortened",
             count(fidelity.sizes_differ),
             count(fidelity.shortened)
         ),
@@ -373,7 +373,7 @@ fn print_times(fidelity: &NfsReplayFidelity, output: &Output) {
     }
 }
 
-/// Prints what was missing from the trace.
+/// Prints what the trace lacked.
 fn print_guesses(fidelity: &NfsReplayFidelity, output: &Output) {
     let tree = &fidelity.tree;
     let guesses = [

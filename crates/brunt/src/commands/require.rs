@@ -6,7 +6,7 @@ use brunt_result::require::{Requirement, RequirementVerdict};
 use brunt_result::summary::Summary;
 use brunt_study::experiment::Experiment;
 
-/// What is required of the figures, in addition to the file's.
+/// Requirements for figures, in addition to the file's.
 #[derive(clap::Args)]
 pub(super) struct RequireFlags {
     /// Require a figure of every point, such as 'p99 below 2ms' or 'write iops above 10000', in addition to what the file

@@ -192,7 +192,7 @@ fn foreseen(
                     ));
                 }
             };
-            // Of several LUNs, keep the measured one.
+            // If there are several LUNs, keep the measured one.
             if let Some(info) = found.filter(|_| !elsewhere)
                 && target_url(target)?.as_deref() == Some(url.as_str())
             {

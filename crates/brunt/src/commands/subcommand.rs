@@ -5,7 +5,7 @@ use clap::{ArgMatches, Args};
 
 use crate::cli::{Done, Output};
 
-/// A command: its parsed arguments, which know how to run.
+/// A command: its parsed arguments, and how to run it.
 pub trait Subcommand: Args {
     /// The name that the user types.
     const NAME: &'static str;

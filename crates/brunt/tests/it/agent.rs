@@ -1,5 +1,5 @@
 //! Agents: what a controller learns from them over a child's pipes and over Debian's sshd, and that they leave nothing
-//! behind, however they end.
+//! behind however they end.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -34,7 +34,7 @@ fn who<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// All programs read the same capture to its end; the report has their figures and omits programs that aren't
+/// All programs read the same capture to the end; the report has their figures and omits programs that aren't
 /// installed.
 #[test]
 fn every_program_reads_the_whole_capture() {

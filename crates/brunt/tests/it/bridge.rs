@@ -99,7 +99,7 @@ fn count(report: &Value, way: &str, name: &str) -> u64 {
 }
 
 /// Asserts that every packet is accounted for in each direction; returns the unintended losses. Packets still in the
-/// bridge when it ended are left over: with a delay, TCP's last acknowledgements are among them.
+/// bridge when it ended count as left over: with a delay, TCP's last acknowledgements are among them.
 fn unintended(report: &Value) -> u64 {
     let mut all = 0;
     for way in ["there", "back"] {
@@ -146,7 +146,7 @@ fn frames_of(file: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Frames of many kinds: short and jumbo; unicast and broadcast; without a VLAN tag, with one, with two, and with a
-/// priority tag; of types that no stack knows, including slow protocols.
+/// priority tag; of types that no stack recognizes, including slow protocols.
 fn frames() -> Vec<Vec<u8>> {
     let tags: [&[u8]; 5] = [
         &[],

@@ -78,7 +78,7 @@ const CASES: [(Part, Trouble); 17] = [
     (Part::SshSession, Trouble::Kill),
 ];
 
-/// An experiment under way.
+/// A running experiment.
 struct Experiment {
     child: Child,
     begin: Instant,
@@ -406,7 +406,7 @@ fn check(
     }
 }
 
-/// Whatever is killed, frozen or cut off, and whenever: nothing hangs, nothing is left behind, no measurement of a
+/// No matter what is killed, frozen or cut off, and when: nothing hangs, nothing is left behind, no measurement of a
 /// surviving host is lost, and every total that lacks a host says so.
 #[test]
 fn nothing_hangs_or_is_left_whichever_part_fails() {

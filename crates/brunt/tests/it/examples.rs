@@ -1,4 +1,4 @@
-//! The examples as a new user meets them: each is accepted, describes what it would do without a warning, and is listed
+//! The examples as a new user sees them: each is accepted, describes what it would do without a warning, and is listed
 //! where users look for it.
 
 use crate::support::{brunt, root, succeed};

@@ -206,8 +206,8 @@ fn timed((what, at_ms, for_ms): Timed<'_>) -> String {
 }
 
 /// The faults in the results of an experiment's only run, and the factor by which all times were stretched. On a busy
-/// machine, a fault may come too late for any request to meet it, or differ from what was `meant`: the experiment is
-/// then repeated with twice the time.
+/// machine, a fault may come too late to affect any request, or differ from the intended one (`meant`): the experiment
+/// is then repeated with twice the time.
 fn faults_of(
     name: &str,
     faults: &[Timed<'_>],
@@ -406,7 +406,7 @@ fn a_frozen_target_applies_storage_faults_when_it_resumes() {
     }
 }
 
-/// Faults that can't overlap are refused before anything runs; for those that can, the plan says what results.
+/// Faults that can't overlap are refused before anything runs; for those that can, the plan states the combined effect.
 #[test]
 fn impossible_overlaps_are_refused_and_others_explained() {
     let check = |faults: String, code: i32, said: &str| {

@@ -1,4 +1,4 @@
-//! Runs the same job file with the real fio and with ours: the JSON has the same keys and types wherever a dashboard
+//! Runs the same job file with the real fio and with Brunt: the JSON has the same keys and types wherever a dashboard
 //! looks, and the numbers of requests match.
 
 use crate::support;
@@ -346,7 +346,7 @@ fn job_files_are_imported_or_refused_for_one_option() {
 }
 
 /// Jobs whose requests follow an order make as many requests and bytes of each kind as in fio: holes, steps back,
-/// zones, streams of reads and writes, separate files, each block once, and jobs that end with others.
+/// zones, streams of reads and writes, separate files, visiting each block once, and jobs that end with others.
 #[test]
 fn ordered_requests_have_the_same_figures_as_in_fio() {
     let Some(fio) = need("fio", "fio") else {

@@ -134,8 +134,8 @@ fn a_change_is_shown_everywhere_and_fails_a_build() {
     }
 }
 
-/// The order is that of the command line if requested; each result counts once, and results of the same name are
-/// distinguished by their paths.
+/// Results can be kept in command-line order; each counts once, and results with the same name are distinguished by
+/// their paths.
 #[test]
 fn results_keep_the_given_order() {
     let folder = TempDir::new("history");
@@ -159,7 +159,7 @@ fn results_keep_the_given_order() {
     );
 }
 
-/// The table of runs says when a result was measured, whatever has happened to its files since.
+/// The table of runs says when a result was measured, regardless of what has happened to its files since.
 #[test]
 fn results_are_ordered_by_when_they_were_measured() {
     let folder = TempDir::new("history");

@@ -1,4 +1,4 @@
-//! Links between other machines: two hosts and a bridge in the wire between them, each in a network namespace with an
+//! Links between other machines: two hosts and an inline bridge between them, each in a network namespace with an
 //! agent. Sweeps vary the link like one of a lab; probe packets prove each setting, and none outlives its run.
 
 use crate::bridge::{hosts, report};
@@ -124,14 +124,14 @@ fn loss_and_rate_are_proven() {
     let summary = report(&text);
     let proof = &summary["points"][0]["runs"][0]["link_proofs"]["wan"];
     assert_eq!(proof["set"][0], "loss 0.02, rate 20Mb/s", "{proof:#}");
-    // Of both ways together, 3.96 % are lost: among 506 requests, 20 with a standard deviation of 4.4.
+    // In both directions together, 3.96 % are lost: of 506 requests, 20 with a standard deviation of 4.4.
     let loss = proof["loss"].as_f64().unwrap();
     assert!((0.003..0.077).contains(&loss), "{proof:#}");
     let rate = proof["bits_per_second"].as_f64().unwrap();
     assert!((15e6..25e6).contains(&rate), "{proof:#}");
 }
 
-/// If the controller is killed in the middle of a delayed run, the agents remove everything: the wire is cut as before
+/// If the controller is killed in the middle of a delayed run, the agents remove everything: the link is down as before
 /// the experiment, and no agent is left.
 #[test]
 fn agents_remove_links_of_a_dead_controller() {
@@ -167,7 +167,7 @@ fn agents_remove_links_of_a_dead_controller() {
     assert!(times.iter().all(|time| *time < 100.0), "{times:?}");
 }
 
-/// With netem on both hosts, the sweep is the same. A kernel without netem is reported with what to do.
+/// With netem on both hosts, the sweep is the same. A missing netem in the kernel is reported with advice.
 #[test]
 fn netem_on_both_hosts_delays_packets_or_says_what_is_missing() {
     let script = experiment(

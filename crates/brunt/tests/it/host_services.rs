@@ -375,8 +375,8 @@ fn folder_of(pid: u32) -> String {
         .to_string()
 }
 
-/// A listening agent starts no service unless its command line allows it; otherwise nothing is started anywhere,
-/// whatever the order.
+/// A listening agent starts no service unless its command line allows it; otherwise nothing is started anywhere, in any
+/// order.
 #[test]
 fn a_service_that_is_not_allowed_starts_nothing() {
     let certificates = certificates();

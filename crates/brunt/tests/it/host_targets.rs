@@ -85,7 +85,7 @@ fn hosts_serve_targets_to_each_other() {
     let client = Listening::start(&identity, &["--allow", "iscsi:", "--allow", "tcp:"]);
     let array = Listening::start(
         &identity,
-        // An address in another network than the agent's.
+        // An address in a network other than the agent's.
         &[
             "--allow",
             "serve:127.0.0.2",

@@ -50,8 +50,8 @@ fn begun(folder: &TempDir, name: &str) -> Vec<(i64, (i64, i64), String)> {
     all
 }
 
-/// Each run is followed by its twins before the next one, all results know each other, and the comparison is the same
-/// later.
+/// Each run is followed by its counterparts before the next one, all results refer to each other, and a later
+/// comparison gives the same output.
 #[test]
 fn runs_take_turns_and_are_compared_in_pairs() {
     let texts = [("a.toml", "200us"), ("b.toml", "5ms"), ("c.toml", "200us")];

@@ -20,7 +20,7 @@ const DIGESTS: &str = "?header_digest=crc32c&data_digest=crc32c";
 /// Recorded traffic: connection, whether it came from the target, bytes.
 type Record = Arc<Mutex<Vec<(u16, bool, Vec<u8>)>>>;
 
-/// Copies one direction to its end, and records it.
+/// Copies one direction until end of stream, and records it.
 fn copy(connection: u16, back: bool, mut from: TcpStream, mut to: TcpStream, record: &Record) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(len @ 1..) = from.read(&mut buffer) {

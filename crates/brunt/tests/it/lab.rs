@@ -66,7 +66,7 @@ memory = "1MiB"
 at = "100ms"
 "#;
 
-/// If the mark ends with [`BY_AGENT`], an agent on the client host makes the requests.
+/// If the mark ends with [`BY_AGENT`], an agent on the client host issues the requests.
 fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
     let file = folder.join(format!("{mark}.toml"));
     let text = EXPERIMENT.replace("TIME", time) + faults;

@@ -223,7 +223,7 @@ fn covers(pattern: &str, test: &str) -> bool {
     }
 }
 
-/// Lists what is wrong with `results`: tests that did not pass without a reason, and reasons that no test of this run
+/// Lists problems in `results`: tests that failed without a listed reason, and listed reasons that no test of this run
 /// needed. `all` means that the run included every test.
 fn complaints(shape: &str, results: &Results, all: bool) -> Vec<String> {
     let lines = || ALLOWED.iter().filter(|(of, _, _)| *of == shape);

@@ -53,7 +53,8 @@ fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
     &summary["points"][0]["runs"][0][key]
 }
 
-/// The MTU of links and options of a target's URL are axes: runs differ as they say, and points record what was granted.
+/// The MTU of links and options of a target's URL are axes: runs use the configured values, and points record the
+/// granted ones.
 #[test]
 fn mtus_and_url_options_are_axes() {
     let text = "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
@@ -316,7 +317,7 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
     panic!("{fault} was never there in its time: {instead}");
 }
 
-/// All further keys of a link work in a fault, in one direction and both, including a delay table from a file in the
+/// All other keys of a link work in a fault, in one direction and in both, including a delay table from a file in the
 /// experiment's folder.
 #[test]
 fn every_other_key_of_a_link_works_in_a_fault() {

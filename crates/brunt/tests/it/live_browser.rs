@@ -167,7 +167,7 @@ fn take_example(browser: &mut Browser, title: &str) {
     browser.click(&named("Start from it"));
 }
 
-/// Watches the running experiment through its fault to its end.
+/// Watches the running experiment through its fault until it ends.
 fn watch(browser: &mut Browser) {
     until(browser, "location.hash === '#/watch'");
     browser.text_with(" of 4: disk mixed");
@@ -469,7 +469,7 @@ fn every_view_is_accessible_and_fits_a_phone() {
     };
     let server = Server::start();
     browser.visit(&server.origin, &server.token, 1280, false);
-    // Nothing runs, so there is nothing to watch.
+    // Nothing is running, so there is nothing to watch.
     until(&mut browser, "location.hash === '#/results'");
     for (width, dark) in [(360, true), (1280, false)] {
         for (view, text) in [

@@ -72,7 +72,7 @@ fn traces_and_windows_are_analysed_in_part() {
         command.args(["--json", "analyze"]).arg(&trace);
         json(&succeed(command.args(["--analyses", analyses]), 60))
     };
-    // A trace has checksums, whatever was analysed.
+    // A trace has checksums regardless of the selected analyses.
     assert_eq!(part("duplicates")["duplicates"], analyze(&[])["duplicates"]);
     assert!(part("errors").get("duplicates").is_none());
     let tables = brunt_capture::windows::tables::TABLES;
@@ -89,8 +89,8 @@ fn traces_and_windows_are_analysed_in_part() {
     brunt_lake::read_table(&reports, tables[5], is_empty).expect("the table of servers");
 }
 
-/// Threads run where they were told to, and report and trace say so. With a parser for each ring, the results are those of
-/// one parser.
+/// Threads run on the configured CPUs, and the report and the trace say so. With a parser for each ring, the results
+/// are those of one parser.
 #[test]
 fn threads_run_where_they_were_told_to() {
     let script = format!(
@@ -138,8 +138,7 @@ fn threads_run_where_they_were_told_to() {
     }
 }
 
-/// The benchmark of a wire accounts for every packet and labels what it has not measured; how fast anything is doesn't
-/// matter here.
+/// The benchmark of a wire accounts for every packet and labels what it has not measured; speed doesn't matter here.
 #[test]
 fn a_wire_is_measured_with_a_bare_ring_and_captures() {
     let script = r#"

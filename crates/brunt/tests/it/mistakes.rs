@@ -30,7 +30,7 @@ fn mistakes_exit_with_2_and_failures_with_1() {
     check(
         &["io", "read", "/dev/brunt-no-disk"],
         2,
-        "help: there is no such device",
+        "help: no such device",
     );
     check(
         &["io", "write", "/dev/brunt-no-disk?size=1MiB&create=yes"],

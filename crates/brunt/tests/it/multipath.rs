@@ -132,7 +132,7 @@ fn finish(guest: Guest) {
 }
 
 /// Linux switches to the remaining path when a port group becomes unavailable or standby, and back when it is active
-/// again. A verified load loses no block meanwhile.
+/// again. A verified load loses no block in the meantime.
 #[test]
 fn linux_fails_over_and_back() {
     let _busy = busy(); // An emulated guest keeps a core busy.

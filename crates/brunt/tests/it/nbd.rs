@@ -335,7 +335,7 @@ fn requests_complete_when_a_killed_server_comes_back() {
         trouble.contains("1048576 bytes instead of 67108864"),
         "{trouble}"
     );
-    // A server that doesn't come back is gone for good.
+    // A server that doesn't come back counts as permanently gone.
     let mut hand = Hand::on(&*server.open("reconnect=0"), 4);
     server.kill();
     assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));
@@ -365,7 +365,7 @@ fn a_silent_server_costs_only_the_timeout() {
 }
 
 /// The conformance suite for all devices. With several threads, nbdkit 1.32 aborts when a client leaves before its
-/// replies were sent (connections.c: "sock >= 0"), as a part of the suite does.
+/// replies were sent (connections.c: "sock >= 0"), which happens in a part of the suite.
 #[test]
 fn the_device_conforms() {
     let Some(server) = nbdkit(folder(), &["--threads=1", "memory", "8M"]) else {

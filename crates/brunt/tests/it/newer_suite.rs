@@ -278,8 +278,8 @@ fn code_of(ended: &Ended) -> (ScsiStatus, Option<(u8, u8, u8)>) {
 }
 
 /// Two sessions pass a block back and forth by COMPARE AND WRITE, and one command in five is aborted right after it is
-/// sent. Each command either ends once, or is aborted and gets no response; reported writes are on the medium, and none
-/// is there in part.
+/// sent. Each command either ends once, or is aborted and gets no response; reported writes are on the medium, and no
+/// write is there in part.
 #[test]
 fn compare_and_write_from_two_sessions_with_aborts() {
     let target = Target::start(&["--lun", "memory:16MiB"]);
@@ -308,8 +308,8 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             holds = holds.wrapping_add(1);
             continue;
         }
-        // With immediate data, so that the target has all of it when the abort arrives; every other time without, so
-        // that it can't have begun.
+        // With immediate data, so that the target has all of it when the abort arrives; every second time without, so
+        // that the target can't have begun the write.
         let immediate: &[u8] = if i % 2 == 0 { &data } else { &[] };
         raw.send(&command.into(), immediate);
         let mut pdu = raw.manage(0, code::task_management::ABORT_TASK, tag, cmd_sn);
@@ -410,8 +410,8 @@ fn compare_and_write_of_another_length() {
     );
 }
 
-/// Wrong DataSNs in the answer to an R2T end that write with CHECK CONDITION once its sequence is over; the connection
-/// continues, and correct ones are written.
+/// Wrong DataSNs in the answer to an R2T fail that write with CHECK CONDITION once its sequence is over; the connection
+/// continues, and writes with correct DataSNs succeed.
 #[test]
 fn wrong_data_sns_fail_only_that_write() {
     let target = Target::start(&["--lun", "memory:16MiB"]);

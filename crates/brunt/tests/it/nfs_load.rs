@@ -1,5 +1,5 @@
-//! The load of NFS calls against nfs-ganesha: what is counted is what the server's folder and tshark show, the same
-//! seed gives the same calls, and the load's tree is removed or kept.
+//! The load of NFS calls against nfs-ganesha: the counts match the server's folder and tshark, the same seed gives the
+//! same calls, and the load's tree is removed or kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -132,7 +132,7 @@ fn a_mix_of_calls_runs_with_nfs41() {
     assert!(left(&server).is_empty(), "the tree is removed");
 }
 
-/// An open loop makes its calls at its rate.
+/// An open loop issues its calls at its rate.
 #[test]
 fn an_open_loop_keeps_its_rate() {
     let Some(server) = Server::within("nfs_load::an_open_loop_keeps_its_rate") else {
@@ -336,7 +336,7 @@ impl Capture {
     }
 }
 
-/// What tshark reads on the wire is what the results say.
+/// The results match what tshark decodes on the wire.
 #[test]
 fn tshark_counts_the_same_calls() {
     if need("tshark", "tshark").is_none() {

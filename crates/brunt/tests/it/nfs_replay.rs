@@ -207,8 +207,8 @@ fn replays_with_nfs41(server: &Server, trace: &Path, calls: u64) {
     assert_eq!(left.count(), 0, "its files are removed");
 }
 
-/// Everything that a trace needs is made before, with its length, mode and owner; by dependency and as fast as possible,
-/// statuses are the same.
+/// Everything that a trace needs is created beforehand, with its length, mode and owner; statuses are the same by
+/// dependency and as fast as possible.
 #[test]
 fn files_of_a_trace_are_made_before_it_is_replayed() {
     if need("tshark", "tshark").is_none() {
@@ -529,7 +529,7 @@ impl Walker {
     }
 }
 
-/// A capture that begins in the middle, of another client: what it doesn't say is made up, and statuses are the same.
+/// A capture of another client that begins in the middle: missing information is made up, and statuses are the same.
 #[test]
 fn a_capture_that_begins_in_the_middle_is_replayed() {
     let Some(server) =
@@ -556,7 +556,7 @@ fn a_capture_that_begins_in_the_middle_is_replayed() {
 }
 
 /// An experiment repeats a replay while its server is frozen: each run has its own files, and figures by operation show
-/// what the fault cost.
+/// the cost of the fault.
 #[test]
 fn an_experiment_replays_calls_under_a_fault() {
     let folder = TempDir::new("nfs-replay");

@@ -121,7 +121,7 @@ fn a_condition_that_does_not_hold_ends_the_experiment_with_what_was_measured() {
     );
 }
 
-/// Of a job file, the fill is measured before what reads it, in every repetition.
+/// In every repetition, the fill of a job file is measured before the jobs that read it.
 #[test]
 fn jobs_behind_a_stonewall_run_after_those_before_it() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Ready-made workloads (`include = "brunt:NAME"`) make the requests that their descriptions state.
+//! Ready-made workloads (`include = "brunt:NAME"`) issue the requests that their descriptions state.
 
 use serde_json::Value;
 

@@ -167,7 +167,7 @@ fn mistakes_are_named_with_their_option() {
     );
 }
 
-/// Options for what a format leaves open work alike in `trace info`, in a replay and in an experiment.
+/// Options for details that a format leaves open work the same way in `trace info`, in a replay and in an experiment.
 #[test]
 fn options_settle_what_a_format_leaves_open() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -458,7 +458,7 @@ fn devices_of_a_trace_go_to_their_targets() {
     );
     assert!(written[60 * 4096..].iter().all(|byte| *byte == 0));
 
-    // A target that is only read is opened read-only, whatever it holds and whatever is written to other targets.
+    // A target that is only read is opened read-only, regardless of its contents and of writes to other targets.
     let path = folder.path().join("mixed.iolog");
     let mut text = String::from("fio version 3 iolog\n0 /dev/a add\n0 /dev/b add\n");
     for at in 0..20u64 {
@@ -565,7 +565,7 @@ fn devices_of_a_trace_go_to_their_targets() {
     }
 }
 
-/// An experiment opens a target for writing only if the trace writes to it, whatever else is written.
+/// An experiment opens a target for writing only if the trace writes to it, regardless of writes to other targets.
 #[test]
 fn a_target_that_is_only_read_is_opened_read_only() {
     let folder = tempfile::tempdir().expect("a folder");

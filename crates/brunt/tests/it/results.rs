@@ -196,7 +196,8 @@ fn queries_agree_with_the_summary() {
         assert_eq!((&row["label"], &row["runs"]), (&point["label"], &3.into()));
         close(number(row, "mean"), number(estimate, "mean"), 1e-9);
         let half_width = number(estimate, "high") - number(estimate, "mean");
-        // As if the runs were independent; the summary's interval is as wide, or wider if neighbouring runs are alike.
+        // As if the runs were independent; the summary's interval is as wide, or wider if neighbouring runs are
+        // correlated.
         assert!(
             number(row, "half_width") <= half_width * 1.001,
             "{row} {half_width}"

@@ -89,7 +89,7 @@ fn disk(folder: &Path) -> String {
     disk.display().to_string()
 }
 
-/// Three hosts with clocks hundreds of seconds apart share a run: its requests are made once, in the measured time.
+/// Three hosts with clocks hundreds of seconds apart share a run: its requests are issued once, in the measured time.
 #[test]
 fn hosts_share_a_run() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
@@ -159,7 +159,7 @@ fn hosts_share_a_run() {
     );
 }
 
-/// The same requests are made, whether workers are here or on other hosts.
+/// The same requests are issued, whether workers are here or on other hosts.
 #[test]
 fn requests_do_not_depend_on_where_workers_are() {
     let folder = TempDir::new().unwrap();

@@ -37,7 +37,7 @@ const READS: f64 = 0.25;
 /// Marks a read in its tag, whose other bits are the block.
 const READ_TAG: u64 = 1 << 63;
 
-/// Asserts that a block holds all of what was written as this version; only zeroes before the first.
+/// Asserts that a block completely holds this version's data, or zeroes before the first version.
 fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) {
     expected.fill(0);
     if version > 0 {
@@ -106,8 +106,8 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
                 blocks.get_mut(&block).expect("known").acknowledged = version;
                 acknowledged += 1;
             } else {
-                // Nothing else was outstanding for the block: it holds what was acknowledged last, or what a restart
-                // left.
+                // Nothing else was outstanding for the block: it holds the last acknowledged data, or the data that a
+                // restart left.
                 check_content(block, version, &completion.buf[..BLOCK], &mut expected);
                 seen += 1;
             }

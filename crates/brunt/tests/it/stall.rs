@@ -23,7 +23,7 @@ fn processor_ticks(pid: u32) -> u64 {
         .sum()
 }
 
-/// In a closed loop, fio meets the stall of our target once and doesn't show it in its p99.9.
+/// In a closed loop, fio hits the stall of our target once and doesn't show it in its p99.9.
 #[test]
 fn a_stall_does_not_show_in_fios_closed_loop() {
     let _alone = alone(); // Compares latencies.
@@ -50,7 +50,7 @@ fn a_stall_does_not_show_in_fios_closed_loop() {
     );
     eventually("qemu-nbd listens", 20, || socket.exists());
     // A number of requests, not a time: with fewer than a thousand, a single request would be the p99.9. If a busy
-    // machine makes more than one late, use a longer stall, to stand out, and more requests, so that it meets one.
+    // machine makes more than one late, use a longer stall, to stand out, and more requests, so that one is affected.
     let mut seen = String::new();
     for (seconds, megabytes) in [(1, 16), (4, 32), (16, 64)] {
         let mut command = Command::new(&fio);

@@ -87,7 +87,7 @@ fn a_cut_network_loses_no_acknowledged_write() {
         );
         audit(&folder, name, index as u32);
     }
-    // Writes without room waited, and the result says so.
+    // Writes that did not fit waited, and the result reports it.
     assert!(
         run(1)
             .to_string()

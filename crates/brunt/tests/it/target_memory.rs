@@ -49,7 +49,7 @@ fn idle_connections_take_little_memory_before_and_after_a_burst() {
         .expect("a file");
     for lun in ["memory:16MiB".to_string(), file.display().to_string()] {
         let target = Target::start(&["--lun", &lun]);
-        // The first session pays for what the process needs once, such as the medium of a memory LUN.
+        // The first session's cost includes the process's one-time costs, such as the medium of a memory LUN.
         let mut first = log_in(&target, "first", 1);
         transfer(&mut first);
         let before = target.resident_bytes();

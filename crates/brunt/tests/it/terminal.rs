@@ -74,8 +74,8 @@ fn with_what_scrolled_off(terminal: &mut vt100::Parser) -> String {
     lines + &screen.contents()
 }
 
-/// During the run, a view that fits the terminal is shown. Afterwards nothing of it is left: only the line of each run,
-/// once, and the table. The terminal's modes are never changed.
+/// During the run, a view that fits the terminal is shown. Afterwards it is gone: only the line of each run, once, and
+/// the table remain. The terminal's modes are never changed.
 #[test]
 fn the_progress_view_fits_and_leaves_nothing() {
     let Some(bytes) = on_a_terminal("plain", &[], "1500ms", "") else {

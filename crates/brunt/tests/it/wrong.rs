@@ -36,8 +36,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// With a device that forgets writes: exit status 1, and every output says where, how much of how much, and what was
-/// there instead.
+/// With a device that forgets writes: exit status 1, and every output says where, how much out of how much, and what
+/// was there instead.
 #[test]
 fn wrong_data_fails_the_run_and_is_located_in_every_output() {
     let scratch = tempfile::tempdir().expect("a folder");

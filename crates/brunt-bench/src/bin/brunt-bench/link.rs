@@ -31,7 +31,8 @@ pub struct LinkArgs {
     /// Skip the accuracy measurements.
     #[arg(long)]
     no_accuracy: bool,
-    /// Skip lines of 10 Mb/s to 10 Gb/s, which are measured on the machine as it is, and with all cores busy
+    /// Skip lines of 10 Mb/s to 10 Gb/s, which are measured both with the machine's current load and with all cores
+    /// busy
     #[arg(long)]
     no_rates: bool,
 }

@@ -1,4 +1,4 @@
-//! The interface of a subject: its arguments, which know how to measure it.
+//! The interface of a subject: its arguments, and how to measure it.
 
 use brunt_bench::BenchResult;
 use clap::{ArgMatches, Args};

@@ -327,8 +327,8 @@ fn reads_return_written_data_despite_random_failures() {
 }
 
 /// Rebuilds many stripes at a time, on members slow enough for requests to arrive during the rebuild, with requests
-/// before, in and after the stripes being rebuilt, and with further failures. Returns the number of requests that met a
-/// rebuild.
+/// before, in and after the stripes being rebuilt, and with further failures. Returns the number of requests that
+/// coincided with a rebuild.
 fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32 {
     let mut url = format!("array:{level},chunk={CHUNK},rebuild_rate=0,rebuild_depth={depth}");
     for index in 0..members + 2 {
@@ -425,8 +425,8 @@ fn a_greater_depth_shortens_the_rebuild() {
         }
         bench.control.status().last_rebuild.unwrap().1
     };
-    // 64 stripes of at least 4 ms each, one or sixteen at a time. On a busy machine some stripes may be late, but not
-    // fifty of them.
+    // 64 stripes of at least 4 ms each, one or sixteen at a time. On a busy machine, some stripes may be late, but not
+    // fifty.
     let one = took(1);
     assert!(one >= Duration::from_millis(256), "{one:?}");
     let quick = (0..50)
@@ -495,8 +495,8 @@ fn a_failure_during_a_rebuild_has_the_effect_of_the_level() {
     }
 }
 
-/// With two threads, a failing member and a rebuild at the same time, every byte is right, and so is the parity, as a
-/// second failure shows.
+/// With two threads, a failing member and a rebuild at the same time, every byte is right, and so is the parity, which
+/// a second failure verifies.
 #[test]
 fn two_threads_keep_data_and_parity_right_during_a_rebuild() {
     for level in ["raid1", "raid5"] {

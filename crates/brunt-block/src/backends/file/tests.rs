@@ -305,8 +305,8 @@ fn lba_status_reports_holes_of_the_file_system() {
     assert_eq!(backend.allocation(4 << 20), None);
 }
 
-/// The kernel completes requests to a file in memory within the call that submits them, many in one call, and its note
-/// doesn't claim otherwise.
+/// The kernel completes requests to an in-memory file within the call that submits them, many in one call, and the
+/// device's note doesn't claim otherwise.
 #[test]
 fn requests_to_a_file_in_memory_complete_when_they_are_submitted() {
     const DEPTH: u32 = 8;

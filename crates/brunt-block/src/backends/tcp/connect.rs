@@ -30,7 +30,7 @@ pub(super) enum ConnectError {
     Closed,
     #[error("no greeting from a brunt sink within {}", seconds(*.0))]
     Silent(Duration),
-    #[error("the peer is not a brunt sink, or one of another version")]
+    #[error("the peer is not a brunt sink, or has another version")]
     Stranger,
     #[error("{last}; {attempts} attempts in {}", seconds(*.time))]
     AttemptsFailed {

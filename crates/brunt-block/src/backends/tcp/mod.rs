@@ -547,7 +547,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener};
 
-    /// Addresses and options are parsed; mistakes are reported with what would be right.
+    /// Addresses and options are parsed; mistakes are reported with a correction.
     #[test]
     fn urls_are_parsed_and_mistakes_come_with_a_correction() {
         let check = |url: &str, words: &str| {
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(config("//host:9/").name(), "tcp://host:9");
     }
 
-    /// A server that sends `script` regardless of what it receives, then sends nothing more and reads until the end.
+    /// A server that sends `script` regardless of its input, then only reads until the end.
     fn impostor(script: Vec<u8>) -> (String, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}?timeout=5s", listener.local_addr().unwrap());
@@ -727,7 +727,7 @@ mod tests {
         let error = |url: &str| open_url(url).err().expect("no sink").to_string();
         let stranger = error(&url("60s"));
         assert!(
-            stranger.contains("not a brunt sink, or one of another version"),
+            stranger.contains("not a brunt sink, or has another version"),
             "{stranger}"
         );
         let silent = error(&url("200ms"));

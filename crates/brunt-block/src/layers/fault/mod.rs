@@ -1,6 +1,6 @@
 //! `fault=…`: injects faults requested by a URL, a fault schedule or a control channel ([`spec`] defines the syntax,
 //! [`switch`] the controls). Works anywhere in a stack: below `delay`, an error takes as long as a request; above it,
-//! an error takes no time; below `retry`, the controller tries to recover from it.
+//! an error is immediate; below `retry`, the controller tries to recover from it.
 //!
 //! The rule: while no fault is armed, requests pass at the cost of reading one number per batch; a batch that no fault
 //! affects is scanned and passed on unchanged. Affected requests are identified by their tags, so the tags of

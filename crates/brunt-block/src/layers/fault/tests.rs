@@ -75,7 +75,7 @@ impl Bench {
     }
 }
 
-/// An error has the right kind, names the block if it knows the block, and leaves the medium unchanged.
+/// An error has the right kind, names the block if it is known, and leaves the medium unchanged.
 #[test]
 fn errors_have_their_kind_and_location() {
     let check = |fault: &str, op: Op, kind: RefusalKind, detail: RefusalDetail| {

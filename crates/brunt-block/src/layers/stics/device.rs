@@ -74,7 +74,7 @@ pub(super) struct CachedDevice {
     /// Writes and flushes waiting for the log: slot, the record number that must be passed, and the required
     /// durability.
     pending: Vec<(u32, u64, Need)>,
-    /// Writes that found no room, in order.
+    /// Writes that are waiting for space, in order.
     stalled: VecDeque<u32>,
     ready: Vec<Completion>,
     below: Vec<Completion>,

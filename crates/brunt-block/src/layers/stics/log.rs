@@ -1,5 +1,5 @@
-//! The log file: creates, opens, reads and writes it. This module knows where records are; [`super::cache`] knows their
-//! meaning.
+//! The log file: creates, opens, reads and writes it. This module tracks where records are; [`super::cache`] interprets
+//! them.
 //!
 //! Records are written through the page cache, so they survive a crash of the process once a write returns, and a crash
 //! of the machine once they are synced.

@@ -55,7 +55,7 @@ pub(super) struct Counts {
     pub destaged_bytes: u64,
     pub destage_requests: u64,
     pub destage_retries: u64,
-    /// Number of writes that found no room.
+    /// Number of writes that had to wait for space.
     pub waits: u64,
     /// Total time that writes waited for room, excluding those still waiting.
     pub waited: Duration,

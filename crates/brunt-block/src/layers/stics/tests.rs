@@ -285,7 +285,7 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
     let mut batch = VecDeque::new();
     for tag in 0..count {
         let sectors = stretch / 512;
-        // Mostly near the start of the range, so that they hit earlier writes.
+        // Mostly near the start of the range, to hit earlier writes.
         let reach = if random.chance(0.7) { 64 } else { sectors };
         let within = random.below(reach);
         let len = 512 * (1 + random.below((sectors - within).min(128)));
@@ -365,8 +365,8 @@ fn data_beyond_the_memory_is_read_from_the_log() {
     }
 }
 
-/// If the far side is silent or gone, writes are acknowledged while there is room, then wait, which the status shows;
-/// when it returns, it receives all of them.
+/// If the remote side is unresponsive or gone, writes are acknowledged while there is room, then wait, which the status
+/// shows; when it returns, it receives all of them.
 #[test]
 fn acknowledged_writes_reach_a_far_side_that_returns() {
     for stand in [Stand::Silent, Stand::Gone] {

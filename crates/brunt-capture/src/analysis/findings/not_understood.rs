@@ -1,5 +1,5 @@
-//! Detects captures of other traffic. Reported regardless of the number of operations, since this may be why there are
-//! none.
+//! Detects captures of other traffic. Reported regardless of the number of operations: it may be the reason that there
+//! are none.
 
 use brunt_result::capture::Finding;
 

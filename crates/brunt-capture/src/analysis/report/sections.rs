@@ -1,5 +1,5 @@
-//! Prints the sections of analyses as tables and lists of figures, at most 80 columns wide. The one rule: it knows no
-//! analysis, so that a new one needs no code here.
+//! Prints the sections of analyses as tables and lists of figures, at most 80 columns wide. The one rule: it is
+//! independent of individual analyses, so a new one needs no code here.
 
 use std::fmt::Write;
 

@@ -67,10 +67,10 @@ pub struct Pdu {
 pub struct GapInPdu {
     /// Missing bytes of its data.
     pub data_missing: u32,
-    /// It counts from here on, because it or its header ends where the gap does, as happens if the snap length
+    /// It counts from this point on, because it or its header ends where the gap does, as happens if the snap length
     /// cut the segment.
     pub begins: bool,
-    /// It cannot be read to its end.
+    /// It cannot be read to the end.
     pub ended: bool,
 }
 
@@ -579,7 +579,7 @@ mod tests {
     }
 
     /// Wherever a capture begins and however its segments are cut, even after each header, both digests are inferred,
-    /// and nothing false is accepted meanwhile.
+    /// and nothing false is accepted in the meantime.
     #[test]
     fn digests_are_inferred_wherever_a_capture_begins() {
         let mut random = Random::new(21);

@@ -427,7 +427,7 @@ impl Iscsi {
     }
 }
 
-/// What a PDU of the target says about the end of a task; `None` if nothing. `sense` is the data of a SCSI response.
+/// How a PDU of the target ends a task; `None` if nothing. `sense` is the data of a SCSI response.
 #[inline]
 fn answer_of(bhs: &Bhs, message: Message, sense: &[u8]) -> Option<TaskAnswer> {
     Some(match bhs.kind() {

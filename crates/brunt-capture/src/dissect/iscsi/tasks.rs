@@ -252,7 +252,7 @@ impl ScsiTasks {
             .for_each(|task| give_up(task, &ScsiSession::default(), out));
     }
 
-    /// Ends the capture: gives up all waiting tasks.
+    /// Ends the capture: abandons all waiting tasks.
     pub fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
         let mut left: Vec<ScsiTask> = self.waiting.drain().map(|(_, task)| task).collect();
         left.sort_unstable_by_key(|task| task.record_id);

@@ -22,7 +22,7 @@ const FRAGMENT_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
 /// Maximum bytes buffered for a message that spans segments; a READDIRPLUS reply has at most 1 MiB on all known
 /// servers.
 const HEAD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
-/// A connection with this many bytes without an RPC header carries something else.
+/// A connection with this many bytes without an RPC header is not RPC.
 const SEARCH_BYTES_MAX: u64 = 256 << 10;
 /// The shortest call: header with two empty credentials.
 const CALL_BYTES_MIN: u32 = 40;

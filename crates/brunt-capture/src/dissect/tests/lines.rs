@@ -1,7 +1,7 @@
-//! A toy protocol that exercises the dissector interface: clients request with a line, `get NAME` or
-//! `put NAME BYTES`, and servers reply in order with `ok BYTES` or `no STATUS`. There are several lines per
-//! segment, lines across segments, and data in both directions. Only in tests. After a gap, the rest of a line
-//! that may be cut is skipped and, since replies have no tag, waiting requests are given up.
+//! A toy protocol that exercises the dissector interface: clients request with a line, `get NAME` or `put NAME BYTES`,
+//! and servers reply in order with `ok BYTES` or `no STATUS`. There are several lines per segment, lines across
+//! segments, and data in both directions. Only in tests. After a gap, the rest of a line that may be cut is skipped
+//! and, since replies have no tag, waiting requests are abandoned.
 
 use std::collections::VecDeque;
 

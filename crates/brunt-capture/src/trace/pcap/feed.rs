@@ -1,6 +1,6 @@
 //! Feeds packets one by one to a packet lane from a thread that must not block: `brunt bridge --capture`.
 //!
-//! The rule: packets without room are counted with the lane's losses, and the feeder continues.
+//! The rule: packets that do not fit are counted with the lane's losses, and the feeder continues.
 
 use std::io;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(put(RESERVED - 1, PIECE_BYTES, false), 0);
         assert!(
             put(PIECES, PIECE_BYTES, false) > 0,
-            "what finds no room is counted"
+            "what does not fit is counted"
         );
         drop(from);
     }

@@ -294,10 +294,10 @@ impl TaskSet {
     }
 }
 
-/// Requires that the initiator sends exactly what the CDB describes. READ and WRITE transfer as much as both sides have
-/// room for and report a residual. But where data is compared, combined, repeated or written atomically, a different
-/// length means that initiator and target disagree about the operation, and executing part of it would be a guess, so
-/// nothing is done.
+/// Requires that the initiator send exactly the data that the CDB describes. READ and WRITE transfer as much as both
+/// sides have room for and report a residual. But if data is compared, combined, repeated or written atomically, a
+/// different length means that initiator and target disagree about the operation; executing part of it would be a
+/// guess, so nothing is done.
 fn exactly(described: u32, data_out_len: u32) -> Result<(), Refused> {
     if described == data_out_len {
         Ok(())

@@ -86,7 +86,7 @@ fn a_unit_describes_its_port_groups() {
     }
 }
 
-/// Each state allows what the standard says, only at its own port; every nexus is notified of a change once.
+/// Each state allows what the standard permits, only at its own port; every nexus is notified of a change once.
 #[test]
 fn each_state_allows_what_the_standard_says() {
     let unit = two_ports(Alua::Implicit);

@@ -14,7 +14,7 @@ use crate::target_node::session::Turn;
 
 /// Maximum commands of a connection: a full session plus some immediate commands.
 const TASKS_MAX: usize = crate::target_node::session::SESSION_TASKS_MAX as usize + 64;
-/// Maximum Data-Out of a command; the block limits page promises less.
+/// Maximum Data-Out of a command; the block limits page advertises less.
 const DATA_OUT_BYTES_MAX: u32 = 256 << 20;
 
 /// UNEXPECTED UNSOLICITED DATA.

@@ -123,8 +123,8 @@ impl TargetConnection {
                     self.abort_task(slot, cx);
                 }
             }
-            // Release reservations before responding, so that an initiator with the response finds nothing left of the
-            // session.
+            // Release reservations before responding, so that the session is completely gone when the initiator gets
+            // the response.
             let whole_session =
                 pdu.reason & code::logout::REASON_MASK == code::logout::CLOSE_SESSION;
             cx.io.log_out(whole_session);

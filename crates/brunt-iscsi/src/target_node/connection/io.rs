@@ -24,7 +24,7 @@ pub trait ConnectionIo {
     fn begin(&mut self, lun: Option<u16>, command: TransportCommand<'_>) -> CommandBegun;
     /// Runs a command that was begun with its data. The outcome may come later.
     fn start(&mut self, lun: Option<u16>, tag: u64, data: DataOut) -> Option<CommandOutcome>;
-    /// Aborts a command that was begun. If it was started, its outcome still comes.
+    /// Aborts a command that was begun. If it was started, its outcome still arrives.
     fn abort(&mut self, lun: Option<u16>, tag: u64);
     /// Performs a task management function on all tasks of a logical unit (of all units if `None`), from all
     /// initiators. Each of these tasks gets an outcome with
@@ -60,7 +60,7 @@ pub type IsDone = Box<dyn Fn() -> bool>;
 pub enum CommandBegun {
     /// The command is finished.
     Done(CommandOutcome),
-    /// The command runs without Data-Out; the outcome comes later.
+    /// The command runs without Data-Out; the outcome follows later.
     Pending,
     /// The command wants `len` bytes of Data-Out, possibly zero. With `inline`, they may be received directly into the
     /// medium at this offset.

@@ -363,8 +363,8 @@ impl TargetConnection {
         cx.window.forget(self.id);
     }
 
-    /// Checks that the peer is alive. `heard` says whether data has arrived since the last call. Returns when to call
-    /// it again.
+    /// Checks that the peer is alive. `heard`: whether data has arrived since the last call. Returns when to call it
+    /// again.
     ///
     /// # Errors
     /// The peer did not answer a NOP-In in time.

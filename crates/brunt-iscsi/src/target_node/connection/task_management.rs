@@ -123,7 +123,7 @@ impl TargetConnection {
         }
     }
 
-    /// Aborts a task; returns its tag if its outcome is still to come.
+    /// Aborts a task; returns its tag if its outcome is still pending.
     pub(super) fn abort_task(
         &mut self,
         slot: usize,

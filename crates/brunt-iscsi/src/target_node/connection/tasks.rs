@@ -32,7 +32,7 @@ pub(super) enum TaskPhase {
     Running,
     /// Aborted, but still with the logical unit.
     Aborting,
-    /// Answered, but unsolicited data is still to come.
+    /// Answered, but unsolicited data is still expected.
     Answered,
 }
 

@@ -1,7 +1,7 @@
 //! Checks with probe packets that a link's new settings take effect, and that no effect remains after they end.
 //!
-//! Called by [`super::LinkChange`]. The rule: what counts as seen is what arrived at the receiving host; the link's own
-//! counters only tell apart two reasons for a missing packet.
+//! Called by [`super::LinkChange`]. The rule: only packets that arrived at the receiving host count as seen; the link's
+//! own counters only distinguish two reasons for a missing packet.
 
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Changes a link's settings for a while: more delay, loss, a lower rate. The proof is separate probe packets between
-//! the two hosts, which arrive late, damaged, marked, duplicated, out of order or slowly, or not at all.
+//! Changes a link's settings for a while: more delay, loss, a lower rate. The proof consists of separate probe packets
+//! between the two hosts, which arrive late, damaged, marked, duplicated, out of order or slowly, or not at all.
 //!
 //! The rule: every new setting must be observed at the receiving host; afterwards no effect may be observed over a
 //! number of packets large enough to show it.

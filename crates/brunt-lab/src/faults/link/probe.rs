@@ -357,7 +357,7 @@ impl ProbeTrain {
         }
     }
 
-    /// How long a line of this rate needs for the train.
+    /// How long a line of this rate takes to send the train.
     pub(super) fn time(&self, rate: u64) -> Duration {
         let bits = self.packets as f64 * (self.bytes + HEADER_BYTES) as f64 * 8.0;
         Duration::from_secs_f64(bits / rate as f64)

@@ -131,7 +131,7 @@ fn quantile(settings: &Settings, share: f64) -> f64 {
 }
 
 /// The share of packets whose travel time is used to judge a delay: half, unless the middle of the distribution is a
-/// gap. In that case the median of a sample may lie on either side of the gap, so the middle of the slower peak is
+/// gap. In that case, the median of a sample may lie on either side of the gap, so the middle of the slower peak is
 /// used.
 fn judged(during: &Settings) -> f64 {
     let apart = |from, to| quantile(during, to) - quantile(during, from);
@@ -427,7 +427,7 @@ pub(super) fn still(
     if during.delay.0 > before.delay.0 && timed && time(0.0) > between(before, during) {
         still.push(Trouble::Delay);
     }
-    // The middle half of the packets spreads over about the jitter, whatever the distribution.
+    // The middle half of the packets spreads over about the jitter, for any distribution.
     let apart = f64::midpoint(jitter(before), jitter(during));
     if jitter(during) > jitter(before) && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST)
     {
@@ -453,8 +453,8 @@ mod tests {
     use super::*;
     use crate::link::Distribution;
 
-    /// A delay is seen if and only if there is one, whatever the shape of its table, even if the middle of the table is
-    /// a gap between two peaks and the median of a sample is down to chance.
+    /// A delay is detected if and only if there is one, for any shape of its table, even if the middle of the table is
+    /// a gap between two peaks and the median of a sample depends on chance.
     #[test]
     fn a_delay_is_seen_whatever_the_shape_of_its_table() {
         let table = |name: &str, values: &str| {

@@ -1,5 +1,5 @@
 //! Slow closes: delays the FIN of one side while its data continues to pass (Toxiproxy's `slow_close`), so the other
-//! side learns late that the connection has ended.
+//! side learns of the end of the connection late.
 //!
 //! One per direction. The rule: a retransmitted FIN does not get through any sooner.
 

@@ -1,5 +1,4 @@
-//! The trait of distributions of random offsets, separate from their table so that the files do not import
-//! each other in a circle.
+//! The trait of distributions of random offsets, separate from their table to avoid an import cycle.
 
 use brunt_core::random::Random;
 

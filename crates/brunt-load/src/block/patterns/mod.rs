@@ -150,8 +150,8 @@ mod tests {
     use super::*;
     use crate::block::workload::Workload;
 
-    /// Names are unique; every pattern has help, and an example that parses, passes its check, is written as it was
-    /// read, and draws the same positions for the same seed.
+    /// Names are unique; every pattern has help, and an example that parses, passes its check, round-trips through
+    /// text, and draws the same positions for the same seed.
     #[test]
     fn every_pattern_has_help_and_a_valid_example() {
         for (index, info) in PATTERNS.iter().enumerate() {
@@ -224,7 +224,7 @@ mod tests {
         assert!((share(40) - 0.64).abs() < 0.01, "{}", share(40));
     }
 
-    /// Zones and the normal distribution have their draws in the right place, and every draw is inside the region.
+    /// Draws from zones and from the normal distribution are distributed as specified, and all are inside the region.
     #[test]
     fn zones_and_normal_draws_are_in_their_places() {
         let zones =

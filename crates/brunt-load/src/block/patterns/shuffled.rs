@@ -8,8 +8,8 @@ use super::kind::{AccessPattern, Draw, PatternInfo};
 use crate::block::shuffle::Shuffle;
 use crate::load::WorkloadError;
 
-/// Every offset once in random order, then once more in another order, and so on. Each worker covers
-/// all offsets, or those of its own part where workers have parts of the region.
+/// Every offset once in random order, then once more in another order, and so on. Each worker covers all offsets, or
+/// only those of its part if the region is divided among workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shuffled {}

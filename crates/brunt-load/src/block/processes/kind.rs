@@ -1,4 +1,4 @@
-//! The trait of arrival processes, separate from their table so that the files do not import each other in a circle.
+//! The trait of arrival processes, separate from their table to avoid an import cycle.
 
 use brunt_core::random::Random;
 

@@ -1,5 +1,5 @@
-//! The table of arrival processes: one file and one line here for each. They say when the requests of an open loop are
-//! due; bursts and the backlog are the schedule's ([`super::arrival`]).
+//! The table of arrival processes: one file and one line here for each. They determine when the requests of an open
+//! loop are due; the schedule ([`super::arrival`]) handles bursts and the backlog.
 
 mod constant;
 mod kind;

@@ -1,4 +1,4 @@
-//! The trait of distributions of sizes, separate from their table so that the files do not import each other in a circle.
+//! The trait of distributions of sizes, separate from their table to avoid an import cycle.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub(super) trait SizeDistribution {
     /// Describes it in a few words.
     fn describe(&self) -> String;
 
-    /// Sizes that stand for all: the smallest and the largest are among them, and if these are multiples of a number, so
-    /// are all others. Empty only for settings that fail their check.
+    /// Representative sizes: they include the smallest and the largest, and if these are multiples of a number, so are
+    /// all others. Empty only for settings that fail their check.
     fn corners(&self) -> Vec<Size>;
 
     /// The distribution, prepared; the settings have passed their check.

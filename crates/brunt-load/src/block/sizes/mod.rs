@@ -112,8 +112,8 @@ impl BlockSizes {
         self.as_distribution().describe()
     }
 
-    /// Returns sizes that stand for all: the smallest and the largest are among them, and if these are multiples of a
-    /// number, so are all others.
+    /// Returns representative sizes: they include the smallest and the largest, and if these are multiples of a number,
+    /// so are all others.
     pub fn corners(&self) -> Vec<Size> {
         self.as_distribution().corners()
     }
@@ -136,7 +136,7 @@ impl From<Vec<BlockSize>> for BlockSizes {
     }
 }
 
-/// Keeps the messages about wrong keys, which a derived implementation loses.
+/// Preserves the messages about wrong keys, which a derived implementation would lose.
 impl<'de> Deserialize<'de> for BlockSizes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BlockSizes, D::Error> {
         struct SizesVisitor;
@@ -204,8 +204,8 @@ mod tests {
         (0..20_000).map(|_| sampler.draw(&mut random)).collect()
     }
 
-    /// Names are unique; every distribution has help and an example that parses, passes its check, is written as it was
-    /// read, draws the same sizes for the same seed, and keeps to its corners and its mean.
+    /// Names are unique; every distribution has help and an example that parses, passes its check, round-trips through
+    /// text, draws the same sizes for the same seed, and respects its bounds and its mean.
     #[test]
     fn the_table() {
         for (index, info) in SIZES.iter().enumerate() {

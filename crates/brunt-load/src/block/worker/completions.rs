@@ -21,8 +21,9 @@ use crate::sequence::Sequence;
 const FIRST_GROUP: usize = 4;
 
 impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C> {
-    /// Dates the completions, and decides how many to handle before requests are sent. A device that is almost idle gets
-    /// its next requests after the first few: it would run out of work while a whole batch is prepared and submitted.
+    /// Dates the completions, and decides how many to handle before requests are sent. An almost idle device gets its
+    /// next requests as soon as the first few are ready: it would run out of work while a whole batch is prepared and
+    /// submitted.
     #[inline]
     pub(super) fn reap(&mut self, time: &impl Timeline, recorder: &mut dyn Recorder) {
         let now = time.now();

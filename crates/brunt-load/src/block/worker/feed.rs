@@ -118,7 +118,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.upcoming.as_ref().map(|(_, at)| *at)
     }
 
-    /// Reports that the worker waits for its device, which has been sent all but `unsent` of its requests.
+    /// Reports that the worker is waiting for its device, and that `unsent` of its requests are not sent yet.
     pub(super) fn pause(&mut self, unsent: usize) {
         self.sequence.pause(unsent);
     }
@@ -153,8 +153,8 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
         self.sequence.given_back(index, at);
     }
 
-    /// Reports that the worker sends no more requests and only asks for those that will not be sent, which may have to
-    /// be read first. Returns true if other workers continue.
+    /// Reports that the worker sends no more requests and only asks for the unsent ones, which may have to be read
+    /// first. Returns true if other workers continue.
     pub(super) fn leaves(&mut self, may_wait: bool) -> bool {
         self.ask_again();
         self.sequence.leaves(may_wait)
@@ -167,7 +167,7 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
     }
 
     /// Returns when to ask again if nothing completes before that. `own` returns true for an unfinished request of this
-    /// worker; if the sequence waits for such a request, there is no need to ask before it completes.
+    /// worker; if the sequence is waiting for such a request, it need not be asked again before that completes.
     #[inline]
     pub(super) fn ask_at(&self, own: impl Fn(u64) -> bool) -> Nanos {
         match self.waits_for {

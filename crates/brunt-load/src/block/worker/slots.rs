@@ -82,8 +82,11 @@ impl Slots {
     #[cold]
     fn park(&mut self) {
         while self.all.len() - self.parked.len() < self.depth {
-            self.free
-                .push(self.parked.pop().expect("fewer are used than there are"));
+            self.free.push(
+                self.parked
+                    .pop()
+                    .expect("fewer slots are in use than exist"),
+            );
         }
         while self.all.len() - self.parked.len() > self.depth {
             let Some(index) = self.free.pop() else { return };

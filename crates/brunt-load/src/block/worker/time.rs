@@ -22,7 +22,7 @@ pub trait Timeline {
     /// The ring failed.
     fn push(&mut self) -> io::Result<()>;
     /// Whether a device should get some requests of a batch with [`Timeline::push`] before the others are prepared,
-    /// because it would be idle meanwhile.
+    /// because it would be idle in the meantime.
     fn starts_early(&self) -> bool {
         false
     }

@@ -11,7 +11,7 @@ use super::{Arrival, QUEUE_DEPTH_MAX, Workload};
 use crate::load::{Promise, WorkloadError};
 
 /// Search for a queue depth before a point's first run: that saturates the target, or with `percentile` and `limit` the
-/// deepest at which response times stay below a limit.
+/// largest at which response times stay below a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DepthSearch {

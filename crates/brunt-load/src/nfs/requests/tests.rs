@@ -61,7 +61,7 @@ fn weights_are_met() {
             f64::from(counts[&(op as u8)]) / count as f64,
             mix.weight(op) / 100.0,
         );
-        // Creations and removals keep each other within bounds.
+        // Creations and removals balance each other within bounds.
         assert!(
             (found - wanted).abs() < 0.002,
             "{}: {found} is not {wanted}",
@@ -70,8 +70,8 @@ fn weights_are_met() {
     }
 }
 
-/// A name is made once, and only an existing one is renamed or removed. Their number stays within its bounds, whatever
-/// the weights are.
+/// A name is made once, and only an existing one is renamed or removed. Their number stays within its bounds for any
+/// weights.
 #[test]
 fn names_never_collide() {
     let mixes = [
@@ -168,7 +168,7 @@ fn waiting_for_a_name_counts_in_an_open_loop() {
     assert_eq!(sequence.next(ms(1), &mut place), Next::WaitFor(0));
     let mut ages = Histogram::new();
     sequence.overdue(ms(3), &mut ages);
-    // The one that waits, and those of 2 and 3 ms.
+    // The waiting one, and those of 2 and 3 ms.
     assert_eq!(ages.count(), 3);
     sequence.completed(0, RequestStatus::Good, ms(4));
     assert_eq!(sequence.next(ms(4), &mut place), Next::Due(ms(1)));

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// One of two workers gets the last request of the trace, which is due just after the end of the run, and gives it back
-/// once the other has found no more. This doesn't count as a changed trace.
+/// One of two workers gets the last request of the trace, which is due just after the end of the run, and returns it
+/// once the other worker finds no more. This doesn't count as a changed trace.
 #[test]
 fn a_request_given_back_is_not_missing_from_the_trace() {
     let folder = tempfile::tempdir().unwrap();

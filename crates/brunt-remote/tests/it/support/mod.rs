@@ -16,7 +16,7 @@ pub type Objects = Arc<std::sync::Mutex<BTreeMap<String, Vec<u8>>>>;
 /// Faults of a link and its store.
 #[derive(Clone, Default)]
 pub struct Link {
-    /// Requests until the link is cut for good; the last one still arrives, but its answer doesn't.
+    /// Requests until the link is cut permanently; the last one still arrives, but its answer doesn't.
     pub requests_left: Arc<AtomicU64>,
     /// Tags aren't MD5 hashes.
     pub hides_tags: bool,

@@ -59,7 +59,7 @@ fn one_machines_availability_follows_the_formula() {
     }
 }
 
-/// With a repairer for each of n units, the number of failed units is binomial; an array that needs k of them is
+/// If each of n units has its own repairer, the number of failed units is binomial; an array that needs k of them is
 /// available for the sum of its terms.
 #[test]
 fn k_of_n_units_with_a_repairer_each_are_binomial() {
@@ -140,7 +140,7 @@ fn independent_components_have_product_form() {
     assert!(found.is_sorted_by(|a, b| a.probability >= b.probability));
 }
 
-/// What is beyond the faults of a component is one state, and very rare states keep their precision.
+/// All states beyond a component's faults count as one, and very rare states keep their precision.
 #[test]
 fn rare_states_are_precise() {
     let disks = FailingComponent {

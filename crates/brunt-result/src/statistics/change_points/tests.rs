@@ -58,7 +58,7 @@ fn one_outlier_is_no_change() {
     }
 }
 
-/// Over runs that differ by 3 %, five to a result, a shift of 5 % is seen by the fifth result after it.
+/// Over runs that differ by 3 %, five to a result, a shift of 5 % is detected by the fifth result after it.
 #[test]
 fn a_small_shift_is_seen_within_five_results() {
     let noise = 0.03 / 5f64.sqrt();
@@ -67,7 +67,7 @@ fn a_small_shift_is_seen_within_five_results() {
     assert!(found[0] >= 54 && found[1] >= 56, "{found:?}");
 }
 
-/// Over results that differ by 3 %, it takes more of them; the module says why.
+/// With results that differ by 3 %, it takes more; the module says why.
 #[test]
 fn a_small_shift_over_large_noise_is_seen_later() {
     let found = [5, 10, 20].map(|after| seen(0.03, after, 60, 5));

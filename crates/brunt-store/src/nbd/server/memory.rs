@@ -2,7 +2,8 @@
 //! before it takes a buffer from the heap. Its ring's arena and a small amount of heap memory are its own and need no
 //! reservation, so that small requests don't wait.
 //!
-//! - Connections that find no room wait in line; [`line`] determines which is next, and only that one gets memory.
+//! - Connections for which no memory is left wait in line; [`line`] determines which is next, and only that one gets
+//!   memory.
 //! - While any connection waits, the others free buffers that they keep for reuse.
 //! - While any connection waits, connections whose clients have neither taken nor sent data for
 //!   [`NbdMemoryLimits::stuck_after`] are closed until the next in line fits; [`stuck`] chooses them.
@@ -163,8 +164,8 @@ pub(super) struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// Raises the reservation to `total` bytes. If there is no room, the connection waits in line, and its ring is
-    /// woken when it may try again.
+    /// Raises the reservation to `total` bytes. If memory is short, the connection waits in line, and its ring is woken
+    /// when it may try again.
     pub fn reserve_up_to(&mut self, total: usize) -> bool {
         let bytes = total.saturating_sub(self.own_bytes);
         if bytes == 0 {

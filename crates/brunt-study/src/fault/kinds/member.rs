@@ -146,7 +146,7 @@ impl Member {
         let last = array.members.checked_sub(1)?;
         if member > last {
             return Some((
-                format!("there is no member {member}"),
+                format!("no member {member}"),
                 format!("write one of 0 to {last}"),
             ));
         }
@@ -195,7 +195,7 @@ impl Seen {
         let what = match self.members.get(member) {
             Some(MemberState::Good) => return Ok(()),
             Some(state) => format!("member {member} is already {state}"),
-            None => format!("there is no member {member}"),
+            None => format!("no member {member}"),
         };
         let good = self
             .members
@@ -325,7 +325,7 @@ impl Array<'_> {
                 }
                 false => format!("write {}", names.join(" or ")),
             };
-            DriverError::unfit("there is no such array", advice)
+            DriverError::unfit("no such array", advice)
         })
     }
 

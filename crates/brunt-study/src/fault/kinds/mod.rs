@@ -133,7 +133,7 @@ mod tests {
     }
 
     /// Names are unique and differ from common keys; every kind has help, declares its keys, and has an example that
-    /// parses, passes its check, and is written as it was read.
+    /// parses, passes its check, and round-trips through text.
     #[test]
     fn every_kind_has_help_and_a_valid_example() {
         for (index, kind) in KINDS.iter().enumerate() {

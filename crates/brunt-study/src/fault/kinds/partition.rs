@@ -287,7 +287,7 @@ pub(super) fn joined(
         return Err(Mistake::new(key, what, "write two different hosts"));
     }
     if !lab.reaches(one, other) {
-        let what = format!("there is no route from {one} to {other}");
+        let what = format!("no route from {one} to {other}");
         return Err(Mistake::new(
             key,
             what,

@@ -460,7 +460,7 @@ impl StorageFault {
         }
     }
 
-    /// Checks that the target no longer knows the fault; `state` is that of its process before the fault was disarmed.
+    /// Checks that the target no longer lists the fault; `state` is that of its process before the fault was disarmed.
     fn check_disarmed(&self, id: u64, state: ProcessState) -> Result<(), DriverError> {
         // Proof from outside: the fault's number is no longer known.
         let command = Command::Look {
@@ -569,7 +569,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// The requests that were made would have met the suggested fault.
+    /// The suggested fault would have affected the requests that were made.
     #[test]
     fn advice_names_a_setting_and_a_value() {
         let check = |words: &str, seen: u64, expected: &str| {

@@ -96,8 +96,8 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     }
 }
 
-/// Retries an attempt with all times once, twice, up to sixteen times as long, until it succeeds: a
-/// busy machine may inject a fault too late for any request to meet it, and distorts figures.
+/// Retries an attempt with all times once, twice, up to sixteen times as long, until it succeeds: on a busy machine, a
+/// fault may be injected too late to affect any request, and figures are distorted.
 fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
     let mut instead = String::new();
     for slower in [1, 2, 4, 8, 16] {
@@ -657,7 +657,7 @@ fn every_run_begins_whole() {
     );
 }
 
-/// A kind that consists of one file and one line of the table works throughout: it is read, injected, proven, recorded
+/// A kind that consists of one file and one line of the table works everywhere: it is read, injected, proven, recorded
 /// and removed; and it invalidates its run if it shows no effect.
 #[test]
 fn a_kind_of_a_file_and_a_line() {

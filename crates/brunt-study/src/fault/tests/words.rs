@@ -1,4 +1,4 @@
-//! Each storage fault in an experiment: requests meet the effect and the run records it; if no request can meet it, the
+//! Each storage fault in an experiment: requests experience the effect and the run records it; if no request can, the
 //! run is invalid.
 
 use super::*;
@@ -13,7 +13,7 @@ fn load(more: &str, slower: u32) -> String {
 
 const DEVICE: &str = "memory:4MiB?delay=const:100us";
 
-/// Lost requests have the right cause, in each run and on record.
+/// Lost requests have the right cause, both in each run and in the results.
 #[test]
 fn words_are_met() {
     let mixed = "read = 0.5";
@@ -33,7 +33,7 @@ fn words_are_met() {
             let fault = timed(word, 100 * slower, 200 * slower);
             let ran = run("words", DEVICE, &load(more, slower), &fault, false);
             ran.nothing_is_left();
-            // A fault that came late and affected only a few requests may have changed nothing that is read again.
+            // A fault that came late and affected only a few requests may have changed no data that is read again.
             meant(ran.summary()?, |summary| {
                 summary.points[0]
                     .runs

@@ -35,7 +35,7 @@ pub(super) enum Signal {
 
 /// Why a fault was not in effect as intended.
 pub(super) enum Failure {
-    /// It showed no effect. Excused if the run was cut short.
+    /// It showed no effect. Not an error if the run was cut short.
     Unseen(Absent),
     /// It could not be injected or maintained.
     Refused(DriverError),
@@ -110,8 +110,8 @@ pub(super) struct PlannedOccurrence {
     pub driver: Box<dyn FaultDriver>,
 }
 
-/// Follows the run through the occurrences of a fault, in their order, until one fails. Each begins after the one
-/// before is proven gone. Signals `ready` once a sticky fault is in effect.
+/// Follows the run through the occurrences of a fault, in their order, until one fails. Each begins after the previous
+/// one is proven to be gone. Signals `ready` once a sticky fault is in effect.
 pub(super) fn follow(
     occurrences: Vec<PlannedOccurrence>,
     hub: &Hub,

@@ -76,13 +76,12 @@ pub struct FaultSchedule {
 }
 
 impl FaultSchedule {
-    /// Finds what the experiment's faults affect. `roles` are the targets that it serves, `services` the programs that
-    /// it started, `lab` its hosts and links, `fleet` the other hosts, which must be connected. A device of this
-    /// process gets a fault layer if storage faults need one.
+    /// Finds the objects that the experiment's faults affect. `roles` are the targets that it serves, `services` the
+    /// programs that it started, `lab` its hosts and links, `fleet` the other hosts, which must be connected. A device
+    /// of this process gets a fault layer if storage faults need one.
     ///
-    /// # Errors
-    /// What a fault should affect doesn't exist; for example, it names an unknown layer, or doesn't
-    /// select one of several.
+    /// # Errors An object that a fault should affect doesn't exist; for example, the fault names an unknown layer, or
+    /// doesn't select one of several.
     pub fn new(
         experiment: &Experiment,
         targets: &mut BTreeMap<String, Arc<dyn Backend>>,
@@ -179,7 +178,7 @@ fn occurrence_of(entry: &FaultEntry) -> Option<FaultOccurrence> {
     })
 }
 
-/// What a fault's failure means for its run, which is complete or not.
+/// The consequence of a fault's failure for its run, which may or may not be complete.
 fn judged(result: Result<(), Failure>, what: &str, complete: bool) -> Result<(), HookError> {
     match result {
         Ok(()) => Ok(()),

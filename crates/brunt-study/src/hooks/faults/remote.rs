@@ -1,8 +1,8 @@
 //! The fault driver for another host: its agent injects the fault, proves it and removes it; times
 //! are converted to our clock.
 //!
-//! The rule: a fault that an agent could not prove is not in effect. An agent that loses its connection to us removes
-//! the fault itself.
+//! The rule: a fault that an agent could not prove is not in effect. An agent that loses its connection to the
+//! controller removes the fault itself.
 
 use std::sync::Arc;
 

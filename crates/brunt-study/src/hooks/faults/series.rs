@@ -1,8 +1,8 @@
 //! The series of a run's intervals from which [`brunt_result::degradation`] computes the effects of its
 //! faults, collected by the schedule during the run.
 //!
-//! The rule: an interval takes at most some hundred bytes, because all of them stay in memory until the faults of every
-//! run of a point have been judged together.
+//! The rule: an interval takes at most a few hundred bytes, because all of them stay in memory until the faults of
+//! every run of a point have been judged together.
 
 use brunt_core::Nanos;
 use brunt_result::{Interval, Outcome, RequestStatus};

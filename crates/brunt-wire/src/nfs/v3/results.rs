@@ -173,7 +173,7 @@ impl<'a> Entries<'a> {
         Ok((Entries::list(cur, plus)?, cur.boolean()?))
     }
 
-    /// Validates a list up to its end.
+    /// Validates a list to the end.
     pub(super) fn list(cur: &mut Cursor<'a>, plus: bool) -> Result<Entries<'a>, ParseError> {
         let bytes = cur.rest();
         let start = cur.at();

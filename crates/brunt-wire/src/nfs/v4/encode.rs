@@ -2,8 +2,8 @@
 //! and `results`.
 //!
 //! A compound begins with [`CompoundArgs::begin`] or [`CompoundResults::begin`]; its operations follow one after the
-//! other. Fields that parsing skips have the value that NFSv4.1 prescribes (sequence numbers of owners are 0) or the
-//! plainest one (no state protection, no implementation id).
+//! other. Fields that the parser skips have the value that NFSv4.1 prescribes (sequence numbers of owners are 0) or the
+//! simplest one (no state protection, no implementation id).
 //!
 //! The rule: `parse(encode(x)) == x` for every operation that is encoded; an operation of NFSv4.0 alone is not.
 

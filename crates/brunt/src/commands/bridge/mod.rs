@@ -1,4 +1,4 @@
-//! `brunt bridge IN OUT`: puts this machine in the network path between a client and its storage, for setups in which
+//! `brunt bridge IN OUT`: places this machine in the network path between a client and its storage, for setups in which
 //! neither can run Brunt.
 //!
 //! The rule: however it ends, one report shows the forwarded traffic, the frames not forwarded and why, and the delay
@@ -254,7 +254,7 @@ struct Watched {
     busiest: [f64; 2],
 }
 
-/// Runs until interrupted, the time is up, or an interface is gone. Answers requests for changes meanwhile.
+/// Runs until interrupted, the time is up, or an interface is gone. Answers requests for changes in the meantime.
 fn watch(
     mut bridge: WireBridge,
     lasts: Option<Duration>,
@@ -322,7 +322,7 @@ struct BridgeReport {
     /// The settings of each direction.
     settings_text: [String; 2],
     watched: Watched,
-    /// Changes of these settings meanwhile.
+    /// Changes of these settings in the meantime.
     changes: LinkChangeLog,
 }
 

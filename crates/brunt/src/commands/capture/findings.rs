@@ -288,7 +288,7 @@ fn run_hooks(command: &str, from: &Receiver<String>, shared: &HookShared) {
 
 /// Runs the command once; `false` if it fails or takes too long.
 fn run_hook(command: &str, text: String, shared: &HookShared) -> bool {
-    // A group of its own: it is killed as a whole, and Ctrl-C ends only the capture.
+    // A separate process group: it is killed as a whole, and Ctrl-C ends only the capture.
     let child = Command::new("sh")
         .process_group(0)
         .args(["-c", command])

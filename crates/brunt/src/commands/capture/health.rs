@@ -1,6 +1,6 @@
 //! How a capture itself is doing: CPU time per stage, memory, bytes written, time in zstd and checksums. Read from
-//! `/proc` once per second by the watching thread. The one rule: no stage of the capture counts anything for this that
-//! costs time per packet; what would is estimated, and says so.
+//! `/proc` once per second by the watching thread. The one rule: no stage of the capture spends time per packet on
+//! counting for this; counters that would are estimated, and say so.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -27,7 +27,7 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
             let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
                 continue;
             };
-            // Of the trace, and in a unit that Prometheus doesn't use.
+            // These are of the trace, and in a unit that Prometheus doesn't use.
             if name == "restart_gap_ns" {
                 continue;
             }

@@ -102,8 +102,8 @@ pub struct Capture {
     #[arg(long, value_name = "ADDRESS", requires = "interfaces")]
     metrics: Option<SocketAddr>,
 
-    /// Serve a live page at this address while capturing: rates, latencies, hot files, findings, and how the capture
-    /// itself is doing (port 0 picks a free port).
+    /// Serve a live page at this address while capturing: rates, latencies, hot files, findings, and the health of the
+    /// capture itself (port 0 picks a free port).
     #[arg(long, value_name = "ADDRESS", requires = "interfaces")]
     serve: Option<SocketAddr>,
 
@@ -408,7 +408,7 @@ struct LiveRun<'a> {
     watch: Watch,
     dropped: &'a AtomicU64,
     places: &'a LivePlaces,
-    /// What the capture used, as of its end.
+    /// The resources used by the capture at its end.
     used: &'a RefCell<Value>,
 }
 

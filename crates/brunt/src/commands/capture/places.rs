@@ -53,7 +53,7 @@ enum ParserPlacement {
     Anywhere,
     /// Each on the CPUs of one NUMA node, filling one node before the next.
     Node,
-    /// Each on a CPU of its own.
+    /// Each on a separate CPU.
     Core,
 }
 
@@ -123,8 +123,7 @@ impl PlaceArgs {
 
     /// The number of parsers.
     ///
-    /// # Errors
-    /// Another number was asked for than there are rings.
+    /// # Errors The requested number differs from the number of rings.
     pub fn workers(&self, workers: u16, rings: u16) -> Result<usize, Failure> {
         if !self.is_by_ring() || workers == rings {
             return Ok(usize::from(workers));
@@ -150,7 +149,7 @@ impl PlaceArgs {
         })
     }
 
-    /// What the capture uses now, for its report.
+    /// The capture's current resources, for its report.
     pub fn used(&self, workers: usize, rings: u16) -> Value {
         json!({
             "parsers": workers,

@@ -178,7 +178,7 @@ impl Drop for Watch {
     }
 }
 
-/// Serves the live page, if there is an address for it.
+/// Serves the live page, if an address was given.
 fn serve_page(
     address: Option<SocketAddr>,
     shown: &Arc<WatchShown>,
@@ -280,7 +280,7 @@ impl Viewer {
         self.view.iter_mut().for_each(|view| view.show(picture));
     }
 
-    /// Announces what the parsers have found, and losses that only the rings know of.
+    /// Announces the parsers' findings, and losses that only the rings can see.
     fn announce(&mut self, glance: &CaptureGlance) {
         if self.before_window.0 != glance.window_ns {
             self.before_window = (glance.window_ns, glance.ledger.clone());

@@ -282,7 +282,7 @@ fn end_ns(report: &Report) -> u64 {
 fn gap_text(gap_ns: u64) -> String {
     let gap = format_duration(std::time::Duration::from_nanos(gap_ns));
     format!(
-        "There is no report on the {gap} before this: the capture was not running, or was killed before the window ended."
+        "No report covers the {gap} before this: the capture was not running, or was killed before the window ended."
     )
 }
 

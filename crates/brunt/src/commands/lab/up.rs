@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Start a lab in the background: hosts, links and targets
 ///
 /// Returns when everything is up. 'brunt lab exec' runs commands on its hosts, 'brunt lab list' shows it, 'brunt lab
-/// down' removes it. Nothing of it outlives its process, whose id is printed.
+/// down' removes it. It ends completely with its process, whose PID is printed.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # hosts, links and targets as in the file\n  brunt lab up lab-wan.toml\n\n  # a second \

@@ -108,7 +108,7 @@ fn describe_log(repaired: &LogRepair) -> String {
     }
 }
 
-/// Describes what a repair did.
+/// Describes the result of a repair.
 fn describe(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Whole => "repaired    nothing: the catalog and its parts are intact".to_string(),

@@ -168,7 +168,7 @@ fn while_no_mover_runs(folder: &Path) -> Result<Option<FolderLock>, Failure> {
     Ok(lock)
 }
 
-/// Prints what was done.
+/// Prints a summary of the work done.
 fn print(gathered: &Gathered, output: &Output) {
     let counts = &gathered.counts;
     for damaged in &gathered.damaged {

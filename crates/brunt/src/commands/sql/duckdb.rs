@@ -300,9 +300,9 @@ impl PlanRead {
     }
 }
 
-/// Adds the files that a plan says were opened. The program prints the plan as it is, the module as text in a row; its
-/// structure differs between versions. Bytes read come from the script's counters: versions 1.5.5 and 1.5.6 report far
-/// too few.
+/// Adds the files that were opened according to a plan. The program prints the plan as it is, the module as text in a
+/// row; its structure differs between versions. Bytes read come from the script's counters: versions 1.5.5 and 1.5.6
+/// report far too few.
 fn add(name: &str, value: &Value, read: &mut PlanRead) {
     match value {
         Value::String(text) if name == "analyzed_plan" => {

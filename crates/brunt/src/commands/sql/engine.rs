@@ -1,6 +1,6 @@
-//! Runs an engine as a separate process: a script goes in, the answer is a Parquet file, and the exit status says why
-//! there is none. The rule: the user can fix anything that is missing or wrong, so it is reported with advice and exit
-//! status 2.
+//! Runs an engine as a separate process: it reads a script and writes a Parquet file, and its exit status says why the
+//! file is missing. The rule: the user can fix anything that is missing or wrong, so it is reported with advice and
+//! exit status 2.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -46,7 +46,7 @@ impl fmt::Display for SqlEngine {
     }
 }
 
-/// Why there is no answer.
+/// Why the query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The program or module doesn't exist.

@@ -17,7 +17,7 @@ use crate::cli::Failure;
 /// Why a folder cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// No tables in it.
+    /// It contains no tables.
     #[error("{0} contains neither a trace nor results")]
     Neither(String),
     /// It contains results, but the query is for a trace.

@@ -137,8 +137,9 @@ impl super::Subcommand for Sql {
             return Ok(());
         };
         if self.csv && output.is_json() {
-            return Err(Failure::usage("--csv and --json cannot be combined")
-                .advise("leave one of them out"));
+            return Err(
+                Failure::usage("--csv and --json cannot be combined").advise("omit one of them")
+            );
         }
         let scratch = SqlScratch::make()?;
         if self.tables {

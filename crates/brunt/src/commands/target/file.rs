@@ -104,7 +104,7 @@ impl PortalEntry {
     }
 }
 
-/// [`Alua`] as users say it.
+/// [`Alua`] as users write it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AluaWord {
@@ -150,7 +150,7 @@ pub struct TargetEntry {
     pub luns: BTreeMap<String, String>,
 }
 
-/// [`DigestPolicy`] as users say it.
+/// [`DigestPolicy`] as users write it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Digest {

@@ -125,7 +125,7 @@ impl Live {
     /// Reloads the file, applies it, and describes the changes.
     pub fn reload(&self) -> Result<String, Failure> {
         let path = self.config.as_ref().ok_or_else(|| {
-            Failure::usage("there is no configuration file to reload")
+            Failure::usage("no configuration file to reload")
                 .advise("start the target with --config FILE")
         })?;
         let plan = Plan::read(path)?;

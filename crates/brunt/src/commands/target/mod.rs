@@ -214,7 +214,7 @@ impl super::Subcommand for Target {
         if self.poll {
             announce_polling(output)?;
         }
-        // Divert SIGHUP before anything that might send it can know of the target.
+        // Divert SIGHUP before anything that might send it can learn of the target.
         let hung_up = match self.config {
             Some(_) => output.divert_hangup().map_err(Failure::failed)?,
             None => Arc::default(),

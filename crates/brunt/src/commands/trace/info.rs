@@ -56,7 +56,7 @@ fn nothing_read(info: &TraceInfo) -> Done {
         return Ok(());
     }
     let why = match (ledger.damaged, ledger.left_out.total()) {
-        (0, 0) => "there are none in it".to_string(),
+        (0, 0) => "it contains none".to_string(),
         (0, _) => format!("{}: they moved no data", ledger.left_out),
         (damaged, _) => format!("{} cannot be read", counted(damaged as usize, "row")),
     };
@@ -115,10 +115,10 @@ fn print(info: &TraceInfo, output: &Output) {
     }
     if info.ledger.repeated > 0 {
         output.line(match info.ledger.repeated {
-            1 => "repeated     1 write was one block, written again and again".to_string(),
+            1 => "repeated     1 write was one block, written repeatedly".to_string(),
             repeated => {
                 format!(
-                    "repeated     {} writes were one block each, written again and again",
+                    "repeated     {} writes were one block each, written repeatedly",
                     count(repeated)
                 )
             }

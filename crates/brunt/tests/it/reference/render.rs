@@ -1,5 +1,5 @@
 //! Renders a JSON Schema as a reference for readers: a section for each table, a line for each key with its kind of
-//! value, default, meaning and an example. Doesn't know what the schema describes.
+//! value, default, meaning and an example. Independent of what the schema describes.
 //!
 //! The rule: every word of the reference comes from the schema (descriptions are the types' doc comments) or from
 //! documents known to be valid (examples). Keys without either are listed.

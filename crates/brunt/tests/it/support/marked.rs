@@ -39,7 +39,7 @@ impl Marked {
     pub fn command(&self, text: &str) -> std::process::Command {
         let mut command = experiment(&self.folder, text);
         let (name, value) = self.mark.split_once('=').unwrap();
-        // Services' folders are created here, so that leftovers are noticed.
+        // Services' folders are created here, so that the test notices leftovers.
         fs::create_dir_all(self.temporary()).unwrap();
         command.env(name, value).env("TMPDIR", self.temporary());
         command
@@ -70,8 +70,8 @@ impl Marked {
         processes_with(|variable| variable == self.mark.as_bytes())
     }
 
-    /// Runs an experiment to its end; returns whether it succeeded, its summary and its messages. Asserts that nothing
-    /// is left.
+    /// Runs an experiment to completion; returns whether it succeeded, its summary and its messages. Asserts that
+    /// nothing is left.
     pub fn run(&self, text: &str) -> (bool, Value, String) {
         let ran = self.run_on_hosts(text);
         let said = &ran.2;
@@ -163,7 +163,7 @@ pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
     refused(command, &[&missing, "installed"]);
 }
 
-/// A service that prints one line and does nothing else, with these further lines.
+/// A service that prints one line and does nothing else; its table has these additional lines.
 pub fn slow(lines: &str) -> String {
     let command = "command = \"echo here I am; exec sleep 1000\"";
     format!("[services.slow]\nwithin = \"500ms\"\n{command}\n{lines}\n")

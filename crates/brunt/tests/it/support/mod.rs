@@ -18,8 +18,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or reads every
-/// program from a slow disk first, gets this many times as long. Only a failing test waits for that.
+/// Callers give the maximum number of seconds on an otherwise idle machine. A machine that is busy, or first reads
+/// every program from a slow disk, is allowed this many times as long. Only a failing test waits for that.
 const BUSY: u64 = 10;
 
 /// The target's name in every test.
@@ -79,13 +79,13 @@ pub fn rounds(default: usize, ci: usize) -> usize {
     }
 }
 
-/// Held by tests that compare times or rates: none of them runs beside another, or beside a [`busy`] one. Each states
-/// its reason.
+/// Held by tests that compare times or rates: none of them runs at the same time as another, or as a [`busy`] one. Each
+/// states its reason.
 pub fn alone() -> Share {
     Share::take(BUSY_MAX)
 }
 
-/// Held by tests that keep a core busy for long, but don't compare times or rates: as many of them run at a time as a
+/// Held by tests that keep a core busy for long, but don't compare times or rates: at most as many run at a time as a
 /// small machine has cores. Each states its reason.
 pub fn busy() -> Share {
     Share::take(1)
@@ -300,7 +300,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs `command` to its end, within `seconds` on an idle machine.
+/// Runs `command` to completion, within `seconds` on an idle machine.
 ///
 /// # Panics
 /// If it takes longer, with its output so far.

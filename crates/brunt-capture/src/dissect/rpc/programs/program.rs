@@ -10,7 +10,7 @@ use crate::dissect::{Detail, Out};
 use crate::ledger::Ledger;
 use crate::operation::{Message, Operation, OperationSummary, Sink};
 
-/// A call that completed or was given up, and its reply. Passed by value so that its parts stay in registers.
+/// A call that completed or was abandoned, and its reply. Passed by value so that its parts stay in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct CompletedCall<'a> {
     pub slot: &'a Slot,

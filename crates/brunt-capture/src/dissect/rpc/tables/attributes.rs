@@ -121,7 +121,7 @@ impl Attributes {
         }
     }
 
-    /// The rows written so far may be deleted: forgets everything, so that it is written again.
+    /// The rows written so far may be deleted: forgets all state, so that the rows are written again.
     pub fn forget(&mut self) {
         self.last_written.forget();
     }

@@ -28,7 +28,7 @@ impl<T: Copy + PartialEq> LastWritten<T> {
         }
     }
 
-    /// The rows written so far may be deleted: forgets everything, so that it is written again.
+    /// The rows written so far may be deleted: forgets all state, so that the rows are written again.
     pub fn forget(&mut self) {
         self.chunks.iter_mut().for_each(|chunk| chunk.fill(None));
     }

@@ -224,7 +224,7 @@ impl Nfs3Tables {
         }
     }
 
-    /// The rows written so far may be deleted: forgets everything, so that it is written again.
+    /// The rows written so far may be deleted: forgets all state, so that the rows are written again.
     pub fn forget(&mut self) {
         self.attributes.forget();
     }

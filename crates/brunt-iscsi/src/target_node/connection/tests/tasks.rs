@@ -55,7 +55,7 @@ fn invalid_pdus_are_rejected_with_the_reason_of_the_rfc() {
     );
 }
 
-/// Task management responds as in 11.6.1, ends the right tasks, and waits for those that the device still has.
+/// Task management responds as in 11.6.1, ends the right tasks, and waits for those still at the device.
 #[test]
 fn task_management_ends_the_right_tasks_and_waits_for_the_device() {
     use code::task_management as tm;
@@ -91,7 +91,7 @@ fn task_management_ends_the_right_tasks_and_waits_for_the_device() {
         bench.data_out(itt, ttt, 0, 0, &[1; 8192], false).is_empty(),
         "late data is dropped"
     );
-    // A write that the device has.
+    // A write that is at the device.
     let command = bench.command(0x2b, WRITE, 512, 512, 0);
     assert!(bench.pdu(command, &[1; 512], true).is_empty());
     let itt = command.initiator_task_tag.get();
@@ -195,8 +195,8 @@ fn an_abort_of_a_later_command_drops_no_command() {
     }
 }
 
-/// Whatever the header bytes, the connection responds, ignores them or ends; it never panics, and its task count stays
-/// right.
+/// For any header bytes, the connection responds, ignores them or ends; it never panics, and its task count stays
+/// correct.
 #[test]
 fn no_header_makes_the_connection_panic() {
     let mut random = Random::new(3);

@@ -45,7 +45,7 @@ fn deep(stop: StopCondition) -> Workload {
     }
 }
 
-/// The first requests go out before most completions are handled, and requests are the same as without groups.
+/// The first requests are sent before most completions are handled, and requests are the same as without groups.
 #[test]
 fn an_idle_device_gets_requests_before_all_completions_are_handled() {
     let device = || Simulated::new(&Clock::manual(), 32, MS);
@@ -80,7 +80,7 @@ fn groups_do_not_prolong_service_times() {
 }
 
 /// Requests whose completions were reaped before the drain ended are not hanging, although it ends before they are
-/// handled, and none of them times out meanwhile.
+/// handled, and none of them times out in the meantime.
 #[test]
 fn reaped_completions_are_handled_before_the_run_ends() {
     let mut device = Simulated::new(&Clock::manual(), 32, MS);
