@@ -93,7 +93,7 @@ mod tests {
         log.add(Nanos(10), 'a');
         log.add(Nanos(20), 'b');
         assert_eq!(log.around(Nanos(9)), ReadingsAround::Only(&'a'));
-        for (at, share) in [(10, 0.0), (19, 0.9)] {
+        for (at, share) in [(10, 0.0), (15, 0.5)] {
             let (before, after) = (&'a', &'b');
             let between = ReadingsAround::Between {
                 before,

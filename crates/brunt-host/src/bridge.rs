@@ -305,7 +305,7 @@ impl Impairment {
         let Some(held) = held.as_mut().filter(|held| !held.bridge.has_ended()) else {
             return Err(FaultError::Misuse {
                 fault: self.describe(),
-                what: "no bridge, or it has ended",
+                what: "there is no bridge, or it has ended",
             });
         };
         let report = held.report();
