@@ -9,6 +9,7 @@
 mod actors;
 mod bare;
 mod bare_nbd;
+mod calls;
 mod capture;
 mod cleanup;
 mod console;
@@ -40,6 +41,7 @@ mod verdicts;
 mod weeks;
 
 pub use actors::ActorsBench;
+pub use calls::CallsBench;
 pub use capture::CaptureBench;
 pub use cleanup::end_if_interrupted;
 pub use console::Console;

@@ -58,6 +58,14 @@ impl FileSizes {
         sizes.max().unwrap_or(0)
     }
 
+    /// Whether there are several sizes.
+    pub(crate) fn varies(&self) -> bool {
+        match self {
+            FileSizes::One(_) => false,
+            FileSizes::Drawn(sizes) => sizes.varies(),
+        }
+    }
+
     /// Describes them in a few words.
     pub(crate) fn describe(&self) -> String {
         match self {

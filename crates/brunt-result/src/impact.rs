@@ -31,6 +31,9 @@ pub struct RobustnessIndexes {
     pub impacts: Vec<ImpactIndex>,
     /// Throughput of each client, at each of the points.
     pub clients: Vec<ClientThroughput>,
+    /// How evenly clients that work at once share the throughput.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evenness: Vec<ClientEvenness>,
     /// Runs that are left out of the ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<RunLeftOut>,
@@ -117,19 +120,64 @@ pub enum NoInterval {
 impl ImpactIndex {
     /// Label in one line: `store write, 4 clients, link_delay=10ms`.
     pub fn label(&self) -> String {
-        let clients = if self.at_once == 1 {
-            "1 client".into()
-        } else {
-            format!("{} clients", self.at_once)
-        };
-        let mut label = format!("{} {}, {clients}", self.target, self.workload);
-        for (axis, value) in self.axes.iter().filter(|(axis, _)| *axis != CLIENTS_AXIS) {
-            label += &format!(", {axis}={value}");
-        }
+        let mut label = label(&self.target, &self.workload, self.at_once, &self.axes);
         if let Some(delay) = &self.link_delay {
             label += &format!(", link_delay={delay}");
         }
         self.op.map_or(label.clone(), |op| format!("{label}, {op}"))
+    }
+}
+
+fn label(target: &str, workload: &str, at_once: u32, axes: &BTreeMap<String, String>) -> String {
+    let clients = if at_once == 1 {
+        "1 client".into()
+    } else {
+        format!("{at_once} clients")
+    };
+    let mut label = format!("{target} {workload}, {clients}");
+    for (axis, value) in axes.iter().filter(|(axis, _)| *axis != CLIENTS_AXIS) {
+        label += &format!(", {axis}={value}");
+    }
+    label
+}
+
+/// How evenly clients that work at once share the throughput: Jain's index of fairness (R. Jain, D. Chiu, W. Hawe, "A
+/// Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer Systems", DEC-TR-301,
+/// 1984), (sum of x)² / (n × sum of x²) of the throughputs x of n clients. It is 1 if all have the same, 1/n if one has
+/// everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClientEvenness {
+    /// The target's name.
+    pub target: String,
+    /// The workload's name.
+    pub workload: String,
+    /// Values of the axes, apart from the clients' names.
+    pub axes: BTreeMap<String, String>,
+    /// Kind of operation; `null` for all kinds together.
+    pub op: Option<OpKind>,
+    /// Clients at once: the n.
+    pub at_once: u32,
+    /// Mean over rounds, each the mean over its groups of clients, with its 95 % interval, which ends at 1; `null` if no round
+    /// was complete, or nothing was moved.
+    pub index: Option<Estimate>,
+}
+
+impl ClientEvenness {
+    /// Label in one line, as of an [`ImpactIndex`].
+    pub fn label(&self) -> String {
+        let label = label(&self.target, &self.workload, self.at_once, &self.axes);
+        self.op.map_or(label.clone(), |op| format!("{label}, {op}"))
+    }
+
+    /// The index with its interval, as far as there is any.
+    pub fn describe(&self) -> String {
+        let Some(found) = self.index else {
+            return NoInterval::NoRound.describe().to_string();
+        };
+        match found.low.zip(found.high) {
+            Some((low, high)) => format!("{:.3} [{low:.3}, {high:.3}]", found.mean),
+            None => format!("{:.3}, {}", found.mean, NoInterval::OneRound.describe()),
+        }
     }
 }
 

@@ -19,8 +19,8 @@ use brunt_core::Span;
 use crate::OpKind;
 use crate::by_kind::kinds;
 use crate::impact::{
-    CLIENTS_AXIS, CLIENTS_JOINT, ClientThroughput, DELAY_AXIS, ImpactIndex, ImpactKind,
-    ImpactRatio, NoInterval, ON_AXIS, RobustnessIndexes, RunLeftOut,
+    CLIENTS_AXIS, CLIENTS_JOINT, ClientEvenness, ClientThroughput, DELAY_AXIS, ImpactIndex,
+    ImpactKind, ImpactRatio, NoInterval, ON_AXIS, RobustnessIndexes, RunLeftOut,
 };
 use crate::statistics::{Estimate, crossed_ratio};
 use crate::summary::{PointSummary, RunSummary};
@@ -77,6 +77,14 @@ pub fn robustness(points: &[PointSummary]) -> Option<RobustnessIndexes> {
                 found
                     .impacts
                     .extend(impacts(ImpactKind::Latency, both, &ops));
+            }
+        }
+        for delay in or_none(&delays) {
+            for count in or_none(&counts) {
+                let points = cell(&group, count, delay);
+                found
+                    .evenness
+                    .extend(ops.iter().filter_map(|op| evenness(&points, *op)));
             }
         }
         for point in &group {
@@ -250,6 +258,52 @@ fn clients_of(point: &PointSummary, ops: &[Option<OpKind>]) -> Vec<ClientThrough
     ops.iter()
         .flat_map(|op| clients.iter().map(move |client| of(client, *op)))
         .collect()
+}
+
+/// How evenly the clients of these points, which work at once at each of them, share the throughput; `None` for clients
+/// that work alone.
+fn evenness(points: &[&PointSummary], op: Option<OpKind>) -> Option<ClientEvenness> {
+    let first = *points.first()?;
+    let at_once = clients(first).len();
+    if at_once < 2 {
+        return None;
+    }
+    let rounds: BTreeSet<u32> = points
+        .iter()
+        .flat_map(|point| &point.runs)
+        .map(|run| run.repetition)
+        .collect();
+    let of_round = |round: u32| {
+        let of_point = |point: &&PointSummary| {
+            let run = run_of(point, round)?;
+            let clients = clients(point);
+            let rates = clients.iter().map(|client| throughput(run, client, op));
+            jain(&rates.collect::<Vec<f64>>())
+        };
+        let found: Option<Vec<f64>> = points.iter().map(of_point).collect();
+        found.map(|found| mean(found.into_iter()))
+    };
+    let by_round: Vec<f64> = rounds.into_iter().filter_map(of_round).collect();
+    let index = Estimate::of(&by_round).map(|index| Estimate {
+        high: index.high.map(|high| high.min(1.0)),
+        ..index
+    });
+    Some(ClientEvenness {
+        target: first.target.clone(),
+        workload: first.workload.clone(),
+        axes: shared_axes(first, points),
+        op,
+        at_once: at_once as u32,
+        index,
+    })
+}
+
+/// Jain's index of fairness; `None` if nothing was moved.
+fn jain(rates: &[f64]) -> Option<f64> {
+    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), rate| {
+        (sum + rate, squares + rate * rate)
+    });
+    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
 }
 
 /// The indexes that compare two cells: first the reference, then the changed one.

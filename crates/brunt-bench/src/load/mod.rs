@@ -102,7 +102,7 @@ impl LoadBench {
             if let (Some(path), true) = (&job.path, job.is_file)
                 && !path.exists()
             {
-                write_file(path)?;
+                write_file(path, FILE_BYTES)?;
             }
             answers.push(self.compare(job, &peers, output)?);
         }
@@ -249,13 +249,13 @@ fn run_ours(job: &Job, workload: &Workload) -> Result<LoadFigures, BenchError> {
     })
 }
 
-/// Writes a file of real data, because reads of holes would not reach the medium.
-fn write_file(path: &Path) -> BenchResult {
+/// Writes a file of real data, because reads of holes would not reach the medium. `bytes` is a multiple of 1 MiB.
+pub fn write_file(path: &Path, bytes: u64) -> BenchResult {
     let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
     let mut block = vec![0; 1 << 20];
     brunt_core::random::Random::new(1).fill(&mut block);
-    for _ in 0..FILE_BYTES / block.len() as u64 {
+    for _ in 0..bytes / block.len() as u64 {
         std::io::Write::write_all(&mut file, &block).map_err(failed)?;
     }
     file.sync_all().map_err(failed)

@@ -135,15 +135,25 @@ impl MetadataPlace for Export<'_> {
         self.call(|maker| maker.file(at, name.as_bytes(), 0))
     }
 
-    fn finish(&mut self, file: OwnedHandle, data: &[u8], fsync: bool) -> PlaceResult<()> {
+    fn open_file(&mut self, at: &OwnedHandle, name: &str) -> PlaceResult<OwnedHandle> {
+        self.open(at, name)
+    }
+
+    fn finish(
+        &mut self,
+        file: OwnedHandle,
+        offset: u64,
+        data: &[u8],
+        fsync: bool,
+    ) -> PlaceResult<()> {
         let step = self.folder.place().write_bytes_max as usize;
-        let mut offset = 0;
-        while offset < data.len() {
-            let bytes = &data[offset..data.len().min(offset + step)];
+        let mut done = 0;
+        while done < data.len() {
+            let bytes = &data[done..data.len().min(done + step)];
             let count = bytes.len() as u32;
             let write = Args::Write {
                 file: file.as_handle(),
-                offset: offset as u64,
+                offset: offset + done as u64,
                 count,
                 stable: StableHow::Unstable,
                 data: FileData {
@@ -152,7 +162,7 @@ impl MetadataPlace for Export<'_> {
                     bytes,
                 },
             };
-            offset += self.call(|maker| match maker.call(&write)? {
+            done += self.call(|maker| match maker.call(&write)? {
                 ResultBody::Write { count: moved, .. } if (1..=count).contains(&moved) => {
                     Ok(moved as usize)
                 }

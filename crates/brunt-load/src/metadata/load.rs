@@ -39,7 +39,7 @@ pub const KIND: &str = "metadata";
 /// Its entry in that table.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
-    help: "metadata operations like mdtest's, on a mounted file system or NFS: create, stat, list, read, remove",
+    help: "metadata operations like mdtest's, on a mounted file system or NFS: create, stat, list, read, remove, and PostMark's transactions",
     example: "directory = \"/tmp\"\nphases = [\"file-creation\", \"file-stat\"]\nitems = 10",
     permit: None,
     read: |text, _| {
@@ -49,7 +49,7 @@ pub(crate) const LINE: LoadKind = LoadKind {
     },
     form: LoadForm::Own(OwnTable::of::<MetadataSettings>(
         "metadata",
-        "Metadata operations like mdtest's, on mounted file systems or folders of NFS servers, by a name of your choice. \
+        "Metadata operations like mdtest's and PostMark's, on mounted file systems or folders of NFS servers, by a name of your choice. \
          Each phase is a point; of a `sweep`, only `clients`, `file_size` and links apply.",
     )),
 };

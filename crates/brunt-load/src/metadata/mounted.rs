@@ -1,7 +1,8 @@
 //! Metadata operations on a mounted file system, by system calls with full paths, like mdtest's.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use brunt_block::DeviceError;
@@ -82,9 +83,14 @@ impl MetadataPlace for Mounted<'_> {
         self.made(1, created)
     }
 
-    fn finish(&mut self, mut file: File, data: &[u8], fsync: bool) -> PlaceResult<()> {
+    fn open_file(&mut self, at: &PathBuf, name: &str) -> PlaceResult<File> {
+        let opened = OpenOptions::new().write(true).open(at.join(name));
+        self.made(1, opened)
+    }
+
+    fn finish(&mut self, file: File, offset: u64, data: &[u8], fsync: bool) -> PlaceResult<()> {
         if !data.is_empty() {
-            let written = file.write_all(data);
+            let written = file.write_all_at(data, offset);
             self.made(1, written)?;
         }
         if fsync {

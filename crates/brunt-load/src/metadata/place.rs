@@ -58,8 +58,17 @@ pub(super) trait MetadataPlace {
     /// Creates a file that does not exist.
     fn create(&mut self, at: &Self::Directory, name: &str) -> PlaceResult<Self::File>;
 
-    /// Writes a new file's data, if any, makes it stable if requested, and closes the file.
-    fn finish(&mut self, file: Self::File, data: &[u8], fsync: bool) -> PlaceResult<()>;
+    /// Opens an existing file for writing.
+    fn open_file(&mut self, at: &Self::Directory, name: &str) -> PlaceResult<Self::File>;
+
+    /// Writes a file's data, if any, at this offset, makes it stable if requested, and closes the file.
+    fn finish(
+        &mut self,
+        file: Self::File,
+        offset: u64,
+        data: &[u8],
+        fsync: bool,
+    ) -> PlaceResult<()>;
 
     /// Looks up a name and its attributes.
     fn stat(&mut self, at: &Self::Directory, name: &str) -> PlaceResult<()>;

@@ -62,9 +62,12 @@ pub struct MetadataSettings {
     /// empty files, and no phase `file-read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_size: Option<FileSizes>,
-    /// Makes each new file stable before it is closed (mdtest -y): by fsync(2), or by COMMIT.
+    /// Makes each new file stable before it is closed (mdtest -y): by fsync(2), or by COMMIT. Appended files, too.
     #[serde(default)]
     pub fsync: bool,
+    /// Phase `transactions`, as in PostMark. Default: no such phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<MetadataTransactions>,
     /// Name of the new directory. Default: `brunt-` and a random number. Hosts of one load share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
@@ -74,6 +77,22 @@ pub struct MetadataSettings {
     /// Reporting interval of the time series; 0: one interval per phase.
     #[serde(default = "second")]
     pub interval: Span,
+}
+
+/// Transactions as in PostMark: each reads a file as a whole or appends to it, and creates or removes a file. Files are
+/// chosen at random from those that the worker has at that time; the first are its items.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MetadataTransactions {
+    /// Transactions of each worker in a run.
+    pub count: u32,
+    /// Share of transactions that read, 0 to 1; the others append, up to the largest `file_size`, and leave a file alone
+    /// that is as large.
+    #[serde(default = "half")]
+    pub read: f64,
+    /// Share of transactions that create a file, 0 to 1; the others remove one.
+    #[serde(default = "half")]
+    pub create: f64,
 }
 
 /// Whether workers share a tree.
@@ -120,6 +139,9 @@ pub enum MetadataPhase {
     FileRead,
     /// Lists each directory of the tree, with the files in it (not in mdtest).
     Readdir,
+    /// Reads, appends to, creates and removes files at random, as `transactions` says (not in mdtest). It starts with all
+    /// files as `file-creation` makes them.
+    Transactions,
     /// Removes the files.
     FileRemoval,
     /// Removes the directories of the tree; a shared tree is removed by the first worker.
@@ -128,7 +150,7 @@ pub enum MetadataPhase {
 
 impl MetadataPhase {
     /// All phases, in mdtest's order.
-    pub const ALL: [MetadataPhase; 10] = [
+    pub const ALL: [MetadataPhase; 11] = [
         MetadataPhase::TreeCreation,
         MetadataPhase::DirectoryCreation,
         MetadataPhase::DirectoryStat,
@@ -137,6 +159,7 @@ impl MetadataPhase {
         MetadataPhase::FileStat,
         MetadataPhase::FileRead,
         MetadataPhase::Readdir,
+        MetadataPhase::Transactions,
         MetadataPhase::FileRemoval,
         MetadataPhase::TreeRemoval,
     ];
@@ -152,6 +175,7 @@ impl MetadataPhase {
             MetadataPhase::FileStat => "file-stat",
             MetadataPhase::FileRead => "file-read",
             MetadataPhase::Readdir => "readdir",
+            MetadataPhase::Transactions => "transactions",
             MetadataPhase::FileRemoval => "file-removal",
             MetadataPhase::TreeRemoval => "tree-removal",
         }
@@ -181,8 +205,11 @@ impl MetadataSettings {
 
     /// Returns the phases to run: those that are named, or all that are possible.
     pub(super) fn runs(&self) -> Vec<MetadataPhase> {
-        let is_possible =
-            |phase: &MetadataPhase| *phase != MetadataPhase::FileRead || self.file_size.is_some();
+        let is_possible = |phase: &MetadataPhase| match phase {
+            MetadataPhase::FileRead => self.file_size.is_some(),
+            MetadataPhase::Transactions => self.transactions.is_some(),
+            _ => true,
+        };
         match self.phases == all() {
             true => self.phases.iter().copied().filter(is_possible).collect(),
             false => self.phases.clone(),
@@ -205,6 +232,7 @@ impl MetadataSettings {
             MetadataPhase::FileCreation => &[OpKind::Create],
             MetadataPhase::FileRead => &[OpKind::Read],
             MetadataPhase::Readdir => &[OpKind::ReadDirectory],
+            MetadataPhase::Transactions => super::transactions::KINDS,
             MetadataPhase::FileRemoval => &[OpKind::Remove],
         }
     }
@@ -229,6 +257,7 @@ impl MetadataSettings {
         check_hosts(&self.hosts, self.workers)?;
         self.check_phases()?;
         self.check_shape()?;
+        self.check_transactions()?;
         if let Some(sizes) = &self.file_size {
             sizes.check("file_size", FILE_BYTES_MAX)?;
         }
@@ -262,7 +291,44 @@ impl MetadataSettings {
                 "file-read needs files with data; write file_size, too",
             )?;
         }
+        if self.transactions.is_none() && self.runs().contains(&MetadataPhase::Transactions) {
+            wrong(
+                "phases",
+                "how many transactions? Write transactions = { count = 500 }, too",
+            )?;
+        }
         Ok(())
+    }
+
+    fn check_transactions(&self) -> Result<(), WorkloadError> {
+        let Some(MetadataTransactions {
+            count,
+            read,
+            create,
+        }) = self.transactions
+        else {
+            return Ok(());
+        };
+        let key = "transactions";
+        if !(1..=ITEMS_MAX).contains(&count.into()) {
+            wrong(key, format!("count {count} is outside 1 to {ITEMS_MAX}"))?;
+        }
+        for (name, share) in [("read", read), ("create", create)] {
+            if !(0.0..=1.0).contains(&share) {
+                wrong(key, format!("{name} {share} is outside 0 to 1"))?;
+            }
+        }
+        if !self.runs().contains(&MetadataPhase::Transactions) {
+            wrong(key, "phases omits the phase transactions; add it")?;
+        }
+        match &self.file_size {
+            None => wrong(key, "they need files with data; write file_size, too"),
+            Some(sizes) if read < 1.0 && !sizes.varies() => wrong(
+                key,
+                "files of one size can't grow by appending; write a file_size with several, or read = 1",
+            ),
+            Some(_) => Ok(()),
+        }
     }
 
     fn check_shape(&self) -> Result<(), WorkloadError> {
@@ -299,6 +365,9 @@ fn one() -> u32 {
 }
 fn thousand() -> u32 {
     1000
+}
+fn half() -> f64 {
+    0.5
 }
 fn all() -> Vec<MetadataPhase> {
     MetadataPhase::ALL.to_vec()
@@ -337,6 +406,22 @@ mod tests {
         check("phases = [\"file-read\"]", Some("phases"));
         check("phases = [\"file-read\"]\nfile_size = \"4k\"", None);
         check("file_size = \"1GiB\"", Some("file_size"));
+        let sizes = "file_size = { kind = \"uniform\", min = \"512\", max = \"10240\" }";
+        let transacting = |more: &str| format!("{sizes}\ntransactions = {{ {more} }}");
+        check(&transacting("count = 1"), None);
+        check(&transacting("count = 1, read = 1, create = 0"), None);
+        check(&transacting("count = 0"), Some("transactions"));
+        check(&transacting("count = 1, read = 2"), Some("transactions"));
+        check(&transacting("count = 1, create = -1"), Some("transactions"));
+        check("transactions = { count = 1 }", Some("transactions"));
+        let one = "file_size = \"4k\"\ntransactions = { count = 1";
+        check(&format!("{one} }}"), Some("transactions"));
+        check(&format!("{one}, read = 1 }}"), None);
+        check(
+            &format!("phases = [\"readdir\"]\n{}", transacting("count = 1")),
+            Some("transactions"),
+        );
+        check("phases = [\"transactions\"]", Some("phases"));
         check("items = 0", Some("items"));
         check("branch = 0", Some("branch"));
         check("depth = 40\nbranch = 2", Some("depth"));
@@ -352,8 +437,9 @@ mod tests {
             let settings = read(&format!("phases = [\"{}\"]", phase.name()));
             assert_eq!(settings.phases, [phase]);
         }
-        // Empty files can't be read.
-        assert_eq!(read("").runs().len(), MetadataPhase::ALL.len() - 1);
-        assert_eq!(read("file_size = \"1\"").runs(), MetadataPhase::ALL);
+        // Empty files can't be read, and transactions are optional.
+        assert_eq!(read("").runs().len(), MetadataPhase::ALL.len() - 2);
+        let all = "file_size = \"1\"\ntransactions = { count = 1, read = 1 }";
+        assert_eq!(read(all).runs(), MetadataPhase::ALL);
     }
 }

@@ -48,9 +48,11 @@ impl TreeShape {
         u64::from(start) * u64::from(self.items)..u64::from(end) * u64::from(self.items)
     }
 
-    /// The directory of an item.
+    /// The directory of an item. Items beyond the last are spread over the same directories again.
     pub(super) fn directory_of(&self, item: u64) -> usize {
-        (item / u64::from(self.items)) as usize
+        let Range { start, end } = self.item_numbers();
+        let place = start + (item - start) % (end - start);
+        (place / u64::from(self.items)) as usize
     }
 
     /// The directory that contains this one; `None` for the top directory.
@@ -96,8 +98,16 @@ mod tests {
         let expected = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3].map(Some);
         assert_eq!((parents[0], &parents[1..]), (None, &expected[..]));
         assert_eq!(
-            [9, 10, 129].map(|item| shape.directory_of(item)),
-            [0, 1, 12]
+            [9, 10, 129, 130, 145].map(|item| shape.directory_of(item)),
+            [0, 1, 12, 0, 1]
+        );
+        let leaves = TreeShape {
+            leaf_only: true,
+            ..shape
+        };
+        assert_eq!(
+            [40, 129, 130].map(|item| leaves.directory_of(item)),
+            [4, 12, 4]
         );
     }
 }

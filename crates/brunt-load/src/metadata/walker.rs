@@ -6,6 +6,7 @@
 //! The rule: the state of each item is kept across runs, and an operation that failed leaves it unknown.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use brunt_core::random::Random;
 
@@ -18,16 +19,19 @@ use crate::file_sizes::FileSizeSampler;
 
 /// Whether an item exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Presence {
+pub(super) enum Presence {
     Absent,
+    /// As this load creates it.
     Present,
+    /// It may exist, and if so, may differ.
     Unknown,
 }
 
 /// What a worker has created, kept across runs.
 #[derive(Debug, Default)]
 pub(super) struct WorkerNames {
-    files: Vec<Presence>,
+    /// Those beyond the shape's items are created by transactions.
+    pub(super) files: Vec<Presence>,
     directories: Vec<Presence>,
     /// Whether the tree may exist.
     has_tree: bool,
@@ -37,7 +41,7 @@ pub(super) struct WorkerNames {
 
 /// A kind of item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ItemKind {
+pub(super) enum ItemKind {
     File,
     Directory,
 }
@@ -55,9 +59,9 @@ pub(super) struct WalkerJob<'a> {
 
 /// A worker; see the module.
 pub(super) struct Walker<'a, P: MetadataPlace> {
-    job: WalkerJob<'a>,
-    place: P,
-    names: &'a mut WorkerNames,
+    pub(super) job: WalkerJob<'a>,
+    pub(super) place: P,
+    pub(super) names: &'a mut WorkerNames,
     shape: TreeShape,
     sizes: Option<FileSizeSampler>,
     /// The load's directory.
@@ -65,8 +69,9 @@ pub(super) struct Walker<'a, P: MetadataPlace> {
     /// The tree's directories, as far as they exist.
     directories: Vec<Option<P::Directory>>,
     /// Data of the longest file.
-    data: Vec<u8>,
-    text: String,
+    pub(super) data: Vec<u8>,
+    /// Name of what is next.
+    pub(super) text: String,
 }
 
 impl<'a, P: MetadataPlace> Walker<'a, P> {
@@ -74,7 +79,9 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         let (settings, shape) = (job.settings, job.settings.shape());
         let numbers = shape.item_numbers();
         let count = (numbers.end - numbers.start) as usize;
-        names.files.resize(count, Presence::Absent);
+        if names.files.len() < count {
+            names.files.resize(count, Presence::Absent);
+        }
         names.directories.resize(count, Presence::Absent);
         let longest = settings
             .file_size
@@ -100,9 +107,11 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
     pub(super) fn prepare(&mut self, phase: MetadataPhase) -> PlaceResult<()> {
         use MetadataPhase as Phase;
         let (files, directories) = match phase {
-            Phase::FileStat | Phase::FileRead | Phase::Readdir | Phase::FileRemoval => {
-                (true, false)
-            }
+            Phase::FileStat
+            | Phase::FileRead
+            | Phase::Readdir
+            | Phase::Transactions
+            | Phase::FileRemoval => (true, false),
             Phase::DirectoryStat | Phase::DirectoryRemoval => (false, true),
             _ => (false, false),
         };
@@ -130,6 +139,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
             MetadataPhase::TreeRemoval if is_first => self.measure_tree_removal(meter),
             MetadataPhase::TreeCreation | MetadataPhase::TreeRemoval => Ok(()),
             MetadataPhase::Readdir => self.list_all(meter),
+            MetadataPhase::Transactions => self.transact(seed, meter),
             phase => {
                 for index in self.order(phase, seed) {
                     if meter.is_over() {
@@ -285,16 +295,13 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         index: usize,
         meter: &mut PhaseMeter<'_>,
     ) -> PlaceResult<()> {
-        let item = self.shape.item_numbers().start + index as u64;
         let kind = match phase {
             MetadataPhase::DirectoryCreation
             | MetadataPhase::DirectoryStat
             | MetadataPhase::DirectoryRemoval => ItemKind::Directory,
             _ => ItemKind::File,
         };
-        self.item_name(kind, item);
-        let at = self.directories[self.shape.directory_of(item)].clone();
-        let at = at.expect("prepared");
+        let (item, at) = self.locate(kind, index);
         match phase {
             MetadataPhase::FileCreation => {
                 self.names.files[index] = Presence::Unknown;
@@ -316,7 +323,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
                     self.remember(kind, index, Presence::Absent);
                 }
             }
-            MetadataPhase::FileRead => self.read_file(&at, item, meter)?,
+            MetadataPhase::FileRead => self.read_file(&at, self.len_of(item), 0, meter)?,
             _ => {
                 let found = self.place.stat(&at, &self.text);
                 self.count(meter, found)?;
@@ -325,8 +332,16 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(())
     }
 
+    /// The number of an item and its directory; its name is in `text` afterwards.
+    pub(super) fn locate(&mut self, kind: ItemKind, index: usize) -> (u64, P::Directory) {
+        let item = self.shape.item_numbers().start + index as u64;
+        self.item_name(kind, item);
+        let at = self.directories[self.shape.directory_of(item)].clone();
+        (item, at.expect("prepared"))
+    }
+
     /// Creates a file whose name is in `text`; returns whether all of its data was written.
-    fn create_file(
+    pub(super) fn create_file(
         &mut self,
         at: &P::Directory,
         item: u64,
@@ -336,13 +351,23 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         let file = self.place.create(at, &self.text);
         if len == 0 {
             let fsync = self.job.settings.fsync;
-            let made = file.and_then(|file| self.place.finish(file, &[], fsync));
+            let made = file.and_then(|file| self.place.finish(file, 0, &[], fsync));
             return Ok(self.count(meter, made)?.is_some());
         }
         let Some(file) = self.count(meter, file)? else {
             return Ok(false);
         };
-        let written = self.finish(file, len);
+        let written = self.finish(file, 0, len);
+        self.count_write(meter, written, len)
+    }
+
+    /// Counts a write of so many bytes; whether it succeeded.
+    pub(super) fn count_write(
+        &mut self,
+        meter: &mut PhaseMeter<'_>,
+        written: PlaceResult<()>,
+        len: usize,
+    ) -> PlaceResult<bool> {
         meter.calls(self.place.take_calls());
         match written {
             Ok(()) => meter.request(1, len as u64),
@@ -354,31 +379,38 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         Ok(true)
     }
 
-    fn read_file(
+    /// Reads a file of this length whose name is in `text`; `slot` is the index of its kind.
+    pub(super) fn read_file(
         &mut self,
         at: &P::Directory,
-        item: u64,
+        len: usize,
+        slot: usize,
         meter: &mut PhaseMeter<'_>,
     ) -> PlaceResult<()> {
-        let len = self.len_of(item);
         let read = self.place.read(at, &self.text, &mut self.data[..len]);
         meter.calls(self.place.take_calls());
         match read {
-            Ok(bytes) if bytes == len as u64 => meter.request(0, bytes),
-            Ok(bytes) => meter.wrong(0, format!("read {bytes} of {len} bytes")),
-            Err(error) => failed(meter, 0, error)?,
+            Ok(bytes) if bytes == len as u64 => meter.request(slot, bytes),
+            Ok(bytes) => meter.wrong(slot, format!("read {bytes} of {len} bytes")),
+            Err(error) => failed(meter, slot, error)?,
         }
         Ok(())
     }
 
-    /// Creates or removes items of a kind until all exist, or none.
+    /// Creates or removes items of a kind until all exist, or none. What transactions created is removed.
     fn settle(&mut self, kind: ItemKind, wanted: bool) -> PlaceResult<()> {
-        let first = self.shape.item_numbers().start;
-        for index in 0..self.names.files.len() {
+        let Range { start: first, end } = self.shape.item_numbers();
+        let items = (end - first) as usize;
+        let count = match kind {
+            ItemKind::File => self.names.files.len(),
+            ItemKind::Directory => items,
+        };
+        for index in 0..count {
             let state = match kind {
                 ItemKind::File => self.names.files[index],
                 ItemKind::Directory => self.names.directories[index],
             };
+            let wanted = wanted && index < items;
             let settled = match wanted {
                 true => Presence::Present,
                 false => Presence::Absent,
@@ -404,6 +436,9 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
             }
             self.remember(kind, index, settled);
         }
+        if kind == ItemKind::File {
+            self.names.files.truncate(items);
+        }
         Ok(())
     }
 
@@ -412,7 +447,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
             ItemKind::File => {
                 let file = self.place.create(at, &self.text)?;
                 let len = self.len_of(item);
-                self.finish(file, len)
+                self.finish(file, 0, len)
             }
             ItemKind::Directory => self.place.make_directory(at, &self.text).map(|_| ()),
         }
@@ -425,12 +460,13 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         }
     }
 
-    fn finish(&mut self, file: P::File, len: usize) -> PlaceResult<()> {
+    /// Writes so many bytes at this offset, and closes the file.
+    pub(super) fn finish(&mut self, file: P::File, offset: u64, len: usize) -> PlaceResult<()> {
         let fsync = self.job.settings.fsync;
-        self.place.finish(file, &self.data[..len], fsync)
+        self.place.finish(file, offset, &self.data[..len], fsync)
     }
 
-    fn len_of(&self, item: u64) -> usize {
+    pub(super) fn len_of(&self, item: u64) -> usize {
         let sizes = self.sizes.as_ref();
         sizes.map_or(0, |sizes| sizes.size_of(item) as usize)
     }
@@ -442,19 +478,29 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         }
     }
 
-    /// Counts an operation without data.
+    /// Counts an operation without data, of a phase's first kind.
     fn count<T>(
         &mut self,
+        meter: &mut PhaseMeter<'_>,
+        result: PlaceResult<T>,
+    ) -> PlaceResult<Option<T>> {
+        self.count_in(0, meter, result)
+    }
+
+    /// Counts an operation without data; `slot` is the index of its kind.
+    pub(super) fn count_in<T>(
+        &mut self,
+        slot: usize,
         meter: &mut PhaseMeter<'_>,
         result: PlaceResult<T>,
     ) -> PlaceResult<Option<T>> {
         meter.calls(self.place.take_calls());
         match result {
             Ok(done) => {
-                meter.request(0, 0);
+                meter.request(slot, 0);
                 Ok(Some(done))
             }
-            Err(error) => failed(meter, 0, error).map(|()| None),
+            Err(error) => failed(meter, slot, error).map(|()| None),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use brunt_result::impact::{
-    CLIENTS_AXIS, ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, ON_AXIS,
+    CLIENTS_AXIS, ClientEvenness, ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, ON_AXIS,
     RobustnessIndexes,
 };
 use brunt_result::summary::Summary;
@@ -46,6 +46,15 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
         });
         section.blocks.push(Block::Bars(ratios(kind, &found)));
         section.table(table(kind, &found));
+    }
+    if !indexes.evenness.is_empty() {
+        section.prose(
+            "Evenness of clients that work at once: (sum of their throughputs)² / (number × sum of squares), Jain's index of \
+             fairness. 1: all have the same; 1/X: one of X has everything.",
+        );
+        let row = |one: &ClientEvenness| vec![Cell::text(one.label()), Cell::text(one.describe())];
+        let rows = indexes.evenness.iter().map(row);
+        section.table(PageTable::new("Evenness", &["", "over rounds"], rows));
     }
     let mut notices: Vec<Notice> = indexes
         .notes
@@ -274,6 +283,14 @@ mod tests {
                 absent: vec!["b".into()],
             }],
             notes: Vec::new(),
+            evenness: vec![ClientEvenness {
+                target: "store".into(),
+                workload: "write".into(),
+                axes: BTreeMap::new(),
+                op: None,
+                at_once: 2,
+                index: Estimate::of(&[0.75, 0.85]),
+            }],
         };
         let section = section(&summary(Some(found))).expect("a section");
         let bars: Vec<&Bars> = section
@@ -290,7 +307,10 @@ mod tests {
         assert_eq!(names, ["a alone", "b, 2 at once"]);
         let page = format!("{:?}", section.blocks);
         assert!(
-            page.contains("no interval: one round") && page.contains("repetition 1: without b"),
+            page.contains("Evenness")
+                && page.contains("0.800")
+                && page.contains("no interval: one round")
+                && page.contains("repetition 1: without b"),
             "{page}"
         );
     }

@@ -16,8 +16,8 @@ use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
 use crate::impact::{
-    ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval, RobustnessIndexes,
-    RunLeftOut,
+    ClientEvenness, ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval,
+    RobustnessIndexes, RunLeftOut,
 };
 use crate::link::{LinkCounts, LinkProof, LinkReport};
 use crate::op::TABLE;
@@ -496,9 +496,18 @@ impl Make {
             repetition: make.small(),
             absent: make.list(Make::text),
         };
+        let evenness = |make: &mut Make| ClientEvenness {
+            target: make.text(),
+            workload: make.text(),
+            axes: BTreeMap::from([(make.text(), make.text())]),
+            op: make.maybe(Make::kind),
+            at_once: make.small(),
+            index: make.maybe(Make::estimate),
+        };
         RobustnessIndexes {
             impacts: self.list(impact),
             clients: self.list(client),
+            evenness: self.list(evenness),
             left_out: self.list(left_out),
             notes: self.list(Make::text),
         }

@@ -160,6 +160,32 @@ fn ratios_are_those_of_the_paper() {
     assert_eq!((found.clients.len(), bar("a", "2", "0").runs), (8, 3));
 }
 
+/// Two clients that get the same are even; with 15 and 5 the index is 20² / (2 × 250).
+#[test]
+fn evenness_is_that_of_clients_at_once() {
+    let mut points = known();
+    let uneven = points.last_mut().unwrap();
+    uneven.runs[2].hosts[1].lost = Some(HostLoss {
+        after_s: 1.0,
+        why: "gone".into(),
+    });
+    let found = robustness(&points).unwrap().evenness;
+    let of = |delay: &str| {
+        let is = |one: &&ClientEvenness| one.axes[DELAY_AXIS] == delay;
+        let found = found.iter().find(is).unwrap();
+        (found.at_once, found.index.unwrap())
+    };
+    assert_eq!(found.len(), 2, "clients alone have none: {found:#?}");
+    let (at_once, even) = of("0");
+    assert_eq!((at_once, even.runs, even.high), (2, 3, Some(1.0)));
+    assert!((even.mean - 1.0).abs() < 1e-12, "{even:?}");
+    let (_, uneven) = of("10ms");
+    assert_eq!(uneven.runs, 2, "a round without one of them doesn't count");
+    assert!((uneven.mean - 0.8).abs() < 1e-12, "{uneven:?}");
+    assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), Some(0.25));
+    assert_eq!(jain(&[0.0, 0.0]), None);
+}
+
 /// The ratios from the paper's text: with 44 clients GlusterFS was 164 times Ceph and 48 times Sheepdog in block reads,
 /// alone 8 and 18 times, and was not affected itself. So their indexes are 8/164 and 18/48 of its own.
 #[test]

@@ -9,6 +9,7 @@ pub const PREFIX: &str = "brunt:";
 /// Each file's name, without [`PREFIX`], and its text.
 pub const READY_MADE: &[(&str, &str)] = &[
     ("iozone", include_str!("ready_made/iozone.toml")),
+    ("postmark", include_str!("ready_made/postmark.toml")),
     ("sfs-2008", include_str!("ready_made/sfs-2008.toml")),
     ("sfs-3", include_str!("ready_made/sfs-3.toml")),
     ("spc-1", include_str!("ready_made/spc-1.toml")),
@@ -48,14 +49,20 @@ mod tests {
     /// An experiment that includes the named file with its defaults, on three targets.
     fn experiment(name: &str) -> Experiment {
         let with = match name {
+            "postmark" => r#"directory = "/tmp""#,
             "spc-1" => r#"asu1 = "a", asu2 = "b", asu3 = "c""#,
             "tpc-c" => r#"data = "a", log = "b""#,
             _ => "",
         };
+        let targets = match name {
+            "postmark" => "",
+            _ => {
+                "targets = { a = { url = \"memory:1MiB\" }, b = { url = \"memory:1MiB\" }, \
+                 c = { url = \"memory:1MiB\" } }"
+            }
+        };
         let text = format!(
-            "name = \"x\"\ninclude = {{ file = \"{PREFIX}{name}\", with = {{ {with} }} }}\n\
-             targets = {{ a = {{ url = \"memory:1MiB\" }}, b = {{ url = \"memory:1MiB\" }}, \
-             c = {{ url = \"memory:1MiB\" }} }}\n"
+            "name = \"x\"\ninclude = {{ file = \"{PREFIX}{name}\", with = {{ {with} }} }}\n{targets}\n"
         );
         Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{name}: {error}"))
     }

@@ -23,6 +23,16 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
     if !lines.is_empty() {
         lines.push("ratios of mean throughput, [95% interval over clients and rounds]".into());
     }
+    if !indexes.evenness.is_empty() {
+        lines.push(
+            "evenness of clients at once, 1 if all have the same, [95% interval over rounds]"
+                .into(),
+        );
+        for one in &indexes.evenness {
+            lines.push(format!("  {}", one.label()));
+            lines.push(format!("{:<LABEL$}{}", "", one.describe()));
+        }
+    }
     lines.extend(indexes.notes.iter().flat_map(|note| folded(note)));
     if !indexes.left_out.is_empty() {
         let runs = counted(indexes.left_out.len(), "run");
@@ -107,8 +117,8 @@ fn folded(note: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::impact::{ImpactRatio, NoInterval, RunLeftOut};
-    use brunt_result::statistics::Ratio;
+    use brunt_result::impact::{ClientEvenness, ImpactRatio, NoInterval, RunLeftOut};
+    use brunt_result::statistics::{Estimate, Ratio};
     use std::collections::BTreeMap;
 
     #[test]
@@ -152,6 +162,14 @@ mod tests {
                 absent: vec!["c".into()],
             }],
             notes: vec!["word ".repeat(30).trim_end().into()],
+            evenness: vec![ClientEvenness {
+                target: "store".into(),
+                workload: "write".into(),
+                axes: BTreeMap::from([("clients".into(), "4".into())]),
+                op: None,
+                at_once: 4,
+                index: Estimate::of(&[0.75, 0.85]),
+            }],
             ..RobustnessIndexes::default()
         };
         let mut summary: Summary = serde_json::from_value(serde_json::json!({
@@ -172,6 +190,10 @@ mod tests {
             "{lines:#?}"
         );
         assert!(has(&["X=1 10ms", "no interval: one round"]), "{lines:#?}");
+        assert!(
+            has(&["store write, 4 clients"]) && has(&["0.800 [0.165, 1.435]"]),
+            "{lines:#?}"
+        );
         assert!(
             has(&["1 run left out"]) && has(&["store write, repetition 2: without c"]),
             "{lines:#?}"

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{TempDir, experiment, succeed};
 
-/// Runs an experiment on null devices, and returns its points.
+/// Runs an experiment, and returns its points.
 fn points(folder: &TempDir, text: &str) -> Vec<Value> {
     let told = succeed(&mut experiment(folder, text), 60);
     let summary: Value = serde_json::from_str(&told).expect("one object");
@@ -50,4 +50,58 @@ fn spc_1_sends_each_streams_share_of_the_requests() {
             "{stream}: {rate}, {expected} expected"
         );
     }
+}
+
+/// Requests of each kind that a point's runs completed; none failed.
+fn completed<'a>(point: &'a Value, kind: &'a str) -> impl Iterator<Item = u64> + 'a {
+    let runs = point["runs"].as_array().expect("runs").iter();
+    runs.map(move |run| {
+        assert!(
+            run["causes"].as_array().is_none_or(Vec::is_empty),
+            "{run:#}"
+        );
+        let ops = run["ops"].as_array().expect("operations").iter();
+        ops.filter(|op| op["op"] == kind)
+            .map(|op| op["completed"].as_u64().expect("a count"))
+            .sum::<u64>()
+    })
+}
+
+/// PostMark's counts: each transaction creates or removes a file, and reads one or appends to it unless it is as large as
+/// files get; half of each, by its default.
+#[test]
+fn postmark_makes_each_transactions_requests_and_leaves_nothing() {
+    let (folder, place) = (TempDir::new("postmark"), TempDir::new("postmark-place"));
+    let text = format!(
+        "name = \"x\"\nrepetitions = 2\nseed = 3\ninclude = {{ file = \"brunt:postmark\", with = {{ directory = \"{}\", \
+         files = 200, transactions = 1000, workers = 2 }} }}\n",
+        place.join("").display()
+    );
+    let points = points(&folder, &text);
+    let point = |phase: &str| {
+        let found = points.iter().find(|point| point["workload"] == phase);
+        found.unwrap_or_else(|| panic!("no phase {phase}"))
+    };
+    let counts = |phase, kind| completed(point(phase), kind).collect::<Vec<u64>>();
+    assert_eq!(counts("file-creation", "create"), [400, 400]);
+    assert_eq!(counts("file-removal", "remove"), [400, 400]);
+    let [create, write, read, remove] =
+        ["create", "write", "read", "remove"].map(|kind| counts("transactions", kind));
+    for run in 0..2 {
+        assert_eq!(create[run] + remove[run], 2000, "run {run}");
+        let appended = write[run] - create[run];
+        // Few files grow to the largest size within 1000 transactions on 200 files.
+        assert!(
+            (1800..=2000).contains(&(read[run] + appended)),
+            "run {run}: {} read, {appended} appended",
+            read[run]
+        );
+        // Five standard deviations of a fair coin that is tossed 2000 times are 112.
+        for (what, count) in [("created", create[run]), ("read", read[run])] {
+            assert!((888..=1112).contains(&count), "run {run}: {count} {what}");
+        }
+    }
+    assert_ne!(read[0], read[1], "each run has its own choices");
+    let left = std::fs::read_dir(place.join("")).expect("a folder").count();
+    assert_eq!(left, 0);
 }

@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout)] // `Terminal` survives a closed pipe; `println!` panics.
 
 mod actors;
+mod calls;
 mod capture;
 mod hosts;
 mod iscsi;
@@ -40,6 +41,7 @@ const SUBJECTS: &[SubjectEntry] = &[
     entry::<nfs::NfsBenchArgs>(),
     entry::<store::StoreArgs>(),
     entry::<load::LoadArgs>(),
+    entry::<calls::CallsArgs>(),
     entry::<link::LinkArgs>(),
     entry::<hosts::HostsArgs>(),
     entry::<actors::ActorsArgs>(),
