@@ -29,6 +29,7 @@ use crate::record::part;
 use crate::recurring::{FaultOccurrence, RecurringOverRuns};
 use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
+use crate::steady::SteadyRounds;
 use crate::sticky::StickyCost;
 use crate::transfer::{RunTransfer, TransferEfficiency};
 use crate::wrong::{ErrorCause, Verified};
@@ -167,6 +168,9 @@ pub struct RunSummary {
     pub requests_per_second: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
+    /// For a workload with `stop.steady`: the rounds that the criteria were applied to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub steady: Option<SteadyRounds>,
     /// Rate search: the highest rate within the limit; all other figures are from that trial.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_found: Option<f64>,
@@ -510,6 +514,7 @@ impl RunSummary {
             measured_s: outcome.end.since(outcome.start).as_secs_f64(),
             requests_per_second: outcome.requests_per_second,
             bytes_per_second: outcome.bytes_per_second,
+            steady: None,
             rate_found,
             trial: 0,
             response: Latencies::of(&figures.response()),

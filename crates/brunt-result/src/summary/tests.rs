@@ -46,6 +46,7 @@ pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         measured_s: 2.0,
         requests_per_second: completed as f64 / 2.0,
         bytes_per_second: bytes as f64 / 2.0,
+        steady: None,
         rate_found: None,
         trial: 0,
         response: ops.first().and_then(|op| op.response),
