@@ -568,10 +568,18 @@ impl RunSummary {
         self.sum(|op| op.completed)
     }
 
-    /// Requests per second of one kind: its part of the total rate, so that the kinds add up to the total.
+    /// Requests per second of one kind: its part of the total rate, so that the kinds add up to the total. Flushes come on top:
+    /// the total has none, unless the load makes only flushes.
     pub fn requests_per_second_of(&self, op: &OpSummary) -> f64 {
         let in_time = |op: &OpSummary| op.completed.saturating_sub(op.late);
-        part(self.requests_per_second, in_time(op), self.sum(in_time))
+        let flush = |op: &&OpSummary| op.op == OpKind::Flush;
+        let flushes: u64 = self.ops.iter().filter(flush).map(in_time).sum();
+        let all = self.sum(in_time);
+        let headline = match self.ops.iter().all(|op| flush(&op)) {
+            true => all,
+            false => all - flushes,
+        };
+        part(self.requests_per_second, in_time(op), headline)
     }
 
     /// Bytes per second of one kind: its part of the total; zero for a kind that transfers none.

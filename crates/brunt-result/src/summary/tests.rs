@@ -167,6 +167,26 @@ fn kinds_add_up() {
     assert_eq!(part(1.0, 0, 0), 0.0);
 }
 
+/// A log with a flush after each write: the rate is that of the writes, and the flushes have the same.
+#[test]
+fn flushes_are_no_part_of_the_total() {
+    let rates = |ops: Vec<OpSummary>| {
+        let run = RunSummary {
+            requests_per_second: 100.0,
+            ..run(ops)
+        };
+        let rate = |op| run.requests_per_second_of(op);
+        run.ops.iter().map(rate).collect::<Vec<f64>>()
+    };
+    let (write, flush) = (op(OpKind::Write, 200, 1.0), op(OpKind::Flush, 200, 1.0));
+    let reads = op(OpKind::Read, 0, 1.0);
+    assert_eq!(
+        rates(vec![reads, write, flush.clone()]),
+        [0.0, 100.0, 100.0]
+    );
+    assert_eq!(rates(vec![flush]), [100.0]);
+}
+
 #[test]
 fn another_format_is_refused_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
