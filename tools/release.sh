@@ -4,7 +4,7 @@
 #
 #   release.sh --prepare    nothing: tools/packages.sh prepares the downloads
 #   release.sh check        reports what isn't ready for a release of this commit; builds nothing
-#   release.sh build        checks, builds and tries the packages; needs root, and tools/packages.sh --prepare
+#   release.sh build        checks, builds and tries the packages; needs tools/packages.sh --prepare, and sudo for trying them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-target}
@@ -18,6 +18,7 @@ check() {
   [ -z "$(git status --porcelain)" ] || problems+=("the working tree has changes: commit or remove them")
   grep -qE "^## ${VERSION//./\\.} \([0-9]{4}-[0-9]{2}-[0-9]{2}\)$" CHANGELOG.md ||
     problems+=("CHANGELOG.md has no '## $VERSION (YEAR-MONTH-DAY)'")
+  grep -qx "version = \"$VERSION\"" python/pyproject.toml || problems+=("python/pyproject.toml has another version than Cargo.toml")
   [ "$(git describe --exact-match --tags 2>/dev/null || :)" = "v$VERSION" ] ||
     problems+=("this commit isn't tagged: git tag -s v$VERSION")
   stale=$(python3 .ci/covered.py changed | cut -d' ' -f1 | sort -u | paste -sd' ')

@@ -28,6 +28,7 @@ pub mod readings;
 pub mod share;
 mod sizer;
 pub mod sketch;
+pub mod spelling;
 pub mod transfer;
 pub mod units;
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use brunt_study::experiment::FileError;
 
+use crate::remark::Remark;
+
 /// A line of a job file, or the file as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
@@ -92,14 +94,14 @@ pub enum Cause {
     #[error("{0}: it cannot be computed; write numbers with + - * / and parentheses")]
     Expression(String),
     /// An option that an experiment cannot express.
-    #[error("{option}: {why}{}", match more { 0 => String::new(), 1 => " (and one other reason)".into(), more => format!(" (and {more} other reasons)") })]
+    #[error("{option}: {why}{}", lines(more))]
     Loss {
         /// The offending option, or a job in brackets.
         option: String,
         /// Why.
         why: String,
-        /// The number of other reasons.
-        more: usize,
+        /// All others, in the order of their lines.
+        more: Vec<Remark>,
     },
     /// All jobs use engines that cannot be imported.
     #[error("nothing is left to import: none of its jobs is a block workload")]
@@ -140,6 +142,12 @@ pub enum Cause {
     /// A value that TOML cannot hold.
     #[error("the experiment cannot be written: {0}")]
     Unwritable(#[from] toml::ser::Error),
+}
+
+/// A line for each option that cannot be imported.
+fn lines(lost: &[Remark]) -> String {
+    let line = |lost: &Remark| format!("\n  {}: {}: {}", lost.location, lost.key, lost.why);
+    lost.iter().map(line).collect()
 }
 
 impl Cause {

@@ -1,7 +1,7 @@
 //! Converts a job file to an experiment: each job becomes a workload, each file or device a target. Called by
 //! `brunt import-fio`. The rule: the returned text has been parsed as an experiment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,20 +13,8 @@ use brunt_study::experiment::{Experiment, JobEntry, PhaseEntry, Target, Together
 use crate::error::{Cause, FioError, Location};
 use crate::job::{self, Job};
 use crate::order::{self, JobStretch, StretchJob};
-use crate::translate;
-
-/// A part of a job file that an experiment doesn't reproduce, or reproduces in a different way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
-    /// Where it is in the job file.
-    pub location: Location,
-    /// The key, or a section's name in brackets.
-    pub key: String,
-    /// The reason, and the closest equivalent.
-    pub why: String,
-    /// Whether the measurement differs from fio's. If not, it is the same, but expressed or done differently.
-    pub loss: bool,
-}
+use crate::remark::Remark;
+use crate::translate::{self, LAY_OUT};
 
 /// The result of importing a job file.
 #[derive(Clone, Debug)]
@@ -174,7 +162,7 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
         let known = experiment
             .targets
             .iter()
-            .find(|(_, target)| target.url == url);
+            .find(|(_, target)| is_same_file(&target.url, &url));
         let target = known.map_or_else(
             || unused(&name, |name| experiment.targets.contains_key(name)),
             |(known, _)| known.clone(),
@@ -204,6 +192,13 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
         }
     };
     copies.into_iter().map(place).collect()
+}
+
+/// Whether two URLs name the same file with the same settings. As with fio, the first job that names a file decides whether it is
+/// filled.
+fn is_same_file(one: &str, other: &str) -> bool {
+    let stem = |url: &str| url.trim_end_matches(LAY_OUT).trim_end_matches('&').len();
+    one[..stem(one)] == other[..stem(other)]
 }
 
 /// `name`, with a number appended if it is taken.
@@ -342,19 +337,11 @@ fn of_job(job: &Job, loss: bool, why: String) -> Remark {
 /// Returns an error for the first loss, unless losses are accepted.
 fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     let mut losses = remarks.iter().filter(|remark| remark.loss && !lossy);
-    let Some(Remark {
-        location, key, why, ..
-    }) = losses.next()
-    else {
+    let Some(first) = losses.next().cloned() else {
         return Ok(());
     };
-    // A reason counts once, however many options and jobs it affects.
-    let others: BTreeSet<&str> = losses
-        .filter(|other| other.why != *why)
-        .map(|other| other.why.as_str())
-        .collect();
-    let (option, why, more) = (key.clone(), why.clone(), others.len());
-    Err(Cause::Loss { option, why, more }.at(location.clone()))
+    let (option, why, more) = (first.key, first.why, losses.cloned().collect());
+    Err(Cause::Loss { option, why, more }.at(first.location))
 }
 
 /// The name with characters that need quoting in TOML or a shell replaced.

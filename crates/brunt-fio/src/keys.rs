@@ -3,6 +3,8 @@
 //! The rule: a key that is in none of the lists is a loss, and a loss refuses the job. A key that is switched off (`0`,
 //! `none`) is not a loss.
 
+use brunt_core::spelling::nearest;
+
 /// How a key is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -16,6 +18,8 @@ pub enum Fate {
     Cannot(&'static str),
     /// Like [`Fate::Cannot`], but only for jobs that write.
     CannotWrite(&'static str),
+    /// It is in none of the lists.
+    Unknown,
 }
 
 /// The canonical name of a key that has several (listed in fio(1)).
@@ -174,7 +178,16 @@ pub fn fate(key: &str) -> Fate {
         "md_per_io_size" => Cannot(
             "blocks have no metadata; fio has this option for engines xnvme and io_uring_cmd",
         ),
-        _ => Cannot("it has no equivalent"),
+        _ => Fate::Unknown,
+    }
+}
+
+/// Why an unknown key cannot be imported.
+pub fn unknown(key: &str) -> String {
+    let known = READ.iter().chain(MOOT).copied();
+    match nearest(key, known) {
+        Some(name) => format!("did you mean {name}?"),
+        None => "it has no equivalent".into(),
     }
 }
 
@@ -190,6 +203,8 @@ mod tests {
         }
         assert_eq!(fate(canonical("ss_dur")), fate("steadystate"));
         assert!(is_off("prio", "0") && is_off("zonemode", "none") && !is_off("cpus_allowed", "0"));
-        assert_eq!(fate("no_such_key"), Fate::Cannot("it has no equivalent"));
+        assert_eq!(fate("no_such_key"), Fate::Unknown);
+        assert_eq!(unknown("no_such_key"), "it has no equivalent");
+        assert_eq!(unknown("iodetph"), "did you mean iodepth?");
     }
 }

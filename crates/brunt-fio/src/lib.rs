@@ -13,9 +13,11 @@ mod keys;
 mod keyword;
 mod order;
 mod output;
+mod remark;
 mod translate;
 mod units;
 
 pub use error::{Cause, FioError, Location};
-pub use import::{Import, Remark, import};
+pub use import::{Import, import};
 pub use output::FioJson;
+pub use remark::Remark;

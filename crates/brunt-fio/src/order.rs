@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use crate::error::{Cause, FioError};
-use crate::import::Remark;
 use crate::job::{Job, Setting};
+use crate::remark::Remark;
 use crate::units;
 
 /// Jobs that are measured together; a single job is measured alone.

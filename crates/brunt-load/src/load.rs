@@ -18,8 +18,7 @@ use brunt_result::OpKind;
 use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::hosts::HostFigures;
 use brunt_result::replay::ReplayFidelity;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use brunt_result::steady::SteadyRule;
 
 use crate::block::journal_store::{JournalStore, RunMark};
 use crate::collect::WorkerSender;
@@ -270,51 +269,6 @@ pub struct SteadyGoal {
     pub after: Duration,
     /// The criteria for a steady state.
     pub rule: SteadyRule,
-}
-
-/// What has to be steady.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SteadyFigure {
-    /// Requests of a round.
-    #[default]
-    Requests,
-    /// Bytes of a round.
-    Bytes,
-    /// Mean service time of a round's requests.
-    ServiceTime,
-}
-
-/// Criteria over the most recent rounds, as shares of their mean.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SteadyRule {
-    /// Number of rounds considered.
-    pub window: usize,
-    /// The figure to compare.
-    pub figure: SteadyFigure,
-    /// Maximum difference between the largest and the smallest value.
-    pub range: Option<f64>,
-    /// Maximum rise or fall of the fitted line over the window.
-    pub rise: Option<f64>,
-    /// Maximum distance of any value from the mean.
-    pub deviation: Option<f64>,
-    /// Maximum rise or fall of the fitted line per round.
-    pub slope: Option<f64>,
-}
-
-/// SNIA's criteria.
-impl Default for SteadyRule {
-    fn default() -> SteadyRule {
-        let (figure, range, rise) = (SteadyFigure::Requests, Some(0.20), Some(0.10));
-        SteadyRule {
-            window: 5,
-            figure,
-            range,
-            rise,
-            deviation: None,
-            slope: None,
-        }
-    }
 }
 
 /// The order for one run.

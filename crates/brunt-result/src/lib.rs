@@ -48,6 +48,7 @@ pub mod replay;
 pub mod require;
 pub mod run_log;
 pub mod statistics;
+pub mod steady;
 pub mod sticky;
 pub mod summary;
 pub mod tables;

@@ -29,6 +29,7 @@ use crate::record::part;
 use crate::recurring::{FaultOccurrence, RecurringOverRuns};
 use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
+use crate::steady::SteadyRounds;
 use crate::sticky::StickyCost;
 use crate::transfer::{RunTransfer, TransferEfficiency};
 use crate::wrong::{ErrorCause, Verified};
@@ -167,6 +168,9 @@ pub struct RunSummary {
     pub requests_per_second: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
+    /// For a workload with `stop.steady`: the rounds that the criteria were applied to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub steady: Option<SteadyRounds>,
     /// Rate search: the highest rate within the limit; all other figures are from that trial.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_found: Option<f64>,
@@ -512,6 +516,7 @@ impl RunSummary {
             measured_s: outcome.end.since(outcome.start).as_secs_f64(),
             requests_per_second: outcome.requests_per_second,
             bytes_per_second: outcome.bytes_per_second,
+            steady: None,
             rate_found,
             trial: 0,
             response: Latencies::of(&figures.response()),
@@ -565,10 +570,18 @@ impl RunSummary {
         self.sum(|op| op.completed)
     }
 
-    /// Requests per second of one kind: its part of the total rate, so that the kinds add up to the total.
+    /// Requests per second of one kind: its part of the total rate, so that the kinds add up to the total. Flushes come on top:
+    /// the total has none, unless the load makes only flushes.
     pub fn requests_per_second_of(&self, op: &OpSummary) -> f64 {
         let in_time = |op: &OpSummary| op.completed.saturating_sub(op.late);
-        part(self.requests_per_second, in_time(op), self.sum(in_time))
+        let flush = |op: &&OpSummary| op.op == OpKind::Flush;
+        let flushes: u64 = self.ops.iter().filter(flush).map(in_time).sum();
+        let all = self.sum(in_time);
+        let headline = match self.ops.iter().all(|op| flush(&op)) {
+            true => all,
+            false => all - flushes,
+        };
+        part(self.requests_per_second, in_time(op), headline)
     }
 
     /// Bytes per second of one kind: its part of the total; zero for a kind that transfers none.

@@ -55,7 +55,8 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("size", "size of the file, with create=yes or temporary=yes"),
         (
             "create",
-            "yes: create the file as a sparse file, or extend it; never truncates",
+            "yes: create the file as a sparse file, or extend a shorter one; of a longer one, the first \
+             part is used",
         ),
         (
             "temporary",

@@ -226,6 +226,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let size_bytes = opened
         .size_bytes()
         .map_err(failed("cannot read the size of"))?;
+    let size_bytes = first_part(size_bytes, options, &mut notes);
     let logical = opened
         .logical_block_bytes()
         .map_err(failed("cannot read the block size of"))?;
@@ -261,6 +262,20 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
         notes,
         file,
     })
+}
+
+/// The size to use of a file of this length: all of it, or with `create` the size that was asked for.
+fn first_part(size_bytes: u64, options: &FileOptions, notes: &mut Vec<String>) -> u64 {
+    match options.size_bytes {
+        Some(wanted) if options.create && wanted < size_bytes => {
+            let (wanted_text, all) = (format_size(wanted), format_size(size_bytes));
+            notes.push(format!(
+                "the file already exists with {all}: the first {wanted_text} are used"
+            ));
+            wanted
+        }
+        _ => size_bytes,
+    }
 }
 
 /// Rejects file creation options unless creation was requested.
@@ -428,7 +443,7 @@ fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> 
     Ok(size_bytes)
 }
 
-/// Creates the file, or extends a shorter one; never truncates. A temporary file must not exist yet.
+/// Creates the file, or extends a shorter one; of a longer one, the first part will be used. A temporary file must not exist yet.
 fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let failed = |source| OpenError::Os {
         what: "cannot create",
@@ -450,12 +465,7 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
         )));
     }
     if metadata.len() > size_bytes {
-        return Err(OpenError::Refused(format!(
-            "{} already exists with {}, which is more than size={}; remove it, or omit size= and create=",
-            shown(path),
-            format_size(metadata.len()),
-            format_size(size_bytes)
-        )));
+        return Ok(());
     }
     let grows = metadata.len() < size_bytes;
     let _lock = match grows && !options.force {

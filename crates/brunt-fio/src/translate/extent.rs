@@ -5,7 +5,7 @@ use brunt_core::{Size, Span};
 use brunt_load::Workload;
 use brunt_load::block::workload::{Region, StopCondition};
 
-use super::{Draft, SECOND};
+use super::{Draft, LAY_OUT, SECOND};
 use crate::engine::Engine;
 use crate::error::{Cause, FioError};
 
@@ -264,16 +264,9 @@ impl Draft<'_> {
         let may_create = self.text("allow_file_create") != Some("0");
         if let Some(size) = size.filter(|_| may_create) {
             options.extend([format!("size={}", Size(size)), "create=yes".into()]);
+            // As fio does before a job reads a new file.
             if workload.read > 0.0 {
-                let why = "a missing file is created sparse, not filled as by fio: reads of holes cost less";
-                self.note(
-                    if self.text("filename").is_none() {
-                        "size"
-                    } else {
-                        "filename"
-                    },
-                    why,
-                );
+                options.push(LAY_OUT.into());
             }
         }
         options

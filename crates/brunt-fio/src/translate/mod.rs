@@ -22,13 +22,15 @@ use brunt_result::choice::RingMode;
 
 use crate::engine::{Engine, engine};
 use crate::error::{Cause, FioError};
-use crate::import::Remark;
 use crate::job::{Job, Setting};
-use crate::keys::{Fate, ZONED, canonical, fate, is_off};
+use crate::keys::{Fate, ZONED, canonical, fate, is_off, unknown};
+use crate::remark::Remark;
 use crate::units;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// fio's default on Linux.
+/// Option of a new file that is filled before the first run; the last one of its URL.
+pub const LAY_OUT: &str = "lay_out=yes";
 const USUAL_ENGINE: &str = "psync";
 
 /// Whether a job can be a block load at all. An unsupported engine is a loss.
@@ -145,6 +147,7 @@ impl<'a> Draft<'a> {
                 Fate::Differs(why) => self.remark(setting, why, false),
                 Fate::CannotWrite(_) if only_reads => {}
                 Fate::Cannot(why) | Fate::CannotWrite(why) => self.remark(setting, why, true),
+                Fate::Unknown => self.remark(setting, unknown(&setting.key), true),
             }
         }
         if let Some(base) = self.number("kb_base")? {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::block::workload::{DepthSearch, Steady};
-use brunt_load::load::SteadyFigure;
+use brunt_result::steady::SteadyFigure;
 
 use super::{Draft, SECOND};
 use crate::error::FioError;

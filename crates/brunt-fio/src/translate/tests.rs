@@ -18,7 +18,7 @@ use brunt_result::choice::RingMode;
 use brunt_study::experiment::{Experiment, TogetherEntry};
 
 use crate::error::{Cause, FioError};
-use crate::import::Remark;
+use crate::remark::Remark;
 use crate::{Import, import};
 
 fn of(text: &str) -> Result<Import, FioError> {
@@ -65,7 +65,7 @@ fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
 #[test]
 fn common_keys_are_translated() {
     let (url, workload, _) = one("");
-    assert_eq!(url, "file:/x/y?direct=no&size=1MiB&create=yes");
+    assert_eq!(url, "file:/x/y?direct=no&size=1MiB&create=yes&lay_out=yes");
     assert_eq!(
         (workload.read, workload.sequential, workload.queue_depth),
         (1.0, 1.0, 1)
@@ -76,7 +76,7 @@ fn common_keys_are_translated() {
     );
     let text = "rw=randrw\nrwmixread=70\nbs=8k\niodepth=32\nioengine=libaio\ndirect=1\nnumjobs=4\noffset=64k\nloops=3";
     let (url, workload, _) = one(text);
-    assert_eq!(url, "file:/x/y?size=1088KiB&create=yes");
+    assert_eq!(url, "file:/x/y?size=1088KiB&create=yes&lay_out=yes");
     assert_eq!(
         (
             workload.read,
@@ -236,7 +236,20 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
     let Cause::Loss { option, more, .. } = &refused.cause else {
         panic!("{refused}")
     };
-    assert_eq!((option.as_str(), *more), ("uid", 2));
+    let more: Vec<_> = more
+        .iter()
+        .map(|lost| (lost.location.line, &lost.key[..]))
+        .collect();
+    assert_eq!(
+        (option.as_str(), more),
+        ("uid", vec![(Some(4), "nonsense"), (Some(7), "rw")])
+    );
+    assert!(
+        refused
+            .to_string()
+            .contains(":4: nonsense: it has no equivalent\n"),
+        "{refused}"
+    );
     assert!(
         refused
             .advice()
@@ -284,14 +297,13 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
 fn the_error_names_the_right_option_and_reason() {
     let check = |settings: &str, blamed: &str, words: &str| {
         let refused = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap_err();
-        let Cause::Loss {
-            option,
-            why,
-            more: 0,
-        } = &refused.cause
-        else {
+        let Cause::Loss { option, why, more } = &refused.cause else {
             panic!("{settings}: {refused}")
         };
+        assert!(
+            more.iter().all(|other| other.why == *why),
+            "{settings}: {refused}"
+        );
         assert_eq!(option, blamed, "{settings}");
         assert!(why.contains(words), "{settings}: {why}");
     };
@@ -380,7 +392,7 @@ fn jobs_without_a_block_engine_are_left_out() {
     let text = "[burn]\nioengine=cpuio\ncpuload=50\n[map]\nioengine=mmap\nsize=1m\nfilename=/x/y\n";
     let refused = of(text).unwrap_err();
     assert!(
-        matches!(&refused.cause, Cause::Loss { option, more: 1, .. } if option == "ioengine"),
+        matches!(&refused.cause, Cause::Loss { option, more, .. } if option == "ioengine" && more.len() == 1),
         "each engine has its own reason: {refused}"
     );
     let import = translated(text, true).unwrap();
@@ -589,6 +601,15 @@ fn copies_with_their_own_files_become_workloads() {
         (same.1, same.2, same.3.as_str()),
         (vec![0], 1, "job-1@job job-2@job")
     );
+    // The first job that names a file decides whether it is filled.
+    let written = import("[one]\nfilename=/x/y\nrw=write\n[two]\nfilename=/x/y\nrw=read\n");
+    assert_eq!(
+        (written.0, written.3.as_str()),
+        (one("/x/y"), "one@one two@one")
+    );
+    let read = import("[one]\nfilename=/x/y\nrw=read\n[two]\nfilename=/x/y\nrw=write\n");
+    assert_eq!(read.0, one("/x/y") + "&lay_out=yes");
+    assert_eq!(read.3, "one@one two@one");
     let apart = import(
         "[job]\nfilename=/dev/sdx\nrw=randread\nnumjobs=3\noffset=1m\noffset_increment=2m\n",
     );
@@ -748,5 +769,8 @@ fn each_engine_gives_the_right_target() {
         "/dev/sdx?write_back=no"
     );
     let own = one("directory=/data\nfilename=a").0;
-    assert_eq!(own, "file:/data/a?direct=no&size=1MiB&create=yes");
+    assert_eq!(
+        own,
+        "file:/data/a?direct=no&size=1MiB&create=yes&lay_out=yes"
+    );
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 use brunt_result::choice::{DepthChoice, EngineChoice, EngineSetting, RingChoice, RingMode};
+use brunt_result::steady::SteadyRounds;
 use brunt_result::{Interval, Outcome, RequestStatus};
 
 use crate::collect::{Collected, Collector, WorkersHandle};
@@ -51,6 +52,8 @@ pub struct Ran {
     pub prepared: PreparedLoad,
     /// Further results from the load.
     pub finished: Finished,
+    /// Its rounds, if it was to end in a steady state.
+    pub steady: Option<SteadyRounds>,
 }
 
 /// A run of an experiment: the decisions along the way, and the run that counts.
@@ -71,6 +74,8 @@ pub struct Measured {
     pub depth: Option<DepthChoice>,
     /// Its prepared resources; `None` if interrupted before the run began.
     pub prepared: Option<PreparedLoad>,
+    /// Its rounds, if it was to end in a steady state.
+    pub steady: Option<SteadyRounds>,
 }
 
 /// A trial of a rate search.
@@ -132,6 +137,7 @@ pub fn run(
         jobs,
         prepared,
         finished: driven.0.finish(),
+        steady: rounds.map(Rounds::finish),
     })
 }
 
@@ -169,8 +175,10 @@ pub fn measure(
                 jobs,
                 finished,
                 prepared,
+                steady,
             }) => Ok(Measured {
                 prepared: Some(prepared),
+                steady,
                 outcome,
                 jobs,
                 finished,
@@ -194,6 +202,7 @@ pub fn measure(
             let (outcome, finished) = (ran.outcome, ran.finished);
             Measured {
                 prepared: Some(ran.prepared),
+                steady: ran.steady,
                 outcome,
                 jobs: Vec::new(),
                 finished,
@@ -218,6 +227,7 @@ impl Measured {
             trial: 0,
             depth,
             prepared: None,
+            steady: None,
         }
     }
 }

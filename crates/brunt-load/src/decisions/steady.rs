@@ -1,21 +1,19 @@
-//! Detects the steady state of a run. The default criterion is the one for throughput from SNIA's Solid State Storage
-//! Performance Test Specification: over a window of five rounds, the values range within 20 % of their mean, and the
-//! slope of the least-squares line accounts for at most 10 % of it. Other rules are those of fio (`steadystate`). Pure
-//! except for the rounds, which are built from merged intervals.
+//! Detects the steady state of a run from its rounds, by the criteria of [`brunt_result::steady`]. Pure except for the
+//! rounds, which are built from merged intervals.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use brunt_result::steady::{ROUNDS_KEPT, SteadyFigure, SteadyRounds, SteadyRule};
 use brunt_result::{Figures, Interval, Stopped};
 
-use crate::load::{SteadyFigure, SteadyGoal, SteadyRule};
+use crate::load::SteadyGoal;
 
 /// The most recent rounds.
 #[derive(Clone, Debug, Default)]
 pub struct SteadyState {
     rule: SteadyRule,
     window: VecDeque<f64>,
-    rounds: u32,
 }
 
 impl SteadyState {
@@ -29,56 +27,20 @@ impl SteadyState {
 
     /// Adds a round's figure; returns true if the state is now steady.
     pub fn round(&mut self, value: f64) -> bool {
-        self.rounds += 1;
         if self.window.len() == self.rule.window {
             self.window.pop_front();
         }
         self.window.push_back(value);
-        self.window.len() == self.rule.window && self.is_steady()
-    }
-
-    /// Returns the number of rounds so far.
-    pub fn rounds(&self) -> u32 {
-        self.rounds
-    }
-
-    fn is_steady(&self) -> bool {
-        let count = self.window.len() as f64;
-        let mean = self.window.iter().sum::<f64>() / count;
-        if mean <= 0.0 {
-            return false;
-        }
-        let max = self.window.iter().copied().fold(f64::MIN, f64::max);
-        let min = self.window.iter().copied().fold(f64::MAX, f64::min);
-        let middle = (count - 1.0) / 2.0;
-        let (mut cross, mut square) = (0.0, 0.0);
-        for (index, value) in self.window.iter().enumerate() {
-            let x = index as f64 - middle;
-            cross += x * (value - mean);
-            square += x * x;
-        }
-        let slope = (cross / square).abs();
-        let within =
-            |value: f64, limit: Option<f64>| limit.is_none_or(|limit| value <= limit * mean);
-        let SteadyRule {
-            range,
-            rise,
-            deviation,
-            slope: slope_max,
-            ..
-        } = self.rule;
-        within(max - min, range)
-            && within(slope * (count - 1.0), rise)
-            && within((max - mean).max(mean - min), deviation)
-            && within(slope, slope_max)
+        self.rule.is_met(self.window.make_contiguous())
     }
 }
 
 /// The rounds of a run, built from its merged intervals.
 pub(super) struct Rounds {
-    state: SteadyState,
-    figure: SteadyFigure,
-    rounds_max: u32,
+    goal: SteadyGoal,
+    /// Figures of the most recent rounds, at most [`ROUNDS_KEPT`].
+    values: VecDeque<f64>,
+    count: u32,
     /// Number of intervals still to skip before the first round.
     left_out: u64,
     /// Number of intervals per round.
@@ -106,11 +68,14 @@ impl RoundSums {
         }
     }
 
-    fn figure(&self, figure: SteadyFigure) -> f64 {
+    /// The figure of a round of this length in seconds, in the unit of [`SteadyRounds::values`].
+    fn figure(&self, figure: SteadyFigure, round_s: f64) -> f64 {
         match figure {
-            SteadyFigure::Requests => self.requests as f64,
-            SteadyFigure::Bytes => self.bytes as f64,
-            SteadyFigure::ServiceTime => self.service_nanos as f64 / self.served.max(1) as f64,
+            SteadyFigure::Requests => self.requests as f64 / round_s,
+            SteadyFigure::Bytes => self.bytes as f64 / round_s,
+            SteadyFigure::ServiceTime => {
+                self.service_nanos as f64 / self.served.max(1) as f64 / 1e3
+            }
         }
     }
 }
@@ -121,11 +86,11 @@ impl Rounds {
         let interval = interval.max(Duration::from_nanos(1));
         let intervals = |time: Duration| (time.as_nanos() / interval.as_nanos()) as u64;
         Rounds {
-            state: SteadyState::new(goal.rule),
-            figure: goal.rule.figure,
-            rounds_max: goal.rounds_max,
             left_out: intervals(goal.after),
             intervals: intervals(goal.round).max(1),
+            goal,
+            values: VecDeque::new(),
+            count: 0,
             seen: 0,
             round: RoundSums::default(),
         }
@@ -142,13 +107,30 @@ impl Rounds {
         if !self.seen.is_multiple_of(self.intervals) {
             return None;
         }
-        let steady = self
-            .state
-            .round(std::mem::take(&mut self.round).figure(self.figure));
-        match steady {
+        let SteadyGoal { round, rule, .. } = self.goal;
+        let sums = std::mem::take(&mut self.round);
+        if self.values.len() == ROUNDS_KEPT {
+            self.values.pop_front();
+        }
+        self.values
+            .push_back(sums.figure(rule.figure, round.as_secs_f64()));
+        self.count += 1;
+        let values = self.values.make_contiguous();
+        let window = &values[values.len().saturating_sub(rule.window)..];
+        match rule.is_met(window) {
             true => Some(Stopped::Steady),
-            false if self.state.rounds() >= self.rounds_max => Some(Stopped::NotSteady),
+            false if self.count >= self.goal.rounds_max => Some(Stopped::NotSteady),
             false => None,
+        }
+    }
+
+    /// The rounds of a run that has ended.
+    pub(super) fn finish(self) -> SteadyRounds {
+        SteadyRounds {
+            round_s: self.goal.round.as_secs_f64(),
+            rule: self.goal.rule,
+            count: self.count,
+            values: self.values.into(),
         }
     }
 }
@@ -241,5 +223,8 @@ mod tests {
             ends,
             [None, None, None, None, None, None, Some(Stopped::Steady)]
         );
+        let finished = rounds.finish();
+        assert_eq!((finished.count, finished.round_s), (2, 2.0));
+        assert_eq!(finished.values, [1.0, 1.0]); // microseconds
     }
 }

@@ -30,6 +30,7 @@ mod recount;
 mod recurring;
 mod replay;
 mod require;
+mod steady;
 mod sweep;
 mod targets;
 mod timeline;
@@ -123,6 +124,7 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         ],
     };
     let rest = [
+        steady::section(&points),
         Some(sweep::table(&points)),
         ops::section(summary, &points),
         Some(losses::section(summary)),

@@ -428,3 +428,62 @@ fn knees_are_drawn() {
     ));
     assert!(!text.contains(r#""marks""#));
 }
+
+/// Runs that were to end in a steady state show all their rounds, the window of the criteria, and whether they met them; a run
+/// that didn't is doubtful.
+#[test]
+fn steady_states_show_their_rounds() {
+    assert!(
+        section(
+            &without_tables(&support::run("none", "", 1)),
+            "Steady state"
+        )
+        .is_none()
+    );
+    let summary = support::run_text(
+        "name = \"steady\"\nrepetitions = 1\n[targets.memory]\nurl = \"memory:16MiB\"\n\
+         [workloads.once]\ninterval = \"10ms\"\n\
+         stop = { steady = { round = \"10ms\", window = 2, rounds_max = 2, slope = 10.0 } }\n\
+         [workloads.never]\ninterval = \"10ms\"\n\
+         stop = { steady = { round = \"10ms\", rounds_max = 6, deviation = 1e-12 } }\n",
+    );
+    let page = without_tables(&summary);
+    let section = section(&page, "Steady state").unwrap();
+    for point in &summary.points {
+        let (run, steady) = (&point.runs[0], point.workload == "once");
+        let (count, window) = if steady { (2, 2) } else { (6, 5) };
+        let rounds = run.steady.as_ref().unwrap();
+        assert_eq!((rounds.count, rounds.values.len()), (count, count as usize));
+        let doubt = |doubt: &String| doubt.contains(&format!("{count} rounds of 10ms: deviation"));
+        assert_eq!(run.doubts.iter().any(doubt), !steady, "{:?}", run.doubts);
+
+        let choice = choice(&section.blocks, "Point").unwrap();
+        let of_point = choice
+            .options
+            .iter()
+            .find(|(name, _)| name.contains(&point.workload));
+        let chart = charts(&of_point.unwrap().1)[0];
+        assert_eq!(chart.xs.len(), count as usize);
+        let [measured, others @ ..] = &chart.series[..] else {
+            panic!("{chart:?}")
+        };
+        let all: Vec<_> = rounds.values.iter().copied().map(Some).collect();
+        assert_eq!(measured.values, all);
+        for other in others {
+            assert_eq!(other.values.iter().flatten().count(), window, "{other:?}");
+        }
+        assert_eq!(others.len(), if steady { 2 } else { 4 }); // line, mean; and the deviation around it
+        let (from, to) = (chart.spans[0].from, chart.spans[0].to);
+        assert_eq!((to - from, to), (window as f64, f64::from(count) + 0.5));
+    }
+    let table = section.blocks.iter().find_map(|block| match block {
+        Block::Table(table) => Some(&table.rows),
+        _ => None,
+    });
+    let ended = |row: &Vec<Cell>| matches!(&row[2], Cell::Verdict(_, ended) if ended == "steady");
+    let rows = table.unwrap();
+    assert_eq!(
+        (rows.len(), rows.iter().filter(|row| ended(row)).count()),
+        (2, 1)
+    );
+}

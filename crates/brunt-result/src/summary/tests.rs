@@ -46,6 +46,7 @@ pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         measured_s: 2.0,
         requests_per_second: completed as f64 / 2.0,
         bytes_per_second: bytes as f64 / 2.0,
+        steady: None,
         rate_found: None,
         trial: 0,
         response: ops.first().and_then(|op| op.response),
@@ -164,6 +165,26 @@ fn kinds_add_up() {
         .collect();
     assert_eq!(bytes, [400.0 * 4096.0, 100.0 * 4096.0, 0.0]);
     assert_eq!(part(1.0, 0, 0), 0.0);
+}
+
+/// A log with a flush after each write: the rate is that of the writes, and the flushes have the same.
+#[test]
+fn flushes_are_no_part_of_the_total() {
+    let rates = |ops: Vec<OpSummary>| {
+        let run = RunSummary {
+            requests_per_second: 100.0,
+            ..run(ops)
+        };
+        let rate = |op| run.requests_per_second_of(op);
+        run.ops.iter().map(rate).collect::<Vec<f64>>()
+    };
+    let (write, flush) = (op(OpKind::Write, 200, 1.0), op(OpKind::Flush, 200, 1.0));
+    let reads = op(OpKind::Read, 0, 1.0);
+    assert_eq!(
+        rates(vec![reads, write, flush.clone()]),
+        [0.0, 100.0, 100.0]
+    );
+    assert_eq!(rates(vec![flush]), [100.0]);
 }
 
 #[test]

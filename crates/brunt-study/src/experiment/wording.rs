@@ -3,6 +3,8 @@
 //!
 //! The rule: an unrecognized text is passed on unchanged. Messages are only reworded; no decision depends on them.
 
+use brunt_core::spelling::nearest;
+
 /// Keys that fio names differently: fio's name, our key, and what to write.
 const FIO: &[(&str, &str, &str)] = &[
     ("blockalign", "align", "align = \"4k\""),
@@ -111,9 +113,7 @@ fn help(written: &str, known: &[&str], what: &str) -> Option<String> {
     if let Some((_, _, example)) = by_fio {
         return Some(format!("write {example}"));
     }
-    let nearest = known.iter().min_by_key(|name| distance(written, name))?;
-    let close = (written.chars().count() / 3).clamp(2, 3);
-    if distance(written, nearest) <= close {
+    if let Some(nearest) = nearest(written, known.iter().copied()) {
         return Some(format!("did you mean {nearest}?"));
     }
     (known.len() <= LISTED_MAX).then(|| format!("possible {what}s: {}", known.join(", ")))
@@ -158,22 +158,6 @@ fn what_was_found(found: &str) -> String {
             _ => found.to_string(),
         },
     }
-}
-
-/// The Levenshtein distance, for short names.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

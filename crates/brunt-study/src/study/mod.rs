@@ -692,6 +692,7 @@ impl<'a> Study<'a> {
             },
         ) = (measured.trial, measured.finished);
         let mut run = RunSummary {
+            steady: measured.steady,
             trial,
             page_cache,
             replay,
@@ -715,7 +716,8 @@ impl<'a> Study<'a> {
             run.keep_percentiles(&self.percentiles, &outcome.figures);
             let slow = slow_record(outcome, &self.plan.points[point]);
             run.doubts.extend(slow.map(|doubt| doubt.what));
-            run.doubts.extend(notes::untrue(run));
+            run.doubts
+                .extend(notes::untrue(run).into_iter().chain(notes::not_steady(run)));
         }
         Ok(Made {
             outcome,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use brunt_core::units::counted;
+use brunt_result::Stopped;
 use brunt_result::health_waits::{self, HealthWaits};
 use brunt_result::phase_wait::{PhaseWait, WaitOutcome};
 use brunt_result::summary::{RunSummary, Summary};
@@ -30,6 +31,34 @@ pub(super) fn untrue(run: &RunSummary) -> Option<String> {
         replay.verdict.name(),
         replay.reasons.join("; ")
     ))
+}
+
+/// A doubt about a run that did not reach a steady state within its rounds.
+pub(super) fn not_steady(run: &RunSummary) -> Option<String> {
+    let rounds = run.steady.as_ref()?;
+    (run.stopped == Stopped::NotSteady)
+        .then(|| format!("not in a steady state after {rounds}; allow more with rounds_max"))
+}
+
+/// A note on the rounds until the runs of a point were steady.
+pub(super) fn steady(runs: &[&RunSummary]) -> Option<String> {
+    let ended = |run: &&&RunSummary| run.stopped == Stopped::Steady;
+    let rounds: Vec<_> = runs
+        .iter()
+        .filter(ended)
+        .filter_map(|run| run.steady.as_ref())
+        .collect();
+    let fewest = rounds.iter().min_by_key(|rounds| rounds.count)?;
+    let most = rounds.iter().max_by_key(|rounds| rounds.count)?;
+    if rounds.len() == 1 && runs.len() == 1 {
+        return Some(format!("steady after {fewest}"));
+    }
+    let after = match fewest.count == most.count {
+        true => counted(most.count as usize, "round"),
+        false => format!("{} to {} rounds", fewest.count, most.count),
+    };
+    let (steady, all) = (rounds.len(), counted(runs.len(), "run"));
+    Some(format!("steady in {steady} of {all}, after {after}"))
 }
 
 /// The waits before each phase: how many, how long, and those whose conditions were not met.

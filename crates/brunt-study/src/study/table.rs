@@ -181,6 +181,7 @@ fn notes_of(point: &PointSummary) -> Vec<String> {
             .as_ref()
             .map(|depth| format!("queue depth {}", depth.describe())),
     );
+    notes.extend(super::notes::steady(&runs));
     notes.extend(losses(point));
     let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
     doubts.sort_unstable();
@@ -274,7 +275,7 @@ fn wrong_data(point: &PointSummary) -> Vec<String> {
 pub(crate) fn few_runs(runs: usize, few: bool) -> Option<String> {
     (runs < RUNS_MIN && few).then(|| {
         format!(
-            "{}: no comparison will give a verdict; write repetitions = {RUNS_MIN}",
+            "{}: no comparison will give a verdict; repetitions = {RUNS_MIN}, or --reps {RUNS_MIN}, would",
             each(runs)
         )
     })

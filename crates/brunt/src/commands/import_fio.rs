@@ -14,7 +14,7 @@ use crate::cli::{Done, Failure, Output};
 ///
 /// Jobs become workloads; files and devices become targets. 'brunt run FILE --output-format fio-json' prints
 /// results in fio's format. Supported engines: libaio, io_uring, posixaio, sync, psync, vsync, pvsync and pvsync2
-/// (all run on io_uring), null, libiscsi. Other engines and options without an equivalent are rejected with the name
+/// (all run on io_uring), null, libiscsi, nbd. Other engines and options without an equivalent are rejected with the name
 /// of the option (docs/fio.md). --lossy imports what it can: each loss is listed with its line and reason, on standard
 /// error and as a comment in the file, and jobs whose engine has no file or device (cpuio, net, rados and so on) are
 /// skipped.

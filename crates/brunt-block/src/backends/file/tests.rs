@@ -107,14 +107,19 @@ fn existing_files_keep_their_content_and_each_mistake_has_a_message() {
         "{:?}",
         info.notes
     );
-    refused(
-        &FileOptions {
-            size_bytes: Some(4096),
-            create: true,
-            ..default.clone()
-        },
-        "more than size=4KiB",
+    let part = FileOptions {
+        size_bytes: Some(4096),
+        create: true,
+        ..default.clone()
+    };
+    let info = FileBackend::open(&path, &part).unwrap().info().clone();
+    assert_eq!(info.size_bytes, 4096);
+    assert!(
+        info.notes.iter().any(|note| note.contains("first 4KiB")),
+        "{:?}",
+        info.notes
     );
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), (1 << 20) + 100);
     refused(
         &FileOptions {
             size_bytes: Some(1 << 20),

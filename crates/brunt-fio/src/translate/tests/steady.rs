@@ -1,6 +1,6 @@
 //! Tests of `steadystate` and `latency_target`.
 
-use brunt_load::load::SteadyFigure;
+use brunt_result::steady::SteadyFigure;
 
 use super::*;
 

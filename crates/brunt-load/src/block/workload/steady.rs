@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use brunt_core::Span;
+use brunt_result::steady::{ROUNDS_KEPT, SteadyFigure, SteadyRule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::load::{INTERVAL_MIN, SteadyFigure, SteadyGoal, SteadyRule, WorkloadError, wrong};
+use crate::load::{INTERVAL_MIN, SteadyGoal, WorkloadError, wrong};
 
 /// Maximum number of rounds in a window.
-const WINDOW_MAX: u32 = 3600;
+const WINDOW_MAX: u32 = ROUNDS_KEPT as u32;
 
 /// Rounds of the steady-state test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -45,7 +45,12 @@ pub fn run_with(keys: &str, name: &str, sweep: &str, repetitions: u32) -> Summar
         {sweep}
     "#
     );
-    let experiment = Experiment::parse("test.toml", &text).unwrap();
+    run_text(&text)
+}
+
+/// Runs an experiment whose targets are all memories of 16 MiB.
+pub fn run_text(text: &str) -> Summary {
+    let experiment = Experiment::parse("test.toml", text).unwrap();
     let targets = experiment.targets.keys().map(|name| {
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
         (name.clone(), memory)
