@@ -95,20 +95,23 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// The smallest and the largest value.
 pub fn extremes(values: &[f64]) -> (f64, f64) {
-    values.iter().fold((f64::MAX, 0.0), |(least, most), value| {
-        (value.min(least), value.max(most))
-    })
+    values
+        .iter()
+        .fold((f64::MAX, f64::MIN), |(least, most), value| {
+            (value.min(least), value.max(most))
+        })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The median of odd and even numbers of values.
+    /// The median of odd and even numbers of values, and the extremes of negative ones.
     #[test]
     fn medians_of_odd_and_even_counts_are_correct() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(extremes(&[-1.0, -3.0, -2.0]), (-3.0, -1.0));
     }
 
     /// CPU time of a busy process is measured.

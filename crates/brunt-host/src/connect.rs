@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use brunt_block::dial::{self, DialError, left};
-use brunt_lab::Host;
+use brunt_lab::{Host, outside};
 
 use crate::address::{GUEST_SOCKET, HostAddress};
 use crate::agent_process::AgentProcess;
@@ -117,7 +117,8 @@ fn listening_agent(
     options: &ConnectOptions,
 ) -> Result<MessageStream, HostError> {
     let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
-    let socket = dial::tcp(host, port, until).map_err(|error| {
+    let dialled = outside::run(|| Ok(dial::tcp(host, port, until)));
+    let socket = dialled.map_err(HostError::OutsideLab)?.map_err(|error| {
         let (DialError::Resolve(source) | DialError::Connect(source)) = error;
         HostError::Connect {
             host: host.to_string(),

@@ -30,6 +30,12 @@ pub enum HostError {
     /// The host belongs to a lab that isn't running.
     #[error("host '{0}' belongs to the lab, and no lab is running")]
     NoLab(String),
+    /// Other machines are reached outside the lab, which needs root.
+    #[error(
+        "cannot leave the lab to reach another machine: {0}; run the experiment as root, or remove the hosts that aren't in \
+         its lab"
+    )]
+    OutsideLab(io::Error),
     /// The host is a service's virtual machine, and no service is running.
     #[error("host 'guest:{0}' belongs to a service, and no service is running")]
     NoService(String),

@@ -10,6 +10,8 @@ use std::io::Read;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use brunt_lab::outside;
+
 use crate::agent_process::AgentProcess;
 use crate::host_error::HostError;
 use crate::plain::plain;
@@ -75,6 +77,7 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
         "ServerAliveCountMax=2",
     ]);
     command.args(["-T", "--", start.destination, &far_command(start, bytes)]);
+    outside::place(&mut command).map_err(HostError::OutsideLab)?;
     let (mut process, output) = AgentProcess::spawn(command)?;
     let mut until = Instant::now() + start.login_max;
     let mut heard = Heard::default();

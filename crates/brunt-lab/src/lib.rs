@@ -18,6 +18,7 @@ pub mod link;
 mod meter;
 mod names;
 mod netlink;
+pub mod outside;
 mod process;
 mod routes;
 mod scratch;

@@ -15,9 +15,10 @@ use std::process::{Child, Command, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::sys;
+use crate::{outside, sys};
 
-/// Marks the inner process; the value is the file descriptor of the pipe from its parent, followed by those to keep.
+/// Marks the inner process; the value is the file descriptor of the pipe from its parent, followed by that of the parent's
+/// network and those to keep.
 const MARK: &str = "BRUNT_STAGE";
 
 /// On which side of the new namespaces the caller is.
@@ -97,7 +98,7 @@ pub fn is_inside() -> bool {
 }
 
 /// The inner side: checks that the parent is alive, and mounts its own /proc. `descriptors` lists the parent's and,
-/// each after a comma, those to keep.
+/// each after a comma, that of its network and those to keep.
 fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
     let failed = |what, source| StageError {
         what,
@@ -114,7 +115,9 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
         .map_err(broken)?;
     let gone = |error| failed("the parent's descriptor is missing", error);
     let parent = sys::adopt(*numbers.first().unwrap_or(&-1)).map_err(gone)?;
-    let kept = numbers.iter().skip(1).map(|number| sys::adopt(*number));
+    let network = sys::adopt(*numbers.get(1).unwrap_or(&-1)).map_err(gone)?;
+    outside::keep(network);
+    let kept = numbers.iter().skip(2).map(|number| sys::adopt(*number));
     let kept = kept.collect::<Result<Vec<OwnedFd>, _>>().map_err(gone)?;
     // The parent may have died before the inner process was set up to be killed with it.
     let mut polled = [PollFd::new(&parent, PollFlags::IN)];
@@ -146,7 +149,9 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     };
     let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| failed("no pipe")(error.into()))?;
-    for descriptor in std::iter::once(&inner).chain(&keep) {
+    let network = fs::File::open("/proc/self/ns/net");
+    let network = OwnedFd::from(network.map_err(failed("cannot open the machine's network"))?);
+    for descriptor in [&inner, &network].into_iter().chain(&keep) {
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())
             .map_err(|error| failed("no pipe")(error.into()))?;
     }
@@ -172,7 +177,8 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     }
     let signals = sys::Signals::block(&AWAITED_SIGNALS).map_err(failed("cannot block signals"))?;
     let mut command = Command::new(program);
-    let numbers: Vec<String> = std::iter::once(&inner)
+    let numbers: Vec<String> = [&inner, &network]
+        .into_iter()
         .chain(&keep)
         .map(|descriptor| descriptor.as_raw_fd().to_string())
         .collect();
@@ -183,7 +189,7 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     let mut child = command
         .spawn()
         .map_err(failed("cannot restart this program"))?;
-    drop((inner, keep));
+    drop((inner, network, keep));
     let status = wait_for(&mut child, &signals)
         .map_err(failed("cannot wait for the process in the namespaces"))?;
     drop(outer);

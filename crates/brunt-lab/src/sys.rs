@@ -107,6 +107,14 @@ pub(crate) fn enter_on_spawn(
     }
 }
 
+/// Makes the process that `command` will start run in this network namespace.
+pub(crate) fn enter_network_on_spawn(command: &mut Command, network: OwnedFd) {
+    // SAFETY: between fork and exec, only a bare system call is made.
+    unsafe {
+        command.pre_exec(move || enter_network(network.as_fd()));
+    }
+}
+
 /// Makes the process that `command` will start die when the calling *thread* ends, and unblocks all signals in it.
 pub(crate) fn die_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec, only bare system calls are made, on the process's own memory.

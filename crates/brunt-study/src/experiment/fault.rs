@@ -192,12 +192,6 @@ impl Experiment {
                 let what = format!("host '{name}' is not another machine");
                 return wrong(what, "name a host that has ssh or agent, or omit host");
             }
-            Ok(_) if self.lab.is_some() => {
-                return wrong(
-                    "other hosts cannot be reached from a lab".into(),
-                    "remove [lab], or make two experiments",
-                );
-            }
             Ok(_) => {}
         }
         if !fault.kind.entry().info.on_hosts {

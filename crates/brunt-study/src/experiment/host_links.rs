@@ -169,8 +169,8 @@ pub enum ProbedAddressError {
     },
 }
 
-/// What is wrong with a link: the key, the mistake, what would be correct.
-type LinkMistake = (&'static str, String, String);
+/// What is wrong with a link: the key unless it is the link itself, the mistake, what would be correct.
+type LinkMistake = (Option<&'static str>, String, String);
 
 impl Experiment {
     /// Links between other machines, by name.
@@ -238,7 +238,8 @@ impl Experiment {
                 .and_then(|()| self.check_alone(name, entry));
             checked.map_err(|(key, what, help)| {
                 let what = format!("link {name}: {what}");
-                source.mistake(&["links", name, key], what, Some(help))
+                let path = [&["links", name][..], key.as_slice()].concat();
+                source.mistake(&path, what, Some(help))
             })?;
         }
         Ok(())
@@ -250,20 +251,20 @@ impl Experiment {
         entry: &HostLinkEntry,
         hosts: &Hosts,
     ) -> Result<(), LinkMistake> {
-        if self.lab.is_some() {
-            let what = "other machines can't be reached from a lab, whose networks are isolated";
-            let help = "use [lab.links.NAME], or make two experiments";
-            return Err(("between", what.into(), help.into()));
+        let in_lab = self.lab.as_ref().map(|lab| &lab.links);
+        if in_lab.is_some_and(|links| links.contains_key(name)) {
+            let what = "the lab has a link of this name, too".to_string();
+            return Err((None, what, "rename one of them".into()));
         }
         let [from, to] = &entry.between;
         if from == to {
             let what = format!("{from} is connected to itself");
-            return Err(("between", what, "name two hosts".into()));
+            return Err((Some("between"), what, "name two hosts".into()));
         }
         if let Some(host) = entry.between.iter().find(|host| !hosts.is_remote(host)) {
             let what = format!("{host} is not another machine");
             let help = format!("add [hosts.{host}] with ssh or agent");
-            return Err(("between", what, help));
+            return Err((Some("between"), what, help));
         }
         match (&entry.bridge, &entry.netem) {
             (Some(bridge), None) => {
@@ -272,27 +273,31 @@ impl Experiment {
                     let what = format!("host {bridge} has no bridge");
                     let help =
                         format!("write bridge = [\"eth0\", \"eth1\"] under [hosts.{bridge}]");
-                    return Err(("bridge", what, help));
+                    return Err((Some("bridge"), what, help));
                 }
             }
             (None, Some(interfaces)) => {
                 let is_odd = |name: &&String| name.is_empty() || name.contains(['/', ' ']);
                 if let Some(interface) = interfaces.iter().find(is_odd) {
                     let what = format!("'{interface}' is not a valid interface name");
-                    return Err(("netem", what, "write netem = [\"eth1\", \"eth1\"]".into()));
+                    return Err((
+                        Some("netem"),
+                        what,
+                        "write netem = [\"eth1\", \"eth1\"]".into(),
+                    ));
                 }
             }
             _ => {
                 let what = "one of bridge and netem applies its settings";
                 let help =
                     "write bridge = \"wire\", an inline host, or netem = [\"eth1\", \"eth1\"]";
-                return Err(("between", what.into(), help.into()));
+                return Err((Some("between"), what.into(), help.into()));
             }
         }
         let is_netem = entry.netem.is_some();
         for settings in entry.settings() {
             check_provable(&settings, is_netem)
-                .map_err(|(key, what)| (key, what, format!("change {key} of link {name}")))?;
+                .map_err(|(key, what)| (Some(key), what, format!("change {key} of link {name}")))?;
         }
         Ok(())
     }
@@ -320,7 +325,7 @@ impl Experiment {
             if ends(entry).iter().any(|end| own.contains(end)) {
                 let what = format!("link {other} uses the same {key}");
                 let help = "name another one, or remove a link".to_string();
-                return Err((key, what, help));
+                return Err((Some(key), what, help));
             }
         }
         let uses = |host: &HostName| own.iter().any(|(name, _)| host.as_str() == name);
@@ -331,7 +336,7 @@ impl Experiment {
         match fault {
             Some(fault) => {
                 let what = format!("the fault {} changes it, too", fault.label());
-                Err((key, what, "remove the fault or the link".to_string()))
+                Err((Some(key), what, "remove the fault or the link".to_string()))
             }
             None => Ok(()),
         }

@@ -92,12 +92,20 @@ impl Experiment {
                 }
                 Some(host) => {
                     let requesters = self.requesters(name);
-                    if let Some(apart) = requesters
-                        .iter()
-                        .find(|requester| !lab.reaches(requester, host))
-                    {
+                    // Other machines reach each other; no route leads into the lab or out of it.
+                    let is_apart = |requester: &&HostName| match hosts.is_remote(host) {
+                        true => !hosts.is_remote(requester),
+                        false => !lab.reaches(requester, host),
+                    };
+                    if let Some(apart) = requesters.iter().find(is_apart) {
                         let what = format!("no route from {apart} to {host}");
-                        return wrong(&path, what, Some("add one under [lab.links]"));
+                        let help = match hosts.is_remote(host) || hosts.is_remote(apart) {
+                            true => {
+                                "hosts of the lab reach only each other: serve it where the workload's hosts are"
+                            }
+                            false => "add one under [lab.links]",
+                        };
+                        return wrong(&path, what, Some(help));
                     }
                 }
                 None => {}

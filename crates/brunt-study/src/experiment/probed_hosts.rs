@@ -60,17 +60,7 @@ impl Experiment {
                 return Err(source.mistake(&path, format!("host '{host}' is listed twice"), None));
             }
         }
-        self.check_bridges(source, hosts)?;
-        match self.probed_hosts().first().filter(|_| self.lab.is_some()) {
-            Some(host) => {
-                let what = "other hosts cannot be reached from a lab, whose networks are isolated"
-                    .to_string();
-                let help =
-                    format!("remove [lab] or [hosts.{host}], or write hosts = [] under [probes]");
-                Err(source.mistake(&["lab"], what, Some(help)))
-            }
-            None => Ok(()),
-        }
+        self.check_bridges(source, hosts)
     }
 
     /// Checks the hosts that act as bridges.

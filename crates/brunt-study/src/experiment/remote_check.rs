@@ -45,11 +45,6 @@ impl Experiment {
         source: &Source<'_>,
         hosts: &Hosts,
     ) -> Result<(), Box<FileError>> {
-        if let (Some((name, host)), true) = (self.served_remotely().first(), self.lab.is_some()) {
-            let what = format!("target {name}: host {host} cannot be reached from a lab");
-            let help = "remove [lab], or serve it on a host of the lab".to_string();
-            return Err(source.mistake(&["targets", name, "host"], what, Some(help)));
-        }
         let keys = [
             ("on_host_failure", self.on_host_failure.is_some()),
             ("host_silence", self.host_silence.is_some()),
@@ -81,7 +76,9 @@ impl Experiment {
         let known = hosts.find(&HostName::from(host));
         let known = known.map_err(|error| {
             let help = match self.lab {
-                Some(_) => format!("add '{host}' to the hosts of [lab]"),
+                Some(_) => format!(
+                    "add '{host}' to the hosts of [lab], or [hosts.{host}] with ssh = \"user@host\" or agent = \"host:port\""
+                ),
                 None => {
                     format!("add [hosts.{host}] with ssh = \"user@host\" or agent = \"host:port\"")
                 }
@@ -97,16 +94,12 @@ impl Experiment {
             );
             let help = match self.lab {
                 Some(_) => {
-                    "name hosts of the lab; without hosts a workload runs on the lab's worker"
+                    "name hosts of the lab, or hosts that have ssh or agent; without hosts a workload runs on the lab's \
+                     worker"
                 }
                 None => "name hosts that have ssh or agent; without hosts a workload runs here",
             };
             return wrong(what, help);
-        }
-        if self.lab.is_some() && hosts.is_remote(&known.name) {
-            let what =
-                format!("host '{host}' cannot be reached from a lab, whose networks are isolated");
-            return wrong(what, "name hosts of the lab, or make two experiments");
         }
         Ok(())
     }
@@ -173,7 +166,8 @@ impl Experiment {
             Err(source.mistake(path, what.to_string(), Some(help)))
         };
         if self.lab.is_some() {
-            // The lab's hosts reach the targets served in it, and its faults are on the path or at its targets.
+            // Which hosts reach the targets that are served is checked with the lab. Its faults are on the path or at its
+            // targets.
             return Ok(());
         }
         let (far, services) = (self.served_remotely(), self.remote_services());

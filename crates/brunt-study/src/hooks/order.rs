@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use brunt_block::Backend;
 use brunt_lab::LabError;
+use brunt_lab::link::Settings;
 use brunt_probe::{Prober, Watch};
 
 use super::RunHook;
@@ -26,7 +27,7 @@ use super::probing::Probing;
 use super::profiling::Profiling;
 use super::roles::Roles;
 use super::traffic::traffic;
-use crate::experiment::{Experiment, Plan, ProbedAddressError, probed_address};
+use crate::experiment::{Experiment, Plan, Point, ProbedAddressError, probed_address};
 use crate::lab::BuiltLab;
 use crate::role::Role;
 use crate::service::HealthGate;
@@ -102,9 +103,8 @@ pub fn hooks(
     };
     let watch = Watch::default();
     let mut hooks: Vec<Box<dyn RunHook>> = Vec::new();
-    let points = lab.map_or_else(Vec::new, |_| experiment.points());
-    let of_links = points.into_iter().map(|point| (point.links, point.mtus));
-    let (settings, mtus): (Vec<_>, Vec<_>) = of_links.unzip();
+    let of_links = lab.map_or_else(Vec::new, |lab| of_lab(experiment, lab));
+    let (settings, mtus): (Vec<_>, Vec<_>) = of_links.into_iter().unzip();
     hooks.extend(lab.map(|lab| links(lab, settings.clone(), mtus)));
     if !roles.is_empty() {
         let goes_on = experiment.continues_without_hosts();
@@ -133,6 +133,18 @@ pub fn hooks(
         hooks.push(traffic(lab, &settings, idle, Arc::clone(interrupted))?);
     }
     Ok(hooks)
+}
+
+/// The settings and MTUs of the lab's links at each point.
+fn of_lab(
+    experiment: &Experiment,
+    lab: &BuiltLab,
+) -> Vec<(BTreeMap<String, [Settings; 2]>, BTreeMap<String, u32>)> {
+    let of_point = |mut point: Point| {
+        point.links.retain(|name, _| lab.between(name).is_some());
+        (point.links, point.mtus)
+    };
+    experiment.points().into_iter().map(of_point).collect()
 }
 
 /// The hook of links between other machines, if there are any.

@@ -30,6 +30,7 @@ pub use name::{HostName, LOCAL};
 pub use ssh::SshHost;
 
 use brunt_host::HostPlace;
+use brunt_lab::outside;
 
 use crate::experiment::LabEntry;
 use crate::lab::BuiltLab;
@@ -319,9 +320,10 @@ impl KnownHost {
             text: text.into(),
             source,
         };
-        let found: Vec<IpAddr> = (text, 0)
-            .to_socket_addrs()
+        let looked_up = outside::run(|| Ok((text, 0).to_socket_addrs()?.collect::<Vec<_>>()));
+        let found: Vec<IpAddr> = looked_up
             .map_err(no_address)?
+            .into_iter()
             .map(|address| address.ip())
             .collect();
         // If a name has addresses of both versions, prefer IPv4, which more networks support.

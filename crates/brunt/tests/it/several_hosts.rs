@@ -5,6 +5,7 @@ mod files;
 mod jobs;
 mod journals;
 mod lab;
+mod next_to_a_lab;
 mod own_targets;
 mod records;
 mod replays;

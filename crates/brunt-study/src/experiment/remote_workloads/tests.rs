@@ -185,9 +185,6 @@ fn targets_may_be_served_on_other_hosts() {
             .any(|line| line.starts_with("target disk is served on host b")),
         "{lines:?}"
     );
-    let lab = "[lab]\nhosts = [\"x\", \"y\"]\n[lab.links.l]\nbetween = [\"x\", \"y\"]\n[sweep]";
-    let wrong = changed(&text, "[sweep]", lab);
-    assert_mistake_at(&wrong, "host = \"b\"", "cannot be reached from a lab");
     let nowhere = changed(
         &text,
         "agent = \"b:7420\"",
@@ -239,6 +236,57 @@ fn hosts_of_a_lab_run_workloads() {
     plan(&changed(LAB, "[lab]", "host_silence = \"2s\"\n[lab]"));
     // A host that runs nothing doesn't have to reach the target.
     plan(&changed(LAB, "[lab]", "[lab]\nworker = \"alone\""));
+}
+
+/// Other machines and the hosts of a lab take part in one experiment, with links and faults on each side; no route leads
+/// from one side to the other.
+#[test]
+fn other_machines_work_next_to_a_lab() {
+    let machines = "workloads = [\"mixed\"]\n[hosts.far]\nssh = \"far\"\n[hosts.store]\nssh = \"store\"\naddress = \"10.0.0.9\"\n\
+                    [targets.remote]\nserve = \"memory:1MiB\"\nhost = \"store\"\nworkloads = [\"away\"]\n\
+                    [workloads.away]\nhosts = [\"far\"]\nstop = { time = \"10s\" }\n\
+                    [links.wan]\nbetween = [\"far\", \"store\"]\nnetem = [\"eth0\", \"eth0\"]\n\
+                    [[fault]]\nname = \"busy\"\nhost = \"far\"\ncpu = 0.5\nat = \"1s\"\nfor = \"1s\"\n\
+                    [sweep]\nlink_delay = [\"0\", \"10ms\"]\n[workloads.mixed]";
+    let text = changed(LAB, "[workloads.mixed]", machines);
+    let experiment =
+        Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+    let plan = experiment.plan();
+    let delays = |point: &crate::experiment::Point| {
+        let delay = |ways: &[brunt_lab::link::Settings; 2]| ways[0].delay.0.as_millis();
+        ["first", "second", "wan"].map(|link| delay(&point.links[link]))
+    };
+    let swept: Vec<_> = plan.points.iter().map(delays).collect();
+    assert_eq!(swept, [[0; 3], [10; 3], [0; 3], [10; 3]]);
+    assert_eq!(experiment.reached_hosts(), ["far", "store"]);
+    let check = |from: &str, to: &str, at: &str, said: &str| {
+        assert_mistake_at(&changed(&text, from, to), at, said);
+    };
+    let into = "serve = \"memory:1MiB\"\nhost = \"server\"\nworkloads = [\"mixed\", \"away\"]";
+    check(
+        "serve = \"memory:1MiB\"\nhost = \"server\"\nworkloads = [\"mixed\"]",
+        into,
+        "host = \"server\"",
+        "no route from far to server",
+    );
+    check(
+        "hosts = [\"far\"]",
+        "hosts = [\"far\", \"one\"]",
+        "host = \"store\"",
+        "no route from one to store",
+    );
+    check(
+        "hosts = [\"far\"]\n",
+        "",
+        "host = \"store\"",
+        "no route from",
+    );
+    check(
+        "[links.wan]",
+        "[links.first]",
+        "[links.first]",
+        "the lab has a link of this name",
+    );
 }
 
 /// A service's virtual machine works alongside lab hosts and is not part of the lab's network.
@@ -331,17 +379,6 @@ fn mistakes_of_hosts_of_a_lab() {
         "hosts = [\"one\", \"alone\"]",
         "host =",
         "no route from alone to server",
-    );
-    let machine = "[hosts.far]\nssh = \"far\"\n";
-    let unwatched = format!("{machine}[probes]\nhosts = []\n[workloads.mixed]\nhosts = [\"far\"]");
-    let text = changed(LAB, &format!("[workloads.mixed]\n{named}"), &unwatched);
-    let said = "host 'far' cannot be reached from a lab, whose networks are isolated";
-    assert_mistake_at(&text, "hosts = [\"far", said);
-    check(
-        "[lab]\n",
-        &format!("{machine}[lab]\n"),
-        "[lab]",
-        "cannot be reached from a lab",
     );
     let probed = "[probes]\nhosts = [\"one\"]\n[lab]\n";
     check(
@@ -524,6 +561,4 @@ fn mistakes_have_their_line() {
         "[[fault]]",
         "a fault without a host is injected here",
     );
-    let lab = "[lab]\nhosts = [\"x\", \"y\"]\n[lab.links.l]\nbetween = [\"x\", \"y\"]\n[sweep]";
-    check("[sweep]", lab, "[lab]", "cannot be reached from a lab");
 }

@@ -87,7 +87,9 @@ impl Plan {
             .first()
             .map(|point| point.links.clone())
             .unwrap_or_default();
-        for (name, mut settings) in links {
+        // Not those between other machines.
+        let links = links.into_iter();
+        for (name, mut settings) in links.filter(|(name, _)| lab.between(name).is_some()) {
             settings.iter_mut().for_each(|way| way.delay = Span(delay));
             lab.lab()
                 .restart(&name, settings, self.experiment.seed)
