@@ -372,6 +372,15 @@ impl<'a> Draft<'a> {
             let every = self.number(key)?.filter(|every| *every > 0);
             if let Some(every) = every.filter(|_| workload.changes_data()) {
                 workload.flush_every = every;
+                let on_device = self
+                    .text("filename")
+                    .is_some_and(|name| name.starts_with("/dev/"));
+                if key == "fsync" && !on_device {
+                    self.note(
+                        key,
+                        "flushes are fdatasync(2), which does not write the file's times",
+                    );
+                }
             }
         }
         Ok(())

@@ -120,6 +120,21 @@ fn common_keys_are_translated() {
     );
 }
 
+/// On a file system, fio's fsync does more than a flush.
+#[test]
+fn an_fsync_of_a_file_is_remarked_on() {
+    let remarked = |settings: &str| {
+        let (_, workload, remarks) = one(&format!("rw=write\ndirect=1\n{settings}"));
+        assert_eq!(workload.flush_every, 1);
+        remarks
+            .iter()
+            .any(|remark| remark.key == "fsync" && !remark.loss)
+    };
+    assert!(remarked("fsync=1"));
+    assert!(!remarked("fdatasync=1"));
+    assert!(!remarked("fsync=1\nfilename=/dev/sdx"));
+}
+
 /// Block sizes in every notation are translated.
 #[test]
 fn block_sizes_in_every_notation_are_translated() {

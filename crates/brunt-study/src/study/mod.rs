@@ -680,20 +680,17 @@ impl<'a> Study<'a> {
         point.depth = measured.depth;
         let (mut outcome, rate_found) = (measured.outcome, measured.rate_found);
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        let (
-            trial,
-            Finished {
-                page_cache,
-                replay,
-                troubles,
-                mut hosts,
-                jobs: finished,
-                ..
-            },
-        ) = (measured.trial, measured.finished);
+        let Finished {
+            page_cache,
+            replay,
+            troubles,
+            mut hosts,
+            jobs: finished,
+            ..
+        } = measured.finished;
         let mut run = RunSummary {
             steady: measured.steady,
-            trial,
+            trial: measured.trial,
             page_cache,
             replay,
             troubles,
@@ -716,8 +713,7 @@ impl<'a> Study<'a> {
             run.keep_percentiles(&self.percentiles, &outcome.figures);
             let slow = slow_record(outcome, &self.plan.points[point]);
             run.doubts.extend(slow.map(|doubt| doubt.what));
-            run.doubts
-                .extend(notes::untrue(run).into_iter().chain(notes::not_steady(run)));
+            run.doubts.extend(notes::doubts(run));
         }
         Ok(Made {
             outcome,

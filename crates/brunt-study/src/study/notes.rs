@@ -20,8 +20,13 @@ pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String 
     )
 }
 
+/// Reasons to doubt a run that its own results show.
+pub(super) fn doubts(run: &RunSummary) -> Vec<String> {
+    untrue(run).into_iter().chain(not_steady(run)).collect()
+}
+
 /// A note for a replay that doesn't reproduce its trace.
-pub(super) fn untrue(run: &RunSummary) -> Option<String> {
+fn untrue(run: &RunSummary) -> Option<String> {
     let replay = run
         .replay
         .as_ref()
@@ -34,7 +39,7 @@ pub(super) fn untrue(run: &RunSummary) -> Option<String> {
 }
 
 /// A doubt about a run that did not reach a steady state within its rounds.
-pub(super) fn not_steady(run: &RunSummary) -> Option<String> {
+fn not_steady(run: &RunSummary) -> Option<String> {
     let rounds = run.steady.as_ref()?;
     (run.stopped == Stopped::NotSteady)
         .then(|| format!("not in a steady state after {rounds}; allow more with rounds_max"))
