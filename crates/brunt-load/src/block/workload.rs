@@ -143,7 +143,7 @@ pub struct Workload {
     /// requests (`blocks`, `read`, `arrival` and others).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
-    /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target
+    /// With a trace of `brunt capture`: replays its NFS calls instead of block requests. The target
     /// is a folder of a server: `nfs://server/export/folder/`. Each run creates the files that the
     /// trace needs in a directory of its own, and removes it afterwards. Of the other keys for
     /// traces, `speed`, `timing` and `spin` apply.
