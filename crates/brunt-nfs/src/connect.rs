@@ -8,8 +8,6 @@
 //! The one rule: an existing file is never truncated.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use brunt_block::attempts::{Attempted, AttemptsFailed, in_attempts};
@@ -29,7 +27,7 @@ use crate::conversation::{NfsCallee, NfsConversation, RpcProcedure, say_goodbye}
 use crate::disk::NfsFile;
 use crate::rpc::sys_credentials;
 use crate::url::{NfsConfig, NfsVersion};
-use crate::v41::{NfsGrant, NfsSeat};
+use crate::v41::{NfsClient, NfsGrant, NfsSeat};
 
 /// NFSv4's port, which needs no port mapper (RFC 8881, 2.9.3).
 const NFS_PORT: u16 = 2049;
@@ -59,45 +57,16 @@ impl NfsConnection {
     pub fn close(self, config: &NfsConfig) {
         if let Some(grant) = self.session {
             let credentials = sys_credentials(config.uid, config.gid);
-            say_goodbye(&self.socket, &grant, random_xid(), &credentials);
+            let records = grant.goodbye(random_xid(), &credentials, &[], &[]);
+            say_goodbye(&self.socket, &records);
         }
     }
 }
 
-/// With NFSv4.1, the client of a device or load, whose session outlives connections.
-#[derive(Clone, Debug)]
-pub struct NfsClient {
-    seat: Arc<Mutex<NfsSeat>>,
-    /// The session can no longer be used.
-    over: Arc<AtomicBool>,
-}
-
-impl NfsClient {
-    /// A client for up to `depth` calls at once; `None` for NFSv3.
-    pub fn of(config: &NfsConfig, depth: u32) -> Option<NfsClient> {
-        (config.version == NfsVersion::V41).then(|| NfsClient {
-            seat: Arc::new(Mutex::new(NfsSeat::new(depth, random_number()))),
-            over: Arc::default(),
-        })
-    }
-
-    /// The flag that the owner of the connection sets when it needs another session.
-    pub fn session_over(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.over)
-    }
-
-    fn locked(&self) -> MutexGuard<'_, NfsSeat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The client, with its session if that can still be used.
-    fn seat(&self) -> NfsSeat {
-        let mut seat = self.locked();
-        if self.over.swap(false, Ordering::Relaxed) {
-            seat.forget();
-        }
-        seat.clone()
-    }
+/// With NFSv4.1, the client of a device or load for up to `depth` calls at once; `None` with NFSv3.
+pub fn client_of(config: &NfsConfig, depth: u32) -> Option<NfsClient> {
+    let is_v41 = config.version == NfsVersion::V41;
+    is_v41.then(|| NfsClient::new(depth, random_number()))
 }
 
 /// The file or folder that was found.
@@ -643,7 +612,7 @@ impl<'a> Finder<'a> {
         let (socket, seat) = nfs.into_socket()?;
         let session = seat.as_ref().and_then(NfsSeat::grant);
         if let (Some(client), Some(seat)) = (self.client, seat) {
-            *client.locked() = seat;
+            client.set_seat(seat);
         }
         Ok(NfsConnection {
             socket,

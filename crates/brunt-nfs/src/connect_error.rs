@@ -32,7 +32,17 @@ pub enum NfsConnectError {
     /// RPC refused a call.
     #[error("{0}: {1}: the server returned {name}{advice}", name = reply_status_name(*.2), advice = advice(*.2))]
     Refused(String, &'static str, ReplyStatus),
-    /// The port mapper does not list a program.
+    /// The server doesn't speak this version of NFS.
+    #[error("{server}: {operation}: the server returned PROG_MISMATCH; it doesn't speak {}: use version={}", .version.name(), other(*.version))]
+    Version {
+        /// The server.
+        server: String,
+        /// The operation.
+        operation: &'static str,
+        /// The version.
+        version: NfsVersion,
+    },
+    /// The port mapper doesn't know a program.
     #[error("{0}: its port mapper has no {1} over TCP; give the port: {2}=")]
     NotRegistered(String, &'static str, &'static str),
     /// The MOUNT service refused.
@@ -99,6 +109,14 @@ fn advice(status: ReplyStatus) -> &'static str {
     }
 }
 
+/// The version that a server may speak which doesn't speak this one, as an option.
+fn other(version: NfsVersion) -> &'static str {
+    match version {
+        NfsVersion::V3 => "4.1",
+        NfsVersion::V41 => "3",
+    }
+}
+
 fn mount_status(status: u32) -> String {
     match mount::status_name(status) {
         Some(name) => format!("{name} ({status})"),
@@ -110,7 +128,7 @@ fn session_status(status: v4::Status) -> String {
     let text = NfsVersion::V41.status_text(Status(status.0));
     match status.0 {
         // MINOR_VERS_MISMATCH
-        10021 => format!("{text}; it doesn't speak NFSv4.1: omit version="),
+        10021 => format!("{text}; it doesn't speak NFSv4.1: use version=3"),
         _ => text,
     }
 }
@@ -120,7 +138,7 @@ impl ReconnectError for NfsConnectError {
         match self {
             // The file is gone.
             NfsConnectError::Status { status, .. } => !matches!(status.0, 70 | 10001),
-            NfsConnectError::File(..) => false,
+            NfsConnectError::File(..) | NfsConnectError::Version { .. } => false,
             NfsConnectError::AttemptsFailed { last, .. } => last.is_transient(),
             // A server that is starting first has no ports, then no exports.
             _ => true,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::nfs::v3::{Args, Procedure, Results, Status, parse_results};
-use brunt_wire::nfs::v4::{AttributeList, Op, PROCEDURE_COMPOUND};
+use brunt_wire::nfs::v4::{AttributeList, Op, PROCEDURE_COMPOUND, Stateid};
 use brunt_wire::rpc::{PROGRAM_NFS, ReplyStatus, Xid};
 use brunt_wire::{Cursor, ParseError};
 
@@ -20,9 +20,10 @@ use crate::record::NfsRecord;
 use crate::rpc::{
     NfsViolation, REPLY_HEAD_BYTES_MAX, bad_results, begin_call, finish_record, parse_reply,
 };
+use crate::url::NfsVersion;
 use crate::v41::{
-    NfsGrant, NfsScratch, NfsSeat, NfsSetupError, Sequenced, asks_to_wait, encode_call, put_slot,
-    sequenced, translate,
+    NfsEncoded, NfsFileAccess, NfsGrant, NfsOpenFile, NfsScratch, NfsSeat, NfsSetupError,
+    Sequenced, asks_to_wait, encode_call, opened, put_slot, sequenced, translate,
 };
 
 /// Delay before a call is repeated after NFS3ERR_JUKEBOX.
@@ -33,6 +34,16 @@ const GOODBYE_TIME: Duration = Duration::from_secs(1);
 const SESSIONS_MAX: u32 = 2;
 /// Size of one read: replies are short.
 const READ_BYTES: usize = 16 << 10;
+
+/// What became of the attempt to reclaim a file.
+enum Reclaimed {
+    /// It is open, with this stateid.
+    Open(Stateid),
+    /// The server refused this file.
+    Refused,
+    /// It allows no reclaims: it did not restart, or its grace period is over.
+    Never,
+}
 
 /// A procedure of a program, by its numbers and its name.
 #[derive(Clone, Copy, Debug)]
@@ -206,6 +217,14 @@ impl NfsConversation {
         }
         match header.status {
             ReplyStatus::Success => Ok(Cursor::new(&self.reply[header.body_at..])),
+            ReplyStatus::ProgMismatch if program == PROGRAM_NFS => Err(NfsConnectError::Version {
+                server: self.server.clone(),
+                operation: name,
+                version: match version {
+                    3 => NfsVersion::V3,
+                    _ => NfsVersion::V41,
+                },
+            }),
             status => Err(NfsConnectError::Refused(self.server.clone(), name, status)),
         }
     }
@@ -285,7 +304,9 @@ impl NfsConversation {
                 continue;
             };
             let mut compound = Vec::new();
-            let slot_at = encode_call(args, &mut self.list, &mut compound);
+            let access = NfsFileAccess::Within;
+            let NfsEncoded { slot_at, .. } =
+                encode_call(args, access, &mut self.list, &mut compound);
             put_slot(&mut compound, slot_at, &slot);
             let body = self.call_compound(name, &compound, reply_data_max(args))?;
             let len = body.len();
@@ -342,12 +363,69 @@ impl NfsConversation {
         self.set_up(Op::CreateSession, &call, |body| {
             seat.on_create_session(client, body)
         })?;
+        self.reclaim(seat)?;
         call.clear();
         seat.begin(&mut call);
         self.set_up(Op::ReclaimComplete, &call, |body| seat.on_begin(body))
     }
 
-    /// Sends a call without a slot, or the first one with a slot, until the server no longer asks to wait.
+    /// Opens the files again that were open before the server restarted, as long as it allows that. What it refuses is
+    /// opened by the next call that needs it.
+    fn reclaim(&mut self, seat: &mut NfsSeat) -> Result<(), NfsConnectError> {
+        let mut reclaimed = Vec::new();
+        for mut file in seat.take_opens() {
+            // As its owner.
+            let credentials = file.credentials.clone();
+            let usual = credentials.map(|own| std::mem::replace(&mut self.credentials, own));
+            let answer = self.reclaim_one(seat, &file);
+            if let Some(usual) = usual {
+                self.credentials = usual;
+            }
+            match answer? {
+                Reclaimed::Open(stateid) => {
+                    file.stateid = stateid;
+                    reclaimed.push(file);
+                }
+                Reclaimed::Refused => {}
+                Reclaimed::Never => break,
+            }
+        }
+        seat.put_opens(reclaimed);
+        Ok(())
+    }
+
+    fn reclaim_one(
+        &mut self,
+        seat: &mut NfsSeat,
+        file: &NfsOpenFile,
+    ) -> Result<Reclaimed, NfsConnectError> {
+        const NO_GRACE: u32 = 10033;
+        while left(self.deadline) > JUKEBOX_PAUSE
+            && let Some(slot) = seat.slot()
+        {
+            let mut call = Vec::new();
+            seat.reclaim(file, &mut call);
+            let name = Op::Open.name();
+            let body = self.call_compound(name, &call, 0)?.to_vec();
+            let verdict = sequenced(&body, &slot);
+            match verdict.map_err(|error| self.bad_results(name, error))? {
+                Sequenced::Executed(status, _) => {
+                    seat.on_executed();
+                    match opened(&body) {
+                        Some(found) => return Ok(Reclaimed::Open(found.stateid)),
+                        None if status.0 == NO_GRACE => return Ok(Reclaimed::Never),
+                        None if !asks_to_wait(status) => return Ok(Reclaimed::Refused),
+                        None => sleep(JUKEBOX_PAUSE),
+                    }
+                }
+                Sequenced::Later(_) => sleep(JUKEBOX_PAUSE),
+                Sequenced::Uncached | Sequenced::Over(_) | Sequenced::Refused(_) => break,
+            }
+        }
+        Ok(Reclaimed::Never)
+    }
+
+    /// Makes a call without a slot, or the first one with one, until the server no longer asks to wait.
     fn set_up<T>(
         &mut self,
         op: Op,
@@ -439,19 +517,20 @@ impl Drop for NfsConversation {
     /// Gives the session back, unless the connection was handed on with it.
     fn drop(&mut self) {
         if let (Some(socket), Some(grant)) = (&self.socket, self.grant()) {
-            say_goodbye(socket, &grant, self.xid, &self.credentials);
+            let next = Xid(self.xid.0.wrapping_add(1));
+            say_goodbye(socket, &grant.goodbye(next, &self.credentials, &[], &[]));
         }
     }
 }
 
-/// Gives a session back without waiting for the replies: the server frees it at once, not after its lease.
-pub(crate) fn say_goodbye(socket: &Socket, grant: &NfsGrant, xid: Xid, credentials: &[u8]) {
+/// Sends a connection's last messages without waiting for the replies: the server frees its session at once, not after
+/// its lease.
+pub(crate) fn say_goodbye(socket: &Socket, records: &[Vec<u8>]) {
     let _ = socket.set_timeouts(Some(GOODBYE_TIME));
-    let next = Xid(xid.0.wrapping_add(1));
-    for call in grant.goodbye(next, credentials) {
+    for call in records {
         let mut socket = socket;
         // If it fails, the server forgets the session with its lease.
-        if socket.write_all(&call).is_err() {
+        if socket.write_all(call).is_err() {
             return;
         }
     }

@@ -12,7 +12,7 @@ use brunt_block::{Backend, Device, DeviceError, DeviceInfo, ReconnectState, Ring
 use brunt_core::units::format_size;
 
 use crate::calls::DEPTH_MAX;
-use crate::connect::{self, NfsClient, NfsConnection, NfsLookup, random_xid};
+use crate::connect::{self, NfsConnection, NfsLookup, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::disk::{NfsDisk, NfsDiskConfig, NfsStability};
 use crate::folder::NfsFolder;
@@ -109,7 +109,7 @@ impl NfsBackend {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let client = NfsClient::of(config, depth);
+        let client = connect::client_of(config, depth);
         let connection = match spare {
             Some(connection) => connection,
             None => connect::connect(config, client.as_ref(), &found.file)?,
@@ -121,7 +121,7 @@ impl NfsBackend {
             write_back: config.write_back,
             credentials: sys_credentials(config.uid, config.gid),
             first_xid: random_xid().0,
-            session_over: client.as_ref().map(NfsClient::session_over),
+            client: client.clone(),
         };
         let opening = Opening {
             protocol: NfsProtocol::new(config.clone(), self.size_bytes),

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use crate::calls::DEPTH_MAX;
-use crate::connect::{self, NfsClient, NfsLookup, random_xid};
+use crate::connect::{self, NfsLookup, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::conversation::NfsConversation;
 use crate::disk::NfsFile;
@@ -131,7 +131,7 @@ impl NfsFolder {
         depth: u32,
     ) -> Result<RemoteLink<NfsProtocol<NfsOperations<P>>>, NfsConnectError> {
         let config = &self.config;
-        let client = NfsClient::of(config, depth);
+        let client = connect::client_of(config, depth);
         let connection = connect::connect_to_folder(config, client.as_ref(), config.timeout)?;
         let session = NfsOperationsConfig {
             depth,
@@ -140,7 +140,7 @@ impl NfsFolder {
             credentials: sys_credentials(config.uid, config.gid),
             read_bytes_max: self.found.file.read_bytes_max,
             first_xid: random_xid().0,
-            session_over: client.as_ref().map(NfsClient::session_over),
+            client: client.clone(),
         };
         let opening = Opening {
             protocol: NfsProtocol::new(config.clone(), connection.size_bytes),

@@ -10,14 +10,13 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::remote::{RemoteEvents, RemoteSession};
 use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
 use brunt_wire::nfs::v3::{Args, Procedure, ResultBody, Results, StableHow, Status};
+use brunt_wire::rpc::Xid;
 
 use crate::calls::{
     NfsCalls, NfsCallsConfig, NfsLoss, NfsPayload, NfsReadData, NfsReply, NfsUnanswered,
@@ -27,7 +26,7 @@ use crate::device_errors::NfsRefusal;
 use crate::protocol::NfsSession;
 use crate::rpc::NfsViolation;
 use crate::url::NfsVersion;
-use crate::v41::NfsScratch;
+use crate::v41::{NfsClient, NfsGrant, NfsScratch};
 
 /// Maximum entries and attributes that a READDIRPLUS may ask for: a reply has to fit into the receive buffer.
 pub const ENTRIES_BYTES_MAX: u32 = 64 << 10;
@@ -95,8 +94,8 @@ pub struct NfsOperationsConfig {
     pub read_bytes_max: u32,
     /// Where xids start.
     pub first_xid: u32,
-    /// With NFSv4.1, the flag that a new session is needed; `None` for NFSv3.
-    pub session_over: Option<Arc<AtomicBool>>,
+    /// With NFSv4.1, the client whose session the connection has; `None` for NFSv3.
+    pub client: Option<NfsClient>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,9 +144,9 @@ impl<P: NfsPlan> NfsOperations<P> {
             credentials,
             read_bytes_max,
             first_xid,
-            session_over,
+            client,
         } = config;
-        let version = NfsVersion::with_session(session_over.is_some());
+        let version = NfsVersion::with_session(client.is_some());
         let task = |_| Operation {
             state: OperationState::Free,
             tag: 0,
@@ -170,7 +169,7 @@ impl<P: NfsPlan> NfsOperations<P> {
                 credentials,
                 data_bytes_max: read_bytes_max.max(ENTRIES_BYTES_MAX),
                 first_xid,
-                session_over,
+                client,
             }),
             tasks: (0..depth).map(task).collect(),
             free: (0..depth as u16).rev().collect(),
@@ -249,6 +248,10 @@ impl<P: NfsPlan> NfsOperations<P> {
 impl<P: NfsPlan> NfsSession for NfsOperations<P> {
     fn calls(&mut self) -> &mut NfsCalls {
         &mut self.calls
+    }
+
+    fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>> {
+        self.calls.farewell(grant, xid)
     }
 
     fn place_of(&self, _read: &NfsReadData) -> usize {

@@ -14,11 +14,11 @@ use crate::connect::{NfsConnection, random_xid};
 use crate::connect_error::NfsConnectError;
 use crate::conversation::say_goodbye;
 use crate::disk::NfsDisk;
-use crate::rpc::{NfsViolation, sys_credentials};
+use crate::rpc::NfsViolation;
 use crate::url::NfsConfig;
 use crate::v41::NfsGrant;
 
-use brunt_wire::rpc::MARK_BYTES;
+use brunt_wire::rpc::{MARK_BYTES, Xid};
 
 /// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with headers.
 const RX_BYTES: usize = 256 << 10;
@@ -27,6 +27,9 @@ const RX_BYTES: usize = 256 << 10;
 pub(crate) trait NfsSession: RemoteSession {
     /// The connection's calls.
     fn calls(&mut self) -> &mut NfsCalls;
+
+    /// The last messages of a connection: they close its files and give back its session.
+    fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>>;
 
     /// Where the data of a READ belongs: the first byte in the buffer of its task.
     fn place_of(&self, read: &NfsReadData) -> usize;
@@ -47,6 +50,10 @@ pub(crate) trait NfsSession: RemoteSession {
 impl NfsSession for NfsDisk {
     fn calls(&mut self) -> &mut NfsCalls {
         self.calls()
+    }
+
+    fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>> {
+        self.farewell(grant, xid)
     }
 
     fn place_of(&self, read: &NfsReadData) -> usize {
@@ -178,7 +185,7 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
                     }
                     stream.consume(read.padding);
                     self.receiving = Receiving::Record;
-                    session.calls().settle_data(read.call, now);
+                    session.calls().settle_data(read.call, read.opened, now);
                     session.on_read(&read, now)?;
                 }
                 Receiving::Record => {
@@ -197,14 +204,14 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         self.receiving = Receiving::Record;
     }
 
-    /// Gives back the session, so that the server doesn't keep it for its lease. The ring has nothing to send, so this
+    /// Closes files and gives back the session, so that the server doesn't keep them for its lease. The ring has nothing to send, so this
     /// goes directly to the socket.
-    fn say_goodbye(&mut self, _session: &S, stream: &mut Stream) {
+    fn say_goodbye(&mut self, session: &S, stream: &mut Stream) {
         let Some(grant) = self.grant.take().filter(|_| stream.queued_bytes() == 0) else {
             return;
         };
-        let credentials = sys_credentials(self.config.uid, self.config.gid);
-        say_goodbye(stream.socket(), &grant, random_xid(), &credentials);
+        let records = session.farewell(&grant, random_xid());
+        say_goodbye(stream.socket(), &records);
     }
 }
 

@@ -51,7 +51,7 @@ pub enum TraceError {
     #[error(transparent)]
     Lake(#[from] LakeError),
     /// A trace has more calls than are read into memory.
-    #[error("{path} has more than {limit} NFSv3 calls")]
+    #[error("{path} has more than {limit} NFS calls")]
     TooManyCalls {
         /// The folder.
         path: String,

@@ -1,10 +1,10 @@
 //! Reads block traces: a file in any supported format becomes a stream of [`BlockRequest`]s. Called by `brunt trace`.
-//! [`nfs`] reads the NFSv3 calls of a captured trace.
+//! [`nfs`] reads the NFS calls of a captured trace.
 //!
 //! To add a format: one file in `formats/`, and its line in [`FORMATS`].
 //!
 //! The rule: an unreadable row is skipped and counted, or stops the reader; it is never guessed. Memory does not grow
-//! with the length of a trace, except that of NFSv3 calls.
+//! with the length of a trace, except that of NFS calls.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -143,7 +143,7 @@ pub struct Workload {
     /// requests (`blocks`, `read`, `arrival` and others).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<std::path::PathBuf>,
-    /// With a trace of `brunt capture`: replays its NFSv3 calls instead of block requests. The target is a folder of a
+    /// With a trace of `brunt capture`: replays its NFS calls instead of block requests. The target is a folder of a
     /// server: `nfs://server/export/folder/`. Each run creates the files that the trace needs in its own directory, and
     /// removes it afterwards. The only other keys for traces that apply are `speed`, `timing` and `spin`.
     #[serde(skip_serializing_if = "Option::is_none")]

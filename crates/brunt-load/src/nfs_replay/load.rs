@@ -37,7 +37,7 @@ pub const KIND: &str = "nfs-replay";
 /// Its entry there.
 pub(crate) const LINE: LoadKind = LoadKind {
     name: KIND,
-    help: "the NFSv3 calls of a captured trace with their original timing",
+    help: "the NFS calls of a captured trace with their original timing",
     example: "trace = \"captured\"\nnfs_replay = { sparse = true }\nqueue_depth = 64",
     permit: None,
     form: LoadForm::Workload,
@@ -205,7 +205,7 @@ impl Load for NfsReplayLoad {
             ),
             (ReplayTiming::Dependency, speed) => format!("by dependency, speed {speed}"),
         };
-        format!("NFSv3 calls of {} {when}", self.trace_name())
+        format!("NFS calls of {} {when}", self.trace_name())
     }
 
     fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
@@ -239,7 +239,7 @@ impl Load for NfsReplayLoad {
             .into());
         }
         let mut notes = vec![format!(
-            "trace: {} of NFSv3 in {:.3} s",
+            "trace: {} of NFS in {:.3} s",
             counted(replay.calls() as usize, "call"),
             replay.span_ns() as f64 / 1e9
         )];

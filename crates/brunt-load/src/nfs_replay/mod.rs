@@ -1,4 +1,4 @@
-//! The replay of captured NFSv3 traffic on another server: creates the files that the trace needs,
+//! The replay of captured NFS traffic on another server: creates the files that the trace needs,
 //! sends the trace's calls at their times, and compares the replies. `brunt replay` uses it if its
 //! target is a folder of an NFS server.
 //!
@@ -78,8 +78,8 @@ pub enum NfsReplayError {
     /// The trace can't be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// It has no NFSv3 calls.
-    #[error("{0} has no NFSv3 calls")]
+    /// It has no NFS calls.
+    #[error("{0} has no NFS calls")]
     NoCalls(String),
     /// The target is not a folder of an NFS server.
     #[error(
@@ -180,7 +180,7 @@ impl NfsReplay {
     /// Reads a captured trace.
     ///
     /// # Errors
-    /// It can't be read, or has no NFSv3 calls.
+    /// It can't be read, or has no NFS calls.
     pub fn read(trace: &Path) -> Result<NfsReplay, NfsReplayError> {
         let read = NfsTrace::read(trace)?;
         if read.calls.is_empty() {
@@ -192,7 +192,11 @@ impl NfsReplay {
     fn of(trace: NfsTrace) -> NfsReplay {
         let namespace = Namespace::of(&trace);
         let layout = TreeLayout::of(&trace, &namespace);
-        let operations = trace.calls.len() as u64 + trace.others.values().sum::<u64>();
+        let left_out = trace
+            .others
+            .values()
+            .chain(trace.without_counterpart.values());
+        let operations = trace.calls.len() as u64 + left_out.sum::<u64>();
         let damaged_parts = trace.damaged_parts as u64;
         NfsReplay {
             actions: Arc::new(ReplayActions::of(trace, &namespace, &layout)),
@@ -472,7 +476,7 @@ impl NfsReplayFidelity {
         miss(
             share(not_replayable, calls),
             [LOST_DEGRADED_MAX, LEFT_OUT_DEGRADED_MAX],
-            format!("{not_replayable} of {calls} NFSv3 calls of the trace were left out"),
+            format!("{not_replayable} of {calls} NFS calls of the trace were left out"),
         );
         let lost = self.planned - self.answered;
         miss(

@@ -573,24 +573,28 @@ impl Observer<'_> {
             let is_object = id == objects.object;
             let object = self.at(id);
             object.was_alive = true;
-            object.kind = match FileType::from_number(seen.file_type) {
-                FileType::Regular => ObjectKind::File,
-                FileType::Directory => ObjectKind::Directory,
-                FileType::Symlink => ObjectKind::Symlink,
-                _ => ObjectKind::Special,
-            };
+            if let Some(file_type) = seen.file_type {
+                object.kind = match FileType::from_number(file_type) {
+                    FileType::Regular => ObjectKind::File,
+                    FileType::Directory => ObjectKind::Directory,
+                    FileType::Symlink => ObjectKind::Symlink,
+                    _ => ObjectKind::Special,
+                };
+            }
             if !(is_object && procedure == Procedure::Setattr) {
-                object.mode = object.mode.or(Some(seen.mode));
-                object.owner = object.owner.or(Some((seen.uid, seen.gid)));
+                object.mode = object.mode.or(seen.mode);
+                object.owner = object.owner.or(seen.uid.zip(seen.gid));
             }
             // A WRITE that may have extended it, or a SETATTR, invalidates its earlier length.
             let is_as_before = match procedure {
-                Procedure::Write if is_object => written_to < seen.size_bytes,
+                Procedure::Write if is_object => {
+                    seen.size_bytes.is_some_and(|size| written_to < size)
+                }
                 Procedure::Setattr if is_object => false,
                 _ => true,
             };
             if is_as_before && !object.is_changed {
-                object.size_bytes = object.size_bytes.or(Some(seen.size_bytes));
+                object.size_bytes = object.size_bytes.or(seen.size_bytes);
             }
         }
         let is_read = procedure == Procedure::Read && call.status == Some(Status::OK.0);

@@ -131,7 +131,7 @@ pub(super) struct ReplayActions {
     pub(super) races: HashSet<u32>,
     /// Calls of the trace that are not replayed, by reason.
     pub(super) left_out: BTreeMap<String, u64>,
-    /// The NFSv3 calls among them.
+    /// Those among them that a client of a user made.
     pub(super) not_replayable: u64,
     /// SETATTR calls sent without their guard (the file's ctime), which would not match on another server.
     pub(super) guards_dropped: u64,
@@ -179,6 +179,10 @@ impl ReplayActions {
         plan.races = planner.uses.races;
         for (what, count) in trace.others {
             *plan.left_out.entry(what).or_default() += count;
+        }
+        for (what, count) in trace.without_counterpart {
+            *plan.left_out.entry(what).or_default() += count;
+            plan.not_replayable += count;
         }
         (plan.texts, plan.callers, plan.clients) = (trace.texts, trace.callers, trace.clients);
         plan.count_ends();

@@ -16,7 +16,7 @@ use serde::Serialize;
 pub const STATUS_TRUE_MAX: f64 = 0.001;
 /// See [`STATUS_TRUE_MAX`].
 pub const STATUS_DEGRADED_MAX: f64 = 0.05;
-/// Maximum share of NFSv3 calls that are left out of a degraded replay.
+/// Maximum share of NFS calls that are left out of a degraded replay.
 pub(super) const LEFT_OUT_DEGRADED_MAX: f64 = 0.5;
 
 /// The tree that was created for a replay.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::workload::Workload;
 use crate::load::{WorkloadError, wrong};
 
-/// How the NFSv3 calls of a trace are replayed.
+/// How the NFS calls of a trace are replayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NfsReplaySettings {

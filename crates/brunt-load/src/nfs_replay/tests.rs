@@ -123,11 +123,11 @@ impl Calls {
     fn attributes(&mut self, file: i64, file_type: u32, size_bytes: u64) -> &mut Calls {
         let attributes = NfsTraceAttributes {
             file,
-            file_type,
-            mode: 0o640,
-            uid: 7,
-            gid: 8,
-            size_bytes,
+            file_type: Some(file_type),
+            mode: Some(0o640),
+            uid: Some(7),
+            gid: Some(8),
+            size_bytes: Some(size_bytes),
         };
         let record = self.last().record;
         self.attributes.push((record, attributes));

@@ -1,14 +1,14 @@
 //! Calls of NFSv4.1 against a server emulated by this file: it reads what is sent, and answers or doesn't.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::Nanos;
 use brunt_wire::nfs::FileHandle;
 use brunt_wire::nfs::v3::{Args, ResultBody, Results};
 use brunt_wire::nfs::v4::{self, CompoundArgs, CompoundResults, Op, OpResult};
-use brunt_wire::rpc::{AuthFlavor, OpaqueAuth, ReplyStatus, RpcMessage, RpcReply, Xid, parse};
+use brunt_wire::rpc::{
+    AuthFlavor, OpaqueAuth, RecordMark, ReplyStatus, RpcMessage, RpcReply, Xid, parse,
+};
 use brunt_wire::{Cursor, FileData};
 
 use super::*;
@@ -16,38 +16,39 @@ use crate::rpc::{NfsViolation, sys_credentials};
 use crate::v41::NfsScratch;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-const OK: v4::Status = v4::Status::OK;
+pub(super) const OK: v4::Status = v4::Status::OK;
 
-fn grant(session: u8, slots: u32) -> NfsGrant {
+pub(super) fn grant(session: u8, slots: u32) -> NfsGrant {
     NfsGrant {
         client: 1,
         session: [session; 16],
         slots,
         write_bytes_max: 1 << 20,
         read_bytes_max: 1 << 20,
+        operations: 64,
         lease: Duration::from_secs(90),
     }
 }
 
-struct Client {
-    calls: NfsCalls,
-    over: Arc<AtomicBool>,
+pub(super) struct Client {
+    pub(super) calls: NfsCalls,
+    pub(super) client: NfsClient,
 }
 
 /// How a call identifies itself: its xid and its SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sent {
+pub(super) struct Sent {
     xid: Xid,
     session: [u8; 16],
-    sequence: u32,
+    pub(super) sequence: u32,
     slot: u32,
     cache: bool,
 }
 
 impl Client {
-    /// A connection with this queue depth, in a session with this many slots.
-    fn new(depth: u32, slots: u32) -> Client {
-        let over = Arc::new(AtomicBool::new(false));
+    /// With calls of this depth, in a session with this many slots.
+    pub(super) fn new(depth: u32, slots: u32) -> Client {
+        let client = NfsClient::new(depth, 1);
         let mut calls = NfsCalls::new(NfsCallsConfig {
             depth,
             timeout: TIMEOUT,
@@ -55,49 +56,51 @@ impl Client {
             credentials: sys_credentials(7, 8),
             data_bytes_max: 64 << 10,
             first_xid: 9,
-            session_over: Some(Arc::clone(&over)),
+            client: Some(client.clone()),
         });
         calls.attach(Some(&grant(1, slots)), Nanos(0));
-        Client { calls, over }
+        Client { calls, client }
     }
 
-    fn start(&mut self, index: u16, args: &Args<'_>, now: Nanos) {
+    pub(super) fn start(&mut self, index: u16, args: &Args<'_>, now: Nanos) {
         self.calls.start(index, args, NfsPayload::None, now);
     }
 
-    /// Sends everything that can be sent; returns the calls.
-    fn send(&mut self) -> Vec<u16> {
+    /// Sends everything that can be; returns the calls.
+    pub(super) fn send(&mut self) -> Vec<u16> {
         std::iter::from_fn(|| self.calls.pull().map(|out| out.call)).collect()
     }
 
-    fn sent(&self, index: u16) -> Sent {
-        let RpcMessage::Call(call) = parse(&self.calls.head(index)[4..]).unwrap() else {
-            panic!("a client sends calls")
-        };
-        assert_eq!((call.version, call.procedure), (4, 1));
-        let body = &self.calls.head(index)[4 + call.body_at..];
-        let compound = CompoundArgs::parse(&mut Cursor::new(body)).unwrap();
-        assert_eq!(compound.minor_version, 1);
-        match compound.operations().next().unwrap().unwrap() {
+    pub(super) fn sent(&self, index: u16) -> Sent {
+        let xid = Xid(u32::from_be_bytes(
+            self.calls.head(index)[4..8].try_into().unwrap(),
+        ));
+        let sent = self.operations(index, |args| match args {
             v4::Args::Sequence {
                 session,
                 sequence,
                 slot,
                 cache,
                 ..
-            } => Sent {
-                xid: call.xid,
+            } => Some(Sent {
+                xid,
                 session: *session,
                 sequence,
                 slot,
                 cache,
-            },
-            other => panic!("{other:?}"),
-        }
+            }),
+            _ => None,
+        });
+        sent[0].expect("SEQUENCE is the first operation")
+    }
+
+    /// The operations of a call.
+    pub(super) fn operations<T>(&self, index: u16, map: impl Fn(v4::Args<'_>) -> T) -> Vec<T> {
+        operations_in(self.calls.head(index), map)
     }
 
     /// A reply with these results after that of SEQUENCE.
-    fn reply(&self, index: u16, more: &[OpResult<'_>]) -> Vec<u8> {
+    pub(super) fn reply(&self, index: u16, more: &[OpResult<'_>]) -> Vec<u8> {
         let sent = self.sent(index);
         let body = v4::ResultBody::Sequence {
             session: &sent.session,
@@ -119,7 +122,11 @@ impl Client {
     }
 
     /// Receives a record; the status of its results, if it ends its call.
-    fn receive(&mut self, bytes: &[u8], now: Nanos) -> Result<Option<u32>, NfsViolation> {
+    pub(super) fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Nanos,
+    ) -> Result<Option<u32>, NfsViolation> {
         let call = match self.calls.examine(bytes)? {
             NfsIncoming::Reply { call, len } if len + 4 == bytes.len() => call,
             other => panic!("{other:?}"),
@@ -137,7 +144,25 @@ impl Client {
     }
 }
 
-fn result(op: Op, status: v4::Status, body: v4::ResultBody<'_>) -> OpResult<'_> {
+/// The operations in a whole call.
+pub(super) fn operations_in<T>(record: &[u8], map: impl Fn(v4::Args<'_>) -> T) -> Vec<T> {
+    let mark = RecordMark::from_bytes(*record.first_chunk().unwrap());
+    assert_eq!((mark.last, mark.len as usize), (true, record.len() - 4));
+    let RpcMessage::Call(call) = parse(&record[4..]).unwrap() else {
+        panic!("a client sends calls")
+    };
+    assert_eq!((call.version, call.procedure), (4, 1));
+    let compound = CompoundArgs::parse(&mut Cursor::new(&record[4 + call.body_at..])).unwrap();
+    assert_eq!(compound.minor_version, 1);
+    let operations: Vec<T> = compound
+        .operations()
+        .map(|args| map(args.unwrap()))
+        .collect();
+    assert_eq!(compound.count as usize, operations.len());
+    operations
+}
+
+pub(super) fn result(op: Op, status: v4::Status, body: v4::ResultBody<'_>) -> OpResult<'_> {
     OpResult {
         number: op as u32,
         status,
@@ -257,7 +282,7 @@ fn calls_keep_their_slots_across_connections() {
             .to_string()
             .contains("NFS4ERR_BADSESSION (10052)")
     );
-    assert!(client.over.load(Ordering::Relaxed) && client.calls.pull().is_none());
+    assert!(client.client.is_over() && client.calls.pull().is_none());
     // Their second attempt was the last one.
     let given_up = client.calls.detach();
     assert_eq!(given_up.len(), 2);
@@ -275,12 +300,12 @@ fn a_call_without_an_answer_costs_its_session() {
     client.start(0, &commit(), Nanos(0));
     for now in 1..3 {
         client.send();
-        assert!(!client.over.load(Ordering::Relaxed));
+        assert!(!client.client.is_over());
         let given_up = client.calls.detach();
         assert_eq!(given_up.is_empty(), now == 1);
         client.calls.attach(Some(&grant(1, 2)), Nanos(now));
     }
-    assert!(client.over.load(Ordering::Relaxed));
+    assert!(client.client.is_over());
     assert_eq!(client.calls.lost(), Some(NfsLoss::Slot));
     assert!(client.calls.detach().is_empty());
     client.calls.attach(Some(&grant(2, 2)), Nanos(3));
@@ -319,7 +344,7 @@ fn calls_are_made_again_after_a_delay() {
             Ok(Some(status)),
             "its time is over"
         );
-        assert!(!client.over.load(Ordering::Relaxed));
+        assert!(!client.client.is_over());
     }
 }
 
@@ -507,10 +532,10 @@ fn data_is_placed_in_compounds_too() {
     };
     assert_eq!((placed.len, placed.padding, placed.eof), (4095, 1, true));
     assert_eq!(placed.head_len + 4096, reply.len());
-    client.calls.settle_data(0, Nanos(1));
+    client.calls.settle_data(0, placed.opened, Nanos(1));
     client.calls.end(0);
     assert_eq!(
-        (client.calls.lost(), client.over.load(Ordering::Relaxed)),
+        (client.calls.lost(), client.client.is_over()),
         (None, false)
     );
     client.start(0, &read, Nanos(2));

@@ -6,8 +6,6 @@
 //!
 //! The rule: nothing here affects NFSv3.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::Nanos;
@@ -16,11 +14,10 @@ use brunt_wire::nfs::v4::{AttributeList, PROCEDURE_COMPOUND, Status};
 use brunt_wire::rpc::{PROGRAM_NFS, ReplyStatus, Xid};
 
 use super::{CallState, INDEX_BITS, NfsCalls};
-use crate::rpc::{
-    NfsViolation, bad_results, begin_call, begin_call_like, finish_record, parse_reply, set_xid,
-};
+use crate::rpc::{NfsViolation, bad_results, begin_call, begin_call_like, parse_reply, set_xid};
 use crate::v41::{
-    NfsGrant, NfsSlots, Sequenced, asks_to_wait, encode_renewal, put_slot, sequenced,
+    NfsClient, NfsGrant, NfsOpened, NfsOpens, NfsSlots, OPENS_MAX, Sequenced, asks_to_wait,
+    encode_renewal, put_slot, sequenced,
 };
 
 /// Delay before a call is repeated after NFS4ERR_DELAY or NFS4ERR_GRACE.
@@ -60,8 +57,12 @@ impl std::fmt::Display for NfsLoss {
 #[derive(Debug)]
 pub(super) struct Compounds {
     /// The slots of the session; none before the first connection.
-    slots: Option<NfsSlots>,
+    pub(super) slots: Option<NfsSlots>,
+    /// The files that it has open.
+    pub(super) opens: NfsOpens,
     pub(super) list: AttributeList,
+    /// Room for an OPEN.
+    pub(super) open: Vec<u8>,
     renew_every: Duration,
     pub(super) renew_at: Nanos,
     pub(super) next_resume: Nanos,
@@ -69,28 +70,30 @@ pub(super) struct Compounds {
     pub(super) now: Nanos,
     /// Why the session cannot be used any more.
     over: Option<NfsLoss>,
-    /// The same, for the thread that connects.
-    flag: Arc<AtomicBool>,
+    /// The client, which the thread that connects has, too.
+    pub(super) client: NfsClient,
     delays: u64,
 }
 
 impl Compounds {
-    pub(super) fn new(flag: Arc<AtomicBool>) -> Compounds {
+    pub(super) fn new(client: NfsClient, depth: u32) -> Compounds {
         Compounds {
             slots: None,
+            opens: NfsOpens::new(OPENS_MAX + depth as usize),
             list: AttributeList::default(),
+            open: Vec::new(),
             renew_every: Duration::MAX,
             renew_at: Nanos::MAX,
             next_resume: Nanos::MAX,
             now: Nanos(0),
             over: None,
-            flag,
+            client,
             delays: 0,
         }
     }
 
     fn end_session(&mut self, why: NfsLoss) {
-        self.flag.store(true, Ordering::Relaxed);
+        self.client.end_session();
         self.over.get_or_insert(why);
     }
 
@@ -138,6 +141,7 @@ impl NfsCalls {
         let deadline = compounds.now.after(self.config.timeout);
         call.deadline = call.deadline.max(deadline);
         self.next_check = self.next_check.min(call.deadline);
+        self.use_file(index);
         true
     }
 
@@ -175,21 +179,22 @@ impl NfsCalls {
         };
         match verdict {
             Sequenced::Executed(status, target) => {
+                let body = &record[header.body_at..];
+                let is_reopened = self.settle_file(index, status, body);
                 self.free_slot(index, true, now);
                 self.slots().set_target(target);
-                Ok(asks_to_wait(status) && self.pause(index, now) || self.is_renewal(index))
+                if is_reopened {
+                    return Ok(self.try_again(index, now));
+                }
+                Ok(asks_to_wait(status) && self.pause(index, now) || self.is_own(index))
             }
             Sequenced::Uncached => {
                 self.free_slot(index, true, now);
-                let may = self.calls[usize::from(index)].tries < self.config.tries;
-                if may {
-                    self.make_again(index, now);
-                }
-                Ok(may || self.is_renewal(index))
+                Ok(self.is_own(index) || self.try_again(index, now))
             }
             Sequenced::Later(_) => {
                 self.free_slot(index, false, now);
-                Ok(self.pause(index, now) || self.is_renewal(index))
+                Ok(self.pause(index, now) || self.is_own(index))
             }
             Sequenced::Over(status) => {
                 self.compounds().end_session(NfsLoss::Session(status));
@@ -197,19 +202,23 @@ impl NfsCalls {
             }
             Sequenced::Refused(_) => {
                 self.free_slot(index, false, now);
-                Ok(self.is_renewal(index))
+                Ok(self.is_own(index))
             }
         }
     }
 
     /// A READ was answered whose data has been placed already: its reply has been examined.
-    pub fn settle_data(&mut self, index: u16, now: Nanos) {
+    /// It may have opened its file.
+    pub fn settle_data(&mut self, index: u16, opened: Option<NfsOpened>, now: Nanos) {
         if self.compounds.is_some() {
+            if let Some(opened) = opened {
+                self.on_opened(index, opened);
+            }
             self.free_slot(index, true, now);
         }
     }
 
-    fn compounds(&mut self) -> &mut Compounds {
+    pub(super) fn compounds(&mut self) -> &mut Compounds {
         self.compounds.as_mut().expect("NFSv4.1")
     }
 
@@ -219,6 +228,7 @@ impl NfsCalls {
     }
 
     fn free_slot(&mut self, index: u16, executed: bool, now: Nanos) {
+        self.leave_file(index);
         let slot = self.calls[usize::from(index)].slot.take();
         self.slots()
             .give_back(slot.expect("a call is sent on a slot"), executed);
@@ -228,20 +238,29 @@ impl NfsCalls {
         }
     }
 
-    /// Ends the call if it is the one that renews the lease.
-    fn is_renewal(&mut self, index: u16) -> bool {
-        let is_renewal = u32::from(index) == self.config.depth;
-        if is_renewal {
+    /// Ends the call if it is not one of the owner: it renews the lease or closes a file.
+    fn is_own(&mut self, index: u16) -> bool {
+        let is_own = u32::from(index) >= self.config.depth;
+        if is_own {
             self.calls[usize::from(index)].state = CallState::Idle;
         }
-        is_renewal
+        is_own
+    }
+
+    /// Makes the call again immediately; `false` if it has had all its attempts.
+    fn try_again(&mut self, index: u16, now: Nanos) -> bool {
+        let may = self.calls[usize::from(index)].tries < self.config.tries;
+        if may {
+            self.make_again(index, now);
+        }
+        may
     }
 
     /// Repeats the call after a pause; `false` if its time limit has passed.
     fn pause(&mut self, index: u16, now: Nanos) -> bool {
         let until = now.after(DELAY_PAUSE);
         let call = &mut self.calls[usize::from(index)];
-        if until >= call.patience_end || u32::from(index) == self.config.depth {
+        if until >= call.patience_end || u32::from(index) >= self.config.depth {
             return false;
         }
         (call.state, call.tries) = (CallState::Paused(until), 0);
@@ -283,29 +302,15 @@ impl NfsCalls {
         let compounds = self.compounds();
         if compounds.renew_at <= now {
             compounds.renew_at = now.after(compounds.renew_every);
-            self.renew(now);
+            self.renew();
         }
     }
 
-    fn renew(&mut self, now: Nanos) {
+    fn renew(&mut self) {
         let index = self.config.depth as usize;
-        if self.calls[index].state != CallState::Idle {
-            return;
+        if self.calls[index].state == CallState::Idle {
+            self.start_own(index, encode_renewal);
         }
-        self.sequence += 1;
-        let (sequence, deadline) = (self.sequence, now.after(self.config.timeout));
-        let call = &mut self.calls[index];
-        call.xid = Xid(call.xid.0.wrapping_add(1 << INDEX_BITS));
-        let xid = call.xid;
-        let mut head = std::mem::take(&mut call.head);
-        self.begin_as(&mut head, xid, Procedure::Null, None);
-        let slot_at = encode_renewal(&mut self.compounds().list, &mut head);
-        finish_record(&mut head, 0);
-        let call = &mut self.calls[index];
-        (call.state, call.head, call.slot_at) = (CallState::Waiting, head, slot_at);
-        (call.tries, call.sequence, call.deadline, call.late) = (0, sequence, deadline, false);
-        self.next_check = self.next_check.min(deadline);
-        self.waiting.push_back(index as u16);
     }
 
     /// A new connection has this session.
@@ -318,7 +323,9 @@ impl NfsCalls {
             compounds.slots = Some(NfsSlots::new(grant.session, grant.slots));
             compounds.over = None;
             self.calls.iter_mut().for_each(|call| call.slot = None);
+            self.reopen_files();
         }
+        let compounds = self.compounds();
         compounds.renew_every = grant.lease / 3;
         compounds.renew_at = now.after(compounds.renew_every);
     }

@@ -12,11 +12,10 @@
 //! [`crate::rpc::NfsViolation`].
 
 mod compounds;
+mod files;
 mod receive;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_core::Nanos;
@@ -31,13 +30,15 @@ pub use compounds::NfsLoss;
 pub use receive::{NfsCollected, NfsIncoming, NfsReadData, NfsReply};
 
 use self::compounds::Compounds;
+use self::files::CallFile;
 use crate::record::NfsRecord;
 use crate::rpc::{begin_call, finish_record};
-use crate::v41::{NfsGrant, NfsSlot, encode_call};
+use crate::v41::{NfsClient, NfsEncoded, NfsFileAccess, NfsGrant, NfsSlot, access_of, encode_call};
 
 /// Maximum calls of one connection: xids carry the index in `INDEX_BITS` bits. As deep as a load's queue may be.
 pub const DEPTH_MAX: u32 = 4096;
-const INDEX_BITS: u32 = 13;
+/// With NFSv4.1 there are twice as many calls and one more.
+const INDEX_BITS: u32 = 14;
 
 /// The configuration of a connection's calls.
 #[derive(Clone, Debug)]
@@ -54,8 +55,8 @@ pub struct NfsCallsConfig {
     pub data_bytes_max: u32,
     /// Where xids start, so that a server's reply cache doesn't mistake a call for one of an earlier process.
     pub first_xid: u32,
-    /// With NFSv4.1, the flag that a new session is needed; `None` for NFSv3.
-    pub session_over: Option<Arc<AtomicBool>>,
+    /// With NFSv4.1, the client whose session the connection has; `None` for NFSv3.
+    pub client: Option<NfsClient>,
 }
 
 /// What to send after a call's [`NfsCalls::head`].
@@ -158,6 +159,8 @@ struct Call {
     /// Its slot, and where that is in `head` (NFSv4.1).
     slot: Option<NfsSlot>,
     slot_at: usize,
+    /// The file of a READ or WRITE (NFSv4.1).
+    file: Option<CallFile>,
 }
 
 /// The calls; see the module.
@@ -176,7 +179,7 @@ pub struct NfsCalls {
     replays: u64,
     timeouts: u64,
     record: NfsRecord,
-    /// With NFSv4.1. One call beyond the queue depth, to renew the lease.
+    /// With NFSv4.1. After the calls of the owner, one renews the lease, and as many as the owner's close files.
     compounds: Option<Compounds>,
 }
 
@@ -205,15 +208,20 @@ impl NfsCalls {
             patience_end: Nanos::MAX,
             slot: None,
             slot_at: 0,
+            file: None,
         };
-        let compounds = config.session_over.clone().map(Compounds::new);
+        let compounds = config.client.clone();
+        let compounds = compounds.map(|client| Compounds::new(client, depth));
         let numbers = match compounds {
             None => [PROGRAM_NFS, 3, 0],
             Some(_) => [PROGRAM_NFS, 4, PROCEDURE_COMPOUND],
         };
         let mut usual_head = Vec::new();
         begin_call(&mut usual_head, Xid(0), numbers, &config.credentials);
-        let count = depth + u32::from(compounds.is_some());
+        let count = match compounds {
+            None => depth,
+            Some(_) => 2 * depth + 1,
+        };
         NfsCalls {
             usual_head,
             attached: false,
@@ -265,19 +273,27 @@ impl NfsCalls {
         let (xid, procedure) = (call.xid, call.procedure);
         let mut head = std::mem::take(&mut call.head);
         self.begin_as(&mut head, xid, procedure, credentials);
-        let slot_at = match &mut self.compounds {
-            None => {
-                args.encode(&mut head);
-                0
-            }
+        let (mut slot_at, mut file) = (0, None);
+        match &mut self.compounds {
+            None => args.encode(&mut head),
             Some(compounds) => {
                 compounds.now = now;
-                encode_call(args, &mut compounds.list, &mut head)
+                let access = NfsFileAccess::Elsewhere;
+                let encoded = encode_call(args, access, &mut compounds.list, &mut head);
+                let NfsEncoded { io_at, .. } = encoded;
+                slot_at = encoded.slot_at;
+                file = io_at.map(|io_at| CallFile {
+                    io_at,
+                    access: access_of(procedure),
+                    owner: compounds.opens.owner_of(credentials),
+                    open_len: 0,
+                    used: None,
+                });
             }
-        };
+        }
         finish_record(&mut head, payload.len());
         let call = &mut self.calls[usize::from(index)];
-        (call.head, call.slot_at) = (head, slot_at);
+        (call.head, call.slot_at, call.file) = (head, slot_at, file);
         self.next_check = self.next_check.min(deadline);
         self.waiting.push_back(index);
     }
@@ -289,11 +305,11 @@ impl NfsCalls {
         if !self.attached || self.late.is_some() || is_over {
             return None;
         }
-        let index = *self.waiting.front()?;
+        let index = self.waiting.pop_front()?;
         if !self.take_slot(index) {
+            self.waiting.push_front(index);
             return None;
         }
-        self.waiting.pop_front();
         let call = &mut self.calls[usize::from(index)];
         call.state = CallState::Sent;
         call.tries += 1;
@@ -411,6 +427,7 @@ impl NfsCalls {
     /// These are returned with the reason, and have ended.
     pub fn detach(&mut self) -> Vec<(u16, NfsUnanswered)> {
         (self.attached, self.next_check) = (false, Nanos::MAX);
+        self.keep_files();
         let mut given_up = Vec::new();
         for (index, call) in self.calls.iter_mut().enumerate() {
             if call.state != CallState::Sent {
@@ -433,7 +450,7 @@ impl NfsCalls {
         for (index, _) in &given_up {
             self.abandon_slot(*index);
         }
-        // The call that renews the lease has no owner.
+        // Those that renew the lease and close files have no owner.
         given_up.retain(|(index, _)| u32::from(*index) < self.config.depth);
         given_up
     }
@@ -441,5 +458,7 @@ impl NfsCalls {
 
 #[cfg(test)]
 mod compound_tests;
+#[cfg(test)]
+mod file_tests;
 #[cfg(test)]
 mod tests;

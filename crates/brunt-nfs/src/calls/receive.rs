@@ -10,7 +10,7 @@ use brunt_wire::{Cursor, FileData, ParseError};
 
 use super::{CallState, INDEX_BITS, NfsCalls};
 use crate::rpc::{NfsViolation, REPLY_HEAD_BYTES_MAX, bad_results, parse_reply};
-use crate::v41::{NfsScratch, sequenced, translate};
+use crate::v41::{NfsOpened, NfsScratch, sequenced, translate};
 
 /// What has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct NfsReadData {
     pub padding: usize,
     /// Whether the file ends after this data.
     pub eof: bool,
+    /// What its OPEN returned, if the call has opened the file (NFSv4.1).
+    pub opened: Option<NfsOpened>,
 }
 
 /// The result of [`NfsCalls::collect`].
@@ -178,6 +180,7 @@ impl NfsCalls {
                         len: data.len,
                         padding: after,
                         eof,
+                        opened: self.examine_open(call, body),
                     }));
                 }
                 Ok(_) | Err(ParseError::Incomplete(_)) => {}

@@ -23,7 +23,7 @@ fn calls(depth: u32, tries: u32) -> NfsCalls {
         credentials: sys_credentials(7, 8),
         data_bytes_max: DATA_BYTES_MAX,
         first_xid: 0x00ab_cdef,
-        session_over: None,
+        client: None,
     });
     calls.attach(None, Nanos(0));
     calls
@@ -444,6 +444,7 @@ fn data_is_placed_before_it_has_arrived() {
                     len,
                     padding: 1,
                     eof: true,
+                    opened: None,
                 }),
             };
             assert_eq!(calls.examine(&bytes[..end]), Ok(expected), "{end}");

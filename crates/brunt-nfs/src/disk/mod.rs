@@ -16,12 +16,12 @@ mod task;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::remote::{RemoteEvents, RemoteSession};
 use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
+use brunt_wire::rpc::Xid;
 
 pub use stability::NfsStability;
 
@@ -29,7 +29,7 @@ use self::task::{CallerRequest, NfsTask, TaskState};
 use crate::calls::{NfsCalls, NfsCallsConfig, NfsLoss, NfsOutgoing, NfsUnanswered};
 use crate::device_errors::NfsRefusal;
 use crate::url::NfsVersion;
-use crate::v41::{NfsGrant, NfsScratch};
+use crate::v41::{NfsClient, NfsGrant, NfsScratch};
 
 /// Delay before a call is repeated after NFS3ERR_JUKEBOX.
 const JUKEBOX_PAUSE: Duration = Duration::from_millis(200);
@@ -60,8 +60,8 @@ pub struct NfsDiskConfig {
     pub credentials: Vec<u8>,
     /// Where xids start.
     pub first_xid: u32,
-    /// With NFSv4.1, the flag that a new session is needed; `None` for NFSv3.
-    pub session_over: Option<Arc<AtomicBool>>,
+    /// With NFSv4.1, the client whose session the connection has; `None` for NFSv3.
+    pub client: Option<NfsClient>,
 }
 
 /// The session; see the module.
@@ -100,7 +100,7 @@ impl NfsDisk {
             credentials: config.credentials.clone(),
             data_bytes_max: file.read_bytes_max,
             first_xid: config.first_xid,
-            session_over: config.session_over.clone(),
+            client: config.client.clone(),
         });
         let depth = config.depth as u16;
         NfsDisk {
@@ -114,7 +114,7 @@ impl NfsDisk {
             next_resume: Nanos::MAX,
             waits: 0,
             scratch: NfsScratch::default(),
-            version: NfsVersion::with_session(config.session_over.is_some()),
+            version: NfsVersion::with_session(config.client.is_some()),
             refusal: None,
             config,
         }
@@ -123,6 +123,11 @@ impl NfsDisk {
     /// The connection's calls, to examine and collect received bytes.
     pub fn calls(&mut self) -> &mut NfsCalls {
         &mut self.calls
+    }
+
+    /// The last messages of a connection without outstanding requests ([`NfsCalls::farewell`]).
+    pub fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>> {
+        self.calls.farewell(grant, xid)
     }
 
     /// The next thing to send. The call's index is that of its task.

@@ -48,7 +48,7 @@ impl Bench {
             write_back,
             credentials: sys_credentials(0, 0),
             first_xid: 5,
-            session_over: None,
+            client: None,
         };
         let file = NfsFile {
             handle: b"the file".to_vec(),

@@ -60,7 +60,7 @@ fn config() -> NfsOperationsConfig {
         credentials: sys_credentials(0, 0),
         read_bytes_max: 8192,
         first_xid: 5,
-        session_over: None,
+        client: None,
     }
 }
 

@@ -10,6 +10,8 @@ use brunt_wire::nfs::v4::{
     FileAttributes, NfsTime, Op, OpenClaim, OpenCreate, bitmap_words, write_set_time, write_time,
 };
 
+use super::opens::{ACCESS_READ, ACCESS_WRITE, WANT_NO_DELEGATION, encode_open};
+
 /// The attributes that NFSv3 has: type, size, fsid, fileid; mode, numlinks, owner, owner_group, rawdev, space_used,
 /// time_access, time_metadata, time_modify.
 const FILE: [u8; 8] = bitmap_words(&[1, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53]);
@@ -25,13 +27,11 @@ const LIMITS: [u8; 4] = bitmap_words(&[27, 30, 31]);
 /// PATHCONF's: case_insensitive, case_preserving, chown_restricted, maxlink, maxname, no_trunc.
 const NAMES: [u8; 8] = bitmap_words(&[16, 17, 18, 28, 29, 34]);
 
-/// `OPEN4_SHARE_ACCESS_WRITE`, and `OPEN4_SHARE_ACCESS_WANT_NO_DELEG` (RFC 8881, 18.16.1).
-const OPEN_TO_WRITE: u32 = 0x0402;
 /// The owner of files while they are created.
 const OWNER: &[u8] = b"brunt";
 
-/// The operations of a procedure's compound; PUTROOTFH may take the place of PUTFH, and a SETATTR has a VERIFY only if it
-/// has a guard.
+/// The operations of a procedure's compound; PUTROOTFH may take the place of PUTFH, and [`is_optional`] says which may
+/// be absent.
 pub(super) const fn operations(procedure: Procedure) -> &'static [Op] {
     use Op::{
         Access, Close, Commit, Create, Getattr, Getfh, Link, Lookup, Open, Putfh, Read, Readdir,
@@ -46,8 +46,8 @@ pub(super) const fn operations(procedure: Procedure) -> &'static [Op] {
         Procedure::Lookup => &[Sequence, Putfh, Lookup, Getfh, Getattr],
         Procedure::Access => &[Sequence, Putfh, Access],
         Procedure::Readlink => &[Sequence, Putfh, Readlink],
-        Procedure::Read => &[Sequence, Putfh, Read],
-        Procedure::Write => &[Sequence, Putfh, Write],
+        Procedure::Read => &[Sequence, Putfh, Open, Read, Close],
+        Procedure::Write => &[Sequence, Putfh, Open, Write, Close],
         Procedure::Create => &[Sequence, Putfh, Open, Getfh, Getattr, Close],
         Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {
             &[Sequence, Putfh, Create, Getfh, Getattr]
@@ -60,7 +60,50 @@ pub(super) const fn operations(procedure: Procedure) -> &'static [Op] {
     }
 }
 
-/// Whether a server has to keep its reply, because executing the call twice would have a different effect.
+/// A SETATTR has a VERIFY only if it has a guard; READ and WRITE have an OPEN only if the file isn't open, and a CLOSE
+/// only if it doesn't stay open.
+pub(super) const fn is_optional(procedure: Procedure, op: Op) -> bool {
+    matches!(
+        (procedure, op),
+        (Procedure::Setattr, Op::Verify)
+            | (Procedure::Read | Procedure::Write, Op::Open | Op::Close)
+    )
+}
+
+/// What the compound of a READ or WRITE does to its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NfsFileAccess {
+    /// Opens and closes it.
+    Within,
+    /// Nothing: the caller adds a stateid, or an OPEN before the operation.
+    Elsewhere,
+}
+
+/// Where the parts of an encoded compound are that are known later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NfsEncoded {
+    /// The slot ([`super::put_slot`]).
+    pub slot_at: usize,
+    /// The READ or WRITE.
+    pub io_at: Option<usize>,
+}
+
+/// Begins a compound with `count` operations by a SEQUENCE. Returns where its slot belongs.
+pub(super) fn begin_compound(count: u32, cache: bool, out: &mut Vec<u8>) -> usize {
+    CompoundArgs::begin(out, 1, count);
+    let sequence = Args::Sequence {
+        session: &[0; 16],
+        sequence: 0,
+        slot: 0,
+        highest_slot: 0,
+        cache,
+    };
+    sequence.encode(out);
+    // The operation's number, 16 bytes of session, 16 of numbers.
+    out.len() - 36 + 4
+}
+
+/// Whether a server has to keep its reply, because executing the call twice differs from once.
 const fn changes(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -76,50 +119,28 @@ const fn changes(procedure: Procedure) -> bool {
     )
 }
 
-/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle means the server's root.
-/// Returns where its slot belongs ([`super::put_slot`]).
+/// Appends the compound of a call to `out`, without data that is elsewhere. An empty handle stands for the server's root.
 // Long because it has a case per procedure.
 pub(crate) fn encode_call(
     args: &v3::Args<'_>,
+    access: NfsFileAccess,
     list: &mut AttributeList,
     out: &mut Vec<u8>,
-) -> usize {
+) -> NfsEncoded {
     let procedure = args.procedure();
-    let unguarded = matches!(args, v3::Args::Setattr { guard: None, .. });
-    let count = operations(procedure).len() - usize::from(unguarded);
-    CompoundArgs::begin(out, 1, count as u32);
-    let sequence = Args::Sequence {
-        session: &[0; 16],
-        sequence: 0,
-        slot: 0,
-        highest_slot: 0,
-        cache: changes(procedure),
+    let absent = match args {
+        v3::Args::Setattr { guard: None, .. } => 1,
+        v3::Args::Read { .. } | v3::Args::Write { .. } if access == NfsFileAccess::Elsewhere => 2,
+        _ => 0,
     };
-    sequence.encode(out);
-    // The operation's number, 16 bytes of session, 16 of numbers.
-    let slot_at = out.len() - 36 + 4;
+    let count = operations(procedure).len() - absent;
+    let slot_at = begin_compound(count as u32, changes(procedure), out);
     if let Some(handle) = args.handle() {
         put_file(handle, out);
     }
+    let mut io_at = None;
     match *args {
-        v3::Args::Read { offset, count, .. } => Args::Read {
-            stateid: ANONYMOUS,
-            offset,
-            count,
-        }
-        .encode(out),
-        v3::Args::Write {
-            offset,
-            stable,
-            data,
-            ..
-        } => Args::Write {
-            stateid: ANONYMOUS,
-            offset,
-            stable,
-            data,
-        }
-        .encode(out),
+        v3::Args::Read { .. } | v3::Args::Write { .. } => io_at = Some(data(args, access, out)),
         v3::Args::Commit { offset, count, .. } => Args::Commit { offset, count }.encode(out),
         v3::Args::Lookup { what } => {
             Args::Lookup { name: what.name }.encode(out);
@@ -151,12 +172,54 @@ pub(crate) fn encode_call(
         v3::Args::Pathconf { .. } => getattr(&NAMES, out),
         _ => change(args, list, out),
     }
-    slot_at
+    NfsEncoded { slot_at, io_at }
+}
+
+/// READ or WRITE. Returns where that operation begins.
+fn data(args: &v3::Args<'_>, access: NfsFileAccess, out: &mut Vec<u8>) -> usize {
+    let is_within = access == NfsFileAccess::Within;
+    if is_within {
+        encode_open(0, access_of(args.procedure()), false, out);
+    }
+    let (at, stateid) = (out.len(), CURRENT_STATEID);
+    match *args {
+        v3::Args::Read { offset, count, .. } => Args::Read {
+            stateid,
+            offset,
+            count,
+        }
+        .encode(out),
+        v3::Args::Write {
+            offset,
+            stable,
+            data,
+            ..
+        } => Args::Write {
+            stateid,
+            offset,
+            stable,
+            data,
+        }
+        .encode(out),
+        _ => unreachable!("the caller passes only these procedures"),
+    }
+    if is_within {
+        Args::Close { stateid }.encode(out);
+    }
+    at
+}
+
+/// How a file has to be open for READ or WRITE.
+pub(crate) fn access_of(procedure: Procedure) -> u32 {
+    match procedure {
+        Procedure::Read => ACCESS_READ,
+        _ => ACCESS_WRITE,
+    }
 }
 
 /// A call that only renews the lease, like [`encode_call`].
 pub(crate) fn encode_renewal(list: &mut AttributeList, out: &mut Vec<u8>) -> usize {
-    encode_call(&v3::Args::Null, list, out)
+    encode_call(&v3::Args::Null, NfsFileAccess::Elsewhere, list, out).slot_at
 }
 
 /// The operations that create, move and remove names.
@@ -274,7 +337,7 @@ fn open(name: &[u8], how: CreateHow<'_>, list: &mut AttributeList, out: &mut Vec
         }
     };
     Args::Open {
-        access: OPEN_TO_WRITE,
+        access: ACCESS_WRITE | WANT_NO_DELEGATION,
         deny: 0,
         // Servers ignore it: the session says which client it is (RFC 8881, 18.16.3).
         client: 0,

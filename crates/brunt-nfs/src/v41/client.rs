@@ -9,14 +9,16 @@
 use std::process;
 use std::time::Duration;
 
-use brunt_wire::nfs::DATA_BYTES_MAX;
 use brunt_wire::nfs::v4::{
     Args, Bitmap, CompoundArgs, CompoundResults, Op, PROCEDURE_COMPOUND, ResultBody,
     SessionChannel, Status, bitmap_words,
 };
+use brunt_wire::nfs::{DATA_BYTES_MAX, FileHandle};
 use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 use brunt_wire::{Cursor, Malformed, ParseError};
 
+use super::call::begin_compound;
+use super::opens::{NfsOpenFile, encode_open};
 use super::session::{NfsSlot, put_slot};
 use crate::rpc::{REPLY_HEAD_BYTES_MAX, begin_call, finish_record};
 
@@ -26,9 +28,11 @@ const USE_NON_PNFS: u32 = 0x0001_0000;
 const CACHED_BYTES: u32 = REPLY_HEAD_BYTES_MAX + 1024;
 /// Bytes of a call beyond its data: an RPC header with a credential, two handles, two names.
 const CALL_HEAD_BYTES: u32 = 4096;
-/// As in `call::operations`, with some margin.
-const OPERATIONS: u32 = 8;
-/// Callbacks are not received, but servers still expect a program number (libnfs and Linux send one, too).
+/// A goodbye of SEQUENCE and DESTROY_SESSION can close this many files in between, with two operations each. Calls
+/// need fewer operations, at most 6 (`call::operations`).
+const CLOSES: u32 = 31;
+const OPERATIONS: u32 = 2 + 2 * CLOSES;
+/// Callbacks are not received; servers want some program nevertheless (as libnfs's and Linux's).
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
 /// The lease if the server doesn't state one (RFC 8881 has no default; Linux's server uses this one).
 const LEASE: Duration = Duration::from_secs(90);
@@ -46,6 +50,8 @@ pub struct NfsGrant {
     pub write_bytes_max: u32,
     /// Maximum data of a READ.
     pub read_bytes_max: u32,
+    /// Maximum operations of a compound.
+    pub operations: u32,
     /// After how long without a call the server may forget the client.
     pub lease: Duration,
 }
@@ -70,6 +76,8 @@ pub struct NfsSeat {
     grant: Option<NfsGrant>,
     /// The number of the last call executed on the seat's own slot.
     executed: u32,
+    /// The files that it had open when its connection was lost, or that it has reclaimed since.
+    opens: Vec<NfsOpenFile>,
 }
 
 impl NfsSeat {
@@ -81,7 +89,18 @@ impl NfsSeat {
             slots,
             grant: None,
             executed: 0,
+            opens: Vec::new(),
         }
+    }
+
+    /// The files that are open, or were.
+    pub(crate) fn take_opens(&mut self) -> Vec<NfsOpenFile> {
+        std::mem::take(&mut self.opens)
+    }
+
+    /// Sets the files that are open.
+    pub(crate) fn put_opens(&mut self, files: Vec<NfsOpenFile>) {
+        self.opens = files;
     }
 
     /// The session, if there is one.
@@ -177,6 +196,7 @@ impl NfsSeat {
             slots: slots.saturating_sub(1),
             write_bytes_max: data(fore.request_bytes_max, CALL_HEAD_BYTES),
             read_bytes_max: data(fore.response_bytes_max, REPLY_HEAD_BYTES_MAX),
+            operations: fore.operations_max.min(OPERATIONS),
             lease: LEASE,
         };
         if grant.slots == 0 {
@@ -186,29 +206,30 @@ impl NfsSeat {
         Ok(())
     }
 
-    /// Appends the third call, on the seat's slot: it asks for the lease time, and sends RECLAIM_COMPLETE, without
-    /// which a server refuses to open files (RFC 8881, 18.51.3).
+    /// Appends a call on the seat's slot that reclaims a file which was open before the server restarted.
+    pub(crate) fn reclaim(&self, file: &NfsOpenFile, out: &mut Vec<u8>) {
+        let slot = self.slot().expect("a session");
+        let slot_at = begin_compound(3, false, out);
+        let object = FileHandle(&file.handle);
+        Args::Putfh { object }.encode(out);
+        encode_open(file.owner, file.access, true, out);
+        put_slot(out, slot_at, &slot);
+    }
+
+    /// Appends the last call of the setup, on the seat's slot: it asks for the lease's time, and says that nothing else is
+    /// reclaimed, without which a server refuses to open files (RFC 8881, 18.51.3).
     pub(crate) fn begin(&self, out: &mut Vec<u8>) {
         const LEASE_TIME: [u8; 4] = bitmap_words(&[10]);
         let slot = self.slot().expect("a session");
-        let at = out.len();
-        let sequence = Args::Sequence {
-            session: &slot.session,
-            sequence: 0,
-            slot: 0,
-            highest_slot: 0,
-            cache: false,
-        };
+        let slot_at = begin_compound(4, false, out);
         let mask = Bitmap::of(&LEASE_TIME);
         let operations = [
-            sequence,
             Args::Putrootfh,
             Args::Getattr { mask },
             Args::ReclaimComplete { one_fs: false },
         ];
-        compound(&operations, out);
-        // An empty tag, the minor version, the count, the number of SEQUENCE.
-        put_slot(out, at + 16, &slot);
+        operations.iter().for_each(|args| args.encode(out));
+        put_slot(out, slot_at, &slot);
     }
 
     /// Its results.
@@ -243,28 +264,58 @@ impl NfsSeat {
 }
 
 impl NfsGrant {
-    /// The calls that return the session and the client id: DESTROY_SESSION and DESTROY_CLIENTID (RFC 8881, 18.37 and
-    /// 18.50), as whole records.
-    pub(crate) fn goodbye(&self, first_xid: Xid, credentials: &[u8]) -> [Vec<u8>; 2] {
+    /// The calls that close these files and give the session and the client id back: DESTROY_SESSION and
+    /// DESTROY_CLIENTID (RFC 8881, 18.37 and 18.50), as whole records. Files are closed on these slots, as many as these
+    /// allow; the last of these calls ends the session, too, so that the server does it in this order.
+    pub(crate) fn goodbye(
+        &self,
+        first_xid: Xid,
+        credentials: &[u8],
+        files: &[NfsOpenFile],
+        slots: &[NfsSlot],
+    ) -> Vec<Vec<u8>> {
+        let closes = (self.operations.saturating_sub(2) / 2).max(1) as usize;
+        let mut chunks = files.chunks(closes).zip(slots).peekable();
         let (session, client) = (&self.session, self.client);
-        let last = [
-            Args::DestroySession { session },
-            Args::DestroyClientid { client },
-        ];
-        let mut xid = first_xid;
-        last.map(|args| {
+        let mut bodies = Vec::new();
+        while let Some((files, slot)) = chunks.next() {
+            let is_last = chunks.peek().is_none();
+            let count = 1 + 2 * files.len() as u32 + u32::from(is_last);
+            let mut body = Vec::new();
+            let slot_at = begin_compound(count, false, &mut body);
+            put_slot(&mut body, slot_at, slot);
+            for NfsOpenFile {
+                handle, stateid, ..
+            } in files
+            {
+                let object = FileHandle(handle);
+                Args::Putfh { object }.encode(&mut body);
+                Args::Close { stateid }.encode(&mut body);
+            }
+            if is_last {
+                Args::DestroySession { session }.encode(&mut body);
+            }
+            bodies.push(body);
+        }
+        let mut last = vec![Args::DestroyClientid { client }];
+        if bodies.is_empty() {
+            last.insert(0, Args::DestroySession { session });
+        }
+        bodies.extend(last.iter().map(|args| {
+            let mut body = Vec::new();
+            compound(std::slice::from_ref(args), &mut body);
+            body
+        }));
+        let numbers = [PROGRAM_NFS, 4, PROCEDURE_COMPOUND];
+        let record = |(index, body): (u32, &Vec<u8>)| {
             let mut record = Vec::new();
-            begin_call(
-                &mut record,
-                xid,
-                [PROGRAM_NFS, 4, PROCEDURE_COMPOUND],
-                credentials,
-            );
-            compound(&[args], &mut record);
+            let xid = Xid(first_xid.0.wrapping_add(index));
+            begin_call(&mut record, xid, numbers, credentials);
+            record.extend_from_slice(body);
             finish_record(&mut record, 0);
-            xid = Xid(xid.0.wrapping_add(1));
             record
-        })
+        };
+        (0..).zip(&bodies).map(record).collect()
     }
 }
 

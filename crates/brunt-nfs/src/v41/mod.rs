@@ -4,23 +4,35 @@
 //! - `call`: a call as a compound;
 //! - `reply`: its results;
 //! - `session`: slots with their sequence numbers, without I/O;
-//! - `client`: how a client gets a session, keeps it across connections and gives it back.
+//! - `opens`: the files that it has open;
+//! - `client`: how a client gets a session, keeps it across connections, reclaims its open files after a restart of the
+//!   server, and gives all of it back;
+//! - `shared`: a client that two threads share.
 //!
-//! Files are not opened for reading and writing: READ, WRITE and SETATTR carry the anonymous stateid (RFC 8881, 8.2.3),
-//! and CREATE opens and closes its file in the same compound. So after a restart of the server there are no opens,
-//! locks or delegations to reclaim; a session has no back channel.
+//! The first READ or WRITE of a file opens it in the same compound, by its handle and with the access that it needs; later
+//! ones use the stateid. CREATE opens and closes its file. SETATTR carries the anonymous stateid (RFC 8881, 8.2.3), so
+//! that it can set the size of a file that isn't open. A session has no back channel, on which a server could recall a
+//! delegation: calls ask for none, and return one that is granted nevertheless.
 //!
 //! The one rule: a call is sent with the same slot and sequence number until it is answered, as long as its session
 //! lives, so that the server executes it once.
 
 mod call;
 mod client;
+mod opens;
 mod reply;
 mod session;
+mod shared;
 
-pub(crate) use call::{encode_call, encode_renewal};
+pub(crate) use call::{NfsEncoded, NfsFileAccess, access_of, encode_call, encode_renewal};
 pub(crate) use client::NfsSetupError;
 pub use client::{NfsGrant, NfsSeat};
+pub use opens::NfsOpened;
+pub(crate) use opens::{
+    NfsClosing, NfsFileUse, NfsOpenFile, NfsOpens, OPENS_MAX, encode_closing, encode_open,
+    is_state_lost, opened,
+};
 pub use reply::NfsScratch;
 pub(crate) use reply::translate;
 pub(crate) use session::{NfsSlot, NfsSlots, Sequenced, asks_to_wait, put_slot, sequenced};
+pub use shared::NfsClient;

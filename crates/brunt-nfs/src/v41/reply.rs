@@ -13,7 +13,7 @@ use brunt_wire::nfs::v4::{
 use brunt_wire::nfs::{FILE_HANDLE_V3_BYTES_MAX, FileHandle};
 use brunt_wire::{Cursor, Malformed, ParseError};
 
-use super::call::operations;
+use super::call::{is_optional, operations};
 
 /// The id of a user or group whose name is unknown here, as on Linux.
 const NOBODY: u32 = 65534;
@@ -48,25 +48,26 @@ pub(crate) fn translate<'a>(
     let reply = CompoundResults::parse(&mut cur)?;
     let expected = operations(procedure);
     let mut results = reply.operations();
-    let (mut found, mut last, mut end) = (Found::default(), Op::Sequence, None);
-    // Operations that this call omits.
-    let mut omitted = 0;
-    for (index, result) in results.by_ref().enumerate() {
+    let (mut found, mut end) = (Found::default(), None);
+    let mut next = 0;
+    for result in results.by_ref() {
         let OpResult {
             number,
             status,
             body: result,
         } = result?;
-        if expected.get(index) == Some(&Op::Verify) && number == Op::Setattr as u32 {
-            omitted = 1;
-        }
-        let index = index + omitted;
-        let op = expected.get(index).copied();
-        let op = op.ok_or_else(|| wrong("more results than operations"))?;
+        let op = loop {
+            let op = expected.get(next).copied();
+            let op = op.ok_or_else(|| wrong("more results than operations"))?;
+            next += 1;
+            if is_result_of(op, number) || !is_optional(procedure, op) {
+                break op;
+            }
+        };
         if !is_result_of(op, number) {
             return Err(wrong("result is for another operation"));
         }
-        (last, end) = (op, Some((index, status)));
+        end = Some((op, status));
         match result {
             ResultBody::Getfh { object } => found.handle = Some(object),
             ResultBody::Getattr { attributes } => found.attributes = Some(attributes),
@@ -77,9 +78,11 @@ pub(crate) fn translate<'a>(
     }
     let status = Status(reply.status.0);
     let consumed = body.len() - results.rest().len();
-    // A file that was opened but could not be closed has still been created.
-    let is_done = matches!(end, Some((index, _)) if index + 1 == expected.len());
-    let is_ok = reply.status.0 == 0 || is_done && last == Op::Close;
+    // What a file was opened for is done, even if it could not be closed.
+    let is_done = expected[next..]
+        .iter()
+        .all(|op| is_optional(procedure, *op));
+    let is_ok = reply.status.0 == 0 || matches!(end, Some((Op::Close, _)));
     match end {
         Some((_, last)) if last != reply.status => {
             return Err(wrong(

@@ -73,7 +73,19 @@ impl NfsSlots {
         self.free.push(Reverse(slot.slot));
     }
 
-    /// The server does not want any slot above this one to be used. Slot 0 always is.
+    /// The slots without a call, each for one more.
+    pub fn idle(&self) -> impl Iterator<Item = NfsSlot> {
+        let highest = self.target - 1;
+        let free = self.free.iter().filter(move |slot| slot.0 <= highest);
+        free.map(move |Reverse(slot)| NfsSlot {
+            session: self.session,
+            slot: *slot,
+            sequence: self.executed[*slot as usize].wrapping_add(1),
+            highest,
+        })
+    }
+
+    /// The server wants no slot above this one to be used. Slot 0 always is.
     pub fn set_target(&mut self, highest: u32) {
         let count = self.executed.len() as u32;
         self.target = highest.saturating_add(1).clamp(1, count);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use brunt_block::Op;
@@ -110,7 +111,66 @@ fn a_restart_is_survived_with_nfs41() {
     a_restart_is_survived(server, &url);
 }
 
-/// tshark decodes our compounds as intended.
+/// After a restart, a server lets clients reclaim what they had open before it opens anything else.
+#[test]
+fn open_files_are_reclaimed_after_a_restart() {
+    if !need(&[("tshark", "tshark")]) {
+        return;
+    }
+    let Some(mut server) = Server::within("ganesha41::open_files_are_reclaimed_after_a_restart")
+    else {
+        return;
+    };
+    server.restart_with_grace();
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let file = folder.path().join("capture.pcapng");
+    {
+        let url = server.url41(
+            "disk",
+            "create=yes&size=8MiB&timeout=60s&reconnect=60s&write_back=no",
+        );
+        let backend = open(&url);
+        let mut bench = Bench::new(&*backend, 4);
+        assert_eq!(bench.one(Op::Write, 0, 4096, 1).result, Ok(()));
+        let capture = Capture::start(&file);
+        server.restart();
+        assert_eq!(bench.one(Op::Write, 4096, 4096, 2).result, Ok(()));
+        assert_eq!(bench.one(Op::Read, 0, 4096, 0).result, Ok(()));
+        capture.stop();
+    }
+    let reclaims = ask(
+        &file,
+        "nfs.open.claim_type == 1 && rpc.msgtyp == 0",
+        "rpc.xid",
+    );
+    let opens = ask(&file, "nfs.opcode == 18 && rpc.msgtyp == 1", "rpc.xid");
+    let replies = ask(&file, "nfs.opcode == 18 && rpc.msgtyp == 1", "nfs.nfsstat4");
+    assert!(!reclaims.is_empty(), "the client tried to reclaim its file");
+    let of_reclaims = opens.iter().zip(&replies);
+    let of_reclaims = of_reclaims.filter(|(xid, _)| reclaims.contains(xid));
+    let statuses: Vec<&String> = of_reclaims.map(|(_, statuses)| statuses).collect();
+    println!("reclaims: {reclaims:?}, answered {statuses:?}");
+    assert!(
+        statuses
+            .iter()
+            .any(|list| list.split(',').all(|one| one == "0")),
+        "{statuses:?}"
+    );
+}
+
+/// A field of all packets of a capture that match.
+fn ask(file: &Path, filter: &str, field: &str) -> Vec<String> {
+    let file = file.to_str().unwrap();
+    let nfs = format!("tcp.port=={NFS_PORT},rpc");
+    let arguments = [
+        "-r", file, "-d", &nfs, "-Y", filter, "-T", "fields", "-e", field,
+    ];
+    let text = run("tshark", &arguments);
+    text.lines().map(str::to_string).collect()
+}
+
+/// What tshark reads in our compounds is what we meant.
 #[test]
 fn tshark_finds_nothing_malformed_in_compounds() {
     if !need(&[("tshark", "tshark")]) {
@@ -138,15 +198,7 @@ fn tshark_finds_nothing_malformed_in_compounds() {
     directories_change(&server, nfs, &root, 0);
     capture.stop();
 
-    let file = file.to_str().unwrap();
-    let nfs = format!("tcp.port=={NFS_PORT},rpc");
-    let ask = |filter: &str, field: &str| {
-        let arguments = [
-            "-r", file, "-d", &nfs, "-Y", filter, "-T", "fields", "-e", field,
-        ];
-        let text = run("tshark", &arguments);
-        text.lines().map(str::to_string).collect::<Vec<_>>()
-    };
+    let ask = |filter: &str, field: &str| ask(&file, filter, field);
     let malformed = ask("_ws.malformed || rpc.fragment.error", "frame.number");
     assert_eq!(malformed, [""; 0]);
     let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
@@ -172,4 +224,11 @@ fn tshark_finds_nothing_malformed_in_compounds() {
         "frame.number",
     );
     assert_eq!(statuses, [""; 0], "no slot is used wrongly");
+    // Nor a stateid.
+    let statuses = ask(
+        "nfs.nfsstat4 == 10025 || nfs.nfsstat4 == 10024",
+        "frame.number",
+    );
+    assert_eq!(statuses, [""; 0], "files are opened and closed");
+    assert!(of(18) < 30 && of(4) > 0, "files stay open: {seen:?}");
 }

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 /// The ports of the server.
 pub const NFS_PORT: u16 = 12_049;
 pub const MOUNT_PORT: u16 = 12_048;
+/// Without a grace period after a start, in which nothing new can be opened.
+const NO_GRACE: &str = "Graceless = true;";
 /// Marks the process in the namespaces.
 const INSIDE: &str = "BRUNT_NFS_INSIDE";
 
@@ -81,17 +83,28 @@ impl Server {
             rpcbind,
             folder,
         };
-        fs::write(server.folder.path().join("conf"), server.configuration()).unwrap();
+        fs::write(
+            server.folder.path().join("conf"),
+            server.configuration(NO_GRACE),
+        )
+        .unwrap();
         server.restart();
         server
     }
 
+    /// Restarts the server with a grace period after each start, in which clients reclaim what they had open.
+    pub fn restart_with_grace(&mut self) {
+        let grace = "Graceless = false; Grace_Period = 15; Lease_Lifetime = 10;";
+        fs::write(self.folder.path().join("conf"), self.configuration(grace)).unwrap();
+        self.restart();
+    }
+
     /// Two exports: `export`, and `reserved` for calls from ports below 1024.
-    fn configuration(&self) -> String {
+    fn configuration(&self, grace: &str) -> String {
         let mut text = format!(
             "NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {NFS_PORT}; MNT_Port = {MOUNT_PORT}; Enable_NLM = false; \
                Enable_RQUOTA = false; Enable_UDP = false; mount_path_pseudo = false; }}\n\
-             NFSV4 {{ Graceless = true; RecoveryBackend = fs; }}\n"
+             NFSV4 {{ {grace} RecoveryBackend = fs; }}\n"
         );
         for (id, name, privileged) in [(1, "export", false), (2, "reserved", true)] {
             let path = self.folder.path().join(name);

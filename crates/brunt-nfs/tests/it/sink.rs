@@ -21,6 +21,7 @@ use brunt_wire::nfs::{FileHandle, mount};
 use brunt_wire::rpc::{MARK_BYTES, PROGRAM_MOUNT, PROGRAM_NFS, ReplyStatus, Xid};
 use brunt_wire::{Cursor, FileData};
 
+use crate::ganesha::refusal;
 use crate::server::{need, run};
 use crate::suite::{Bench, Subject, conforms_by_each_engine};
 
@@ -42,6 +43,18 @@ fn the_device_conforms_on_the_null_server() {
         remote: true,
     });
     assert_eq!(sink.shutdown().broken, 0);
+}
+
+/// The null server speaks only NFSv3.
+#[test]
+fn a_server_without_nfs41_is_named_with_the_remedy() {
+    let sink = start();
+    let address = sink.address();
+    let text = refusal(&format!("nfs://{address}/export/disk?version=4.1"));
+    let words = format!(
+        "{address}: EXCHANGE_ID: the server returned PROG_MISMATCH; it doesn't speak NFSv4.1: use version=3"
+    );
+    assert!(text.contains(&words), "{text}");
 }
 
 /// GETATTR of one object.

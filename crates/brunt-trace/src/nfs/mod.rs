@@ -1,11 +1,13 @@
-//! Reads the NFSv3 calls of a captured trace with their arguments and results, which are spread over several tables.
+//! Reads the NFS calls of a captured trace with their arguments and results, which are spread over several tables.
 //! Called by replays of NFS traffic.
 //!
-//! Start reading at [`NfsTrace::read`]. `tables` lists the columns that are read.
+//! Start reading at [`NfsTrace::read`]. `tables` lists the columns that are read. `compounds` translates what NFSv4
+//! clients did into calls of NFSv3.
 //!
 //! The rule: all rows of a call are found by its number, whatever the order of the tables, so a row that is missing
 //! costs this call and no other. A trace is held in memory: about 200 bytes for each call.
 
+mod compounds;
 mod tables;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,6 +16,7 @@ use std::path::Path;
 use brunt_core::byte_text;
 use brunt_lake::{Batch, LakeSnapshot, Table, TableReader};
 
+use self::compounds::{Compound, CompoundCalls};
 use crate::error::TraceError;
 use crate::tables::{count, int};
 
@@ -22,8 +25,10 @@ pub const NFS_CALLS_MAX: usize = 1 << 24;
 
 /// RPC's number of the program.
 const PROGRAM_NFS: i64 = 100_003;
+/// NFSv4's only procedure that does something.
+const PROCEDURE_COMPOUND: u32 = 1;
 
-/// One NFSv3 call.
+/// One NFSv3 call, or an operation of NFSv4 as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceCall {
     /// Its number, which finds its rows in the tables of [`NfsTrace`].
@@ -65,21 +70,21 @@ pub struct NfsTraceName {
     pub target: Option<u32>,
 }
 
-/// Attributes of a file in a reply.
+/// Attributes of a file in a reply; NFSv4 may omit any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsTraceAttributes {
     /// The file.
     pub file: i64,
     /// The RFC's number of its type.
-    pub file_type: u32,
+    pub file_type: Option<u32>,
     /// Permission bits.
-    pub mode: u32,
+    pub mode: Option<u32>,
     /// Owner.
-    pub uid: u32,
+    pub uid: Option<u32>,
     /// Group.
-    pub gid: u32,
+    pub gid: Option<u32>,
     /// Length of the file.
-    pub size_bytes: u64,
+    pub size_bytes: Option<u64>,
 }
 
 /// The length of a file before a call.
@@ -198,7 +203,7 @@ impl<R> RowsByCall<R> {
     }
 }
 
-/// The NFSv3 calls of a captured trace.
+/// The NFS calls of a captured trace.
 #[derive(Debug, Default)]
 pub struct NfsTrace {
     /// The calls, by the time of their first byte.
@@ -227,8 +232,10 @@ pub struct NfsTrace {
     pub listings: RowsByCall<NfsTraceListing>,
     /// Their entries.
     pub entries: RowsByCall<NfsTraceEntry>,
-    /// Operations that are not NFSv3, by protocol.
+    /// Operations that are not NFS, by protocol, and those of NFSv4 that a client does for itself, by reason.
     pub others: BTreeMap<String, u64>,
+    /// Operations of NFSv4 for which NFSv3 has none, by reason.
+    pub without_counterpart: BTreeMap<String, u64>,
     /// Parts of the tables that are damaged, and missing.
     pub damaged_parts: usize,
 }
@@ -308,6 +315,17 @@ impl TraceTables {
         Ok(RowsByCall::new(rows))
     }
 
+    /// The rows of a table that have texts; `read` appends those of a batch.
+    fn rows<R>(
+        &mut self,
+        table: &'static Table,
+        read: impl Fn(&Batch, &mut Texts, &mut Vec<(i64, R)>),
+    ) -> Result<RowsByCall<R>, TraceError> {
+        let mut rows = Vec::new();
+        self.each(table, |batch, texts| read(batch, texts, &mut rows))?;
+        Ok(RowsByCall::new(rows))
+    }
+
     fn entries(&mut self) -> Result<RowsByCall<NfsTraceEntry>, TraceError> {
         let mut rows = Vec::new();
         self.each(&tables::ENTRIES, |batch, texts| {
@@ -372,6 +390,21 @@ impl TraceTables {
     }
 }
 
+/// What a call's RPC header says.
+#[derive(Clone, Copy, Debug)]
+struct RpcHeader {
+    version: u32,
+    procedure: u32,
+    caller: Option<u32>,
+}
+
+fn too_many(root: &Path) -> TraceError {
+    TraceError::TooManyCalls {
+        path: root.display().to_string(),
+        limit: NFS_CALLS_MAX,
+    }
+}
+
 impl NfsTrace {
     /// Reads a captured trace.
     ///
@@ -388,12 +421,15 @@ impl NfsTrace {
         let (callers, caller_numbers) = tables.callers()?;
         let names = tables.names()?;
         let rpc = tables.by_call(&tables::RPC_CALLS, |batch, row| {
-            let program = [("program", PROGRAM_NFS), ("version", 3)];
-            let is_nfs = program
-                .iter()
-                .all(|(column, wanted)| batch.ints(column)[row] == *wanted);
+            let version = number(batch, "version", row)?;
+            let is_nfs = batch.ints("program")[row] == PROGRAM_NFS && matches!(version, 3 | 4);
             let caller = int(batch, "caller", row).and_then(|id| caller_numbers.get(&id).copied());
-            is_nfs.then_some((number(batch, "procedure", row)?, caller))
+            let procedure = number(batch, "procedure", row)?;
+            is_nfs.then_some(RpcHeader {
+                version,
+                procedure,
+                caller,
+            })
         })?;
         let mut trace = NfsTrace {
             calls: Vec::new(),
@@ -423,9 +459,20 @@ impl NfsTrace {
             })?,
             entries: tables.entries()?,
             others: BTreeMap::new(),
+            without_counterpart: BTreeMap::new(),
             damaged_parts: 0,
         };
-        trace.read_calls(&mut tables, &rpc, &flows, root)?;
+        let compounds = trace.read_calls(&mut tables, &rpc, &flows, root)?;
+        if !compounds.is_empty() {
+            trace.read_compounds(&mut tables, compounds)?;
+        }
+        if trace.calls.len() > NFS_CALLS_MAX {
+            return Err(too_many(root));
+        }
+        trace
+            .calls
+            .sort_by_key(|call| (call.start_ns, call.record.unsigned_abs()));
+        trace.number_clients();
         (trace.texts, trace.damaged_parts) = (tables.texts.texts, tables.damaged_parts);
         Ok(trace)
     }
@@ -447,11 +494,11 @@ impl NfsTrace {
     fn read_calls(
         &mut self,
         tables: &mut TraceTables,
-        rpc: &RowsByCall<(u32, Option<u32>)>,
+        rpc: &RowsByCall<RpcHeader>,
         flows: &HashMap<i64, u32>,
         root: &Path,
-    ) -> Result<(), TraceError> {
-        let mut roots = Vec::new();
+    ) -> Result<Vec<Compound>, TraceError> {
+        let (mut roots, mut compounds) = (Vec::new(), Vec::new());
         let mut is_too_long = false;
         self.each_operation(tables, |trace, batch, row, protocol| {
             let record = batch.ints("record_id")[row];
@@ -460,34 +507,59 @@ impl NfsTrace {
                 roots.extend(found.map(|file| (batch.ints("request_first")[row], file)));
             }
             let client = flows.get(&batch.ints("flow")[row]);
-            let (Some((procedure, caller)), Some(client)) = (rpc.first(record), client) else {
+            let (Some(header), Some(client)) = (rpc.first(record), client) else {
                 let what = match protocol {
                     "NFSv3" => "NFSv3, without its RPC header or its client",
+                    "NFSv4" => "NFSv4, without its RPC header or its client",
                     other => other,
                 };
                 *trace.others.entry(what.to_string()).or_default() += 1;
                 return;
             };
-            is_too_long |= trace.calls.len() >= NFS_CALLS_MAX;
-            if !is_too_long {
-                let call = call(batch, row, (*procedure, *caller, *client));
-                trace.calls.push(call);
+            is_too_long |= trace.calls.len() + compounds.len() >= NFS_CALLS_MAX;
+            if is_too_long {
+                return;
+            }
+            let call = call(batch, row, (header.procedure, header.caller, *client));
+            match (header.version, header.procedure) {
+                (3, _) => trace.calls.push(call),
+                (_, PROCEDURE_COMPOUND) => compounds.push(Compound {
+                    record,
+                    start_ns: call.start_ns,
+                    end_ns: call.end_ns,
+                    client: call.client,
+                    caller: call.caller,
+                }),
+                _ => *trace.others.entry("NFSv4 NULL".to_string()).or_default() += 1,
             }
         })?;
         if is_too_long {
-            return Err(TraceError::TooManyCalls {
-                path: root.display().to_string(),
-                limit: NFS_CALLS_MAX,
-            });
+            return Err(too_many(root));
         }
-        self.calls.sort_by_key(|call| (call.start_ns, call.record));
-        self.number_clients();
         roots.sort_unstable();
         for (_, file) in roots {
             if !self.roots.contains(&file) {
                 self.roots.push(file);
             }
         }
+        Ok(compounds)
+    }
+
+    /// Adds what compounds did.
+    fn read_compounds(
+        &mut self,
+        tables: &mut TraceTables,
+        mut compounds: Vec<Compound>,
+    ) -> Result<(), TraceError> {
+        let steps = tables.rows(&tables::COMPOUNDS, compounds::steps)?;
+        let attributes = tables.rows(&tables::COMPOUND_ATTRIBUTES, compounds::attributes)?;
+        compounds.sort_by_key(|compound| (compound.start_ns, compound.record));
+        let mut calls = CompoundCalls::default();
+        for compound in &compounds {
+            let of_reply: Vec<_> = attributes.of(compound.record).collect();
+            calls.add(compound, steps.of(compound.record).collect(), &of_reply);
+        }
+        calls.into_trace(self);
         Ok(())
     }
 
@@ -536,20 +608,24 @@ fn call(
 fn attributes(batch: &Batch, row: usize) -> Option<NfsTraceAttributes> {
     Some(NfsTraceAttributes {
         file: int(batch, "file", row)?,
-        file_type: number(batch, "file_type", row)?,
-        mode: number(batch, "mode", row)?,
-        uid: number(batch, "uid", row)?,
-        gid: number(batch, "gid", row)?,
-        size_bytes: count(int(batch, "size_bytes", row))?,
+        file_type: number(batch, "file_type", row),
+        mode: number(batch, "mode", row),
+        uid: number(batch, "uid", row),
+        gid: number(batch, "gid", row),
+        size_bytes: count(int(batch, "size_bytes", row)),
     })
 }
 
-fn set(batch: &Batch, row: usize) -> NfsTraceSet {
-    let time = |how, column| match (int(batch, how, row), int(batch, column, row)) {
+/// A time to set, from the columns that say how and which.
+fn set_time(batch: &Batch, row: usize, how: &str, column: &str) -> NfsTraceTime {
+    match (int(batch, how, row), int(batch, column, row)) {
         (Some(1), _) => NfsTraceTime::Server,
         (Some(2), Some(at)) => NfsTraceTime::At(at),
         _ => NfsTraceTime::Unchanged,
-    };
+    }
+}
+
+fn set(batch: &Batch, row: usize) -> NfsTraceSet {
     let number = |column| number(batch, column, row);
     NfsTraceSet {
         how: number("how"),
@@ -558,8 +634,8 @@ fn set(batch: &Batch, row: usize) -> NfsTraceSet {
         uid: number("uid"),
         gid: number("gid"),
         size_bytes: int(batch, "size_bytes", row).map(|size| size as u64),
-        atime: time("atime_how", "atime"),
-        mtime: time("mtime_how", "mtime"),
+        atime: set_time(batch, row, "atime_how", "atime"),
+        mtime: set_time(batch, row, "mtime_how", "mtime"),
         guard_ctime: int(batch, "guard_ctime", row),
         verifier: int(batch, "verifier", row).unwrap_or(0) as u64,
         device: ["device_major", "device_minor"].map(|column| number(column).unwrap_or(0)),

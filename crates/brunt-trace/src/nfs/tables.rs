@@ -9,7 +9,7 @@ const FILE: Column = Column::int("file", "Its file.").nullable();
 
 /// All tables.
 #[cfg(test)]
-pub(super) const ALL: [Table; 13] = [
+pub(super) const ALL: [Table; 15] = [
     OPERATIONS,
     FLOWS,
     NAMES,
@@ -23,6 +23,8 @@ pub(super) const ALL: [Table; 13] = [
     ENTRIES,
     ATTRIBUTES,
     PRE_OP_ATTRIBUTES,
+    COMPOUNDS,
+    COMPOUND_ATTRIBUTES,
 ];
 
 pub(super) const OPERATIONS: Table = Table {
@@ -179,5 +181,51 @@ pub(super) const PRE_OP_ATTRIBUTES: Table = Table {
         RECORD,
         FILE,
         Column::int("size_bytes", "Length of the file."),
+    ],
+};
+
+pub(super) const COMPOUNDS: Table = Table {
+    name: "compounds",
+    doc: "Operations of NFSv4 compounds.",
+    columns: &[
+        RECORD,
+        Column::int("position", "Its place in the compound."),
+        Column::text("operation", "Its name."),
+        FILE,
+        Column::int("offset_bytes", "Where in the file.").nullable(),
+        Column::int("asked_bytes", "How much.").nullable(),
+        Column::int("moved_bytes", "How much of it was moved.").nullable(),
+        Column::int("status", "How it ended, 0 is success.").nullable(),
+        Column::text("name", "The name in the call.").nullable(),
+        Column::text("new_name", "RENAME's new name, or a link's target.").nullable(),
+        Column::int("saved_file", "Of RENAME and LINK.").nullable(),
+        Column::int("argument", "Bits, stability, type or mode.").nullable(),
+        Column::int("verifier", "Of an exclusive OPEN.").nullable(),
+        Column::int("cookie", "Where a READDIR continues.").nullable(),
+        Column::int("next_cookie", "Where its reply ends.").nullable(),
+    ],
+};
+
+pub(super) const COMPOUND_ATTRIBUTES: Table = Table {
+    name: "compound_attributes",
+    doc: "Attributes in NFSv4 compounds.",
+    columns: &[
+        RECORD,
+        Column::int("position", "The operation's place in the compound."),
+        Column::int("entry", "READDIR: the entry.").nullable(),
+        Column::text("name", "READDIR: its name.").nullable(),
+        Column::bool("by_client", "Whether the client sets them."),
+        FILE,
+        Column::int("file_type", "Its type.").nullable(),
+        Column::int("mode", "Permission bits.").nullable(),
+        Column::text("owner", "Owner.").nullable(),
+        Column::text("owner_group", "Group.").nullable(),
+        Column::int("size_bytes", "Length of the file.").nullable(),
+        Column::int("device_major", "Of devices.").nullable(),
+        Column::int("device_minor", "Of devices.").nullable(),
+        Column::int("atime_how", "1 the server's clock, 2 `atime`.").nullable(),
+        Column::time("atime", "Time of last access.").nullable(),
+        Column::int("mtime_how", "1 the server's clock, 2 `mtime`.").nullable(),
+        Column::time("mtime", "Time of last change.").nullable(),
     ],
 };

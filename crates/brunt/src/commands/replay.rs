@@ -195,7 +195,7 @@ impl Subcommand for Replay {
         ),
         (
             "brunt replay /tmp/trace nfs://server/export/ --timing dependency",
-            "the NFSv3 calls of a captured trace, on another server",
+            "the NFS calls of a captured trace, on another server",
         ),
         (
             "brunt replay server.msr.csv --device hm-0=disk.img --device hm-1=null:64GiB",

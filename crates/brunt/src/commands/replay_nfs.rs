@@ -1,4 +1,4 @@
-//! `brunt replay` on a folder of an NFS server: replays the NFSv3 calls of a captured trace. `brunt-load` replays them.
+//! `brunt replay` on a folder of an NFS server: replays the NFS calls of a captured trace. `brunt-load` replays them.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -280,8 +280,13 @@ fn print(fidelity: &NfsReplayFidelity, trace: &Path, target: &str, output: &Outp
         line("failed", format!("{} {why}", count(*calls)));
     }
     let of_all = 100.0 * fidelity.left_out_share;
+    let together: u64 = fidelity.left_out.values().sum();
     for (why, calls) in &fidelity.left_out {
-        line("left out", format!("{} {why}", count(*calls)));
+        let share = of_all * *calls as f64 / together.max(1) as f64;
+        line(
+            "left out",
+            format!("{} ({share:.2} %) {why}", count(*calls)),
+        );
     }
     if !fidelity.left_out.is_empty() {
         line(

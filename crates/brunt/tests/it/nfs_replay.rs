@@ -57,10 +57,10 @@ fn traced(capture: &Path, trace: &Path) {
     succeed(&mut command, 60);
 }
 
-/// Captures a load that reads and writes files, and creates, renames and removes names, all as [`USER`].
-fn capture_load(server: &Server, folder: &TempDir) {
+/// Captures a load that reads and writes files, and creates, renames and removes names in the folder `work`, all as
+/// [`USER`].
+fn capture_load(server: &Server, url: &str, folder: &TempDir) {
     writable(&server.export().join("work"));
-    let url = folder_url(server, "work", USER);
     let text = format!(
         "name = \"x\"\nrepetitions = 1\nseed = 5\n[targets.export]\nurl = \"{url}\"\n[workloads.w]\n\
          nfs = {{ directories = 2, files = 20, file_size = \"16k\", names = 10 }}\n\
@@ -154,7 +154,7 @@ fn a_capture_of_a_replay_shows_the_same_calls() {
         return;
     };
     let folder = TempDir::new("nfs-replay");
-    capture_load(&server, &folder);
+    capture_load(&server, &folder_url(&server, "work", USER), &folder);
     writable(&server.export().join("fresh"));
     let url = folder_url(&server, "fresh", 0);
     let file = folder.join("replay.pcapng");
@@ -207,8 +207,66 @@ fn replays_with_nfs41(server: &Server, trace: &Path, calls: u64) {
     assert_eq!(left.count(), 0, "its files are removed");
 }
 
-/// Everything that a trace needs is created beforehand, with its length, mode and owner; statuses are the same by
-/// dependency and as fast as possible.
+/// A captured load of NFSv4.1 is replayed with NFSv4.1, of which a capture shows the same operations, and with NFSv3.
+#[test]
+fn captured_nfs41_traffic_is_replayed() {
+    if need("tshark", "tshark").is_none() {
+        return;
+    }
+    let Some(server) = Server::within("nfs_replay::captured_nfs41_traffic_is_replayed") else {
+        return;
+    };
+    let folder = TempDir::new("nfs-replay");
+    let user = format!("uid={USER}&gid={USER}");
+    capture_load(&server, &server.url41("work/", &user), &folder);
+    let wanted = calls(&folder.join("load"));
+    assert!(wanted.len() > 1500, "{}", wanted.len());
+
+    writable(&server.export().join("fresh"));
+    let url = server.url41("fresh/", "uid=0&gid=0");
+    let file = folder.join("replay.pcapng");
+    let capture = Capture::start(&file);
+    let result = replay(&folder.join("load"), &url, &["--callers", "trace"]);
+    capture.stop();
+    traced(&file, &folder.join("replay"));
+    println!("{result}");
+    let found = calls(&folder.join("replay"));
+    let procedures = |calls: &[(u32, u64, u32, u64, Option<u32>)]| {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        calls
+            .iter()
+            .for_each(|call| *counts.entry(call.0).or_default() += 1);
+        counts
+    };
+    assert_eq!(procedures(&wanted), procedures(&found));
+    let pairs = wanted.iter().zip(&found);
+    let other: Vec<_> = pairs.filter(|(wanted, found)| wanted != found).collect();
+    println!(
+        "{} of {} calls differ: {other:?}",
+        other.len(),
+        wanted.len()
+    );
+    assert!(1000 * other.len() <= wanted.len(), "{other:?}");
+    let left_out = result["fidelity"]["left_out"].as_object().expect("reasons");
+    for what in ["NFSv4 OPEN and CLOSE", "NFSv4 sessions"] {
+        assert!(
+            left_out.keys().any(|why| why.starts_with(what)),
+            "{left_out:?}"
+        );
+    }
+
+    writable(&server.export().join("fresh3"));
+    let url = folder_url(&server, "fresh3", 0);
+    let with_v3 = replay(&folder.join("load"), &url, &["--callers", "trace"]);
+    println!("{with_v3}");
+    for fidelity in [&result["fidelity"], &with_v3["fidelity"]] {
+        assert_eq!(fidelity["answered"], fidelity["planned"]);
+        assert!(fidelity["statuses_differ"].as_u64() <= Some(wanted.len() as u64 / 1000));
+    }
+}
+
+/// Everything that a trace needs is made before, with its length, mode and owner; by dependency and as fast as possible,
+/// statuses are the same.
 #[test]
 fn files_of_a_trace_are_made_before_it_is_replayed() {
     if need("tshark", "tshark").is_none() {

@@ -1,6 +1,6 @@
 //! The content of NFSv4 compounds: the tables `compounds` and `compound_attributes`.
 
-use brunt_lake::{Column, Table};
+use brunt_lake::{Coding, Column, Table};
 use brunt_wire::nfs::v4;
 use twox_hash::XxHash3_64;
 
@@ -38,6 +38,42 @@ pub const COMPOUNDS: Table = Table {
             "status",
             "Status of the operation; null if it was not executed or the reply was not captured.",
         )
+        .nullable(),
+        Column::text(
+            "name",
+            "The name in the call, written as in `names`; for RENAME, the old one. Null if the \
+             operation has none.",
+        )
+        .nullable(),
+        Column::text(
+            "new_name",
+            "RENAME: the new name; CREATE of a symbolic link, READLINK: its target. Null for others.",
+        )
+        .nullable(),
+        Column::int(
+            "saved_file",
+            "RENAME: the directory of the old name; LINK: the file: `handles.file`. Null for others.",
+        )
+        .nullable(),
+        Column::int(
+            "argument",
+            "ACCESS: requested bits, as in `accesses`; WRITE: requested stability, as in \
+             `transfers`; CREATE: the type, as in `attributes`; OPEN: how it creates the file: 0 \
+             unchecked, 1 guarded, 2 exclusive, 3 exclusive with attributes. Null for others, and \
+             for an OPEN that doesn't create.",
+        )
+        .nullable(),
+        Column::int("verifier", "Exclusive OPEN: the verifier.")
+            .coded(Coding::Plain)
+            .nullable(),
+        Column::int("cookie", "READDIR: cookie to continue from; 0 is the start.")
+            .coded(Coding::Plain)
+            .nullable(),
+        Column::int(
+            "next_cookie",
+            "READDIR: cookie of the last entry in the reply; null if it has none.",
+        )
+        .coded(Coding::Plain)
         .nullable(),
     ],
 };
@@ -178,6 +214,80 @@ fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
     }
 }
 
+/// What some operations have in addition, as in the columns of `compounds`.
+#[derive(Clone, Copy, Default)]
+struct StepDetail {
+    argument: Option<i64>,
+    verifier: Option<u64>,
+    cookie: Option<u64>,
+    next_cookie: Option<u64>,
+}
+
+fn detail(step: &v4::CompoundStep<'_>) -> StepDetail {
+    let none = StepDetail::default();
+    let argument = |argument: u32| StepDetail {
+        argument: Some(argument.into()),
+        ..none
+    };
+    match step.args {
+        v4::Args::Access { access } => argument(access),
+        v4::Args::Write { stable, .. } => argument(stable.number()),
+        v4::Args::Create { kind, .. } => argument(kind_number(kind)),
+        v4::Args::Open { create, .. } => match create {
+            v4::OpenCreate::No => none,
+            v4::OpenCreate::Unchecked(_) => argument(0),
+            v4::OpenCreate::Guarded(_) => argument(1),
+            v4::OpenCreate::Exclusive(verifier, attributes) => StepDetail {
+                verifier: Some(verifier),
+                ..argument(2 + u32::from(attributes.is_some()))
+            },
+        },
+        v4::Args::Readdir { cookie, .. } => {
+            let last = match step.result.map(|result| result.body) {
+                Some(v4::ResultBody::Readdir { entries, .. }) => entries.iter().last(),
+                _ => None,
+            };
+            StepDetail {
+                cookie: Some(cookie),
+                next_cookie: last.map(|entry| entry.cookie),
+                ..none
+            }
+        }
+        _ => none,
+    }
+}
+
+/// The type of what CREATE creates, as in `attributes`.
+fn kind_number(kind: v4::CreateKind<'_>) -> u32 {
+    match kind {
+        v4::CreateKind::Block(_) => 3,
+        v4::CreateKind::Character(_) => 4,
+        v4::CreateKind::Link(_) => 5,
+        v4::CreateKind::Plain(kind) => kind,
+    }
+}
+
+/// The names of an operation: RENAME's two, or a name and the target of a symbolic link.
+fn names<'a>(step: &v4::CompoundStep<'a>) -> [Option<&'a [u8]>; 2] {
+    match step.args {
+        v4::Args::Lookup { name }
+        | v4::Args::Remove { name }
+        | v4::Args::Link { name }
+        | v4::Args::Secinfo { name } => [Some(name), None],
+        v4::Args::Create { name, kind, .. } => match kind {
+            v4::CreateKind::Link(target) => [Some(name), Some(target)],
+            _ => [Some(name), None],
+        },
+        v4::Args::Open { claim, .. } => [claim.name(), None],
+        v4::Args::Rename { from, to } => [Some(from), Some(to)],
+        v4::Args::Readlink => match step.result.map(|result| result.body) {
+            Some(v4::ResultBody::Readlink { target }) => [None, Some(target)],
+            _ => [None, None],
+        },
+        _ => [None, None],
+    }
+}
+
 impl Nfs4Tables {
     pub fn register(registry: &mut Registry) -> Nfs4Tables {
         Nfs4Tables {
@@ -219,12 +329,18 @@ impl Nfs4Tables {
         let server = operation.peers.server.address;
         for (position, step) in (0..).zip(v4::Walk::new(call, reply)) {
             let Some(op) = step.args.op() else { break };
-            let place = match step.args {
-                v4::Args::Putfh { object } => Some(object),
+            let place = match (step.args, step.result.map(|result| result.body)) {
+                (v4::Args::Putfh { object }, _) => Some(object),
+                (_, Some(v4::ResultBody::Getfh { object })) => Some(object),
                 _ => step.current.handle(),
             };
             let file = place.map(|handle| files.handle(server, handle, common));
-            self.record_step(id, position, op, &step, file, common);
+            let saved = match op {
+                v4::Op::Rename | v4::Op::Link => step.saved.handle(),
+                _ => None,
+            };
+            let saved = saved.map(|handle| files.handle(server, handle, common));
+            self.record_step((id, position, op), &step, (file, saved), common);
             let of = ListOf {
                 id,
                 position,
@@ -274,11 +390,9 @@ impl Nfs4Tables {
 
     fn record_step(
         &mut self,
-        id: i64,
-        position: i64,
-        op: v4::Op,
+        (id, position, op): (i64, i64, v4::Op),
         step: &v4::CompoundStep<'_>,
-        file: Option<i64>,
+        (file, saved): (Option<i64>, Option<i64>),
         common: &mut Common,
     ) {
         let (offset, asked) = match step.args {
@@ -286,15 +400,18 @@ impl Nfs4Tables {
                 (Some(offset), Some(u64::from(count)))
             }
             v4::Args::Write { offset, data, .. } => (Some(offset), Some(u64::from(data.len))),
+            v4::Args::Readdir { max_count, .. } => (None, Some(u64::from(max_count))),
             _ => (None, None),
         };
+        let [name, new_name] = names(step);
+        let detail = detail(step);
         let moved = match step.result.map(|result| result.body) {
             Some(v4::ResultBody::Read { data, .. }) => Some(u64::from(data.len)),
             Some(v4::ResultBody::Write { count, .. }) => Some(u64::from(count)),
             _ => None,
         };
-        common
-            .rows
+        let Common { rows, hide, .. } = common;
+        let row = rows
             .row(self.compounds)
             .int(id)
             .int(position)
@@ -303,7 +420,14 @@ impl Nfs4Tables {
             .count_or_null(offset)
             .count_or_null(asked)
             .count_or_null(moved)
-            .int_or_null(step.result.map(|result| result.status.0.into()))
+            .int_or_null(step.result.map(|result| result.status.0.into()));
+        let row = hide.put(row, name);
+        hide.put(row, new_name)
+            .int_or_null(saved)
+            .int_or_null(detail.argument)
+            .int_or_null(detail.verifier.map(|verifier| hide.number(verifier)))
+            .int_or_null(detail.cookie.map(|cookie| hide.number(cookie)))
+            .int_or_null(detail.next_cookie.map(|cookie| hide.number(cookie)))
             .end();
     }
 
@@ -346,10 +470,15 @@ impl Nfs4Tables {
         let found = list.parse();
         let (kind, device) = match of.made {
             None => (found.kind, found.rawdev),
-            Some(v4::CreateKind::Block(device)) => (Some(3), Some(device)),
-            Some(v4::CreateKind::Character(device)) => (Some(4), Some(device)),
-            Some(v4::CreateKind::Link(_)) => (Some(5), None),
-            Some(v4::CreateKind::Plain(kind)) => (Some(kind), None),
+            Some(made) => (
+                Some(kind_number(made)),
+                match made {
+                    v4::CreateKind::Block(device) | v4::CreateKind::Character(device) => {
+                        Some(device)
+                    }
+                    v4::CreateKind::Link(_) | v4::CreateKind::Plain(_) => None,
+                },
+            ),
         };
         let Common {
             rows,

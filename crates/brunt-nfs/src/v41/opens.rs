@@ -1,0 +1,440 @@
+//! The files that a client has open, without I/O: an open for each file and caller, made by the first call that needs
+//! it and shared by those after it.
+//!
+//! A table has a limit: beyond it, a file that no call is using is closed for each one that is opened.
+//!
+//! The one rule: a file is not closed while a call uses its stateid.
+
+use std::collections::HashMap;
+
+use brunt_wire::Cursor;
+use brunt_wire::nfs::FileHandle;
+use brunt_wire::nfs::v4::{
+    Args, CompoundResults, Delegation, OpenClaim, OpenCreate, ResultBody, Stateid, Status,
+};
+
+use super::call::begin_compound;
+
+/// How many files a connection keeps open, in addition to those that calls are using.
+pub(crate) const OPENS_MAX: usize = 1024;
+
+/// `OPEN4_SHARE_ACCESS_READ` and `OPEN4_SHARE_ACCESS_WRITE` (RFC 8881, 18.16.1).
+pub(crate) const ACCESS_READ: u32 = 1;
+pub(crate) const ACCESS_WRITE: u32 = 2;
+/// `OPEN4_SHARE_ACCESS_WANT_NO_DELEG`: there is no back channel on which a delegation could be recalled.
+pub(crate) const WANT_NO_DELEGATION: u32 = 0x0400;
+
+/// A file that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NfsOpenFile {
+    /// The number of its owner.
+    pub owner: u32,
+    /// The body of the AUTH_SYS credential with which it was opened; `None` for the connection's.
+    pub credentials: Option<Vec<u8>>,
+    /// The file's handle.
+    pub handle: Vec<u8>,
+    /// How it is open: the access bits of OPEN.
+    pub access: u32,
+    /// Its stateid, with a sequence number of 0, which stands for the newest one (RFC 8881, 8.2.2).
+    pub stateid: Stateid,
+}
+
+/// What a call needs to know about its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NfsFileUse {
+    /// The place in the table, for [`NfsOpens::leave`].
+    pub place: u32,
+    /// The stateid; `None` if the call has to open the file.
+    pub stateid: Option<Stateid>,
+    /// A file to close instead.
+    pub evicted: Option<(Vec<u8>, Stateid)>,
+}
+
+/// What OPEN returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsOpened {
+    /// The stateid, as in [`NfsOpenFile::stateid`].
+    pub stateid: Stateid,
+    /// A delegation, which was not asked for and has to be returned.
+    pub delegation: Option<Stateid>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Vec<u8>,
+    stateid: Option<Stateid>,
+    access: u32,
+    /// Calls that use it now.
+    users: u32,
+    /// It was used since the last search for a file to close.
+    is_recent: bool,
+}
+
+/// The table; see the module.
+#[derive(Debug)]
+pub(crate) struct NfsOpens {
+    limit: usize,
+    entries: Vec<Entry>,
+    places: HashMap<Vec<u8>, u32>,
+    /// Credentials by owner; the first owner has those of the connection.
+    owners: Vec<Option<Vec<u8>>>,
+    numbers: HashMap<Vec<u8>, u32>,
+    key: Vec<u8>,
+    /// Where the next search for a file to close begins.
+    hand: usize,
+}
+
+impl NfsOpens {
+    /// No files, and room for this many.
+    pub fn new(limit: usize) -> NfsOpens {
+        NfsOpens {
+            limit,
+            entries: Vec::new(),
+            places: HashMap::new(),
+            owners: vec![None],
+            numbers: HashMap::new(),
+            key: Vec::new(),
+            hand: 0,
+        }
+    }
+
+    /// The owner of files that are opened with this credential.
+    pub fn owner_of(&mut self, credentials: Option<&[u8]>) -> u32 {
+        let Some(body) = credentials else {
+            return 0;
+        };
+        if let Some(number) = self.numbers.get(body) {
+            return *number;
+        }
+        let number = self.owners.len() as u32;
+        self.owners.push(Some(body.to_vec()));
+        self.numbers.insert(body.to_vec(), number);
+        number
+    }
+
+    /// A call begins to use a file with this access.
+    pub fn enter(&mut self, owner: u32, handle: &[u8], access: u32) -> NfsFileUse {
+        self.key.clear();
+        self.key.extend_from_slice(&owner.to_be_bytes());
+        self.key.extend_from_slice(handle);
+        let (place, evicted) = match self.places.get(&self.key) {
+            Some(place) => (*place, None),
+            None => self.insert(),
+        };
+        let entry = &mut self.entries[place as usize];
+        entry.users += 1;
+        entry.is_recent = true;
+        let stateid = entry.stateid.filter(|_| entry.access & access == access);
+        NfsFileUse {
+            place,
+            stateid,
+            evicted,
+        }
+    }
+
+    /// Adds the file of `self.key`, in the place of another one if there are too many.
+    fn insert(&mut self) -> (u32, Option<(Vec<u8>, Stateid)>) {
+        let entry = Entry {
+            key: self.key.clone(),
+            stateid: None,
+            access: 0,
+            users: 0,
+            is_recent: false,
+        };
+        let victim = (self.entries.len() >= self.limit)
+            .then(|| self.victim())
+            .flatten();
+        let place = victim.unwrap_or(self.entries.len());
+        self.places.insert(entry.key.clone(), place as u32);
+        let Some(place) = victim else {
+            self.entries.push(entry);
+            return (place as u32, None);
+        };
+        let old = std::mem::replace(&mut self.entries[place], entry);
+        self.places.remove(&old.key);
+        let closed = old.stateid.map(|stateid| (old.key[4..].to_vec(), stateid));
+        (place as u32, closed)
+    }
+
+    /// A file without users that was not used recently. Looks at each file twice at most: the first look makes it an
+    /// old one.
+    fn victim(&mut self) -> Option<usize> {
+        for _ in 0..2 * self.entries.len() {
+            let place = self.hand;
+            self.hand = (self.hand + 1) % self.entries.len();
+            let entry = &mut self.entries[place];
+            if entry.users == 0 && !std::mem::take(&mut entry.is_recent) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// A call no longer uses the file.
+    pub fn leave(&mut self, place: u32) {
+        self.entries[place as usize].users -= 1;
+    }
+
+    /// A call opened the file.
+    pub fn opened(&mut self, place: u32, access: u32, stateid: Stateid) {
+        let entry = &mut self.entries[place as usize];
+        entry.access = match entry.stateid {
+            // The same open, upgraded: the server adds up what one owner asks for (RFC 8881, 18.16.3).
+            Some(known) if known == stateid => entry.access | access,
+            _ => access,
+        };
+        entry.stateid = Some(stateid);
+    }
+
+    /// The server no longer knows this stateid.
+    pub fn forget(&mut self, place: u32, stateid: &Stateid) {
+        let entry = &mut self.entries[place as usize];
+        if entry.stateid.as_ref() == Some(stateid) {
+            (entry.stateid, entry.access) = (None, 0);
+        }
+    }
+
+    /// The files that are open.
+    pub fn list(&self) -> impl Iterator<Item = NfsOpenFile> {
+        self.entries.iter().filter_map(|entry| {
+            let (owner, handle) = entry.key.split_first_chunk::<4>().expect("an owner");
+            let owner = u32::from_be_bytes(*owner);
+            Some(NfsOpenFile {
+                owner,
+                credentials: self.owners[owner as usize].clone(),
+                handle: handle.to_vec(),
+                access: entry.access,
+                stateid: entry.stateid?,
+            })
+        })
+    }
+
+    /// Another session has these files open, and no others.
+    pub fn replace(&mut self, files: Vec<NfsOpenFile>) {
+        self.entries.clear();
+        self.places.clear();
+        self.hand = 0;
+        for file in files {
+            let place = self.enter(file.owner, &file.handle, 0).place;
+            self.opened(place, file.access, file.stateid);
+            self.leave(place);
+        }
+    }
+}
+
+/// The OPEN of a file by its handle, or one that reclaims it after a restart of the server. Its length is the same for
+/// all owners.
+pub(crate) fn encode_open(owner: u32, access: u32, reclaim: bool, out: &mut Vec<u8>) {
+    let name = open_owner(owner);
+    Args::Open {
+        access: access | WANT_NO_DELEGATION,
+        deny: 0,
+        // Servers ignore it: the session says which client it is (RFC 8881, 18.16.3).
+        client: 0,
+        owner: &name,
+        create: OpenCreate::No,
+        claim: match reclaim {
+            // There was no delegation.
+            true => OpenClaim::Previous(0),
+            false => OpenClaim::Fh,
+        },
+    }
+    .encode(out);
+}
+
+fn open_owner(owner: u32) -> [u8; 12] {
+    let mut name = *b"brunt io....";
+    name[8..].copy_from_slice(&owner.to_be_bytes());
+    name
+}
+
+/// How a call without an owner gives up a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NfsClosing {
+    /// Closes it.
+    Close,
+    /// Returns a delegation that was not asked for.
+    Return,
+}
+
+/// Appends a compound that closes a file or returns its delegation. Returns where its slot belongs, as
+/// [`super::encode_call`].
+pub(crate) fn encode_closing(
+    how: NfsClosing,
+    handle: &[u8],
+    stateid: &Stateid,
+    out: &mut Vec<u8>,
+) -> usize {
+    let slot_at = begin_compound(3, false, out);
+    let object = FileHandle(handle);
+    Args::Putfh { object }.encode(out);
+    match how {
+        NfsClosing::Close => Args::Close { stateid }.encode(out),
+        NfsClosing::Return => Args::Delegreturn { stateid }.encode(out),
+    }
+    slot_at
+}
+
+/// What the OPEN in a compound returned, from the body of the reply, of which only a beginning may have arrived. `None`
+/// if it was not executed or failed, or cannot be read.
+pub(crate) fn opened(body: &[u8]) -> Option<NfsOpened> {
+    let reply = CompoundResults::parse(&mut Cursor::new(body)).ok()?;
+    for result in reply.operations() {
+        if let ResultBody::Open {
+            stateid,
+            delegation,
+            ..
+        } = result.ok()?.body
+        {
+            return Some(NfsOpened {
+                stateid: newest(stateid),
+                delegation: match delegation {
+                    Delegation::None(_) => None,
+                    Delegation::Read(stateid) | Delegation::Write(stateid) => Some(*stateid),
+                },
+            });
+        }
+    }
+    None
+}
+
+/// A stateid whose sequence number stands for the newest one, because calls on a file run at the same time.
+fn newest(stateid: &Stateid) -> Stateid {
+    let mut newest = *stateid;
+    newest[..4].fill(0);
+    newest
+}
+
+/// Whether a status says that the server no longer knows a stateid: EXPIRED, STALE_STATEID, OLD_STATEID, BAD_STATEID,
+/// ADMIN_REVOKED (RFC 8881, 8.2.4 and 15.1.5).
+pub(crate) fn is_state_lost(status: Status) -> bool {
+    matches!(status.0, 10011 | 10023 | 10024 | 10025 | 10047)
+}
+
+#[cfg(test)]
+mod tests {
+    use brunt_wire::nfs::v4::{Op, OpResult};
+
+    use super::*;
+
+    fn stateid(number: u8) -> Stateid {
+        [number; 16]
+    }
+
+    #[test]
+    fn a_file_is_opened_once_for_each_caller_and_access() {
+        let mut opens = NfsOpens::new(4);
+        let check = |opens: &mut NfsOpens, owner, access, expected: Option<u8>| {
+            let found = opens.enter(owner, b"file", access);
+            opens.leave(found.place);
+            assert_eq!(found.stateid, expected.map(stateid), "{owner} {access}");
+            found.place
+        };
+        let place = check(&mut opens, 0, ACCESS_READ, None);
+        opens.opened(place, ACCESS_READ, stateid(1));
+        check(&mut opens, 0, ACCESS_READ, Some(1));
+        check(&mut opens, 0, ACCESS_WRITE, None);
+        opens.opened(place, ACCESS_WRITE, stateid(1));
+        check(&mut opens, 0, ACCESS_READ | ACCESS_WRITE, Some(1));
+        let other = opens.owner_of(Some(b"somebody"));
+        assert_eq!((other, opens.owner_of(Some(b"somebody"))), (1, 1));
+        check(&mut opens, other, ACCESS_READ, None);
+        // A new open has only its own access.
+        opens.opened(place, ACCESS_READ, stateid(2));
+        check(&mut opens, 0, ACCESS_WRITE, None);
+        opens.forget(place, &stateid(1));
+        check(&mut opens, 0, ACCESS_READ, Some(2));
+        opens.forget(place, &stateid(2));
+        check(&mut opens, 0, ACCESS_READ, None);
+    }
+
+    #[test]
+    fn the_table_closes_files_that_no_call_uses() {
+        let mut opens = NfsOpens::new(2);
+        let mut open = |name: &[u8], number| {
+            let found = opens.enter(0, name, ACCESS_READ);
+            opens.opened(found.place, ACCESS_READ, stateid(number));
+            (
+                found.place,
+                found.evicted.map(|(handle, _)| handle),
+                opens.entries.len(),
+            )
+        };
+        let (first, ..) = open(b"a", 1);
+        open(b"b", 2);
+        // Both are in use: the table grows.
+        let (third, evicted, count) = open(b"c", 3);
+        assert_eq!((evicted, count), (None, 3));
+        opens.leave(first);
+        opens.leave(third);
+        let found = opens.enter(0, b"d", ACCESS_READ);
+        assert_eq!(found.evicted, Some((b"a".to_vec(), stateid(1))));
+        assert_eq!((found.place, found.stateid), (first, None));
+        let mut names: Vec<_> = opens.list().map(|file| file.handle).collect();
+        names.sort();
+        assert_eq!(names, [b"b".to_vec(), b"c".to_vec()]);
+    }
+
+    #[test]
+    fn another_session_begins_with_the_files_that_were_reclaimed() {
+        let mut opens = NfsOpens::new(2);
+        let owner = opens.owner_of(Some(b"somebody"));
+        for (owner, number) in [(0, 1), (owner, 2)] {
+            let place = opens.enter(owner, b"file", ACCESS_WRITE).place;
+            opens.opened(place, ACCESS_WRITE, stateid(number));
+        }
+        let mut files: Vec<NfsOpenFile> = opens.list().collect();
+        assert_eq!(files[1].credentials.as_deref(), Some(&b"somebody"[..]));
+        files.remove(0);
+        files[0].stateid = stateid(9);
+        opens.replace(files);
+        assert_eq!(opens.enter(0, b"file", ACCESS_WRITE).stateid, None);
+        assert_eq!(
+            opens.enter(owner, b"file", ACCESS_WRITE).stateid,
+            Some(stateid(9))
+        );
+    }
+
+    /// A result counts only when it is complete.
+    #[test]
+    fn opens_in_replies_are_found() {
+        let change = brunt_wire::nfs::v4::ChangeInfo {
+            atomic: true,
+            before: 1,
+            after: 2,
+        };
+        let reply = |delegation: Delegation<'_>| {
+            let mut body = Vec::new();
+            CompoundResults::begin(&mut body, Status::OK, 2);
+            let bodies = [
+                (Op::Putfh, ResultBody::Empty),
+                (
+                    Op::Open,
+                    ResultBody::Open {
+                        stateid: &[7; 16],
+                        directory: change,
+                        flags: 0,
+                        delegation,
+                    },
+                ),
+            ];
+            for (op, result) in bodies {
+                OpResult {
+                    number: op as u32,
+                    status: Status::OK,
+                    body: result,
+                }
+                .encode(&mut body);
+            }
+            body
+        };
+        let body = reply(Delegation::None(None));
+        let found = opened(&body).unwrap();
+        assert_eq!((&found.stateid[..4], found.delegation), (&[0; 4][..], None));
+        assert_eq!(found.stateid[4..], [7; 12]);
+        for end in 0..body.len() {
+            assert_eq!(opened(&body[..end]), None);
+        }
+        assert!(is_state_lost(Status(10025)) && !is_state_lost(Status(10026)));
+    }
+}

@@ -1,0 +1,71 @@
+//! A client that the thread of a connection shares with the thread that restores the connection.
+//!
+//! The one rule: a session that is over is never handed out again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::client::NfsSeat;
+use super::opens::NfsOpenFile;
+use super::session::NfsSlot;
+
+/// The client of a device or load, whose session and open files outlive connections.
+#[derive(Clone, Debug)]
+pub struct NfsClient {
+    seat: Arc<Mutex<NfsSeat>>,
+    /// The session can no longer be used.
+    over: Arc<AtomicBool>,
+}
+
+impl NfsClient {
+    /// A client without a session, which will ask for this many slots for calls. `random` tells it from others.
+    pub fn new(slots: u32, random: u64) -> NfsClient {
+        NfsClient {
+            seat: Arc::new(Mutex::new(NfsSeat::new(slots, random))),
+            over: Arc::default(),
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, NfsSeat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client, with its session if that can still be used.
+    pub(crate) fn seat(&self) -> NfsSeat {
+        let mut seat = self.locked();
+        if self.over.swap(false, Ordering::Relaxed) {
+            seat.forget();
+        }
+        seat.clone()
+    }
+
+    /// The client is ready for calls with this session.
+    pub(crate) fn set_seat(&self, seat: NfsSeat) {
+        *self.locked() = seat;
+    }
+
+    /// The session cannot be used any more.
+    pub(crate) fn end_session(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the session cannot be used any more, and there is no other yet.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the open files to the thread that restores the connection.
+    pub(crate) fn keep_opens(&self, files: Vec<NfsOpenFile>) {
+        self.locked().put_opens(files);
+    }
+
+    /// The files that a new session has open.
+    pub(crate) fn take_opens(&self) -> Vec<NfsOpenFile> {
+        self.locked().take_opens()
+    }
+
+    /// The slot of the client's own calls.
+    pub(crate) fn slot(&self) -> Option<NfsSlot> {
+        self.locked().slot()
+    }
+}
