@@ -151,7 +151,8 @@ fn a_file_is_opened_by_its_first_call() {
     );
 }
 
-/// Calls that are sent together all open the file: for a server, one owner opens it once.
+/// Calls that are sent together all open the file: for a server, one owner opens it once. One whose stateid became old
+/// thereby is made again.
 #[test]
 fn calls_at_the_same_time_open_a_file_together() {
     let mut client = Client::new(2, 2);
@@ -159,10 +160,19 @@ fn calls_at_the_same_time_open_a_file_together() {
         client.start(index, &read(b"file"), Nanos(0));
     }
     assert_eq!(client.send(), [0, 1]);
-    for index in 0..2 {
-        let reply = client.reply(index, &[putfh(), opened(Delegation::None(None)), data()]);
-        assert_eq!(client.receive(&reply, Nanos(1)), Ok(Some(0)));
-    }
+    let old = [
+        putfh(),
+        opened(Delegation::None(None)),
+        failed(Op::Read, 10024),
+    ];
+    let reply = client.reply(1, &old);
+    assert_eq!(client.receive(&reply, Nanos(1)), Ok(None));
+    assert_eq!(client.send(), [1]);
+    assert_eq!(operations(&client, 1), READ_OPENED);
+    let reply = client.reply(1, &[putfh(), data()]);
+    assert_eq!(client.receive(&reply, Nanos(1)), Ok(Some(0)));
+    let reply = client.reply(0, &[putfh(), opened(Delegation::None(None)), data()]);
+    assert_eq!(client.receive(&reply, Nanos(1)), Ok(Some(0)));
     assert_eq!(
         client.make(&read(b"file"), &[putfh(), data()]).0,
         READ_OPENED

@@ -98,8 +98,9 @@ impl NfsCalls {
         self.waiting.push_front(index as u16);
     }
 
-    /// Keeps what a reply says about the file of its call. `true`: the server no longer knows the stateid that the
-    /// call had.
+    /// Keeps what a reply says about the file of its call. `true`: the server doesn't take the stateid that the call had,
+    /// so the call has to be made again. That of an OPEN in the same compound is old (NFS4ERR_OLD_STATEID) if another
+    /// call has opened the file in between; the one that is kept stands for the newest.
     pub(super) fn settle_file(&mut self, index: u16, status: Status, body: &[u8]) -> bool {
         let used = self.calls[usize::from(index)]
             .file
@@ -110,10 +111,13 @@ impl NfsCalls {
             self.compounds().opens.forget(place, &stateid);
             return true;
         }
-        if let Some(found) = self.examine_open(index, body) {
-            self.on_opened(index, found);
+        match self.examine_open(index, body) {
+            Some(found) => {
+                self.on_opened(index, found);
+                is_state_lost(status)
+            }
+            None => false,
         }
-        false
     }
 
     /// A call has opened its file.
