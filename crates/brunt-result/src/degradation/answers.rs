@@ -45,10 +45,10 @@ impl Answers {
 
 /// Answers for runs that are judged together, at this probability of a false alarm; `None` without enough intervals.
 ///
-/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may
-/// reject an effect that a reader sees, for example if the noise before the fault is much larger than during it, so the
-/// plain mean has to agree. If the runs differ too much to show an effect together, single runs may still show it
-/// alone.
+/// An effect that all runs show together counts as shown in each run, except in runs that rule it out. A model may rule
+/// out what a reader sees, for example if the noise before the fault is much larger than during it, so the plain mean has
+/// to agree. If the runs differ too much to show an effect together, single runs may still show it alone, but not if
+/// another run points the other way: then it is likely to be noise that no model explains.
 pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> {
     let together = match runs {
         [run] => run.evidence_alone()?,
@@ -60,8 +60,9 @@ pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> 
     };
     let is_shown = together.chance < chance;
     let limit = ALONE * chance / runs.len() as f64;
+    let is_noise = alone.iter().flatten().any(Evidence::is_opposite);
     let effect = together.whole.0;
-    let hit: Vec<bool> = runs
+    let mut hit: Vec<bool> = runs
         .iter()
         .zip(&alone)
         .map(|(run, alone)| match (is_shown, alone) {
@@ -69,10 +70,14 @@ pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> 
                 !alone.excludes(effect)
                     || run.mean_during(&paths::course(run, alone)) >= 0.5 * effect
             }
-            (false, Some(alone)) => alone.chance < limit,
+            (false, Some(alone)) => alone.chance < limit && !is_noise,
             (_, None) => is_shown,
         })
         .collect();
+    // Runs can't all rule out what they show together.
+    if is_shown && !hit.contains(&true) {
+        hit.fill(true);
+    }
     let hits: Vec<&RunSeries> = runs
         .iter()
         .zip(&hit)

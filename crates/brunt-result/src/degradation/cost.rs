@@ -27,6 +27,8 @@ pub(super) struct Input {
 
 /// Index of the rate in [`Input::alone`].
 const RATE: usize = 0;
+/// Minimum share that the fault covers of the interval in which it began, for the interval to count in the drop.
+const BEGUN_MIN: f64 = 0.5;
 
 impl Input {
     /// The input for fault `index`; `None` without a baseline, or if no interval saw the fault.
@@ -228,6 +230,40 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
     .collect()
 }
 
+/// The share that is missing of the rate expected in these intervals of a fault. The interval in which the fault began
+/// counts if whole intervals follow and the fault covers most of it: less would add more noise than it tells.
+fn dropped(
+    all: &[IntervalFigures],
+    start_s: f64,
+    during: &[(usize, f64)],
+    expected: impl Fn(usize) -> f64,
+) -> f64 {
+    let (mut missing, mut wanted) = (0.0, 0.0);
+    for (at, part) in during {
+        let time = (all[*at].end_s - all[*at].start_s) * part;
+        missing += (expected(*at) - all[*at].rate()) * time;
+        wanted += expected(*at) * time;
+    }
+    let first = during
+        .first()
+        .filter(|(at, part)| *at > 0 && is_whole(*part));
+    if let Some((next, _)) = first {
+        let (at, begun) = (next - 1, &all[next - 1]);
+        let time = begun.end_s - begun.start_s;
+        let covered = begun.end_s - start_s;
+        if covered >= BEGUN_MIN * time {
+            // The rest of it was usual, so all that is missing in it is the fault's.
+            missing += (expected(at) - begun.rate()) * time;
+            wanted += expected(at) * covered;
+        }
+    }
+    // If nothing would have been done without the fault either, nothing was lost.
+    match wanted > 0.0 {
+        true => (missing / wanted).min(1.0),
+        false => 0.0,
+    }
+}
+
 /// The effect on the rate and on failures.
 fn of_rate(
     input: &Input,
@@ -242,17 +278,7 @@ fn of_rate(
     let expected = |at: usize| (1.0 - usual[at]).max(0.0) * baseline.requests_per_second;
     let all = &input.series;
     let during = in_time(all, fault.start_s, end_s);
-    let (mut done, mut wanted) = (0.0, 0.0);
-    for (at, part) in &during {
-        let time = (all[*at].end_s - all[*at].start_s) * part;
-        done += all[*at].rate() * time;
-        wanted += expected(*at) * time;
-    }
-    // If nothing would have been done without the fault either, nothing was lost.
-    let drop = match wanted > 0.0 {
-        true => 1.0 - done / wanted,
-        false => 0.0,
-    };
+    let drop = dropped(all, fault.start_s, &during, expected);
     let worst = during
         .iter()
         .filter(|(_, part)| is_whole(*part))

@@ -3,9 +3,11 @@
 //! This is an interrupted time series with a known window (Box and Tiao, Intervention analysis, 1975): [`noise_model`]
 //! explains each run's figure, and the effect's size is one of its coefficients. Several forms of the effect are
 //! tested, because a fault may have an effect for only part of its time: over the whole window, and over its first two,
-//! four, eight … intervals. Each form gets a share of [`ALPHA`] (Bonferroni). So do series with and without the
-//! intervals after the fault, and errors that are normal or Student's t, which gives outliers full or little weight
-//! (Lange, Little and Taylor, Robust statistical modeling using the t distribution, 1989).
+//! four, eight … intervals. Series with and without the intervals after the fault are tested too, and errors that are
+//! normal or Student's t, which gives outliers full or little weight (Lange, Little and Taylor, Robust statistical
+//! modeling using the t distribution, 1989). Most of these tests agree, so dividing [`ALPHA`] among them (Bonferroni)
+//! would waste most of it. Their chances are combined by the weighted harmonic mean, which holds for dependent tests
+//! (Wilson, The harmonic mean p-value for combining dependent tests, 2019).
 //!
 //! Over runs, sizes are combined with a random effect (DerSimonian and Laird, Meta-analysis in clinical trials, 1986):
 //! if runs agree, only their noise counts; if they differ, the effect has to exceed those differences too. Degrees of
@@ -167,30 +169,39 @@ impl Evidence {
         }
     }
 
+    /// Whether the figure was better than usual during the whole window, by more than the standard error.
+    pub fn is_opposite(&self) -> bool {
+        let (whole, error) = self.whole;
+        whole < -error
+    }
+
     /// Whether the evidence rules out half of an effect of this size over the whole window.
     pub fn excludes(&self, size: f64) -> bool {
         let (whole, error) = self.whole;
         self.noticeable <= NOTICEABLE && whole + EXCLUDED * error < 0.5 * size
     }
 
-    /// Returns the stronger evidence, with the sharper of both bounds on what would have been noticed.
-    fn or(self, found: Evidence) -> Evidence {
-        // What would be noticed refers to the whole window.
-        let is_narrower = found.form == Form::Whole && found.noticeable < self.noticeable;
-        let (noticeable, whole) = match is_narrower {
-            true => (found.noticeable, found.whole),
-            false => (self.noticeable, self.whole),
-        };
-        let better = if found.chance < self.chance {
-            found
-        } else {
-            self
-        };
-        Evidence {
-            noticeable,
-            whole,
-            ..better
-        }
+    /// The strongest evidence of several tests, each with its share of the false-alarm probability. The chances of all
+    /// are combined by their weighted harmonic mean. Takes the sharpest bound on what would have been noticed over the
+    /// whole window. `None` without tests.
+    fn combine(tests: &[(f64, Evidence)]) -> Option<Evidence> {
+        let corrected = |(share, test): &&(f64, Evidence)| test.chance / share;
+        let (_, strongest) = tests
+            .iter()
+            .min_by(|one, other| corrected(one).total_cmp(&corrected(other)))?;
+        let whole = tests.iter().map(|(_, test)| test);
+        let narrowest = whole
+            .filter(|test| test.form == Form::Whole)
+            .min_by(|one, other| one.noticeable.total_cmp(&other.noticeable))
+            .unwrap_or(strongest);
+        let shares: f64 = tests.iter().map(|(share, _)| share).sum();
+        let parts: f64 = tests.iter().map(|(share, test)| share / test.chance).sum();
+        Some(Evidence {
+            chance: shares / parts,
+            noticeable: narrowest.noticeable,
+            whole: narrowest.whole,
+            ..strongest.clone()
+        })
     }
 
     /// The verdict as stored in results. `runs` is the number of runs judged together; `limit` is the accepted
@@ -371,7 +382,7 @@ fn forms(runs: &[&RunSeries]) -> Vec<(Form, f64)> {
 /// What these runs show together; `None` if they have too few intervals.
 pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
     let longest = runs.iter().map(|run| run.len()).max()?;
-    let mut best: Option<Evidence> = None;
+    let mut tests: Vec<(f64, Evidence)> = Vec::new();
     let mut searched = None;
     let mut supported: Vec<Covariance> = Covariance::all().collect();
     let has_after = runs.iter().all(|run| run.after < run.len());
@@ -411,10 +422,7 @@ pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
                     deviation,
                     ..combined(models, widen, share, form, *with_after)
                 };
-                best = Some(match best.take() {
-                    None => found,
-                    Some(known) => known.or(found),
-                });
+                tests.push((share, found));
             };
             ask(&normal, 1.0);
             if let Some((robust, widen)) = with_outliers(&designs, &normal, &supported) {
@@ -422,7 +430,7 @@ pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
             }
         }
     }
-    best
+    Evidence::combine(&tests)
 }
 
 /// Models of the same runs that give outliers a small weight, and the factor by which the variance of the effect
@@ -562,7 +570,7 @@ fn combined(models: &[Model], widen: f64, share: f64, form: Form, with_after: bo
     let law = StudentsT::new(0.0, 1.0, (freedom / weights).max(1.0)).expect("above zero");
     let quantile = |chance: f64| law.inverse_cdf(1.0 - chance);
     Evidence {
-        chance: (chance / weights / share).min(1.0),
+        chance: chance / weights,
         size,
         error,
         noticeable: MARGIN + (quantile(ALPHA * share) + quantile(MISS)) * error,

@@ -13,7 +13,7 @@ pub const HOLD: Duration = Duration::from_secs(1);
 
 /// Version of the methods that judge the effects of faults. Increased when the same intervals may get another verdict;
 /// results of other versions are judged again when they are reported or compared.
-pub const METHODS: u32 = 5;
+pub const METHODS: u32 = 6;
 
 /// The answer is *never* only if a change by this share of the baseline would have been detected.
 pub const NOTICEABLE: f64 = 0.15;

@@ -7,7 +7,7 @@
 //!   their mean. The *band*, for display only, is the median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`]
 //!   spreads. Verdicts don't use it.
 //! - *Drop*: the missing share of the rate expected during the fault (`paths`), over the intervals that lie
-//!   completely within it, if there are any.
+//!   completely within it, if there are any, and the one in which it began, if the fault covers most of that.
 //! - *Lost*: the expected rate minus the rate, summed over whole intervals from the fault's start until recovery, or
 //!   until the data ends or the next fault starts. Unknown if recovery is unknown. Rates above the expected one are
 //!   credited.

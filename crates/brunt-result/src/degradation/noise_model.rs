@@ -344,6 +344,9 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
         .map(|run| run.weights.iter().filter(|weight| **weight > 0.0).count());
     let shortest = known.clone().min().unwrap_or(0);
     let count = known.sum::<usize>() as f64;
+    // Each run has its own coefficients, so only its own intervals tell about them (Pauler, The Schwarz criterion and
+    // related methods for normal linear models, 1998).
+    let per_run = count / runs.len() as f64;
     let mut all = Vec::new();
     for covariance in covariances {
         let moments: Vec<(Moments, f64)> = runs
@@ -365,14 +368,14 @@ pub(super) fn models(runs: &[Design], covariances: impl Iterator<Item = Covarian
                 continue;
             }
             let least = DEVIATION_MIN.powi(2);
-            // The wave's period and the warm-up's decay were searched for, which counts as more fitted parameters.
+            // The wave's period and the warm-up's decay were searched for in all runs, which counts as more parameters.
             let searched = match forms.contains(&SINE) || forms.contains(&WARM_UP) {
                 true => 2.0,
                 false => 0.0,
             };
             let log_likelihood = -0.5 * count * (rest / count + least).ln()
                 - 0.5 * log_det
-                - 0.5 * (used + searched) * count.ln();
+                - 0.5 * (used * per_run.ln() + searched * count.ln());
             all.push(Model {
                 covariance,
                 forms,

@@ -328,6 +328,39 @@ fn a_stall_that_ends_within_an_interval_costs_all_that_it_held_up() {
     }
 }
 
+/// A stall takes its share of the fault, wherever in an interval the fault begins.
+#[test]
+fn a_stall_counts_from_its_beginning() {
+    for late_s in [0.0, 0.001, 0.02, 0.04] {
+        let fault = span(2.0 + late_s, 4.0);
+        let mut series = series(&[(20, 10_000.0), (10, 0.0), (30, 10_000.0)]);
+        series[20].requests = (10_000.0 * late_s) as u64;
+        let found = of_run(&series, &[fault], 0).unwrap();
+        near(found.drop, (3.0 - fault.start_s) / (4.0 - fault.start_s));
+    }
+}
+
+/// Two runs that fall are no effect if two others rise as much: the noise does that. Next to two that are nearly
+/// usual, they are.
+#[test]
+fn runs_that_contradict_each_other_show_nothing() {
+    let mut random = Random::for_part(9, 0);
+    let mut judged = |rates: [f64; 4]| {
+        let runs = rates.map(|under| {
+            let mut series = series(&[(20, 10_000.0), (10, under), (30, 10_000.0)]);
+            for one in &mut series {
+                one.requests = (one.requests as f64 * (1.0 + 0.01 * random.normal())) as u64;
+            }
+            of_run(&series, &[span(2.0, 3.0)], 0).unwrap()
+        });
+        over_runs("fault", &runs)
+            .detected_s
+            .map_or(0, |seen| seen.runs)
+    };
+    assert_eq!(judged([7_000.0, 7_000.0, 13_000.0, 13_000.0]), 0);
+    assert_eq!(judged([7_000.0, 7_000.0, 9_950.0, 9_950.0]), 2);
+}
+
 /// Requests in each tenth of a second of four runs on a busy machine. From 1 to 5 s, the server had 2 % of
 /// a processor. Every run lost 99 %, although the rate before and after was a tenth of the usual at times.
 #[rustfmt::skip]
