@@ -588,9 +588,11 @@ fn tshark_finds_nothing_malformed() {
     let file = file.to_str().unwrap();
     let [nfs, mount] = [NFS_PORT, MOUNT_PORT].map(|port| format!("tcp.port=={port},rpc"));
     let ask = |filter: &str, fields: &[&str]| {
-        let mut arguments = vec![
+        // Two processors send, so packets may be captured out of order.
+        let mut arguments = vec!["-o", "tcp.reassemble_out_of_order:TRUE"];
+        arguments.extend([
             "-r", file, "-d", &nfs, "-d", &mount, "-Y", filter, "-T", "fields",
-        ];
+        ]);
         fields
             .iter()
             .for_each(|field| arguments.extend(["-e", field]));

@@ -163,9 +163,11 @@ fn open_files_are_reclaimed_after_a_restart() {
 fn ask(file: &Path, filter: &str, field: &str) -> Vec<String> {
     let file = file.to_str().unwrap();
     let nfs = format!("tcp.port=={NFS_PORT},rpc");
-    let arguments = [
+    // Two processors send, so packets may be captured out of order.
+    let mut arguments = vec!["-o", "tcp.reassemble_out_of_order:TRUE"];
+    arguments.extend([
         "-r", file, "-d", &nfs, "-Y", filter, "-T", "fields", "-e", field,
-    ];
+    ]);
     let text = run("tshark", &arguments);
     text.lines().map(str::to_string).collect()
 }
