@@ -114,7 +114,7 @@ fn a_real_trace_is_replayed() {
         "{text}"
     );
     assert!(
-        text.contains(" for the unmodified trace: the rows above show what was moved"),
+        text.contains(" for the unmodified trace: the rows above show which requests were moved"),
         "{text}"
     );
     let text = succeed(
