@@ -261,15 +261,18 @@ pub fn write_file(path: &Path, bytes: u64) -> BenchResult {
     file.sync_all().map_err(failed)
 }
 
+/// Picks a figure; `None` if the run doesn't have it.
+type GetFigure = fn(&LoadFigures) -> Option<f64>;
+
 /// A figure of each run of one side; empty if a run doesn't have it.
-fn values(runs: &[LoadFigures], get: fn(&LoadFigures) -> Option<f64>) -> Vec<f64> {
+fn values(runs: &[LoadFigures], get: GetFigure) -> Vec<f64> {
     runs.iter()
         .map(get)
         .collect::<Option<Vec<f64>>>()
         .unwrap_or_default()
 }
 
-fn middle(runs: &[LoadFigures], get: fn(&LoadFigures) -> Option<f64>) -> Option<f64> {
+fn middle(runs: &[LoadFigures], get: GetFigure) -> Option<f64> {
     let values = values(runs, get);
     (!values.is_empty()).then(|| median(&values))
 }
@@ -324,12 +327,12 @@ fn ratios(output: &dyn Console, sides: &[(String, Vec<LoadFigures>)]) -> Option<
     let (name, theirs) = peers
         .iter()
         .max_by(|a, b| rate(&a.1).total_cmp(&rate(&b.1)))?;
-    let ratio = |get: fn(&LoadFigures) -> Option<f64>| {
+    let ratio = |get: GetFigure| {
         let pairs = values(ours, get).into_iter().zip(values(theirs, get));
         let all: Vec<f64> = pairs.map(|(a, b)| a / b).collect();
         (!all.is_empty()).then(|| (median(&all), extremes(&all)))
     };
-    let figures: [(&str, fn(&LoadFigures) -> Option<f64>); 4] = [
+    let figures: [(&str, GetFigure); 4] = [
         ("rate", |run| Some(run.per_second)),
         ("CPU", |run| Some(run.cpu_nanos)),
         ("p50", |run| run.p50_nanos),

@@ -328,7 +328,7 @@ mod tests {
         let results: [WithEnvironment<'_>; 2] = [(&one, &known), (&one, &[])];
         assert_eq!(differences(&results), []);
         let told = format!("{:?}", section(&["old", "new"], &results));
-        assert!(told.contains("No machine is on record for new"), "{told}");
+        assert!(told.contains("No machine is recorded for new"), "{told}");
         assert!(told.contains("are the same"), "{told}");
     }
 

@@ -179,7 +179,7 @@ hosts = ["a", "b"]
         let check = |from: &str, to: &str, at: &str, said: &str| {
             assert_mistake_at(&changed(TEXT, from, to), at, said);
         };
-        check("naps = 3", "naps = 0", "naps = 0", "naps: there are none");
+        check("naps = 3", "naps = 0", "naps = 0", "at least one nap");
         check("naps = 3", "nap = 3", "nap = 3", "did you mean naps?");
         let (from, to) = ("\"a\", \"b\"]", "\"a\", \"c\"]");
         check(from, to, "hosts =", "unknown host 'c'");

@@ -341,7 +341,7 @@ pub(crate) mod tests {
         );
         assert!(
             all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said),
-            "{text}: {all}"
+            "{said}: {text}: {all}"
         );
         error
     }

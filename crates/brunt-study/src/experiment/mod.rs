@@ -489,7 +489,7 @@ queue_depth = [1, 8, 32]
         );
         check("url = \"null:1GiB\"", "", 8, "neither url");
         let only = "url = \"null:1GiB\"\nworkloads = [\"mixt\"]";
-        check("url = \"null:1GiB\"", only, 10, "no workload mixt");
+        check("url = \"null:1GiB\"", only, 10, "no workload named mixt");
     }
 
     /// Each phase of a file system is a point, with or without points of targets; it is not swept.

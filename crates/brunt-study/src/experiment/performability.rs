@@ -325,7 +325,7 @@ mttr = "90m"
             slow,
             "faults = [\"slow\", \"slow\"]",
             "\"slow\", ",
-            "already stands for",
+            "already emulates",
         );
         check("units = 8", "units = 0", "units = 0", "0 units");
         check(

@@ -132,7 +132,7 @@ speed = [1, 2, 4]
         let check = |from: &str, to: &str, line, said: &str| {
             drop(assert_mistake(&changed(TEXT, from, to), line, said))
         };
-        check("\"1\" = \"b\"", "\"1\" = \"c\"", 9, "no target c");
+        check("\"1\" = \"b\"", "\"1\" = \"c\"", 9, "no target named c");
         check(
             ", \"1\" = \"b\"",
             "",

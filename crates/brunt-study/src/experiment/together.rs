@@ -378,13 +378,13 @@ queue_depth = [1, 8]
             "workload = \"reader\", target",
             "workload = \"raeder\", target",
             16,
-            "no workload raeder available: other",
+            "no workload named raeder available: other",
         );
         check(
             "target = \"log\"",
             "target = \"lag\"",
             16,
-            "no target lag available: disk, log",
+            "no target named lag available: disk, log",
         );
         check(
             "name = \"second\"",

@@ -135,11 +135,11 @@ pub fn hooks(
     Ok(hooks)
 }
 
+/// A point's settings and MTUs by link.
+type PointLinks = (BTreeMap<String, [Settings; 2]>, BTreeMap<String, u32>);
+
 /// The settings and MTUs of the lab's links at each point.
-fn of_lab(
-    experiment: &Experiment,
-    lab: &BuiltLab,
-) -> Vec<(BTreeMap<String, [Settings; 2]>, BTreeMap<String, u32>)> {
+fn of_lab(experiment: &Experiment, lab: &BuiltLab) -> Vec<PointLinks> {
     let of_point = |mut point: Point| {
         point.links.retain(|name, _| lab.between(name).is_some());
         (point.links, point.mtus)
