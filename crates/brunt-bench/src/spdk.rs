@@ -4,7 +4,6 @@
 //! The rule: a process that polls takes a core from everything else, so it is stopped (SIGSTOP) unless it is measured.
 
 use std::io;
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::cleanup::{Start, Temporary};
+use crate::iscsi::open;
 use crate::peers::{Guarded, free_port};
 
 const NODE: &str = "iqn.2016-06.io.spdk";
@@ -31,10 +31,10 @@ pub struct Spdk {
 pub struct Awake(Pid);
 
 impl Spdk {
-    /// Starts the program at this path with two LUNs of this size, and stops it once it listens.
+    /// Starts the program at this path with two LUNs of this size, and stops it once they can be opened.
     ///
     /// # Errors
-    /// It doesn't start, or doesn't listen within 20 seconds.
+    /// It doesn't start, or its LUNs can't be opened within 20 seconds.
     pub fn start(program: &Path, size_bytes: u64) -> io::Result<Spdk> {
         let port = free_port()?;
         let folder = Temporary::new(format!("/dev/shm/brunt-bench-spdk-{port}").into());
@@ -59,11 +59,13 @@ impl Spdk {
         let process = Guarded::of(command.start()?);
         let trace = format!("/dev/shm/iscsi_trace.pid{}", process.id());
         let trace = Temporary::new(trace.into());
+        let url = format!("iscsi://127.0.0.1:{port}/{NODE}:bench");
         let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        // It listens before it has the target.
+        while let Err(error) = open(&format!("{url}/1")) {
             if begin.elapsed() > START_MAX {
                 return Err(io::Error::other(format!(
-                    "{} is not listening after {START_MAX:?}; start it by hand to see why",
+                    "{} has no LUN after {START_MAX:?}: {error}; start it by hand to see why",
                     program.display()
                 )));
             }
@@ -71,7 +73,7 @@ impl Spdk {
         }
         let spdk = Spdk {
             process,
-            url: format!("iscsi://127.0.0.1:{port}/{NODE}:bench"),
+            url,
             _files: [folder, trace],
         };
         drop(awake(spdk.pid())?);
