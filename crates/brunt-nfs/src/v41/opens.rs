@@ -53,7 +53,7 @@ pub(crate) struct NfsFileUse {
 /// What OPEN returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NfsOpened {
-    /// The stateid, as in [`NfsOpenFile::stateid`].
+    /// The stateid, with a sequence number of 0, which stands for the newest one (RFC 8881, 8.2.2).
     pub stateid: Stateid,
     /// A delegation, which was not asked for and has to be returned.
     pub delegation: Option<Stateid>,
