@@ -14,7 +14,7 @@ use brunt_core::Nanos;
 use brunt_nfs::calls::{NfsIncoming, NfsPayload};
 use brunt_nfs::disk::{NfsDisk, NfsDiskConfig, NfsFile};
 use brunt_nfs::rpc::NfsViolation;
-use brunt_nfs::v41::NfsGrant;
+use brunt_nfs::v41::{NfsClient, NfsGrant};
 use brunt_wire::Cursor;
 use brunt_wire::nfs::v3::{Procedure, parse_results};
 use libfuzzer_sys::fuzz_target;
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
         write_back: choices[1] & 1 == 0,
         credentials: Vec::new(),
         first_xid: 1,
-        session_over: is_v41.then(Arc::default),
+        client: is_v41.then(|| NfsClient::new(3, 1)),
     };
     let session = NfsGrant {
         client: 1,
@@ -44,6 +44,7 @@ fuzz_target!(|input: &[u8]| {
         slots: 3,
         write_bytes_max: 2048,
         read_bytes_max: 16384,
+        operations: 8,
         lease: Duration::from_secs(9),
     };
     let file = NfsFile {
@@ -110,7 +111,7 @@ fn converse(disk: &mut NfsDisk, outstanding: &mut Vec<u64>, mut bytes: Vec<u8>) 
                 if at > bytes.len() {
                     return;
                 }
-                disk.calls().settle_data(read.call, Nanos(now));
+                disk.calls().settle_data(read.call, read.opened, Nanos(now));
                 if disk.on_read(&read, Nanos(now)).is_err() {
                     return;
                 }
