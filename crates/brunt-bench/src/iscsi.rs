@@ -16,7 +16,7 @@ use super::drive;
 use super::iscsi_sessions::{self, SessionsRow, SessionsTarget};
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::rows::rows_named;
-use super::sample::{RunSample, extremes, median, process_cpu};
+use super::sample::{RunSample, extremes, median, process_cpu, ratio_of_rounds};
 use super::spdk::{self, Spdk};
 use crate::cleanup::Start;
 use crate::program;
@@ -642,12 +642,7 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
         (!rates.is_empty()).then_some(rates)
     };
     let ratio = |ours: &str, other: &str| -> Option<f64> {
-        let pairs: Vec<f64> = rates(ours)?
-            .iter()
-            .zip(rates(other)?)
-            .map(|(a, b)| a / b)
-            .collect();
-        Some(median(&pairs))
+        ratio_of_rounds(&rates(ours)?, &rates(other)?).map(|(ratio, _)| ratio)
     };
     let at_least = |ours: &str, other: &str, goal: f64| {
         ratio(ours, other).map(|ratio| Verdict {

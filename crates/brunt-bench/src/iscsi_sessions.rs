@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::bare::PayloadDirection;
 use super::iscsi::open;
-use super::sample::{extremes, median, process_cpu, process_memory};
+use super::sample::{extremes, median, process_cpu, process_memory, ratio_of_rounds};
 use super::spdk;
 use crate::Console;
 
@@ -109,7 +109,7 @@ pub fn run(
         ));
         let mut lines = Vec::new();
         for (index, (target, samples)) in targets.iter().zip(&samples).enumerate() {
-            let rates: Vec<f64> = samples.iter().map(|sample| sample.rate).collect();
+            let rates = rates(samples);
             let rate = median(&rates);
             if row.sessions == 1 {
                 single.push((row.direction, index, rate));
@@ -171,8 +171,11 @@ fn middle(samples: &[SessionsSample], pick: fn(&SessionsSample) -> Option<f64>) 
     (!values.is_empty()).then(|| median(&values))
 }
 
-/// Prints the first target's rate as a multiple of each other one's: the median of the rounds' ratios, because the
-/// machine's speed drifts.
+fn rates(samples: &[SessionsSample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.rate).collect()
+}
+
+/// Prints the first target's rate as a multiple of each other one's.
 fn ratios(
     targets: &[SessionsTarget<'_>],
     samples: &[Vec<SessionsSample>],
@@ -183,12 +186,9 @@ fn ratios(
     };
     let mut all = Vec::new();
     for (target, theirs) in targets[1..].iter().zip(others) {
-        let pairs: Vec<f64> = ours
-            .iter()
-            .zip(theirs)
-            .map(|(a, b)| a.rate / b.rate)
-            .collect();
-        let (ratio, (low, high)) = (median(&pairs), extremes(&pairs));
+        let Some((ratio, (low, high))) = ratio_of_rounds(&rates(ours), &rates(theirs)) else {
+            continue;
+        };
         output.line(format!(
             "  = {} is {ratio:.2} of {} ({low:.2} to {high:.2})",
             targets[0].name, target.name

@@ -93,6 +93,13 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The ratios of two sides' figures round by round, because a machine's speed drifts: their median, the smallest and the
+/// largest. `None` without a round that both sides have.
+pub fn ratio_of_rounds(ours: &[f64], theirs: &[f64]) -> Option<(f64, (f64, f64))> {
+    let all: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
+    (!all.is_empty()).then(|| (median(&all), extremes(&all)))
+}
+
 /// The smallest and the largest value.
 pub fn extremes(values: &[f64]) -> (f64, f64) {
     values

@@ -24,7 +24,7 @@ use brunt_result::statistics::interleaved;
 use serde_json::{Value, json};
 
 use self::peers::{LoadPeer, LoadPeers};
-use super::sample::{extremes, median};
+use super::sample::{extremes, median, ratio_of_rounds};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
@@ -327,11 +327,7 @@ fn ratios(output: &dyn Console, sides: &[(String, Vec<LoadFigures>)]) -> Option<
     let (name, theirs) = peers
         .iter()
         .max_by(|a, b| rate(&a.1).total_cmp(&rate(&b.1)))?;
-    let ratio = |get: GetFigure| {
-        let pairs = values(ours, get).into_iter().zip(values(theirs, get));
-        let all: Vec<f64> = pairs.map(|(a, b)| a / b).collect();
-        (!all.is_empty()).then(|| (median(&all), extremes(&all)))
-    };
+    let ratio = |get: GetFigure| ratio_of_rounds(&values(ours, get), &values(theirs, get));
     let figures: [(&str, GetFigure); 4] = [
         ("rate", |run| Some(run.per_second)),
         ("CPU", |run| Some(run.cpu_nanos)),
