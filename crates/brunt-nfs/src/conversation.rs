@@ -166,7 +166,8 @@ impl NfsConversation {
 
     /// Uses NFSv4.1 from now on, as this client. It gets a session unless it has one.
     ///
-    /// # Errors The server grants none.
+    /// # Errors
+    /// The server grants none.
     pub fn sit_down(&mut self, mut seat: NfsSeat) -> Result<(), NfsConnectError> {
         let done = match seat.grant() {
             Some(_) => Ok(()),

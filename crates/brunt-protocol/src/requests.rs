@@ -1,7 +1,7 @@
 //! Serializes the record of single requests that a host keeps during a run, for transfer to the controller afterwards.
 //!
 //! A request is a short list rather than an object with names, with times relative to the intended one: some 60 bytes
-//! instead of 190. The rule: decoding returns exactly what was encoded, for any numbers.
+//! instead of 190. The rule: decoding returns exactly the encoded numbers, whatever they are.
 
 use brunt_core::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -93,7 +93,7 @@ pub struct ImpactIndex {
 /// A ratio with its interval, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ImpactRatio {
-    /// The ratio with its 95 % interval; `null` if there is no interval.
+    /// The ratio and its 95 % interval; `null` without an interval.
     pub interval: Option<Ratio>,
     /// Number of clients resampled for the interval; with 1, it covers rounds only.
     pub clients: u32,

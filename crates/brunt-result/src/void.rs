@@ -115,7 +115,7 @@ reasons! {
         "the good members, or the existing arrays, port groups or links; half of a LUN's size if an array could not \
          be rebuilt in time";
     FaultControl: Void, "a storage fault's layer, or its process, refused a command", [],
-        "none: the message has its answer, which says what is correct",
+        "none: the message quotes the refusal, which names what is accepted",
         "see what the target said on standard error, and what its layers accept (brunt help devices)";
     FaultHostLost: Incomplete, "a host with a fault, a target or service of the experiment, or an inline bridge was \
         lost", [],

@@ -74,7 +74,7 @@ pub enum StatedOp {
 pub struct ReadingError {
     /// The option.
     pub key: ReadingKey,
-    /// What is wrong with it, and what would be correct.
+    /// The mistake, and its correction.
     pub what: String,
 }
 

@@ -70,7 +70,7 @@ pub(super) struct Walker<'a, P: MetadataPlace> {
     directories: Vec<Option<P::Directory>>,
     /// Data of the longest file.
     pub(super) data: Vec<u8>,
-    /// Name of what is next.
+    /// Name of the next item.
     pub(super) text: String,
 }
 
@@ -361,7 +361,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         self.count_write(meter, written, len)
     }
 
-    /// Counts a write of so many bytes; whether it succeeded.
+    /// Counts a write of this many bytes; returns whether it succeeded.
     pub(super) fn count_write(
         &mut self,
         meter: &mut PhaseMeter<'_>,
@@ -460,7 +460,7 @@ impl<'a, P: MetadataPlace> Walker<'a, P> {
         }
     }
 
-    /// Writes so many bytes at this offset, and closes the file.
+    /// Writes this many bytes at this offset, and closes the file.
     pub(super) fn finish(&mut self, file: P::File, offset: u64, len: usize) -> PlaceResult<()> {
         let fsync = self.job.settings.fsync;
         self.place.finish(file, offset, &self.data[..len], fsync)

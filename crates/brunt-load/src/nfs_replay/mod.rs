@@ -269,7 +269,8 @@ impl NfsReplay {
     /// Claims the tree for a replay, which changes it. If this fails, this replay must not remove
     /// the tree.
     ///
-    /// # Errors The server refused, or another replay uses it.
+    /// # Errors
+    /// The server refused, or another replay uses it.
     pub fn begin(
         &self,
         folder: &NfsFolder,

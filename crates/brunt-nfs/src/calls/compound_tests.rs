@@ -1,4 +1,4 @@
-//! Calls of NFSv4.1 against a server emulated by this file: it reads what is sent, and answers or doesn't.
+//! NFSv4.1 calls against a server that this file emulates. It reads each call, and leaves some unanswered.
 
 use std::time::Duration;
 

@@ -207,8 +207,7 @@ impl NfsCalls {
         }
     }
 
-    /// A READ was answered whose data has been placed already: its reply has been examined.
-    /// It may have opened its file.
+    /// A READ was answered, and its data placed as it arrived. `opened`: what its OPEN returned, if it had one.
     pub fn settle_data(&mut self, index: u16, opened: Option<NfsOpened>, now: Nanos) {
         if self.compounds.is_some() {
             if let Some(opened) = opened {

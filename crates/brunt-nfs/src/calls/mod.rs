@@ -240,14 +240,16 @@ impl NfsCalls {
 
     /// Queues a call. Data of a WRITE is not in `args` but in `payload`.
     ///
-    /// # Panics If the call with this index is outstanding.
+    /// # Panics
+    /// If the call with this index is outstanding.
     pub fn start(&mut self, index: u16, args: &Args<'_>, payload: NfsPayload, now: Nanos) {
         self.start_as(index, args, payload, None, now);
     }
 
     /// Like [`NfsCalls::start`], with the body of an AUTH_SYS credential that differs from the connection's.
     ///
-    /// # Panics If the call with this index is outstanding.
+    /// # Panics
+    /// If the call with this index is outstanding.
     pub fn start_as(
         &mut self,
         index: u16,

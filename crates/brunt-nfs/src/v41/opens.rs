@@ -27,7 +27,7 @@ pub(crate) const WANT_NO_DELEGATION: u32 = 0x0400;
 /// A file that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NfsOpenFile {
-    /// The number of its owner.
+    /// Index of its owner ([`NfsOpens::owner_of`]).
     pub owner: u32,
     /// The body of the AUTH_SYS credential with which it was opened; `None` for the connection's.
     pub credentials: Option<Vec<u8>>,
@@ -248,7 +248,7 @@ fn open_owner(owner: u32) -> [u8; 12] {
     name
 }
 
-/// How a call without an owner gives up a file.
+/// What a call without an owner does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NfsClosing {
     /// Closes it.

@@ -563,7 +563,7 @@ impl Target {
     }
 }
 
-/// What is wrong with the path of a private folder, and what would be correct.
+/// The mistake in the path of a private folder, and its correction.
 fn odd_path(path: &Path) -> Option<(String, &'static str)> {
     let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
     let shown = path.display();

@@ -130,7 +130,8 @@ pub trait Kind: Any + Debug + Send + Sync {
 
     /// Checks whether the fault is possible, as far as the experiment's file shows.
     ///
-    /// # Errors The wrong key, and what would be correct.
+    /// # Errors
+    /// The wrong key, and what would be correct.
     fn check(&self, common: &FaultCommon, plan: &dyn Stage) -> Result<(), Mistake>;
 
     /// The combined effect with another fault, of any kind, at the same time in the same runs. `None` if they don't
@@ -165,14 +166,16 @@ pub trait Kind: Any + Debug + Send + Sync {
 
     /// Checks that this machine can inject it, before anything is started.
     ///
-    /// # Errors The machine lacks something that it needs.
+    /// # Errors
+    /// The machine lacks something that it needs.
     fn check_machine(&self) -> Result<(), DriverError> {
         Ok(())
     }
 
     /// Finds the object that it affects, once targets are open and roles and lab are running.
     ///
-    /// # Errors The object that it affects doesn't exist.
+    /// # Errors
+    /// The object that it affects doesn't exist.
     fn prepare(
         &self,
         common: &FaultCommon,

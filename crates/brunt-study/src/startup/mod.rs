@@ -97,7 +97,8 @@ pub struct StartedExperiment {
 
 /// Connects to hosts, then starts bridges, services and served targets, and opens the targets of this machine.
 ///
-/// # Errors One of its parts cannot be started. Whatever was already running is stopped.
+/// # Errors
+/// One of its parts cannot be started. Whatever was already running is stopped.
 pub fn start<O: DeviceOpener>(
     experiment: &Experiment,
     plan: &Plan,

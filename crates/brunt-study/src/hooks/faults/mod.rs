@@ -80,7 +80,8 @@ impl FaultSchedule {
     /// programs that it started, `lab` its hosts and links, `fleet` the other hosts, which must be connected. A device
     /// of this process gets a fault layer if storage faults need one.
     ///
-    /// # Errors An object that a fault should affect doesn't exist; for example, the fault names an unknown layer, or
+    /// # Errors
+    /// An object that a fault should affect doesn't exist; for example, the fault names an unknown layer, or
     /// doesn't select one of several.
     pub fn new(
         experiment: &Experiment,

@@ -123,7 +123,8 @@ impl PlaceArgs {
 
     /// The number of parsers.
     ///
-    /// # Errors The requested number differs from the number of rings.
+    /// # Errors
+    /// The requested number differs from the number of rings.
     pub fn workers(&self, workers: u16, rings: u16) -> Result<usize, Failure> {
         if !self.is_by_ring() || workers == rings {
             return Ok(usize::from(workers));
