@@ -8,6 +8,7 @@
 pub mod costs;
 pub mod cycles;
 pub mod error_types;
+pub mod headings;
 pub mod imports;
 pub mod layers;
 pub mod length;

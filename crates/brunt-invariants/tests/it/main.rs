@@ -11,7 +11,7 @@ use brunt_invariants::names::{self, Shared};
 use brunt_invariants::pages::{self, Pages};
 use brunt_invariants::plain::{self, Banned};
 use brunt_invariants::workspace::{self, Metadata};
-use brunt_invariants::{cycles, error_types, length, load_kinds, message_text, unsafety};
+use brunt_invariants::{cycles, error_types, headings, length, load_kinds, message_text, unsafety};
 
 /// The violations of each rule. Parsed sources stay on the thread that parsed them, so all rules are applied at once.
 struct Found {
@@ -22,6 +22,7 @@ struct Found {
     error_types: Vec<String>,
     message_text: Vec<String>,
     long: Vec<String>,
+    headings: Vec<String>,
     names: Vec<String>,
     load_kinds: Vec<String>,
     cycles: Vec<(String, Vec<String>)>,
@@ -47,6 +48,7 @@ static FOUND: LazyLock<Found> = LazyLock::new(|| {
         error_types: of_all(error_types::violations),
         message_text: of_all(message_text::violations),
         long: of_all(length::violations),
+        headings: of_all(headings::violations),
         names: names::violations(&crates, SHARED_NAMES),
         load_kinds: load_kinds::violations(&crates),
         cycles: crates
@@ -353,6 +355,12 @@ fn files_and_functions_are_short() {
     let rule = "no file has more than 800 lines, and no function more than 70, or 100 where a comment says \
                 \"Long because\" and why";
     assert_none(&FOUND.long, rule);
+}
+
+#[test]
+fn headings_of_documentation_have_their_own_lines() {
+    let rule = "a heading such as \"# Errors\" has no other text on its line";
+    assert_none(&FOUND.headings, rule);
 }
 
 /// Maximum number of files in an import cycle.
