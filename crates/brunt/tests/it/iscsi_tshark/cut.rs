@@ -106,18 +106,23 @@ fn folder() -> Option<TempDir> {
     Some(TempDir::new("iscsi-cut"))
 }
 
+/// tshark takes a second to start: each capture takes every third of the cases, and all captures together have them all.
+fn every_third<T>(cases: impl IntoIterator<Item = T>, capture: usize) -> impl Iterator<Item = T> {
+    cases.into_iter().skip(capture % 3).step_by(3)
+}
+
 /// Files that end at any byte.
 #[test]
 fn files_that_end_within_a_packet_invent_no_commands() {
     const CUTS: usize = 8;
     let Some(folder) = folder() else { return };
     let mut found = 0;
-    for (name, path) in stored(&folder) {
+    for (index, (name, path)) in stored(&folder).into_iter().enumerate() {
         let (bytes, whole) = (
             std::fs::read(&path).unwrap(),
             tsharks(&path, CaptureFile::Whole),
         );
-        for cut in 1..=CUTS {
+        for cut in every_third(1..=CUTS, index) {
             let end = bytes.len() * cut / (CUTS + 1) + cut * 7 % 31;
             let path = folder.join("cut.pcapng");
             std::fs::write(&path, &bytes[..end]).unwrap();
@@ -137,9 +142,9 @@ fn files_that_end_within_a_packet_invent_no_commands() {
 fn truncated_packets_invent_no_commands() {
     let Some(folder) = folder() else { return };
     let mut found = 0;
-    for (name, path) in stored(&folder) {
+    for (index, (name, path)) in stored(&folder).into_iter().enumerate() {
         let whole = tsharks(&path, CaptureFile::Whole);
-        for snap in [100, 114, 118, 138, 200, 400, 1000] {
+        for snap in every_third([100, 114, 118, 138, 200, 400, 1000], index) {
             let cut = folder.join("cut.pcapng");
             succeed(
                 Command::new("editcap")
