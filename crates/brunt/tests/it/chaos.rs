@@ -418,8 +418,7 @@ fn nothing_hangs_or_is_left_whichever_part_fails() {
     let Some(mut hosts) = Hosts::start(&plans) else {
         return;
     };
-    let count = std::env::var("BRUNT_ROUNDS")
-        .map_or_else(|_| rounds(5, 13), |text| text.parse().expect("a number"));
+    let count = rounds(5, 13);
     let mut random = Random::new(seed());
     // The duration of an undisturbed run.
     let calm = Experiment::start(&hosts, "abort");

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::agents::{Listening, certificates, host_by_agent, host_by_ssh, is_alive, pids};
@@ -21,7 +22,10 @@ struct Sleeper {
 
 impl Sleeper {
     fn start(folder: &Path, what: &str) -> Sleeper {
-        let name = format!("{what}-{}", std::process::id());
+        // Two processes with one name would make a fault ambiguous, and tests run at the same time.
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{what}{number}-{}", std::process::id());
         let program = folder.join(&name);
         // A link, not a copy: a copy would be busy (ETXTBSY) if another test forked while it was written.
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();

@@ -209,7 +209,7 @@ fn a_killed_compaction_loses_no_row_while_a_capture_writes() {
         [AtomicI64::new(0), AtomicI64::new(0)],
         AtomicBool::new(false),
     );
-    let (mut killed, mut round, count) = (0, 0, rounds(12, 50));
+    let (mut killed, mut round, count) = (0, 0, rounds(12, 20));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_trace(&trace, &written, &stop));
         let reader = scope.spawn(|| {
@@ -308,7 +308,7 @@ fn killed_additions_of_a_running_capture_lose_no_row() {
         [AtomicI64::new(0), AtomicI64::new(0)],
         AtomicBool::new(false),
     );
-    let (mut killed, mut round, count) = (0, 0, rounds(8, 25));
+    let (mut killed, mut round, count) = (0, 0, rounds(8, 12));
     let add = || {
         let mut add = brunt();
         add.args(["--json", "lake", "add"])

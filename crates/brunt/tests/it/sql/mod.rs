@@ -7,6 +7,7 @@ mod sizer;
 mod sketches;
 mod troubled;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -123,22 +124,29 @@ fn trace(folder: &TempDir, capture: &str, more: &[&str]) -> (PathBuf, Value) {
 fn analyses_agree_with_the_report() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-analyses");
-    // Servers take seconds for what DuckDB does in milliseconds: two traces cover everything.
-    let (all, none) = (servers(), Vec::new());
-    for (capture, more, servers) in [
-        ("nfs3-small.pcap.zst", &[][..], &none),
-        ("nfs4-small.pcap.zst", &["--workers", "3"], &all),
-        ("iscsi/tgt-kernel.pcapng.zst", &[], &all),
-        ("iscsi/lio-libiscsi.pcapng.zst", &[], &none),
+    // Servers take seconds for what DuckDB does in milliseconds: they answer each analysis of one trace that has rows for
+    // it, or of the last.
+    let servers = servers();
+    let mut unasked: BTreeSet<&str> = QUESTIONS.iter().map(|question| question.name).collect();
+    for (capture, more, is_last) in [
+        ("nfs3-small.pcap.zst", &[][..], false),
+        ("iscsi/lio-libiscsi.pcapng.zst", &[], false),
+        ("nfs4-small.pcap.zst", &["--workers", "3"], false),
+        ("iscsi/tgt-kernel.pcapng.zst", &[], true),
     ] {
+        let for_servers = capture.contains("nfs4") || is_last;
         let (trace, report) = trace(&folder, capture, more);
         let operations = Operations::new(rows(sql(&engine, &trace, &[OPERATIONS])));
         for question in QUESTIONS {
             println!("{capture} {}", question.name);
             let answer = rows(sql(&engine, &trace, &[question.name]));
             check(question.name, &answer, &report, &operations);
+            let wanted = for_servers && (is_last || !answer.is_empty());
+            if !wanted || !unasked.remove(question.name) {
+                continue;
+            }
             let bytes = serde_json::to_string(&answer).expect("JSON");
-            each(servers, |server| {
+            each(&servers, |server| {
                 let answer = rows(sql_at(server, &trace, &[question.name]));
                 let same = serde_json::to_string(&answer).expect("JSON") == bytes;
                 assert!(
@@ -150,6 +158,7 @@ fn analyses_agree_with_the_report() {
             });
         }
     }
+    assert!(unasked.is_empty(), "{unasked:?}");
 }
 
 /// The same for a trace with every kind of finding except missing packets of one side.

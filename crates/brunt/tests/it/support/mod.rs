@@ -70,12 +70,12 @@ pub fn root() -> PathBuf {
         .expect("the workspace's root")
 }
 
-/// Rounds of a repeated test: few by default, more in CI (`CI=true`).
+/// Rounds of a repeated test: few by default, more in CI (`CI=true`), and for a soak as many as `BRUNT_ROUNDS` says.
 pub fn rounds(default: usize, ci: usize) -> usize {
-    if std::env::var_os("CI").is_some() {
-        ci
-    } else {
-        default
+    match std::env::var("BRUNT_ROUNDS") {
+        Ok(text) => text.parse().expect("BRUNT_ROUNDS is a number"),
+        Err(_) if std::env::var_os("CI").is_some() => ci,
+        Err(_) => default,
     }
 }
 
