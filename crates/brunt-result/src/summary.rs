@@ -669,14 +669,16 @@ impl Summary {
             format: u32,
             brunt: String,
         }
-        let Head { format, brunt } = serde_json::from_str(text).map_err(SummaryMistake::Json)?;
+        // As bytes, like other files of results: each kind of reader has its own copy of all deserializers.
+        let text = text.as_bytes();
+        let Head { format, brunt } = serde_json::from_slice(text).map_err(SummaryMistake::Json)?;
         if format != FORMAT {
             return Err(SummaryMistake::Format {
                 found: format,
                 brunt,
             });
         }
-        serde_json::from_str(text).map_err(SummaryMistake::Json)
+        serde_json::from_slice(text).map_err(SummaryMistake::Json)
     }
 }
 
