@@ -61,6 +61,13 @@ impl Server {
         }
     }
 
+    /// Adds a result that equals the first one.
+    fn copy_first_result(&self) {
+        let (from, to) = (self.results.join("composed"), self.results.join("a copy"));
+        std::fs::create_dir(&to).expect("a folder");
+        std::fs::copy(from.join("summary.json"), to.join("summary.json")).expect("a summary");
+    }
+
     /// Summaries of its results, oldest first.
     fn summaries(&self) -> Vec<Value> {
         let found = std::fs::read_dir(&self.results).expect("a folder");
@@ -223,6 +230,14 @@ fn framed(browser: &mut Browser) -> String {
     page.as_str().expect("text").to_string()
 }
 
+/// Waits until this many results are listed.
+fn listed(browser: &mut Browser, count: usize) {
+    until(
+        browser,
+        &format!("document.querySelectorAll('tbody input[type=checkbox]').length === {count}"),
+    );
+}
+
 #[test]
 fn compose_run_watch_and_compare_with_a_mouse() {
     let Some((_folder, mut browser)) = browser() else {
@@ -275,12 +290,10 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     browser.click(&named("Start"));
     watch(&mut browser);
     figures_agree(&mut browser, &server.summaries()[1]);
+    server.copy_first_result();
     browser.click(&named("Results"));
-    until(
-        &mut browser,
-        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
-    );
-    for row in [1, 0] {
+    listed(&mut browser, 3);
+    for row in [1, 0, 2] {
         browser.click(&format!(
             "document.querySelectorAll('tbody input[type=checkbox]')[{row}]"
         ));
@@ -288,20 +301,19 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     browser.click(&named("Compare"));
     until(&mut browser, "location.hash.startsWith('#/compare/')");
     let page = framed(&mut browser);
-    assert!(
-        page.contains("composed") && page.contains("compar"),
-        "{}",
-        &page[..page.len().min(400)]
-    );
+    for name in ["composed", "composed-2", "a copy"] {
+        assert!(page.contains(name), "{}", &page[..page.len().min(400)]);
+    }
     browser.picture("compare", 3000);
     // A search without results, and one with results, whose address contains the search.
     browser.evaluate("location.hash = '#/results?search=nothing-has-this'");
     browser.text_with("No result has these words.");
     browser.evaluate("location.hash = '#/results?search=composed'");
-    until(
-        &mut browser,
-        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
-    );
+    listed(&mut browser, 3);
+    browser.click(&named("History of these results"));
+    browser.text_with("Results that contain composed");
+    assert!(framed(&mut browser).contains("3 results, oldest first."));
+    browser.picture("history", 3000);
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
@@ -368,10 +380,7 @@ fn compose_run_watch_and_compare_with_the_keyboard() {
     );
     tab_to(&mut browser, true, "one.textContent === 'Results'");
     browser.key("Enter", false);
-    until(
-        &mut browser,
-        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
-    );
+    listed(&mut browser, 2);
     for _ in 0..2 {
         tab_to(
             &mut browser,
@@ -388,6 +397,17 @@ fn compose_run_watch_and_compare_with_the_keyboard() {
     browser.key("Enter", false);
     until(&mut browser, "location.hash.startsWith('#/compare/')");
     assert!(framed(&mut browser).contains("composed"));
+    tab_to(&mut browser, true, "one.textContent === 'Results'");
+    browser.key("Enter", false);
+    listed(&mut browser, 2);
+    tab_to(
+        &mut browser,
+        false,
+        "one.textContent === 'History of these results'",
+    );
+    browser.key("Enter", false);
+    browser.text_with("All results, oldest first.");
+    assert!(framed(&mut browser).contains("2 results, oldest first."));
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
@@ -479,7 +499,8 @@ fn every_view_is_accessible_and_fits_a_phone() {
                 "#/results",
                 "No results yet: compose an experiment and run it.",
             ),
-            ("#/compare/a/b", "Before: a"),
+            ("#/compare/a/b/c", "after: b, c"),
+            ("#/history?search=a", "Results that contain"),
         ] {
             browser.visit(&server.origin, "/", width, dark);
             browser.text_with("Compose");
@@ -490,8 +511,8 @@ fn every_view_is_accessible_and_fits_a_phone() {
                     take_example(&mut browser, "two seconds far away");
                     browser.text_with("Description");
                 }
-                // This result doesn't exist; the page says so.
-                "#/compare/a/b" => until(
+                // These results don't exist; the page says so.
+                "#/compare/a/b/c" | "#/history?search=a" => until(
                     &mut browser,
                     "document.querySelector('[role=alert]') !== null",
                 ),
