@@ -55,7 +55,7 @@ const READ: &[&str] = &[
     "percentage_random", "random_distribution", "rate", "rate_iops", "rate_process", "thinktime",
     "thinktime_blocks", "filename", "directory", "direct", "ioengine", "verify",
     "do_verify", "loops", "kb_base", "randseed", "sync", "fsync",
-    "fdatasync", "buffer_compress_percentage", "dedupe_percentage", "number_ios", "sqthread_poll", "hipri",
+    "fdatasync", "end_fsync", "fsync_on_close", "buffer_compress_percentage", "dedupe_percentage", "number_ios", "sqthread_poll", "hipri",
     "zonemode", "zonesize", "zonerange", "zoneskip", "steadystate", "steadystate_duration",
     "steadystate_ramp_time", "steadystate_check_interval", "norandommap", "allow_file_create",
     "latency_target", "latency_window", "latency_percentile", "uri",
@@ -127,7 +127,7 @@ pub fn fate(key: &str) -> Fate {
         "latency_run" => Cannot("a run has one queue depth, which is found before the run"),
         "file_append" | "opendir" => Cannot("a target is one file or device"),
         "fill_device" => Cannot("a run ends by requests, bytes or time, not by a full device"),
-        "sync_file_range" | "end_fsync" | "fsync_on_close" | "end_syncfs" | "write_barrier" => {
+        "sync_file_range" | "end_syncfs" | "write_barrier" => {
             Cannot("write fsync = 100 or sync = \"dsync\", or [filesystems.x] with fsync")
         }
         "zonecapacity"

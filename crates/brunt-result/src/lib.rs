@@ -26,6 +26,7 @@ pub mod failures;
 mod fault_record;
 pub mod health_waits;
 pub mod history;
+pub mod history_results;
 pub mod hosts;
 pub mod impact;
 pub mod indexes;

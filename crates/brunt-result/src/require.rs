@@ -460,6 +460,13 @@ impl Requirement {
         self.entry.workload.as_deref()
     }
 
+    /// The percentile and its upper limit in microseconds, if it requires one of all operations together.
+    pub fn percentile_limit_us(&self) -> Option<(Percentile, f64)> {
+        let is_of_all = self.entry.op.is_none() && self.side == Side::Below;
+        let percentile = self.percentile().filter(|_| is_of_all)?;
+        Some((percentile, self.bound))
+    }
+
     /// The percentile that it is about, if it is about one.
     pub fn percentile(&self) -> Option<Percentile> {
         match self.figure {

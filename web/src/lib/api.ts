@@ -167,5 +167,6 @@ export const api = {
   results: (words: string) => json<ResultRow[]>('GET', `/api/results?search=${part(words)}`),
   experiment: async (id: string) => (await ask('GET', `/api/results/${part(id)}/experiment`)).text(),
   view: (id: string) => json<{ page: string }>('POST', '/api/view', { report: id }),
-  compare: (before: string, after: string) => json<{ page: string }>('POST', '/api/compare', { before, after }),
+  compare: (results: string[]) => json<{ page: string }>('POST', '/api/compare', { results }),
+  history: (search: string) => json<{ page: string }>('POST', '/api/history', { search }),
 };

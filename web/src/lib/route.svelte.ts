@@ -1,15 +1,15 @@
 // The view named by the address: `#/watch?run=3`. A link to a view is its address; the back button returns to the previous one.
 
 export interface View {
-  name: 'watch' | 'compose' | 'results' | 'compare';
-  /** The rest of the path: the id of a result, or two ids. */
+  name: 'watch' | 'compose' | 'results' | 'compare' | 'history';
+  /** The rest of the path: the id of a result, or those of several. */
   parts: string[];
   query: URLSearchParams;
   /** Whether the address names it; otherwise it is the default. */
   isNamed: boolean;
 }
 
-const NAMES: readonly string[] = ['watch', 'compose', 'results', 'compare'];
+const NAMES: readonly string[] = ['watch', 'compose', 'results', 'compare', 'history'];
 
 function read(hash: string): View {
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2);
@@ -54,6 +54,11 @@ export const route = new Route();
 /** The address of a view. */
 export function link(...parts: string[]): string {
   return `#/${parts.map(encodeURIComponent).join('/')}`;
+}
+
+/** The address of a view of the results that contain these words. */
+export function searched(name: View['name'], words: string): string {
+  return words === '' ? link(name) : `${link(name)}?${new URLSearchParams({ search: words }).toString()}`;
 }
 
 export function go(...parts: string[]): void {

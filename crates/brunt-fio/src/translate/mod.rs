@@ -366,20 +366,30 @@ impl<'a> Draft<'a> {
         workload.verify = Some(verify);
     }
 
-    /// `fsync` and `fdatasync` (flush after this many writes) become `flush_every`.
+    /// `fsync` and `fdatasync` (flush after this many writes) become `flush_every`. `end_fsync` and `fsync_on_close` are
+    /// the same for a job, which closes its file once, at its end.
     fn flushes(&mut self, workload: &mut Workload) -> Result<(), FioError> {
+        let on_device = self
+            .text("filename")
+            .is_some_and(|name| name.starts_with("/dev/"));
+        let only_data = "flushes are fdatasync(2), which does not write the file's times";
         for key in ["fdatasync", "fsync"] {
             let every = self.number(key)?.filter(|every| *every > 0);
             if let Some(every) = every.filter(|_| workload.changes_data()) {
                 workload.flush_every = every;
-                let on_device = self
-                    .text("filename")
-                    .is_some_and(|name| name.starts_with("/dev/"));
                 if key == "fsync" && !on_device {
-                    self.note(
-                        key,
-                        "flushes are fdatasync(2), which does not write the file's times",
-                    );
+                    self.note(key, only_data);
+                }
+            }
+        }
+        for key in ["end_fsync", "fsync_on_close"] {
+            if self.is_on(key) && workload.changes_data() {
+                workload.end_fsync = true;
+                if !on_device {
+                    self.note(key, only_data);
+                }
+                if self.number("loops")?.is_some_and(|loops| loops > 1) {
+                    self.note(key, "the device is flushed once, not after each loop");
                 }
             }
         }

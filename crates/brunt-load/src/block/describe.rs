@@ -74,6 +74,9 @@ impl Workload {
         if self.flush_every > 0 {
             words.push(format!("a flush after {} changes", self.flush_every));
         }
+        if self.end_fsync {
+            words.push("a flush at the end".into());
+        }
         if stays("sequential") {
             words.push(match self.sequential {
                 0.0 => "random".into(),

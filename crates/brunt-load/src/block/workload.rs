@@ -57,6 +57,10 @@ pub struct Workload {
     /// `fsync`; 0: never. Flushes have their own row in results. (`flush_every` before Brunt 0.2.)
     #[serde(rename = "fsync", alias = "flush_every")]
     pub flush_every: u64,
+    /// Each worker flushes the device's cache after its last request, like fio's `end_fsync`; the time of this flush is
+    /// part of the run, so the rate includes it. A run that is cut short has no such flush.
+    #[serde(skip_serializing_if = "is_default")]
+    pub end_fsync: bool,
     /// Probability that a request starts where the previous one ended, 0 to 1.
     pub sequential: f64,
     /// Reads, writes and other kinds each continue where the previous request of their kind ended,
@@ -200,6 +204,7 @@ impl Default for Workload {
             trim: 0.0,
             write_zeroes: 0.0,
             flush_every: 0,
+            end_fsync: false,
             sequential: 0.0,
             sequential_per_kind: false,
             stride: None,
@@ -389,7 +394,7 @@ impl Workload {
         let more = [
             (OpKind::Unmap, self.trim > 0.0),
             (OpKind::WriteZeroes, self.write_zeroes > 0.0),
-            (OpKind::Flush, self.flush_every > 0),
+            (OpKind::Flush, self.flush_every > 0 || self.end_fsync),
         ];
         let more = more
             .into_iter()
@@ -418,7 +423,8 @@ impl Workload {
 
     /// Makes it read-only.
     pub(super) fn only_reads(&mut self) {
-        (self.read, self.trim, self.write_zeroes, self.flush_every) = (1.0, 0.0, 0.0, 0);
+        (self.read, self.trim, self.write_zeroes) = (1.0, 0.0, 0.0);
+        (self.flush_every, self.end_fsync) = (0, false);
     }
 
     /// Returns the duration of a run as far as it is known, and whether it is exact.

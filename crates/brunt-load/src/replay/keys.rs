@@ -66,6 +66,7 @@ impl Workload {
             ("trim", self.trim != plain.trim),
             ("write_zeroes", self.write_zeroes != plain.write_zeroes),
             ("fsync", self.flush_every != plain.flush_every),
+            ("end_fsync", self.end_fsync != plain.end_fsync),
             ("sequential", self.sequential != plain.sequential),
             ("sequential_per_kind", self.sequential_per_kind),
             ("stride", self.stride.is_some()),

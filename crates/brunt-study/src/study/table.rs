@@ -17,6 +17,7 @@ use brunt_result::choice::RingMode;
 use crate::hooks::hosts;
 use brunt_result::degradation::PhaseOverRuns;
 use brunt_result::drift::drift;
+use brunt_result::experiment::ArrivalKind;
 use brunt_result::failures;
 use brunt_result::probe::{HostProbes, ProbeRecord};
 use brunt_result::statistics::{Estimate, NOISY, RUNS_MIN};
@@ -147,6 +148,14 @@ fn legend(summary: &Summary) -> Vec<String> {
         lines.push(
             "response times from when each request was due; means over runs, ± half of the 95% interval; other percentiles \
              and max of all runs"
+                .into(),
+        );
+    }
+    let mut workloads = summary.experiment.workloads.values();
+    if workloads.any(|workload| workload.arrival == ArrivalKind::Search) {
+        lines.push(
+            "with a search, requests/s is the highest rate within the limit (0: even the lowest tried wasn't), and all other \
+             figures are from its trial"
                 .into(),
         );
     }

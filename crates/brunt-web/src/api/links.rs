@@ -17,8 +17,10 @@ const LINKS_MAX: usize = 64;
 pub enum LinkedPage {
     /// The report of a result.
     Report(String),
-    /// Two results, the earlier one first.
-    Comparison(String, String),
+    /// Results to compare with the first one.
+    Comparison(Vec<String>),
+    /// The history of the results that contain these words.
+    History(String),
 }
 
 /// All valid links.

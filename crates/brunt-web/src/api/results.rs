@@ -10,9 +10,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
-use brunt_lake::read_table;
-use brunt_report::experiment;
 use brunt_report::html::render;
+use brunt_report::{experiment, history};
+use brunt_result::history_results::{HistoryResult, name_results, sort_by_time};
 use brunt_result::run_log::ResultVersion;
 use brunt_result::summary::{self, Summary};
 use brunt_result::tables::runs;
@@ -265,23 +265,43 @@ impl ResultsFolder {
         Some(experiment::text(&summary, &folder))
     }
 
-    /// The page that compares two results.
-    pub fn comparison(&self, before: &str, after: &str) -> Option<String> {
-        let folders = [self.find(before)?, self.find(after)?];
-        let folders = folders.each_ref().map(|folder| folder.as_path());
+    /// The page that compares the first of these results with the others.
+    pub fn comparison(&self, ids: &[String]) -> Option<String> {
+        let folders: Option<Vec<PathBuf>> = ids.iter().map(|id| self.find(id)).collect();
+        let folders = folders?;
+        let folders: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
         let results = experiment::read_to_compare(&folders, &[]).ok()?;
-        let [a, b] = &results[..] else { return None };
-        let details = [(folders[0], a), (folders[1], b)]
-            .map(|(folder, summary)| experiment::Details::read(folder, summary));
-        let compared = |name, summary, details| experiment::ComparedResult {
-            name,
-            summary,
-            details,
-        };
-        Some(render(&experiment::comparison(&[
-            compared(before, a, &details[0]),
-            compared(after, b, &details[1]),
-        ])))
+        let read = folders.iter().zip(&results);
+        let details: Vec<experiment::Details> = read
+            .map(|(folder, summary)| experiment::Details::read(folder, summary))
+            .collect();
+        let each = ids.iter().zip(&results).zip(&details);
+        let each: Vec<experiment::ComparedResult<'_>> = each
+            .map(|((name, summary), details)| experiment::ComparedResult {
+                name,
+                summary,
+                details,
+            })
+            .collect();
+        (each.len() >= 2).then(|| render(&experiment::comparison(&each)))
+    }
+
+    /// The page of the history of all results that contain these words, oldest first.
+    pub fn history(&self, search: &str) -> Option<String> {
+        let (mut results, mut skipped) = (Vec::new(), Vec::new());
+        for entry in self.list(search).ok()? {
+            match HistoryResult::read(self.find(&entry.id)?) {
+                Ok(result) => results.push(result),
+                // Changed since the list was made.
+                Err(error) => skipped.push(error.to_string()),
+            }
+        }
+        sort_by_time(&mut results);
+        name_results(&mut results);
+        let summaries: Vec<&Summary> = results.iter().map(|result| &result.summary).collect();
+        let series = brunt_result::history::history(&summaries, 0.0);
+        let names: Vec<String> = results.iter().map(|result| result.name.clone()).collect();
+        Some(render(&history::history(&names, &series, &skipped)))
     }
 
     /// Creates a folder named after the experiment and returns its id and path.
@@ -390,19 +410,12 @@ fn searched(id: &str, summary: &Summary) -> String {
 
 /// When the setup of a result's first run began.
 fn began_unix_ms(folder: &Path) -> u64 {
-    let mut first: Option<i64> = None;
-    let read = read_table(folder, &runs::TABLE, |batch| {
-        let began = batch.ints("began_unix_ns").iter().copied().min();
-        first = first.into_iter().chain(began).min();
-    });
-    if let (Ok(_), Some(first)) = (read, first) {
-        return u64::try_from(first).unwrap_or(0) / 1_000_000;
-    }
-    let about =
-        std::fs::metadata(folder).and_then(|about| about.created().or_else(|_| about.modified()));
-    let since = about
-        .ok()
-        .and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+    let created = || {
+        let about = std::fs::metadata(folder).ok()?;
+        about.created().or_else(|_| about.modified()).ok()
+    };
+    let began = runs::first_began(folder).or_else(created);
+    let since = began.and_then(|began| began.duration_since(UNIX_EPOCH).ok());
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
@@ -479,9 +492,11 @@ mod tests {
                 .report("two")
                 .is_some_and(|page| page.contains("a longer queue"))
         );
+        let of = |ids: &[&str]| -> Vec<String> { ids.iter().map(ToString::to_string).collect() };
         assert!(
-            results.comparison("two", "two").is_some()
-                && results.comparison("two", "one").is_none()
+            results.comparison(&of(&["two", "two", "two"])).is_some()
+                && results.comparison(&of(&["two", "two", "one"])).is_none()
+                && results.comparison(&of(&["two"])).is_none()
         );
     }
 

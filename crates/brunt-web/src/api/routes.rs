@@ -32,6 +32,9 @@ use crate::http::answer::{json as answer, of, trouble};
 const REPORT_POLICY: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; \
      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
+/// Maximum number of results on a page that compares them.
+const COMPARED_MAX: usize = 20;
+
 /// Lets clients with the token stop the run of `brunt run --serve`.
 pub struct RunControl {
     id: Arc<str>,
@@ -121,6 +124,7 @@ impl ServedState {
             .route("/api/results/{id}/report", get(report))
             .route("/api/results/{id}/experiment", get(experiment))
             .route("/api/compare", post(compare))
+            .route("/api/history", post(history))
             .route("/api/view", post(view))
             .route_layer(from_fn_with_state(token, bearer_only))
             .route("/api/about", get(about))
@@ -248,6 +252,7 @@ async fn stop(State(state): State<ServedState>, Path(id): Path<String>) -> Respo
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wanted {
     #[serde(default)]
     search: String,
@@ -263,10 +268,12 @@ async fn list(
         .await?;
     found
         .map(|found| answer(StatusCode::OK, &found))
-        .map_err(|error| {
-            let what = format!("cannot read the results folder: {error}");
-            trouble(StatusCode::INTERNAL_SERVER_ERROR, &what, None)
-        })
+        .map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &std::io::Error) -> Response {
+    let what = format!("cannot read the results folder: {error}");
+    trouble(StatusCode::INTERNAL_SERVER_ERROR, &what, None)
 }
 
 async fn report(
@@ -310,24 +317,43 @@ fn page_of_result(page: String) -> Response {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Compared {
-    before: String,
-    after: String,
+    results: Vec<String>,
 }
 
 async fn compare(
     State(state): State<ServedState>,
     JsonBody(sent): JsonBody<Compared>,
 ) -> Result<Response, Response> {
-    let Compared { before, after } = sent;
-    let ids = [before.clone(), after.clone()];
+    let Compared { results } = sent;
+    if !(2..=COMPARED_MAX).contains(&results.len()) {
+        let what = format!("a comparison is of 2 to {COMPARED_MAX} results");
+        return Err(trouble(StatusCode::UNPROCESSABLE_ENTITY, &what, None));
+    }
+    let ids = results.clone();
     let known = state
         .disk
         .with(move |disk| ids.iter().all(|id| disk.results.find(id).is_some()))
         .await?;
     Ok(if known {
-        link(&state.links, LinkedPage::Comparison(before, after))
+        link(&state.links, LinkedPage::Comparison(results))
     } else {
         no_result()
+    })
+}
+
+async fn history(
+    State(state): State<ServedState>,
+    JsonBody(wanted): JsonBody<Wanted>,
+) -> Result<Response, Response> {
+    let search = wanted.search.clone();
+    let found = state
+        .disk
+        .with(move |disk| disk.results.list(&search))
+        .await?;
+    Ok(match found {
+        Ok(found) if !found.is_empty() => link(&state.links, LinkedPage::History(wanted.search)),
+        Ok(_) => no_result(),
+        Err(error) => unreadable(&error),
     })
 }
 
@@ -380,7 +406,8 @@ async fn linked(
     place.give_up();
     let made = state.disk.with(move |disk| match page {
         LinkedPage::Report(id) => disk.results.report(&id),
-        LinkedPage::Comparison(before, after) => disk.results.comparison(&before, &after),
+        LinkedPage::Comparison(ids) => disk.results.comparison(&ids),
+        LinkedPage::History(search) => disk.results.history(&search),
     });
     made.await
         .map(|page| page.map_or_else(no_result, page_of_result))

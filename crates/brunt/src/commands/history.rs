@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use brunt_core::units::counted;
 use brunt_report::{history, html};
 use brunt_result::compare::Margin;
 use brunt_result::history::{HistoryChange, HistorySeries};
+use brunt_result::history_results::{HistoryResult, name_results, sort_by_time};
 use brunt_result::statistics::{RESULTS_MIN, Verdict};
 use brunt_result::summary::{FILE_NAME, Summary};
-use brunt_result::tables::runs;
 use serde_json::json;
 
 use super::Subcommand;
@@ -72,14 +72,6 @@ enum ResultOrder {
     Given,
 }
 
-/// A result that was read.
-struct ReadResult {
-    folder: PathBuf,
-    name: String,
-    summary: Summary,
-    began: Option<SystemTime>,
-}
-
 impl Subcommand for History {
     const NAME: &'static str = "history";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
@@ -113,7 +105,7 @@ impl Subcommand for History {
             );
         }
         self.sort(&mut results, output)?;
-        name(&mut results);
+        name_results(&mut results);
         for result in results.iter().filter(|result| !result.summary.complete) {
             output.note(format_args!(
                 "{} is incomplete; its finished runs are used",
@@ -143,7 +135,7 @@ impl Subcommand for History {
             .iter()
             .map(|(folder, problem)| json!({ "folder": folder, "problem": problem }));
         output.object(&json!({
-            "results": results.iter().map(ReadResult::object).collect::<Vec<_>>(),
+            "results": results.iter().map(object).collect::<Vec<_>>(),
             "skipped": skipped.collect::<Vec<_>>(),
             "margin": self.margin.0,
             "series": series,
@@ -161,18 +153,18 @@ impl Subcommand for History {
 
 impl History {
     /// Sorts results as requested. Removes those that a list of labels doesn't have.
-    fn sort(&self, results: &mut Vec<ReadResult>, output: &Output) -> Done {
+    fn sort(&self, results: &mut Vec<HistoryResult>, output: &Output) -> Done {
         if self.labels.is_none() && self.order == ResultOrder::Given {
             return Ok(());
         }
-        if let Some(note) = sort_by_time(results) {
+        if let Some(note) = unknown_times(sort_by_time(results)) {
             output.note(note);
         }
         let list = self.labels.as_deref().map(read_labels).transpose()?;
         let count = results.len();
         match (&list, self.order) {
             (Some(places), _) => {
-                let place = |result: &ReadResult| places.get(result.summary.label.as_ref()?);
+                let place = |result: &HistoryResult| places.get(result.summary.label.as_ref()?);
                 results.retain(|result| place(result).is_some());
                 results.sort_by_key(|result| place(result).copied());
             }
@@ -198,20 +190,15 @@ impl History {
     }
 
     /// Every readable result, each once; errors in the others are added to `skipped`.
-    fn read(&self, skipped: &mut BTreeMap<PathBuf, String>) -> Result<Vec<ReadResult>, Failure> {
+    fn read(&self, skipped: &mut BTreeMap<PathBuf, String>) -> Result<Vec<HistoryResult>, Failure> {
         let (mut results, mut seen) = (Vec::new(), BTreeSet::new());
         for folder in self.folders.iter().map(|given| results_in(given)) {
             for folder in folder? {
                 if !seen.insert(folder.canonicalize().unwrap_or_else(|_| folder.clone())) {
                     continue;
                 }
-                match Summary::read(&folder) {
-                    Ok(summary) => results.push(ReadResult {
-                        name: String::new(),
-                        began: runs::first_began(&folder),
-                        folder,
-                        summary,
-                    }),
+                match HistoryResult::read(folder.clone()) {
+                    Ok(result) => results.push(result),
                     Err(error) => {
                         skipped.insert(folder, error.to_string());
                     }
@@ -222,17 +209,18 @@ impl History {
     }
 }
 
-impl ReadResult {
-    fn object(&self) -> serde_json::Value {
-        let began = self.began.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        json!({
-            "name": self.name,
-            "label": self.summary.label,
-            "folder": self.folder,
-            "began_unix_s": began.map(|began| began.as_secs_f64()),
-            "complete": self.summary.complete,
-        })
-    }
+/// A result as an object of the JSON output.
+fn object(result: &HistoryResult) -> serde_json::Value {
+    let began = result
+        .began
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    json!({
+        "name": result.name,
+        "label": result.summary.label,
+        "folder": result.folder,
+        "began_unix_s": began.map(|began| began.as_secs_f64()),
+        "complete": result.summary.complete,
+    })
 }
 
 /// The folder itself if it holds a result, otherwise the results folders in it, by name.
@@ -258,12 +246,8 @@ fn results_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Sorts results, oldest first. Returns a note if some are sorted by a time that copying may have changed.
-fn sort_by_time(results: &mut [ReadResult]) -> Option<String> {
-    let written = |folder: &Path| folder.join(FILE_NAME).metadata().ok()?.modified().ok();
-    let unknown = results.iter().filter(|result| result.began.is_none());
-    let unknown = unknown.count();
-    results.sort_by_cached_key(|result| result.began.or_else(|| written(&result.folder)));
+/// A note, if some results are sorted by a time that copying may have changed.
+fn unknown_times(unknown: usize) -> Option<String> {
     (unknown > 0).then(|| {
         format!(
             "{} without a table of runs: ordered by when {FILE_NAME} was written; --order given keeps the order of \
@@ -318,48 +302,6 @@ enum LabelPart {
     /// Number of digits, and the digits.
     Number(usize, String),
     Text(String),
-}
-
-/// Names results after their labels, or their folders without one. Names that several results would have are followed
-/// by the folder, or replaced by its whole path.
-fn name(results: &mut [ReadResult]) {
-    let short = |folder: &Path| {
-        let name = folder.canonicalize().ok()?.file_name()?.to_owned();
-        Some(name.to_string_lossy().into_owned())
-    };
-    let names = |result: &ReadResult| {
-        let path = result.folder.display().to_string();
-        let folder = short(&result.folder).unwrap_or_else(|| path.clone());
-        match result.summary.label.as_deref().map(plain_label) {
-            Some(label) => [
-                label.clone(),
-                format!("{label} ({folder})"),
-                format!("{label} ({path})"),
-            ],
-            None => [folder.clone(), path.clone(), path],
-        }
-    };
-    let choices: Vec<[String; 3]> = results.iter().map(names).collect();
-    let mut chosen = vec![0; results.len()];
-    for level in 0..2 {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for (choice, at) in choices.iter().zip(&chosen) {
-            *counts.entry(&choice[*at]).or_default() += 1;
-        }
-        for (choice, at) in choices.iter().zip(&mut chosen) {
-            if *at == level && counts[choice[level].as_str()] > 1 {
-                *at += 1;
-            }
-        }
-    }
-    for ((result, choice), at) in results.iter_mut().zip(choices).zip(chosen) {
-        result.name = choice.into_iter().nth(at).expect("there are three");
-    }
-}
-
-/// A label on one line.
-fn plain_label(label: &str) -> String {
-    label.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn print(names: &[String], series: &[HistorySeries], output: &Output) {

@@ -4,11 +4,14 @@
 //! The rule: nothing is written to a device unless the user passes `--write`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use brunt_core::{Size, Span};
 use brunt_result::percentile::Percentile;
-use brunt_study::experiment::Experiment;
+use brunt_result::require::Requirement;
+use brunt_study::experiment::{DefaultsVersion, Experiment};
 use clap::ValueEnum;
+use clap::builder::ArgPredicate;
 
 use super::Subcommand;
 use super::run::{HowToRun, ToRun};
@@ -34,12 +37,14 @@ pub struct Measure {
     /// Block sizes
     #[arg(long, value_delimiter = ',', default_value = "4k", value_name = "SIZE")]
     bs: Vec<Size>,
-    /// Queue depths: requests outstanding per worker
+    /// Queue depths: requests outstanding per worker [default: 1, with --search 64]
     #[arg(
         long,
         visible_alias = "iodepth",
         value_delimiter = ',',
         default_value = "1",
+        default_value_if("search", ArgPredicate::IsPresent, SEARCH_DEPTH),
+        hide_default_value = true,
         value_name = "N"
     )]
     depth: Vec<u32>,
@@ -52,11 +57,13 @@ pub struct Measure {
         value_name = "N"
     )]
     workers: Vec<u32>,
-    /// Length of each run
+    /// Length of each run [default: 10s], or with --search of each trial [default: 2s]
     #[arg(
         long,
         visible_alias = "runtime",
         default_value = "10s",
+        default_value_if("search", ArgPredicate::IsPresent, SEARCH_TIME),
+        hide_default_value = true,
         value_name = "DURATION"
     )]
     time: Span,
@@ -69,9 +76,17 @@ pub struct Measure {
     /// Percentiles of response times to show and compare [default: 50,99,99.9]
     #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
     percentiles: Vec<Percentile>,
-    /// Open loop: requests are due at this rate per second, and response times count from then
+    /// Open loop: requests are due at this rate per second, and response times count from then. With --search: the first
+    /// rate to try
     #[arg(long, value_delimiter = ',', value_name = "PER_SECOND")]
     rate: Vec<f64>,
+    /// Search for the highest rate at which a percentile is below a limit, such as 'p99 below 2ms', by trials of --time
+    /// each
+    #[arg(long, value_name = "LIMIT", value_parser = SearchLimit::parse)]
+    search: Option<SearchLimit>,
+    /// With --search: stop when the rate is known to within this share [default: 0.02]
+    #[arg(long, value_name = "SHARE", requires = "search")]
+    tolerance: Option<f64>,
     /// Random offsets are multiples of this [default: the block size]
     #[arg(long, visible_alias = "blockalign", value_name = "SIZE")]
     align: Option<Size>,
@@ -111,6 +126,35 @@ pub struct Measure {
     print: bool,
     #[command(flatten)]
     how: HowToRun,
+}
+
+/// Queue depth of a search: with 1, the rate would be limited by the response time alone.
+const SEARCH_DEPTH: &str = "64";
+/// Length of a search's trials, of which there are a dozen or so in each run.
+const SEARCH_TIME: &str = "2s";
+
+/// What the highest rate is searched for: a limit in the words of `--require`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct SearchLimit {
+    percentile: Percentile,
+    limit: Span,
+}
+
+/// Why a limit is invalid.
+#[derive(Debug, thiserror::Error)]
+#[error("write a percentile and its limit, for example 'p99 below 2ms'")]
+struct SearchLimitError;
+
+impl SearchLimit {
+    fn parse(text: &str) -> Result<SearchLimit, SearchLimitError> {
+        let required: Requirement = text.parse().map_err(|_| SearchLimitError)?;
+        let (percentile, limit_us) = required.percentile_limit_us().ok_or(SearchLimitError)?;
+        let limit = Duration::try_from_secs_f64(limit_us / 1e6).map_err(|_| SearchLimitError)?;
+        Ok(SearchLimit {
+            percentile,
+            limit: Span(limit),
+        })
+    }
 }
 
 /// What fio calls `rw`.
@@ -173,6 +217,10 @@ impl Subcommand for Measure {
             "response times of an iSCSI LUN at three rates",
         ),
         (
+            "brunt measure /dev/nvme0n1 --search 'p99 below 2ms'",
+            "the highest rate of random reads with a p99 below 2 ms",
+        ),
+        (
             "brunt measure /dev/nvme0n1 --depth 1,32 --print > disk.toml",
             "save the experiment, to extend it: 'brunt run disk.toml'",
         ),
@@ -218,6 +266,12 @@ impl Measure {
             return Err(
                 Failure::usage(format!("--read does not apply to --rw {pattern}"))
                     .advise("use --rw randrw or --rw rw"),
+            );
+        }
+        if self.search.is_some() && self.rate.len() > 1 {
+            return Err(
+                Failure::usage("--search starts at one rate, not at several")
+                    .advise("name one --rate, or omit --search"),
             );
         }
         if self.align.is_some() && self.rw.is_sequential() {
@@ -267,6 +321,7 @@ impl Measure {
         let name = quoted(&format!("{pattern} on {}", names.join(", ")));
         let mut lines = vec![
             format!("name = {name}"),
+            DefaultsVersion::NOW_LINE.to_string(),
             format!("repetitions = {}", self.reps),
         ];
         lines.extend(self.seed.map(|seed| format!("seed = {seed}")));
@@ -351,8 +406,7 @@ impl Measure {
         if let [workers] = self.workers[..] {
             lines.push(format!("workers = {workers}"));
         }
-        let arrival = |rate| format!("arrival = {{ kind = \"open\", rate = {rate:?} }}");
-        lines.extend(self.rate.first().map(arrival));
+        lines.extend(self.arrival());
         lines.extend(self.fsync.map(|writes| format!("fsync = {writes}")));
         if self.dsync {
             lines.push("sync = \"dsync\"".into());
@@ -369,6 +423,25 @@ impl Measure {
     }
 }
 
+impl Measure {
+    /// The key `arrival`, unless it is left at its default.
+    fn arrival(&self) -> Option<String> {
+        let rate = self.rate.first().map(|rate| format!(", rate = {rate:?}"));
+        let Some(SearchLimit { percentile, limit }) = self.search else {
+            return Some(format!("arrival = {{ kind = \"open\"{} }}", rate?));
+        };
+        let tolerance = self
+            .tolerance
+            .map(|share| format!(", tolerance = {share:?}"));
+        Some(format!(
+            "arrival = {{ kind = \"search\", percentile = {}, limit = \"{limit}\"{}{} }}",
+            percentile.percent(),
+            rate.unwrap_or_default(),
+            tolerance.unwrap_or_default()
+        ))
+    }
+}
+
 /// Quotes a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_string()).to_string()
@@ -377,6 +450,8 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_load::block::processes::ArrivalProcess;
+    use brunt_load::block::workload::Arrival;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -428,6 +503,50 @@ mod tests {
     }
 
     #[test]
+    fn a_search_becomes_the_arrival_that_it_describes() {
+        let words = |more: &[&'static str]| [&["measure", "d.img"], more].concat();
+        let arrival = |more: &[&'static str]| {
+            let measure = Program::parse_from(words(more)).measure;
+            measure.check().unwrap();
+            let experiment = Experiment::parse("measure.toml", &measure.text()).unwrap();
+            let workload = &experiment.workloads["randread"];
+            (workload.arrival, workload.queue_depth)
+        };
+        let expected = |rate, tolerance| Arrival::Search {
+            percentile: 99.9,
+            limit: Span(Duration::from_micros(1500)),
+            rate,
+            tolerance,
+            process: ArrivalProcess::default(),
+        };
+        let limit = ["--search", "p99.9 below 1.5ms"];
+        assert_eq!(arrival(&limit), (expected(1000.0, 0.02), 64));
+        let time = |words: Vec<&str>| Program::parse_from(words).measure.time;
+        assert_eq!(time(words(&limit)), Span(Duration::from_secs(2)));
+        assert_eq!(time(words(&[])), Span(Duration::from_secs(10)));
+        let more = ["--rate", "50", "--tolerance", "0.1", "--depth", "8"];
+        assert_eq!(
+            arrival(&[&limit[..], &more].concat()),
+            (expected(50.0, 0.1), 8)
+        );
+        let rates = [&limit[..], &["--rate", "1,2"]].concat();
+        let measure = Program::parse_from(words(&rates)).measure;
+        assert!(measure.check().is_err());
+        for text in [
+            "p99 above 2ms",
+            "mean below 2ms",
+            "iops above 5",
+            "read p99 below 2ms",
+            "p99",
+        ] {
+            let error = Program::try_parse_from(words(&["--search", text])).err();
+            let error = error.expect(text).to_string();
+            assert!(error.contains("'p99 below 2ms'"), "{error}");
+        }
+        assert!(Program::try_parse_from(words(&["--tolerance", "0.1"])).is_err());
+    }
+
+    #[test]
     fn options_become_the_experiment_they_describe() {
         let read = experiment("/dev/nvme0n1 --rw randread --bs 4k --depth 1,4,16,64 --time 30s");
         let workload = &read.workloads["randread"];
@@ -436,6 +555,7 @@ mod tests {
         assert_eq!(workload.stop.time.unwrap().0.as_secs(), 30);
         assert_eq!(read.sweep.queue_depth, [1, 4, 16, 64]);
         assert_eq!(read.plan().runs.len(), 16);
+        assert_eq!(read.changed_defaults(), [""; 0]);
         assert!(read.require.is_empty());
         let mixed = experiment(
             "/a/x.img iscsi://host/iqn.a:b/0 --rw randrw --read 70 --write --zipf 1.1 --align 64k --offset 1MiB --size 1GiB \

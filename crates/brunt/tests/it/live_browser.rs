@@ -61,6 +61,13 @@ impl Server {
         }
     }
 
+    /// Adds a result that equals the first one.
+    fn copy_first_result(&self) {
+        let (from, to) = (self.results.join("composed"), self.results.join("a copy"));
+        std::fs::create_dir(&to).expect("a folder");
+        std::fs::copy(from.join("summary.json"), to.join("summary.json")).expect("a summary");
+    }
+
     /// Summaries of its results, oldest first.
     fn summaries(&self) -> Vec<Value> {
         let found = std::fs::read_dir(&self.results).expect("a folder");
@@ -223,6 +230,14 @@ fn framed(browser: &mut Browser) -> String {
     page.as_str().expect("text").to_string()
 }
 
+/// Waits until this many results are listed.
+fn listed(browser: &mut Browser, count: usize) {
+    until(
+        browser,
+        &format!("document.querySelectorAll('tbody input[type=checkbox]').length === {count}"),
+    );
+}
+
 #[test]
 fn compose_run_watch_and_compare_with_a_mouse() {
     let Some((_folder, mut browser)) = browser() else {
@@ -275,12 +290,10 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     browser.click(&named("Start"));
     watch(&mut browser);
     figures_agree(&mut browser, &server.summaries()[1]);
+    server.copy_first_result();
     browser.click(&named("Results"));
-    until(
-        &mut browser,
-        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
-    );
-    for row in [1, 0] {
+    listed(&mut browser, 3);
+    for row in [1, 0, 2] {
         browser.click(&format!(
             "document.querySelectorAll('tbody input[type=checkbox]')[{row}]"
         ));
@@ -288,20 +301,19 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     browser.click(&named("Compare"));
     until(&mut browser, "location.hash.startsWith('#/compare/')");
     let page = framed(&mut browser);
-    assert!(
-        page.contains("composed") && page.contains("compar"),
-        "{}",
-        &page[..page.len().min(400)]
-    );
+    for name in ["composed", "composed-2", "a copy"] {
+        assert!(page.contains(name), "{}", &page[..page.len().min(400)]);
+    }
     browser.picture("compare", 3000);
     // A search without results, and one with results, whose address contains the search.
     browser.evaluate("location.hash = '#/results?search=nothing-has-this'");
     browser.text_with("No result has these words.");
     browser.evaluate("location.hash = '#/results?search=composed'");
-    until(
-        &mut browser,
-        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
-    );
+    listed(&mut browser, 3);
+    browser.click(&named("History of these results"));
+    browser.text_with("Results that contain composed");
+    assert!(framed(&mut browser).contains("3 results, oldest first."));
+    browser.picture("history", 3000);
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
@@ -368,10 +380,7 @@ fn compose_run_watch_and_compare_with_the_keyboard() {
     );
     tab_to(&mut browser, true, "one.textContent === 'Results'");
     browser.key("Enter", false);
-    until(
-        &mut browser,
-        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
-    );
+    listed(&mut browser, 2);
     for _ in 0..2 {
         tab_to(
             &mut browser,
@@ -388,6 +397,17 @@ fn compose_run_watch_and_compare_with_the_keyboard() {
     browser.key("Enter", false);
     until(&mut browser, "location.hash.startsWith('#/compare/')");
     assert!(framed(&mut browser).contains("composed"));
+    tab_to(&mut browser, true, "one.textContent === 'Results'");
+    browser.key("Enter", false);
+    listed(&mut browser, 2);
+    tab_to(
+        &mut browser,
+        false,
+        "one.textContent === 'History of these results'",
+    );
+    browser.key("Enter", false);
+    browser.text_with("All results, oldest first.");
+    assert!(framed(&mut browser).contains("2 results, oldest first."));
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
@@ -400,17 +420,25 @@ fn the_form_adds_renames_and_removes() {
     let server = Server::start();
     browser.visit(&server.origin, &server.token, 1280, false);
     browser.click(&named("Compose"));
-    take_example(&mut browser, "an emulated array under a growing queue");
-    browser.text_with("12 runs of 3 points");
-    let before = composed(&mut browser);
     let has = |browser: &mut Browser, what: &str| {
         let look = format!("({COMPOSED}).includes({})", json!(what));
         until(browser, &look);
     };
-    browser.click("document.querySelector('input[placeholder=\"name of a new target\"]')");
-    browser.call("Input.insertText", json!({ "text": "second" }));
-    browser.key("Enter", false);
-    has(&mut browser, "[targets.second]");
+    let add_target = |browser: &mut Browser, name: &str| {
+        let field = "document.querySelector('input[placeholder=\"name of a new target\"]')";
+        until(browser, &format!("{field} !== null"));
+        browser.click(field);
+        browser.call("Input.insertText", json!({ "text": name }));
+        browser.key("Enter", false);
+        has(browser, &format!("[targets.{name}]"));
+    };
+    // A new experiment is written for the current defaults.
+    add_target(&mut browser, "first");
+    assert!(composed(&mut browser).starts_with("written_for = \"0.2\"\n"));
+    take_example(&mut browser, "an emulated array under a growing queue");
+    browser.text_with("12 runs of 3 points");
+    let before = composed(&mut browser);
+    add_target(&mut browser, "second");
     let name =
         "[...document.querySelectorAll('legend .name')].find((one) => one.value === 'second')";
     browser.click(name);
@@ -479,7 +507,8 @@ fn every_view_is_accessible_and_fits_a_phone() {
                 "#/results",
                 "No results yet: compose an experiment and run it.",
             ),
-            ("#/compare/a/b", "Before: a"),
+            ("#/compare/a/b/c", "after: b, c"),
+            ("#/history?search=a", "Results that contain"),
         ] {
             browser.visit(&server.origin, "/", width, dark);
             browser.text_with("Compose");
@@ -490,23 +519,68 @@ fn every_view_is_accessible_and_fits_a_phone() {
                     take_example(&mut browser, "two seconds far away");
                     browser.text_with("Description");
                 }
-                // This result doesn't exist; the page says so.
-                "#/compare/a/b" => until(
+                // These results don't exist; the page says so.
+                "#/compare/a/b/c" | "#/history?search=a" => until(
                     &mut browser,
                     "document.querySelector('[role=alert]') !== null",
                 ),
                 _ => {}
             }
-            assert_eq!(
-                browser.axe(&script),
-                Value::Array(Vec::new()),
-                "{view} at {width}, dark: {dark}"
-            );
-            let widest = browser
-                .evaluate("document.documentElement.scrollWidth")
-                .as_u64()
-                .expect("a width");
-            assert!(widest <= u64::from(width), "{view}: {widest}");
+            inspect(&mut browser, &script, view, width);
         }
     }
+}
+
+/// The same of the list of results, a comparison and a history.
+#[test]
+fn results_are_accessible_and_fit_a_phone() {
+    let Some(script) = axe_script() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
+    let server = Server::start();
+    let summary = crate::support::root().join("crates/brunt/tests/it/reference/summary.json");
+    for id in ["before-the-update", "after", "after-a-while"] {
+        let folder = server.results.join(id);
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::copy(&summary, folder.join("summary.json")).expect("a summary");
+    }
+    browser.visit(&server.origin, &server.token, 1280, false);
+    for (width, dark) in [(360, true), (1280, false)] {
+        browser.visit(&server.origin, "/", width, dark);
+        browser.text_with("Compose");
+        browser.evaluate("location.hash = '#/results'");
+        listed(&mut browser, 3);
+        browser.evaluate(
+            "document.querySelectorAll('tbody input[type=checkbox]').forEach((one) => one.click())",
+        );
+        inspect(&mut browser, &script, "results", width);
+        browser.click(&named("Compare"));
+        let address = "location.hash.startsWith('#/compare/')";
+        until(&mut browser, address);
+        framed(&mut browser);
+        inspect(&mut browser, &script, "compare", width);
+        browser.evaluate("location.hash = '#/history'");
+        browser.text_with("All results, oldest first.");
+        framed(&mut browser);
+        inspect(&mut browser, &script, "history", width);
+    }
+}
+
+/// axe-core finds nothing, and nothing extends beyond the edge.
+fn inspect(browser: &mut Browser, script: &str, view: &str, width: u32) {
+    assert_eq!(
+        browser.axe(script),
+        Value::Array(Vec::new()),
+        "{view} at {width}"
+    );
+    let widest = browser
+        .evaluate("document.documentElement.scrollWidth")
+        .as_u64()
+        .expect("a width");
+    assert!(widest <= u64::from(width), "{view}: {widest}");
+    browser.picture(
+        &format!("{view}-{width}").replace(['#', '/', '?'], ""),
+        3000,
+    );
 }

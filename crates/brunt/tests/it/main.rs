@@ -41,6 +41,7 @@ mod live;
 mod live_browser;
 mod live_page;
 mod live_pipelines;
+mod measure;
 mod metadata;
 mod metrics;
 mod mistakes;

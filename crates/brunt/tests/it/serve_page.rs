@@ -304,7 +304,12 @@ fn experiments_are_composed_run_watched_and_compared() {
         ("/api/view", json!({ "report": "first" }), kept.as_str()),
         (
             "/api/compare",
-            json!({ "before": "first", "after": "first-2" }),
+            json!({ "results": ["first", "first-2", "first"] }),
+            "first-2",
+        ),
+        (
+            "/api/history",
+            json!({ "search": "FIRST memory" }),
             "first-2",
         ),
     ] {
@@ -320,16 +325,16 @@ fn experiments_are_composed_run_watched_and_compared() {
             404
         );
     }
-    assert_eq!(
-        server
-            .ask(
-                "POST",
-                "/api/compare",
-                Some(&json!({ "before": "first", "after": "no" }))
-            )
-            .0,
-        404
-    );
+    let first = |count: usize| json!({ "results": vec!["first"; count] });
+    for (path, body, expected) in [
+        ("/api/compare", json!({ "results": ["first", "no"] }), 404),
+        ("/api/compare", first(1), 422),
+        ("/api/compare", first(21), 422),
+        ("/api/history", json!({ "search": "first nothing" }), 404),
+    ] {
+        let (status, answer) = server.ask("POST", path, Some(&body));
+        assert_eq!(status, expected, "{path} {body}: {answer}");
+    }
 }
 
 /// Stopping works like Ctrl-C: the run ends with its report, and the next one can begin.
@@ -494,6 +499,7 @@ fn unauthorized_clients_start_nothing_and_read_nothing() {
         "GET /api/results/mine/report",
         "GET /api/results/mine/experiment",
         "POST /api/compare",
+        "POST /api/history",
         "POST /api/view",
     ] {
         let wrong = format!("Authorization: Bearer {}x\r\n", &server.token[1..]);

@@ -217,7 +217,10 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 self.pause(time)?;
             }
             if self.outstanding == 0 && self.slots.retrying.is_empty() && !self.more_to_come(now) {
-                break;
+                if !self.flush_at_end(now) {
+                    break;
+                }
+                continue;
             }
             if !self.done.is_empty() {
                 time.push()?;
@@ -298,7 +301,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             self.phase.cut_short(now, Stopped::Interrupted);
         } else if self.phase.is_used_up() || (self.feed.is_over() && self.held.is_none()) {
             self.phase.all_is_made(now);
-        } else if now >= self.phase.end {
+        } else if now >= self.phase.due_until {
             self.phase.time_is_over();
         }
     }
@@ -325,6 +328,20 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             || self.is_behind(now)
     }
 
+    /// Prepares the flush that ends the run; returns false if none is to be sent.
+    #[cold]
+    fn flush_at_end(&mut self, now: Nanos) -> bool {
+        if !self.phase.begins_flush(now) {
+            return false;
+        }
+        let indexes = self.slots.all.iter().map(|slot| slot.planned.index);
+        let next = indexes.max().map_or(0, |last| last + 1);
+        let index = self.slots.free.pop().expect("no request is in flight");
+        self.slots.all[index as usize].planned = Planned::new(next, Op::Flush, 0, 0);
+        self.prepare(index, now, now);
+        true
+    }
+
     /// Returns true if a run that ended by time has, or may have, requests that were due before its end. This is
     /// unknown until the worker whose turn it is has its request, and until the reader of a trace catches up.
     fn is_behind(&mut self, now: Nanos) -> bool {
@@ -336,7 +353,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             return self.feed.is_undecided();
         };
         self.feed.put_back(planned, at);
-        at < self.phase.end
+        at < self.phase.due_until
     }
 
     /// Issues requests for free slots, as far as time and limits allow.
@@ -391,7 +408,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             let planned = &mut self.slots.all[index as usize].planned;
             let at = self.feed.due(now, planned)?;
             let late = now.0 - at.0 > self.rules.skip_after;
-            if !late && at < self.phase.end {
+            if !late && at < self.phase.due_until {
                 let (first, bytes) = (planned.index, planned.bytes());
                 if self.is_recorded(first, at) {
                     self.phase.use_up(bytes);
@@ -400,7 +417,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             }
             let planned = *planned;
             // A long stall may cause more skips than the log can hold; the rest wait until it has room.
-            if at >= self.phase.end || self.tally.log_is_full() {
+            if at >= self.phase.due_until || self.tally.log_is_full() {
                 self.feed.put_back(planned, at);
                 return None;
             }
@@ -516,7 +533,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             time.push()?;
         }
         // A kept request that will never be sent must not make others wait.
-        let is_kept = |at| at < self.phase.end && self.phase.may_issue();
+        let is_kept = |at| at < self.phase.due_until && self.phase.may_issue();
         let kept = self.feed.kept_due().is_some_and(is_kept);
         let unsent = if self.phase.is_gone() {
             0
@@ -559,7 +576,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             .min(self.tally.interval_end(phase.end))
             .min(self.next_timeout);
         if phase.issuing {
-            until = until.min(phase.end);
+            until = until.min(phase.due_until);
         }
         if (phase.issuing || self.is_late()) && !self.slots.free.is_empty() && self.held.is_none() {
             until = until.min(self.feed.ask_at(|index| self.slots.hold(index)).max(now));
@@ -571,7 +588,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// Returns true if a run that ended by time may still get requests that were due before its end, from a sequence
     /// that is shared with other workers.
     fn is_late(&self) -> bool {
-        S::WATCHES && self.phase.may_issue() && self.feed.may_have_before(self.phase.end)
+        S::WATCHES && self.phase.may_issue() && self.feed.may_have_before(self.phase.due_until)
     }
 
     fn finish(mut self, time: &impl Timeline, recorder: &mut dyn Recorder) -> Outcome {
@@ -581,7 +598,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
         };
         // A request due exactly at the end is not part of the run.
-        let last = Nanos(self.phase.end.min(time.now()).0.saturating_sub(1));
+        let last = Nanos(self.phase.due_until.min(time.now()).0.saturating_sub(1));
         self.tally.gives_up(&in_flight, last);
         for (index, slot) in self.slots.all.iter().enumerate() {
             let busy = slot.in_flight || self.slots.retrying.contains(&(index as u32));
@@ -622,7 +639,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         {
             self.count_skipped(&planned, intended);
         }
-        let until = self.phase.end.min(now);
+        let until = self.phase.due_until.min(now);
         // This worker has to count a request that was given to it.
         let kept = self.feed.take_kept();
         let is_last = kept
@@ -674,6 +691,7 @@ fn unsent<S: Sequence<Request = Planned>>(
     if !phase.measuring || !phase.may_issue() {
         return;
     }
+    let at = at.min(phase.due_until);
     if let Some((_, due)) = held.as_ref().filter(|(_, due)| *due <= at) {
         ages.record(Nanos(at.0 - due.0));
     }

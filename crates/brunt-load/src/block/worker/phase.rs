@@ -21,8 +21,10 @@ pub(super) struct RunPhase {
     /// Whether recording has begun; set together with `measure_start`.
     pub(super) measuring: bool,
     pub(super) measure_start: Nanos,
-    /// Known from the start for a run with a time limit, otherwise only at the end.
+    /// When measuring ends. `MAX`, for the last completion, without a time limit or if a flush ends the run.
     pub(super) end: Nanos,
+    /// Requests that are due at this time or later are not issued.
+    pub(super) due_until: Nanos,
     pub(super) drain_until: Nanos,
     pub(super) stopped: Stopped,
     /// Whether the device is lost.
@@ -33,6 +35,8 @@ pub(super) struct RunPhase {
     ramp_time: Duration,
     time: Option<Duration>,
     drain: Duration,
+    /// Whether a flush is still to be sent after all other requests.
+    flushes_at_end: bool,
 }
 
 impl RunPhase {
@@ -45,6 +49,7 @@ impl RunPhase {
             measuring: false,
             measure_start: Nanos(0),
             end: Nanos::MAX,
+            due_until: Nanos::MAX,
             drain_until: Nanos::MAX,
             stopped: Stopped::Done,
             is_gone: false,
@@ -54,6 +59,7 @@ impl RunPhase {
             ramp_time: ramp.time.0,
             time: workload.stop.time.map(|time| time.0),
             drain: workload.drain.0,
+            flushes_at_end: workload.end_fsync,
         }
     }
 
@@ -70,7 +76,11 @@ impl RunPhase {
 
     fn measure_from(&mut self, start: Nanos) {
         self.measure_start = start;
-        self.end = self.time.map_or(Nanos::MAX, |time| start.after(time));
+        self.due_until = self.time.map_or(Nanos::MAX, |time| start.after(time));
+        self.end = match self.flushes_at_end {
+            true => Nanos::MAX,
+            false => self.due_until,
+        };
     }
 
     /// Returns `Some` if this request ends the ramp-up, by count and by time; the value is true if that moved the start
@@ -125,14 +135,25 @@ impl RunPhase {
     /// Ends the run because its time has elapsed.
     #[cold]
     pub(super) fn time_is_over(&mut self) {
-        self.stop_issuing(self.end, Stopped::Done);
+        self.stop_issuing(self.due_until, Stopped::Done);
     }
 
     /// Ends the run with its last completion, because all requests have been issued, regardless of the time left.
     #[cold]
     pub(super) fn all_is_made(&mut self, now: Nanos) {
-        self.end = Nanos::MAX;
+        (self.end, self.due_until) = (Nanos::MAX, Nanos::MAX);
         self.stop_issuing(now, Stopped::Done);
+    }
+
+    /// Returns true once, when all other requests of a run that a flush ends are answered, unless it was cut short. The
+    /// flush may take as long as they could.
+    pub(super) fn begins_flush(&mut self, now: Nanos) -> bool {
+        let begins = self.flushes_at_end && self.stopped == Stopped::Done && !self.is_gone;
+        if begins {
+            self.flushes_at_end = false;
+            self.drain_until = now.after(self.drain);
+        }
+        begins
     }
 
     /// Cuts the run short.
@@ -140,6 +161,7 @@ impl RunPhase {
     pub(super) fn cut_short(&mut self, now: Nanos, why: Stopped) {
         self.stop_issuing(now, why);
         self.end = self.end.min(now);
+        self.due_until = self.due_until.min(now);
     }
 
     /// Cuts the run short while it waits for outstanding requests.

@@ -14,6 +14,7 @@ use brunt_core::{Clock, Span};
 use brunt_result::{Interval, OpKind};
 
 mod commands;
+mod end_flush;
 mod groups;
 mod sequences;
 
@@ -23,6 +24,8 @@ struct Simulated {
     clock: Clock,
     depth: usize,
     service: Duration,
+    /// How long a flush takes.
+    flush: Duration,
     /// No request is answered during this period.
     stall: (Nanos, Nanos),
     in_flight: Vec<(Nanos, Request)>,
@@ -54,6 +57,7 @@ impl Simulated {
             clock: clock.clone(),
             depth,
             service,
+            flush: service,
             stall: (Nanos::MAX, Nanos::MAX),
             in_flight: Vec::new(),
             failures: VecDeque::new(),
@@ -75,7 +79,10 @@ impl Device for Simulated {
                 break;
             };
             self.seen.push((now, request.offset));
-            let mut due = now.after(self.service);
+            let mut due = now.after(match request.op {
+                Op::Flush => self.flush,
+                _ => self.service,
+            });
             if due >= self.stall.0 && due < self.stall.1 {
                 due = self.stall.1;
             }

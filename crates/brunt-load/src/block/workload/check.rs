@@ -90,8 +90,13 @@ impl Workload {
                 "no request transfers data, so this limit would never be reached; use requests or time",
             )?;
         }
-        if self.flush_every > 0 && !self.changes_data() {
-            wrong("fsync", "there are no writes to flush; set read below 1")?;
+        for (key, flushes) in [
+            ("fsync", self.flush_every > 0),
+            ("end_fsync", self.end_fsync),
+        ] {
+            if flushes && !self.changes_data() {
+                wrong(key, "there are no writes to flush; set read below 1")?;
+            }
         }
         let journals = self
             .verify

@@ -1,0 +1,89 @@
+//! The results of a history: read from their folders, sorted by time, and named. `brunt history` and the page of
+//! `brunt serve` call it.
+//!
+//! The rule: names are unique, since they are all that a history shows of a result.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::summary::{FILE_NAME, Summary, SummaryError};
+use crate::tables::runs;
+
+/// A result of a history.
+#[derive(Debug)]
+pub struct HistoryResult {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// Empty until [`name_results`] sets it.
+    pub name: String,
+    /// Its figures.
+    pub summary: Summary,
+    /// When its first run began, if its table of runs can be read.
+    pub began: Option<SystemTime>,
+}
+
+impl HistoryResult {
+    /// Reads the result in a folder.
+    ///
+    /// # Errors
+    /// It has no summary that can be read.
+    pub fn read(folder: PathBuf) -> Result<HistoryResult, SummaryError> {
+        Ok(HistoryResult {
+            summary: Summary::read(&folder)?,
+            name: String::new(),
+            began: runs::first_began(&folder),
+            folder,
+        })
+    }
+}
+
+/// Sorts results, oldest first. Returns how many were sorted by a time that copying may have changed.
+pub fn sort_by_time(results: &mut [HistoryResult]) -> usize {
+    let written = |folder: &Path| folder.join(FILE_NAME).metadata().ok()?.modified().ok();
+    results.sort_by_cached_key(|result| result.began.or_else(|| written(&result.folder)));
+    let unknown = results.iter().filter(|result| result.began.is_none());
+    unknown.count()
+}
+
+/// Names results after their labels, or their folders without one. Names that several results would have are followed
+/// by the folder, or replaced by its whole path.
+pub fn name_results(results: &mut [HistoryResult]) {
+    let short = |folder: &Path| {
+        let name = folder.canonicalize().ok()?.file_name()?.to_owned();
+        Some(name.to_string_lossy().into_owned())
+    };
+    let names = |result: &HistoryResult| {
+        let path = result.folder.display().to_string();
+        let folder = short(&result.folder).unwrap_or_else(|| path.clone());
+        match result.summary.label.as_deref().map(plain_label) {
+            Some(label) => [
+                label.clone(),
+                format!("{label} ({folder})"),
+                format!("{label} ({path})"),
+            ],
+            None => [folder.clone(), path.clone(), path],
+        }
+    };
+    let choices: Vec<[String; 3]> = results.iter().map(names).collect();
+    let mut chosen = vec![0; results.len()];
+    for level in 0..2 {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (choice, at) in choices.iter().zip(&chosen) {
+            *counts.entry(&choice[*at]).or_default() += 1;
+        }
+        for (choice, at) in choices.iter().zip(&mut chosen) {
+            if *at == level && counts[choice[level].as_str()] > 1 {
+                *at += 1;
+            }
+        }
+    }
+    for ((result, choice), at) in results.iter_mut().zip(choices).zip(chosen) {
+        result.name = choice.into_iter().nth(at).expect("there are three");
+    }
+}
+
+/// A label on one line.
+fn plain_label(label: &str) -> String {
+    label.split_whitespace().collect::<Vec<_>>().join(" ")
+}
