@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::part;
 use crate::{OpFigures, OpKind, Outcome};
 
-/// A host's part of a run. A host of services without workers is here only if it was lost.
+/// A host's part of a run. A host of services without workers is listed only if it was lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFigures {
     /// Its name in the experiment.

@@ -408,7 +408,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Whether a point has what is required of it.
+/// Whether a point meets a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RequirementVerdict {

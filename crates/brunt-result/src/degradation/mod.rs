@@ -85,7 +85,7 @@ pub struct Baseline {
     pub intervals: usize,
 }
 
-/// What came after a fault was too short to tell whether the rate recovered.
+/// The time after a fault was too short to tell whether the rate recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TooShort {
     /// Time up to which it would have had to last, in seconds from the start of measuring.

@@ -26,11 +26,11 @@ pub enum PhaseKind {
     /// No fault has begun.
     #[default]
     Before,
-    /// At least one is there.
+    /// At least one is in effect.
     During,
-    /// None is there, but there was one and there will be another.
+    /// None is in effect, but one was and another will be.
     Between,
-    /// None is there any more.
+    /// All have ended.
     After,
 }
 
@@ -54,7 +54,7 @@ impl PhaseKind {
     }
 }
 
-/// A part of a run in which the same faults were there. Times are in seconds from the start of measuring.
+/// A part of a run in which the same faults were in effect. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseFigures {
     /// Its position relative to the faults.

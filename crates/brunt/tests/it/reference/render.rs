@@ -534,14 +534,15 @@ impl<'r, 'a> Writer<'r, 'a> {
             .as_str()
             .map(one_line)
             .unwrap_or_default();
-        let _ = write!(self.text, "\n{}:\n\n", title.trim_end_matches('.'));
+        let title = title.trim_end_matches('.').replace('|', "\\|");
+        let _ = write!(self.text, "\n| Word | {title} |\n|---|---|\n");
         for (word, told) in words {
-            let _ = writeln!(
-                self.text,
-                "- `{}`: {}",
-                self.reference.literal(word),
-                one_line(told)
-            );
+            let cells = [
+                format!("`{}`", self.reference.literal(word)),
+                one_line(told),
+            ];
+            let cells = cells.map(|cell| cell.replace('|', "\\|"));
+            let _ = writeln!(self.text, "| {} |", cells.join(" | "));
         }
     }
 
@@ -556,15 +557,11 @@ impl<'r, 'a> Writer<'r, 'a> {
         if units.is_empty() {
             return;
         }
-        self.text += "\n## Values with units\n\n";
+        self.text += "\n## Values with units\n\n| Kind | How it is written |\n|---|---|\n";
         for (name, node) in units {
             let told = one_line(node["description"].as_str().unwrap_or_default());
-            let _ = writeln!(
-                self.text,
-                "- **{}**: {}.",
-                spoken(name),
-                told.trim_end_matches('.')
-            );
+            let told = told.trim_end_matches('.').replace('|', "\\|");
+            let _ = writeln!(self.text, "| {} | {told} |", spoken(name));
         }
     }
 }
