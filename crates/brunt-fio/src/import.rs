@@ -8,7 +8,9 @@ use std::time::Duration;
 use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::load::INTERVAL_MIN;
-use brunt_study::experiment::{Experiment, JobEntry, PhaseEntry, Target, TogetherEntry};
+use brunt_study::experiment::{
+    DefaultsVersion, Experiment, JobEntry, PhaseEntry, Target, TogetherEntry,
+};
 
 use crate::error::{Cause, FioError, Location};
 use crate::job::{self, Job};
@@ -86,6 +88,7 @@ fn empty_experiment(path: &Path) -> Experiment {
     )
     .expect("this text is an experiment");
     experiment.name = name;
+    experiment.written_for = Some(DefaultsVersion::NOW);
     (experiment.targets, experiment.workloads) = Default::default();
     experiment
 }

@@ -124,7 +124,8 @@ fn facts_of((summary, environment): &WithEnvironment<'_>) -> Facts {
         let mut add = |path: String, value: String| {
             facts.insert((DifferenceSubject::Experiment, path), value);
         };
-        for (key, value) in &table {
+        // `written_for` only hides notes.
+        for (key, value) in table.iter().filter(|(key, _)| *key != "written_for") {
             flatten(key, value, &mut add);
         }
     }

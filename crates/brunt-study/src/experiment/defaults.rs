@@ -3,15 +3,42 @@
 //! The rule: a note names the key, its old and new meaning, and the value that gives each.
 
 use brunt_load::Workload;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{Experiment, Target};
+
+/// Versions whose defaults differ.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum DefaultsVersion {
+    /// The first version.
+    #[serde(rename = "0.1")]
+    V0_1,
+    /// Random requests start at multiples of the block size, and writes complete in the device's cache.
+    #[serde(rename = "0.2")]
+    V0_2,
+}
+
+impl DefaultsVersion {
+    /// The defaults of this program.
+    pub const NOW: DefaultsVersion = DefaultsVersion::V0_2;
+
+    /// The key with this program's version, as a line of an experiment file.
+    pub const NOW_LINE: &'static str = "written_for = \"0.2\"";
+}
 
 /// In bytes, the alignment of random offsets before Brunt 0.2.
 const OLD_ALIGN_BYTES: u64 = 512;
 
 impl Experiment {
-    /// A note for each changed default that this experiment relies on; none if it sets the keys.
+    /// A note for each changed default that this experiment relies on, followed by how to hide them; none if it sets the
+    /// keys or was written for the defaults of this version.
     pub fn changed_defaults(&self) -> Vec<String> {
+        if self.written_for == Some(DefaultsVersion::NOW) {
+            return Vec::new();
+        }
         let aligned = |(_, workload): &(&String, &Workload)| relies_on_align(workload, self);
         let workloads: Vec<&str> = self
             .workloads
@@ -38,6 +65,12 @@ impl Experiment {
                 "{}: writes complete in the device's cache (on stable storage before Brunt 0.2); set 'write_back' in the \
                  url, or 'sync' in the workload, to choose: write_back=no is the old behaviour",
                 targets.join(", ")
+            ));
+        }
+        if !notes.is_empty() {
+            notes.push(format!(
+                "if these defaults are intended, write {} at the top of the experiment to hide these notes",
+                DefaultsVersion::NOW_LINE
             ));
         }
         notes
@@ -89,12 +122,38 @@ mod tests {
     #[test]
     fn a_changed_default_is_reported_with_its_key() {
         let file = "url = \"file:/tmp/x?size=1MiB&create=yes\"";
-        assert!(matches!(&notes(file, "")[..], [align] if align.contains("align")));
+        assert!(matches!(&notes(file, "")[..], [align, _] if align.contains("align")));
         let both = notes(file, "read = 0.5");
         assert!(
             both[0].contains("align") && both[1].contains("write_back=no"),
             "{both:?}"
         );
+    }
+
+    /// The last note says how to hide the notes, and doing so has this effect.
+    #[test]
+    fn an_experiment_written_for_these_defaults_gets_no_note() {
+        let text = "name = \"n\"\n[targets.d]\nurl = \"file:/tmp/x\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
+        let notes = |line: &str| {
+            let text = format!("{line}\n{text}");
+            Experiment::parse("n.toml", &text)
+                .unwrap()
+                .changed_defaults()
+        };
+        let old = notes("");
+        assert_eq!(notes("written_for = \"0.1\""), old);
+        let line = DefaultsVersion::NOW_LINE;
+        assert!(
+            old.last().is_some_and(|last| last.contains(line)),
+            "{old:?}"
+        );
+        assert_eq!(notes(line), [""; 0]);
+        let now = serde_json::to_string(&DefaultsVersion::NOW).unwrap();
+        assert_eq!(line, format!("written_for = {now}"));
+        let unknown = Experiment::parse("n.toml", &format!("written_for = \"later\"\n{text}"));
+        let error = unknown.unwrap_err();
+        let help = error.help_text().unwrap_or_default();
+        assert!(help.contains("0.1") && help.contains("0.2"), "{error}");
     }
 
     #[test]

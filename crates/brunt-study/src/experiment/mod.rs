@@ -53,6 +53,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::role::{Serve, TARGET_NAME};
+pub use defaults::DefaultsVersion;
 pub use fault::FAULTS_MAX;
 pub use host_links::{
     HOST_LINKS_MAX, HostLink, HostLinkCarrier, HostLinkEntry, ProbedAddressError, probed_address,
@@ -112,6 +113,10 @@ pub struct Experiment {
     /// Purpose of the experiment, in a sentence or two.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
+    /// Version of Brunt that the experiment was written for, of those that changed defaults. Notes say which defaults
+    /// have changed since; without this key, since the first version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_for: Option<DefaultsVersion>,
     /// Seed from which the order of runs and every request are derived.
     #[serde(default = "one")]
     pub seed: u64,

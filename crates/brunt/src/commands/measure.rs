@@ -9,7 +9,7 @@ use std::time::Duration;
 use brunt_core::{Size, Span};
 use brunt_result::percentile::Percentile;
 use brunt_result::require::Requirement;
-use brunt_study::experiment::Experiment;
+use brunt_study::experiment::{DefaultsVersion, Experiment};
 use clap::ValueEnum;
 use clap::builder::ArgPredicate;
 
@@ -321,6 +321,7 @@ impl Measure {
         let name = quoted(&format!("{pattern} on {}", names.join(", ")));
         let mut lines = vec![
             format!("name = {name}"),
+            DefaultsVersion::NOW_LINE.to_string(),
             format!("repetitions = {}", self.reps),
         ];
         lines.extend(self.seed.map(|seed| format!("seed = {seed}")));
@@ -554,6 +555,7 @@ mod tests {
         assert_eq!(workload.stop.time.unwrap().0.as_secs(), 30);
         assert_eq!(read.sweep.queue_depth, [1, 4, 16, 64]);
         assert_eq!(read.plan().runs.len(), 16);
+        assert_eq!(read.changed_defaults(), [""; 0]);
         assert!(read.require.is_empty());
         let mixed = experiment(
             "/a/x.img iscsi://host/iqn.a:b/0 --rw randrw --read 70 --write --zipf 1.1 --align 64k --offset 1MiB --size 1GiB \

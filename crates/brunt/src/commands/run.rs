@@ -225,10 +225,7 @@ impl Run {
         let (mut experiment, mut text) = overrides.apply(file, read)?;
         self.how.required.add_to(&mut experiment, &mut text);
         self.how.profile.add_to(&mut experiment, &mut text);
-        let notes = match is_fio_job {
-            true => Vec::new(),
-            false => experiment.changed_defaults(),
-        };
+        let notes = experiment.changed_defaults();
         Ok((experiment, text, notes))
     }
 

@@ -74,6 +74,7 @@ fn experiments_md_describes_every_key() {
     let order = [
         "name",
         "description",
+        "written_for",
         "include",
         "repetitions",
         "precision",
