@@ -108,6 +108,40 @@ fn experiments_md_describes_every_key() {
     keep("experiments.md", &head, &reference);
 }
 
+/// Each key of the table "Keys by task" is in the table of the section to which it links.
+#[test]
+fn each_key_of_the_index_is_in_the_section_that_it_names() {
+    let text = std::fs::read_to_string(root().join("docs/experiments.md")).expect("it exists");
+    let anchor = |title: &str| -> String {
+        let title = title.trim_start_matches('#').trim().to_lowercase();
+        let keeps = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        title
+            .chars()
+            .filter(keeps)
+            .collect::<String>()
+            .replace(' ', "-")
+    };
+    let section = |wanted: &str| {
+        let mut lines = text
+            .lines()
+            .skip_while(|line| !line.starts_with('#') || anchor(line) != wanted);
+        lines.next();
+        let own: Vec<&str> = lines.take_while(|line| !line.starts_with('#')).collect();
+        own.join("\n")
+    };
+    let index = section("keys-by-task");
+    let links: Vec<(&str, &str)> = index
+        .split("[`")
+        .skip(1)
+        .filter_map(|link| link.split(')').next()?.split_once("`](#"))
+        .collect();
+    assert!(links.len() > 40, "{links:?}");
+    for (key, place) in links {
+        let row = format!("\n| `{key}` |");
+        assert!(section(place).contains(&row), "{key} isn't in #{place}");
+    }
+}
+
 /// `docs/results.md` has every reason that invalidates a run, with the setting and the value that its message names.
 #[test]
 fn results_md_lists_every_reason_for_an_invalid_run() {
