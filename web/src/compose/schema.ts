@@ -48,6 +48,13 @@ export type Shape =
 export class Schemas {
   constructor(readonly root: Schema) {}
 
+  /** The first line of a new experiment: the version of defaults that it is written for. */
+  firstLine(): string {
+    const shape = this.shape(this.root.properties?.written_for ?? {});
+    const newest = shape.kind === 'choice' ? shape.options.at(-1) : undefined;
+    return newest ? `written_for = ${quote(newest.value)}\n` : '';
+  }
+
   /** Follows references and drops `null`, which TOML doesn't have. The description nearest to the key wins. */
   resolve(schema: Schema): Schema {
     let at = schema;

@@ -420,17 +420,25 @@ fn the_form_adds_renames_and_removes() {
     let server = Server::start();
     browser.visit(&server.origin, &server.token, 1280, false);
     browser.click(&named("Compose"));
-    take_example(&mut browser, "an emulated array under a growing queue");
-    browser.text_with("12 runs of 3 points");
-    let before = composed(&mut browser);
     let has = |browser: &mut Browser, what: &str| {
         let look = format!("({COMPOSED}).includes({})", json!(what));
         until(browser, &look);
     };
-    browser.click("document.querySelector('input[placeholder=\"name of a new target\"]')");
-    browser.call("Input.insertText", json!({ "text": "second" }));
-    browser.key("Enter", false);
-    has(&mut browser, "[targets.second]");
+    let add_target = |browser: &mut Browser, name: &str| {
+        let field = "document.querySelector('input[placeholder=\"name of a new target\"]')";
+        until(browser, &format!("{field} !== null"));
+        browser.click(field);
+        browser.call("Input.insertText", json!({ "text": name }));
+        browser.key("Enter", false);
+        has(browser, &format!("[targets.{name}]"));
+    };
+    // A new experiment is written for the current defaults.
+    add_target(&mut browser, "first");
+    assert!(composed(&mut browser).starts_with("written_for = \"0.2\"\n"));
+    take_example(&mut browser, "an emulated array under a growing queue");
+    browser.text_with("12 runs of 3 points");
+    let before = composed(&mut browser);
+    add_target(&mut browser, "second");
     let name =
         "[...document.querySelectorAll('legend .name')].find((one) => one.value === 'second')";
     browser.click(name);
@@ -518,16 +526,61 @@ fn every_view_is_accessible_and_fits_a_phone() {
                 ),
                 _ => {}
             }
-            assert_eq!(
-                browser.axe(&script),
-                Value::Array(Vec::new()),
-                "{view} at {width}, dark: {dark}"
-            );
-            let widest = browser
-                .evaluate("document.documentElement.scrollWidth")
-                .as_u64()
-                .expect("a width");
-            assert!(widest <= u64::from(width), "{view}: {widest}");
+            inspect(&mut browser, &script, view, width);
         }
     }
+}
+
+/// The same of the list of results, a comparison and a history.
+#[test]
+fn results_are_accessible_and_fit_a_phone() {
+    let Some(script) = axe_script() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
+    let server = Server::start();
+    let summary = crate::support::root().join("crates/brunt/tests/it/reference/summary.json");
+    for id in ["before-the-update", "after", "after-a-while"] {
+        let folder = server.results.join(id);
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::copy(&summary, folder.join("summary.json")).expect("a summary");
+    }
+    browser.visit(&server.origin, &server.token, 1280, false);
+    for (width, dark) in [(360, true), (1280, false)] {
+        browser.visit(&server.origin, "/", width, dark);
+        browser.text_with("Compose");
+        browser.evaluate("location.hash = '#/results'");
+        listed(&mut browser, 3);
+        browser.evaluate(
+            "document.querySelectorAll('tbody input[type=checkbox]').forEach((one) => one.click())",
+        );
+        inspect(&mut browser, &script, "results", width);
+        browser.click(&named("Compare"));
+        let address = "location.hash.startsWith('#/compare/')";
+        until(&mut browser, address);
+        framed(&mut browser);
+        inspect(&mut browser, &script, "compare", width);
+        browser.evaluate("location.hash = '#/history'");
+        browser.text_with("All results, oldest first.");
+        framed(&mut browser);
+        inspect(&mut browser, &script, "history", width);
+    }
+}
+
+/// axe-core finds nothing, and nothing extends beyond the edge.
+fn inspect(browser: &mut Browser, script: &str, view: &str, width: u32) {
+    assert_eq!(
+        browser.axe(script),
+        Value::Array(Vec::new()),
+        "{view} at {width}"
+    );
+    let widest = browser
+        .evaluate("document.documentElement.scrollWidth")
+        .as_u64()
+        .expect("a width");
+    assert!(widest <= u64::from(width), "{view}: {widest}");
+    browser.picture(
+        &format!("{view}-{width}").replace(['#', '/', '?'], ""),
+        3000,
+    );
 }
