@@ -154,7 +154,8 @@ fn legend(summary: &Summary) -> Vec<String> {
     let mut workloads = summary.experiment.workloads.values();
     if workloads.any(|workload| workload.arrival == ArrivalKind::Search) {
         lines.push(
-            "with a search, requests/s is the highest rate within the limit, and all other figures are from its trial"
+            "with a search, requests/s is the highest rate within the limit (0: even the lowest tried wasn't), and all other \
+             figures are from its trial"
                 .into(),
         );
     }
