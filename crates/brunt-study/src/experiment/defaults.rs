@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(notes(line), [""; 0]);
         let now = serde_json::to_string(&DefaultsVersion::NOW).unwrap();
         assert_eq!(line, format!("written_for = {now}"));
-        let unknown = Experiment::parse("n.toml", &format!("written_for = \"9.9\"\n{text}"));
+        let unknown = Experiment::parse("n.toml", &format!("written_for = \"later\"\n{text}"));
         let error = unknown.unwrap_err();
         let help = error.help_text().unwrap_or_default();
         assert!(help.contains("0.1") && help.contains("0.2"), "{error}");
