@@ -198,20 +198,8 @@ impl AgentWork {
             }
             AgentAction::Unwatch => self.unwatch(stream),
             AgentAction::Count(interfaces) => self.count(interfaces, stream),
-            AgentAction::CountFrom(moment) => {
-                let first = self.own_time(&moment, stream)?;
-                if let (Some(counting), Some(first)) = (&self.counting, first) {
-                    counting.begin_again(first);
-                }
-                Ok(())
-            }
-            AgentAction::Uncount => match &self.counting {
-                Some(counting) => {
-                    counting.finish();
-                    Ok(())
-                }
-                None => stream.send(&FromHost::Counted(Vec::new())),
-            },
+            AgentAction::CountFrom(moment) => self.count_from(&moment, stream),
+            AgentAction::Uncount => self.uncount(stream),
             AgentAction::PutFault(fault, what) => self.put_fault(fault, what, stream),
             AgentAction::TellBridge => {
                 stream.send(&FromHost::Bridge(self.bridge.report().map(Box::new)))
@@ -512,6 +500,24 @@ impl AgentWork {
                 let what = format!("cannot count the bytes of interfaces: {error}");
                 stream.send(&FromHost::Note(what))
             }
+        }
+    }
+
+    fn count_from(&self, moment: &Moment, stream: &mut MessageStream) -> Result<(), StreamError> {
+        let first = self.own_time(moment, stream)?;
+        if let (Some(counting), Some(first)) = (&self.counting, first) {
+            counting.begin_again(first);
+        }
+        Ok(())
+    }
+
+    fn uncount(&self, stream: &mut MessageStream) -> Result<(), StreamError> {
+        match &self.counting {
+            Some(counting) => {
+                counting.finish();
+                Ok(())
+            }
+            None => stream.send(&FromHost::Counted(Vec::new())),
         }
     }
 
