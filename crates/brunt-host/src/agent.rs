@@ -10,8 +10,8 @@ use brunt_core::{Nanos, Span};
 use brunt_load::LoadCommand;
 use brunt_probe::Probes;
 use brunt_protocol::{
-    Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, HostService, Moment,
-    RoleOrder, ToHost,
+    Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, HostService,
+    INTERFACES_MAX, Moment, RoleOrder, ToHost,
 };
 
 use crate::plain::plain;
@@ -45,6 +45,12 @@ pub enum AgentAction {
     SendRequests,
     /// Send the next part of the run's journals.
     SendJournal,
+    /// Read the byte counters of these interfaces, replacing earlier ones.
+    Count(Vec<String>),
+    /// Readings count from this time.
+    CountFrom(Moment),
+    /// Finish reading, and send [`FromHost::Counted`].
+    Uncount,
     /// Inject this fault.
     PutFault(u32, HostFault),
     /// Send the bridge's report.
@@ -154,6 +160,12 @@ impl AgentSession {
             } => Some(watch(plain(&name), interval_ms, only, processes)),
             ToHost::WatchFrom(first) => Some(AgentAction::WatchFrom(first)),
             ToHost::Unwatch => Some(AgentAction::Unwatch),
+            ToHost::Count { interfaces } if interfaces.len() > INTERFACES_MAX => {
+                Some(refuse("too many interfaces"))
+            }
+            ToHost::Count { interfaces } => Some(AgentAction::Count(interfaces)),
+            ToHost::CountFrom(first) => Some(AgentAction::CountFrom(first)),
+            ToHost::Uncount => Some(AgentAction::Uncount),
             ToHost::Renew => None,
             ToHost::Hello { .. } => Some(refuse("a second greeting")),
             ToHost::Prepare(assignment) => Some(self.prepare(assignment)),
@@ -389,6 +401,13 @@ mod tests {
         check(nowhere, "without folder");
         check(ToHost::WatchFrom(moment()), "WatchFrom(Moment");
         check(ToHost::Unwatch, "Unwatch");
+        let count = |interfaces| ToHost::Count {
+            interfaces: vec!["eth0".into(); interfaces],
+        };
+        check(count(1), "Count([\"eth0\"])");
+        check(count(INTERFACES_MAX + 1), "too many interfaces");
+        check(ToHost::CountFrom(moment()), "CountFrom(Moment");
+        check(ToHost::Uncount, "Uncount");
         check(ToHost::AskBridge, "TellBridge");
         check(ToHost::Renew, "None");
         check(hello(VERSION), "a second greeting");

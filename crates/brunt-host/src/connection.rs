@@ -24,6 +24,7 @@ use crate::allow::AllowList;
 use crate::bridge::{AgentBridge, OpenPacketSink};
 use crate::clock::moved;
 use crate::clock_name;
+use crate::counting::InterfaceCounting;
 use crate::faults::{AgentFault, no_thread};
 use crate::plain::plain;
 use crate::roles::{AgentRole, RoleGround, RoleRequest, Serving, role_without_thread};
@@ -117,6 +118,7 @@ struct AgentWork {
     name: ClockName,
     shift_ns: i64,
     watching: Option<AgentProber>,
+    counting: Option<InterfaceCounting>,
     agent_state: Arc<AgentState>,
     run: Option<AgentRun>,
     /// Set when a release was requested without a run to release, and has not been confirmed yet.
@@ -160,6 +162,7 @@ impl AgentWork {
             name: clock_name(config.clock_shift_ns),
             shift_ns: config.clock_shift_ns,
             watching: None,
+            counting: None,
             agent_state: Arc::new(AgentState::new(
                 Arc::clone(&allow),
                 config.backends,
@@ -194,6 +197,9 @@ impl AgentWork {
                 Ok(())
             }
             AgentAction::Unwatch => self.unwatch(stream),
+            AgentAction::Count(interfaces) => self.count(interfaces, stream),
+            AgentAction::CountFrom(moment) => self.count_from(&moment, stream),
+            AgentAction::Uncount => self.uncount(stream),
             AgentAction::PutFault(fault, what) => self.put_fault(fault, what, stream),
             AgentAction::TellBridge => {
                 stream.send(&FromHost::Bridge(self.bridge.report().map(Box::new)))
@@ -285,7 +291,10 @@ impl AgentWork {
 
     /// Whether anything may produce news at any time.
     fn is_at_work(&self) -> bool {
-        self.run.is_some() || !self.faults.is_empty() || self.roles.values().any(AgentRole::is_busy)
+        self.run.is_some()
+            || self.counting.is_some()
+            || !self.faults.is_empty()
+            || self.roles.values().any(AgentRole::is_busy)
     }
 
     fn put_fault(
@@ -321,6 +330,7 @@ impl AgentWork {
         for role in self.pass_on_roles(stream)? {
             session.role_over(role);
         }
+        self.pass_on_counted(stream)?;
         self.pass_on_samples(stream)
     }
 
@@ -472,6 +482,52 @@ impl AgentWork {
                 })
             }
         }
+    }
+
+    /// Without counters, there are no readings, and the controller reports that.
+    fn count(
+        &mut self,
+        interfaces: Vec<String>,
+        stream: &mut MessageStream,
+    ) -> Result<(), StreamError> {
+        match InterfaceCounting::start(interfaces, self.shift_ns) {
+            Ok(counting) => {
+                self.counting = Some(counting);
+                Ok(())
+            }
+            Err(error) => {
+                self.counting = None;
+                let what = format!("cannot count the bytes of interfaces: {error}");
+                stream.send(&FromHost::Note(what))
+            }
+        }
+    }
+
+    fn count_from(&self, moment: &Moment, stream: &mut MessageStream) -> Result<(), StreamError> {
+        let first = self.own_time(moment, stream)?;
+        if let (Some(counting), Some(first)) = (&self.counting, first) {
+            counting.begin_again(first);
+        }
+        Ok(())
+    }
+
+    fn uncount(&self, stream: &mut MessageStream) -> Result<(), StreamError> {
+        match &self.counting {
+            Some(counting) => {
+                counting.finish();
+                Ok(())
+            }
+            None => stream.send(&FromHost::Counted(Vec::new())),
+        }
+    }
+
+    fn pass_on_counted(&mut self, stream: &mut MessageStream) -> Result<(), StreamError> {
+        let counted = self.counting.as_ref().and_then(InterfaceCounting::counted);
+        let Some(counted) = counted else {
+            return Ok(());
+        };
+        self.counting = None;
+        stream.send(&counted)
     }
 
     fn unwatch(&self, stream: &mut MessageStream) -> Result<(), StreamError> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brunt_protocol::{
-    FailureKind, HostFaultFailure, HostReady, Proof, RecordEnd, RoleNews, WatchReport,
+    FailureKind, HostFaultFailure, HostReady, InterfaceReading, Proof, RecordEnd, RoleNews,
+    WatchReport,
 };
 use brunt_result::choice::PageCache;
 use brunt_result::event::Sample;
@@ -33,6 +34,8 @@ pub enum HostNews {
     WatchNote(String),
     /// No further samples follow.
     Watched(WatchReport),
+    /// The readings of its interfaces' byte counters, with times on its clock.
+    Counted(Vec<InterfaceReading>),
     /// A fault is in effect, or gone, with times on its clock.
     FaultProven(u32, Box<Proof>),
     /// The report of the host's bridge.
@@ -77,6 +80,7 @@ impl HostNews {
                 | HostNews::Ended(..)
                 | HostNews::Requests(_)
                 | HostNews::Sample(_)
+                | HostNews::Counted(_)
                 | HostNews::FaultProven(..)
                 | HostNews::Role(
                     _,

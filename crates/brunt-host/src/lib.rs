@@ -25,6 +25,7 @@ mod bridge;
 mod clock;
 mod connect;
 mod connection;
+mod counting;
 mod faults;
 mod fleet;
 mod host_error;
@@ -63,8 +64,9 @@ pub use clock::{
 pub use connect::{ConnectOptions, is_plain_word};
 pub use connection::{AgentConfig, serve};
 pub use fleet::{
-    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace,
-    HostedTarget, HostedUrl, Lane, RunMembers, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
+    AwaitedCount, CountedInterfaces, FarRole, FarRoleError, FaultEnd, Fleet, FleetError,
+    HostBridgeError, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, RunMembers, SILENCE_MAX,
+    TargetUrl, WatchEnd, WatchTask,
 };
 pub use host_error::HostError;
 pub use host_news::HostNews;

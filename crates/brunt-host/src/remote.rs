@@ -159,6 +159,33 @@ impl RemoteHost {
         self.say(&ToHost::Unwatch)
     }
 
+    /// Requests readings of these interfaces' byte counters.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn count(&mut self, interfaces: Vec<String>) -> Result<(), HostError> {
+        let message = self.session.count(interfaces);
+        self.say(&message)
+    }
+
+    /// Readings count from a time on the host's clock.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn count_from(&mut self, first: Nanos) -> Result<(), HostError> {
+        let message = self.session.count_from(first);
+        self.say(&message)
+    }
+
+    /// Ends the readings; [`HostNews::Counted`] follows.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn uncount(&mut self) -> Result<(), HostError> {
+        let message = self.session.uncount();
+        self.say(&message)
+    }
+
     /// Makes the host prepare its part of a run.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use brunt_core::Nanos;
 use brunt_probe::Probes;
 use brunt_protocol::{
-    Assignment, FailureKind, FrameError, FromHost, HostFault, HostReady, Moment, Proof, RoleOrder,
-    ToHost, VERSION,
+    Assignment, FailureKind, FrameError, FromHost, HostFault, HostReady, InterfaceReading, Moment,
+    Proof, RoleOrder, ToHost, VERSION,
 };
 use brunt_result::event::{ClockName, Envelope, Event};
 
@@ -60,6 +60,9 @@ pub struct HostSession {
     roles: RoleRules,
     /// Whether the bridge's report has been requested and has not arrived.
     asked_bridge: bool,
+    /// The number of interfaces whose readings have been requested and have not arrived.
+    counting: Option<usize>,
+    asked_count: bool,
 }
 
 /// The state of a fault.
@@ -123,6 +126,29 @@ impl HostSession {
             clock: self.clock.clone().expect("the host has sent its greeting"),
             at: first,
         })
+    }
+
+    /// Requests readings of these interfaces' byte counters.
+    pub fn count(&mut self, interfaces: Vec<String>) -> ToHost {
+        self.counting = Some(interfaces.len());
+        ToHost::Count { interfaces }
+    }
+
+    /// Readings count from a time on the host's clock.
+    ///
+    /// # Panics
+    /// If the greeting has not arrived.
+    pub fn count_from(&self, first: Nanos) -> ToHost {
+        ToHost::CountFrom(Moment {
+            clock: self.clock.clone().expect("the host has sent its greeting"),
+            at: first,
+        })
+    }
+
+    /// Requests the readings; [`HostNews::Counted`] follows.
+    pub fn uncount(&mut self) -> ToHost {
+        self.asked_count = true;
+        ToHost::Uncount
     }
 
     /// Requests a run, with this part for the host.
@@ -210,6 +236,7 @@ impl HostSession {
                     HostNews::Failed(kind, plain(&what))
                 })
             }
+            FromHost::Counted(readings) => self.counted(readings),
             FromHost::Bridge(report) if std::mem::take(&mut self.asked_bridge) => {
                 Ok(HostNews::Bridge(report))
             }
@@ -229,6 +256,21 @@ impl HostSession {
             | FromHost::Journal { .. }
             | FromHost::Done { .. }
             | FromHost::Released => self.news_of_run(message),
+        }
+    }
+
+    /// Checks readings: they were requested, are in order, and have a counter for each interface.
+    fn counted(&mut self, readings: Vec<InterfaceReading>) -> Result<HostNews, SessionError> {
+        let interfaces = self
+            .counting
+            .filter(|_| std::mem::take(&mut self.asked_count));
+        let is_possible = |interfaces: usize| {
+            let is_whole = |reading: &InterfaceReading| reading.bytes.len() == interfaces;
+            readings.iter().all(is_whole) && readings.is_sorted_by_key(|reading| reading.at)
+        };
+        match interfaces.is_some_and(is_possible) {
+            true => Ok(HostNews::Counted(readings)),
+            false => Err(SessionError::Unasked("readings of interfaces")),
         }
     }
 

@@ -16,6 +16,7 @@ mod cpu;
 mod device;
 mod disk;
 mod figures;
+mod interfaces;
 pub mod limits;
 mod means;
 mod memory;
@@ -37,6 +38,7 @@ mod watch;
 use std::time::Duration;
 
 pub use figures::{Malformed, Sink, Texts};
+pub use interfaces::{InterfaceBytes, InterfaceReader};
 pub use means::Means;
 pub use prober::{LOCAL, Prober, Schedule};
 pub use round::SampleRound;

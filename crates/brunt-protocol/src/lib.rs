@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 pub use fault::{HostFault, HostFaultFailure, HostProcess, PathFigure, Proof};
 pub use requests::RecordEnd;
 pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
-pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
+pub use watch::{INTERFACES_MAX, InterfaceReading, SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 /// The protocol version. Raised when the meaning of a message changes or a new message is added.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// Maximum size of a frame. An interval with eight kinds of operations and full histograms takes a third of it; longer
 /// data (requests, a trace) is sent in several frames.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -176,6 +176,15 @@ pub enum ToHost {
     WatchFrom(Moment),
     /// Take a last sample, and stop; answered by [`FromHost::Watched`].
     Unwatch,
+    /// Read the byte counters of these interfaces from now on, replacing an earlier order.
+    Count {
+        /// Their names.
+        interfaces: Vec<String>,
+    },
+    /// Forget all readings but the last, and read at this time on the host's own clock, then regularly.
+    CountFrom(Moment),
+    /// Read twice more, and stop; answered by [`FromHost::Counted`].
+    Uncount,
     /// Inject a fault; answered by [`FromHost::FaultPut`] or [`FromHost::FaultFailed`].
     PutFault {
         /// Identifies the fault.
@@ -281,6 +290,8 @@ pub enum FromHost {
     WatchNote(String),
     /// Sampling has ended, with this outcome; answers [`ToHost::Unwatch`].
     Watched(WatchReport),
+    /// The readings of interfaces, in order; answers [`ToHost::Uncount`].
+    Counted(Vec<InterfaceReading>),
     /// The bridge's traffic since it started; `None` if there is no bridge.
     Bridge(Option<Box<LinkReport>>),
     /// A fault is in effect.

@@ -103,6 +103,14 @@ fn to_host() -> Vec<ToHost> {
                 payload_bytes: 1400,
             },
         },
+        ToHost::Count {
+            interfaces: vec!["eth0".into()],
+        },
+        ToHost::CountFrom(Moment {
+            clock: ClockName("a".into()),
+            at: Nanos(1),
+        }),
+        ToHost::Uncount,
         ToHost::AskBridge,
         ToHost::RemoveFault { fault: u32::MAX },
         ToHost::Role {
@@ -249,6 +257,10 @@ fn from_host() -> Vec<FromHost> {
             answered: Nanos(2),
         },
         FromHost::Note("the run has no rate".into()),
+        FromHost::Counted(vec![InterfaceReading {
+            at: Nanos(1),
+            bytes: vec![Some([u64::MAX, 0]), None],
+        }]),
         FromHost::Bridge(None),
         FromHost::Bridge(Some(Box::new(LinkReport {
             busy: 0.1 + 0.2,

@@ -1,5 +1,6 @@
-//! The outcome of sampling a host, as reported by its agent when sampling stops.
+//! The outcome of sampling a host, as reported by its agent when sampling stops, and readings of its interfaces.
 
+use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The counter of samples that were taken but not sent.
@@ -27,4 +28,17 @@ pub struct WatchReport {
     pub cpu_nanos: u64,
     /// How long sampling lasted.
     pub elapsed_nanos: u64,
+}
+
+/// Maximum number of interfaces in a reading.
+pub const INTERFACES_MAX: usize = 64;
+
+/// The byte counters of interfaces at one time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceReading {
+    /// When they were read, on the host's own clock.
+    pub at: Nanos,
+    /// Bytes that each interface has sent and received, in the order of the request; `None` if the host has no counter.
+    pub bytes: Vec<Option<[u64; 2]>>,
 }

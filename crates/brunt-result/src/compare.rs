@@ -24,6 +24,7 @@ use crate::statistics::{
     Better, Comparison, Estimate, MachineAllowance, Metric, RunLikeness, Verdict, compare,
 };
 use crate::summary::{OpSummary, PointSummary, RunSummary, Summary};
+use crate::transfer::RunTransfer;
 
 pub use conditions::{ConditionError, ConditionMistake, FailIf, Margin, MarginError};
 
@@ -128,8 +129,16 @@ const FAULT_FIGURES: &[FaultFigure] = &[
     FaultFigure { name: "failed", unit: "share", better: Better::Lower, get: |cost| Some(cost.failed_share) },
 ];
 
-/// The figure compared for links of a lab: bytes carried per byte that the load moved.
-const LINK_BYTES: &str = "link-bytes";
+/// The figures compared for links of a lab and interfaces of other hosts: bytes carried per byte that the load moved, and
+/// the same without idle traffic.
+#[rustfmt::skip]
+const LINK_FIGURES: &[LinkFigure] = &[
+    ("link-bytes", RunTransfer::per_useful_byte),
+    ("link-bytes-without-idle", RunTransfer::without_idle),
+];
+
+/// The name of a figure, and its value of a run.
+type LinkFigure = (&'static str, fn(&RunTransfer) -> Option<f64>);
 
 /// The figures compared for each robustness index that both results have: each round's ratio of a client's mean.
 const INDEX_FIGURES: &[(ImpactKind, &str)] = &[
@@ -158,7 +167,7 @@ pub struct Line {
     /// Whether the line is about one of several kinds of operations.
     #[serde(skip)]
     pub is_part: bool,
-    /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab `link-bytes`; for a fault `drop`, `recovery`,
+    /// `iops`, `mean`, `p99`, `p99.9` and other percentiles; in a lab or with `interfaces` `link-bytes`; for a fault `drop`, `recovery`,
     /// `mean-factor`, `p99-factor`, `failed`; for a robustness index `parallelism-impact`, `latency-impact`; for
     /// performability `expected-iops`.
     pub metric: MetricName,
@@ -534,21 +543,21 @@ fn each_kind<'a>(
     }
 }
 
-/// Adds link bytes per useful byte, for points that ran in a lab in both results.
+/// Adds link bytes per useful byte, for points that have them in both results.
 fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
-    let get = |run: &RunSummary| run.transfer.as_ref()?.per_useful_byte();
-    if [a, b]
-        .iter()
-        .all(|point| complete(point).any(|run| get(run).is_some()))
-    {
-        let (label, op, better) = (a.label.clone(), None, Better::Lower);
+    for (metric, figure) in LINK_FIGURES {
+        let get = |run: &RunSummary| figure(run.transfer.as_ref()?);
+        let is_known = |point: &&PointSummary| complete(point).any(|run| get(run).is_some());
+        if ![a, b].iter().all(is_known) {
+            continue;
+        }
         let key = Key {
-            label,
-            op,
+            label: a.label.clone(),
+            op: None,
             is_part: false,
-            metric: LINK_BYTES.into(),
+            metric: (*metric).into(),
             unit: "bytes/byte",
-            better,
+            better: Better::Lower,
         };
         compared.add(
             key,

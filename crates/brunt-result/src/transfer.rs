@@ -1,13 +1,14 @@
-//! Data-transfer efficiency: how many bytes the links of a lab carried for each byte that a load read or wrote. A study
-//! counts the bytes ([`RunTransfer`]); [`efficiency`] computes the ratios.
+//! Data-transfer efficiency: how many bytes the links of a lab, or the interfaces of other hosts, carried for each byte
+//! that a load read or wrote. A study counts the bytes ([`RunTransfer`]); [`efficiency`] computes the ratios.
 //!
 //! ```text
 //! bytes per useful byte = bytes on links while measured / bytes that the load read and wrote meanwhile
 //! without idle traffic  = (bytes on links - bytes a second without load * time) / the same
 //! ```
 //!
-//! The rule: a value that was not measured, such as traffic without load, is `None`, never zero. A packet counts on
-//! each link that it crosses, in both directions, with its Ethernet header.
+//! The rule: a value that was not measured, such as traffic without load, is `None`, never zero; neither is a sum without
+//! one of its parts. A packet counts on each link that it crosses, in both directions, with its Ethernet header, and at
+//! each interface that sends it. Links of a lab and interfaces of other hosts never carry the same packets.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use crate::degradation::PhaseKind;
 use crate::statistics::Estimate;
 use crate::summary::RunSummary;
 
-/// Bytes that a lab's links carried while a run was measured, compared with the bytes its load transferred.
+/// Bytes that a lab's links and other hosts' interfaces carried while a run was measured, compared with the bytes its load transferred.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTransfer {
     /// Measured time in seconds, from the start of the earliest worker to the end of the last one.
@@ -27,6 +28,12 @@ pub struct RunTransfer {
     pub useful_bytes: u64,
     /// Bytes that each link carried in this time.
     pub links: BTreeMap<String, LinkTraffic>,
+    /// Bytes of the `interfaces` of other hosts in this time, by `HOST:INTERFACE`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub interfaces: BTreeMap<String, InterfaceTraffic>,
+    /// Interfaces whose bytes are unknown, and why. With any, the run has no ratio.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unknown: BTreeMap<String, UnknownTraffic>,
     /// The same for the parts that faults cut the run into; empty without faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseTransfer>,
@@ -49,6 +56,39 @@ pub struct LinkTraffic {
     pub delayed: bool,
 }
 
+/// Bytes of another host's interface during the measured time of a run, from the kernel's counters. Errors are the largest
+/// expected ones, and not statistical.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InterfaceTraffic {
+    /// Bytes sent. They count in ratios.
+    pub sent_bytes: u64,
+    /// How far `sent_bytes` may be off, because counters are read some time before and after the load begins and ends.
+    pub sent_error_bytes: u64,
+    /// Bytes received. They don't count, because another host's interface has sent them.
+    pub received_bytes: u64,
+    /// Bytes per second sent before the run, without load; `null` without `host_idle`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_sent_bytes_per_second: Option<f64>,
+    /// Half of the interval that contains this rate during the run with a probability of 95 %, judging by how it varied
+    /// before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_sent_error_bytes_per_second: Option<f64>,
+}
+
+/// Why an interface's bytes are unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnknownTraffic {
+    /// The host was lost, or did not answer.
+    NoAnswer,
+    /// The counter disappeared, or appeared during the run.
+    NoCounter,
+    /// The counter went backwards: it was reset, or wrapped at 32 bits.
+    WentBackwards,
+    /// The counter was not read both before and after the run.
+    NotRead,
+}
+
 /// Bytes that links carried in a part of a run. Times are in seconds from the start of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseTransfer {
@@ -64,6 +104,9 @@ pub struct PhaseTransfer {
     pub useful_bytes: u64,
     /// Bytes that each link carried in it.
     pub links: BTreeMap<String, WayBytes>,
+    /// Bytes that each interface of other hosts sent in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub interfaces: BTreeMap<String, u64>,
 }
 
 /// Bytes in both directions of a link.
@@ -78,18 +121,18 @@ pub struct WayBytes {
 /// Data-transfer efficiency of a point, over its complete runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TransferEfficiency {
-    /// Efficiency of all links together.
+    /// Efficiency of all links and interfaces together.
     pub all: CarriedBytes,
     /// Efficiency of the links that have a delay at any point of the experiment, like links between sites; `null` if
     /// none or all of them have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed: Option<CarriedBytes>,
-    /// Of each link.
+    /// Of each link, and of each interface.
     pub links: BTreeMap<String, CarriedBytes>,
     /// Efficiency of the parts that faults cut runs into.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseEfficiency>,
-    /// Runs that do not count: incomplete, or their links were not read.
+    /// Runs that do not count: incomplete, or their links or interfaces were not read.
     pub runs_left_out: u32,
 }
 
@@ -101,9 +144,17 @@ pub struct CarriedBytes {
     /// Bytes for each byte that requests read or wrote; `null` if they moved no bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_useful_byte: Option<Estimate>,
-    /// The same without the idle traffic of the links; `null` if that was not measured.
+    /// How far `per_useful_byte` of a single run may be off, because interfaces are read at intervals: the largest such error
+    /// of all runs. `null` for links of a lab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_useful_byte_error: Option<f64>,
+    /// `per_useful_byte` without the idle traffic of the links; `null` if that was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_idle: Option<Estimate>,
+    /// How far `without_idle` of a single run may be off, with the uncertainty of the idle traffic: the largest such error of
+    /// all runs. `null` for links of a lab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_idle_error: Option<f64>,
 }
 
 /// Data-transfer efficiency during a part of runs.
@@ -125,8 +176,19 @@ pub struct PhaseEfficiency {
 impl RunTransfer {
     /// Bytes on all links per byte that requests read or wrote; `None` if they moved none.
     pub fn per_useful_byte(&self) -> Option<f64> {
-        let sum = Part::of_run(self).sum(&|_, _| true);
+        let sum = self.sum()?;
         sum.per_useful(sum.carried)
+    }
+
+    /// The same without idle traffic; `None` if that is unknown, too.
+    pub fn without_idle(&self) -> Option<f64> {
+        let sum = self.sum()?;
+        sum.per_useful(sum.carried - sum.idle? * sum.seconds)
+    }
+
+    fn sum(&self) -> Option<Sum> {
+        let is_known = self.unknown.is_empty();
+        is_known.then(|| Part::of_run(self).sum(&|_, _| true))
     }
 }
 
@@ -161,20 +223,28 @@ pub fn efficiency(runs: &[RunSummary]) -> Option<TransferEfficiency> {
         .iter()
         .filter(|run| run.is_complete())
         .filter_map(|run| run.transfer.as_ref())
+        .filter(|transfer| transfer.unknown.is_empty())
         .collect();
     let parts: Vec<Part<'_>> = counted.iter().map(|run| Part::of_run(run)).collect();
     let whole = |wanted: &Wanted<'_>| CarriedBytes::over(&parts, wanted);
     let apart = delayed_apart(&counted);
-    let mut names: Vec<&String> = counted.iter().flat_map(|run| run.links.keys()).collect();
+    let names = |run: &&'_ RunTransfer| {
+        let names = run.links.keys().chain(run.interfaces.keys());
+        names.cloned().collect::<Vec<String>>()
+    };
+    let mut names: Vec<String> = counted.iter().flat_map(names).collect();
     names.sort();
     names.dedup();
     let links = names
         .into_iter()
-        .map(|name| (name.clone(), whole(&|link, _| link == name)))
+        .map(|name| {
+            let carried = whole(&|link, _| link == name);
+            (name, carried)
+        })
         .collect();
     Some(TransferEfficiency {
         all: whole(&|_, _| true),
-        delayed: apart.then(|| whole(&|_, link| link.delayed)),
+        delayed: apart.then(|| whole(&|_, delayed| delayed)),
         links,
         phases: phases(&counted, apart),
         runs_left_out: (runs.len() - counted.len()) as u32,
@@ -213,30 +283,46 @@ fn phases(runs: &[&RunTransfer], apart: bool) -> Vec<PhaseEfficiency> {
             faults: faults.to_vec(),
             runs: parts.len() as u32,
             all: CarriedBytes::over(&parts, &|_, _| true),
-            delayed: apart.then(|| CarriedBytes::over(&parts, &|_, link| link.delayed)),
+            delayed: apart.then(|| CarriedBytes::over(&parts, &|_, delayed| delayed)),
         }
     };
     keys.into_iter().map(of).collect()
 }
 
-/// Selects links by name and by their traffic in the run.
-type Wanted<'a> = dyn Fn(&str, &LinkTraffic) -> bool + 'a;
+/// Selects links and interfaces by name and by whether they have a delay.
+type Wanted<'a> = dyn Fn(&str, bool) -> bool + 'a;
 
 /// A part of a run.
 struct Part<'a> {
-    run: &'a RunTransfer,
     seconds: f64,
     useful: u64,
-    links: Vec<(&'a str, WayBytes)>,
+    carriers: Vec<Carrier<'a>>,
 }
 
-/// Traffic of selected links in a part of a run.
+/// A link or an interface in a part of a run.
+struct Carrier<'a> {
+    name: &'a str,
+    delayed: bool,
+    bytes: u64,
+    /// How far `bytes` may be off, if known.
+    error: Option<u64>,
+    /// Bytes per second without load, if known.
+    idle: Option<f64>,
+    /// How far `idle` may be off, if known.
+    idle_error: Option<f64>,
+}
+
+/// Traffic of selected links and interfaces in a part of a run.
 struct Sum {
     seconds: f64,
     useful: f64,
     carried: f64,
-    /// Bytes per second without load, if known for all these links.
+    /// How far `carried` may be off, if known for all.
+    error: Option<f64>,
+    /// Bytes per second without load, if known for all.
     idle: Option<f64>,
+    /// How far `idle` may be off, if known for all.
+    idle_error: Option<f64>,
 }
 
 impl<'a> Part<'a> {
@@ -244,46 +330,86 @@ impl<'a> Part<'a> {
         let links = run
             .links
             .iter()
-            .map(|(name, link)| (name.as_str(), link.bytes()))
-            .collect();
+            .map(|(name, link)| Carrier::link(name, link, link.bytes()));
+        let interfaces = run.interfaces.iter().map(|(name, interface)| {
+            let (bytes, error) = (interface.sent_bytes, interface.sent_error_bytes);
+            Carrier::interface(name, interface, bytes, Some(error))
+        });
         Part {
-            run,
             seconds: run.seconds,
             useful: run.useful_bytes,
-            links,
+            carriers: links.chain(interfaces).collect(),
         }
     }
 
     fn of_phase(run: &'a RunTransfer, phase: &'a PhaseTransfer) -> Part<'a> {
-        let links = phase
-            .links
-            .iter()
-            .map(|(name, bytes)| (name.as_str(), *bytes))
-            .collect();
+        let link = |(name, bytes): (&'a String, &WayBytes)| {
+            Some(Carrier::link(name, run.links.get(name)?, *bytes))
+        };
+        let interface = |(name, bytes): (&'a String, &u64)| {
+            Some(Carrier::interface(
+                name,
+                run.interfaces.get(name)?,
+                *bytes,
+                None,
+            ))
+        };
+        let interfaces = phase.interfaces.iter().filter_map(interface);
         Part {
-            run,
             seconds: phase.end_s - phase.start_s,
             useful: phase.useful_bytes,
-            links,
+            carriers: phase
+                .links
+                .iter()
+                .filter_map(link)
+                .chain(interfaces)
+                .collect(),
         }
     }
 
     fn sum(&self, wanted: &Wanted<'_>) -> Sum {
-        let (mut carried, mut idle) = (0, Some(0.0));
-        for (name, bytes) in &self.links {
-            let Some(link) = self.run.links.get(*name).filter(|link| wanted(name, link)) else {
-                continue;
-            };
-            carried += bytes.both();
-            idle = idle
-                .zip(link.idle_bytes_per_second())
-                .map(|(sum, more)| sum + more);
-        }
+        let all = self.carriers.iter();
+        let found: Vec<&Carrier<'_>> = all.filter(|one| wanted(one.name, one.delayed)).collect();
+        // A sum is unknown if a part of it is.
+        let sum = |get: &dyn Fn(&Carrier<'_>) -> Option<f64>| {
+            found.iter().map(|one| get(one)).sum::<Option<f64>>()
+        };
         Sum {
             seconds: self.seconds,
             useful: self.useful as f64,
-            carried: carried as f64,
-            idle,
+            carried: found.iter().map(|one| one.bytes).sum::<u64>() as f64,
+            error: sum(&|one| Some(one.error? as f64)),
+            idle: sum(&|one| one.idle),
+            idle_error: sum(&|one| one.idle_error),
+        }
+    }
+}
+
+impl<'a> Carrier<'a> {
+    fn link(name: &'a str, link: &LinkTraffic, bytes: WayBytes) -> Carrier<'a> {
+        Carrier {
+            name,
+            delayed: link.delayed,
+            bytes: bytes.both(),
+            error: None,
+            idle: link.idle_bytes_per_second(),
+            idle_error: None,
+        }
+    }
+
+    fn interface(
+        name: &'a str,
+        interface: &InterfaceTraffic,
+        bytes: u64,
+        error: Option<u64>,
+    ) -> Carrier<'a> {
+        Carrier {
+            name,
+            delayed: false,
+            bytes,
+            error,
+            idle: interface.idle_sent_bytes_per_second,
+            idle_error: interface.idle_sent_error_bytes_per_second,
         }
     }
 }
@@ -302,12 +428,20 @@ impl CarriedBytes {
             let values: Option<Vec<f64>> = sums.iter().map(get).collect();
             Estimate::of(&values.unwrap_or_default())
         };
+        let largest = |get: &dyn Fn(&Sum) -> Option<f64>| {
+            let values: Option<Vec<f64>> = sums.iter().map(get).collect();
+            values.unwrap_or_default().into_iter().reduce(f64::max)
+        };
         CarriedBytes {
             bytes_per_second: estimate(&|sum| {
                 (sum.seconds > 0.0).then(|| sum.carried / sum.seconds)
             }),
             per_useful_byte: estimate(&|sum| sum.per_useful(sum.carried)),
+            per_useful_byte_error: largest(&|sum| sum.per_useful(sum.error?)),
             without_idle: estimate(&|sum| sum.per_useful(sum.carried - sum.idle? * sum.seconds)),
+            without_idle_error: largest(&|sum| {
+                sum.per_useful(sum.error? + sum.idle_error? * sum.seconds)
+            }),
         }
     }
 }
@@ -341,7 +475,7 @@ mod tests {
             seconds: 2.0,
             useful_bytes: 10 * MB,
             links,
-            phases: Vec::new(),
+            ..RunTransfer::default()
         };
         RunSummary {
             transfer: Some(transfer),
@@ -430,6 +564,7 @@ mod tests {
             end_s,
             useful_bytes,
             links: BTreeMap::from([("a".into(), WayBytes { there, back: 0 })]),
+            interfaces: BTreeMap::new(),
         };
         let mut made = of_links(&[("a", link(12 * MB, 0, Some(50_000.0), false))]);
         made.transfer.as_mut().unwrap().phases = vec![
@@ -456,5 +591,58 @@ mod tests {
         assert!((mean(found.phases[2].all.per_useful_byte) - 1.2).abs() < 1e-12);
         // 100 000 bytes per second in both directions.
         assert!((mean(found.phases[2].all.without_idle) - 1.18).abs() < 1e-12);
+    }
+
+    /// A run in which 10 MB were written in two seconds, and two hosts sent them and their replies.
+    fn of_interfaces(idle_error: Option<f64>) -> RunSummary {
+        let interface = |sent_bytes, idle| InterfaceTraffic {
+            sent_bytes,
+            sent_error_bytes: 50_000,
+            received_bytes: 99 * MB,
+            idle_sent_bytes_per_second: Some(idle),
+            idle_sent_error_bytes_per_second: idle_error,
+        };
+        let mut made = of_links(&[]);
+        made.transfer.as_mut().unwrap().interfaces = BTreeMap::from([
+            ("a:eth0".into(), interface(11 * MB, 400_000.0)),
+            ("b:eth0".into(), interface(MB, 100_000.0)),
+        ]);
+        made
+    }
+
+    /// Interfaces count what they send, like links; the error is that of the counters, and of the idle rate for two seconds.
+    #[test]
+    fn interfaces_have_the_same_figures_as_links_with_their_errors() {
+        let found = efficiency(&[of_interfaces(Some(20_000.0))]).unwrap();
+        assert!((mean(found.all.per_useful_byte) - 1.2).abs() < 1e-12);
+        assert!((mean(found.all.without_idle) - 1.1).abs() < 1e-12);
+        let errors = [
+            found.all.per_useful_byte_error,
+            found.all.without_idle_error,
+        ];
+        // 100 kB for 10 MB; with the idle rates', 180 kB.
+        assert!((errors[0].unwrap() - 0.01).abs() < 1e-12, "{errors:?}");
+        assert!((errors[1].unwrap() - 0.018).abs() < 1e-12, "{errors:?}");
+        assert!((mean(found.links["a:eth0"].per_useful_byte) - 1.1).abs() < 1e-12);
+        let run = of_interfaces(None).transfer.unwrap();
+        assert!((run.per_useful_byte().unwrap() - 1.2).abs() < 1e-12);
+        assert!((run.without_idle().unwrap() - 1.1).abs() < 1e-12);
+        let found = efficiency(&[of_interfaces(None)]).unwrap();
+        assert_eq!(found.all.without_idle_error, None);
+    }
+
+    /// If one interface is unknown, the sum over the others is no figure.
+    #[test]
+    fn a_run_with_an_unknown_interface_has_no_ratio() {
+        let mut lost = of_interfaces(None);
+        let transfer = lost.transfer.as_mut().unwrap();
+        transfer.interfaces.remove("b:eth0");
+        let unknown = ("b:eth0".into(), UnknownTraffic::WentBackwards);
+        transfer.unknown = BTreeMap::from([unknown]);
+        let ratios = [transfer.per_useful_byte(), transfer.without_idle()];
+        assert_eq!(ratios, [None, None]);
+        let found = efficiency(&[lost, of_interfaces(None)]).unwrap();
+        assert_eq!(found.runs_left_out, 1);
+        assert_eq!(found.all.per_useful_byte.unwrap().runs, 1);
     }
 }

@@ -93,6 +93,11 @@ impl Dates {
             .unwrap_or(newest)
     }
 
+    /// Converts a single time with the estimate closest to it.
+    pub fn ours(&self, theirs: Nanos, newest: ClockEstimate) -> Nanos {
+        self.near(theirs, newest).to_ours(theirs)
+    }
+
     /// Converts requests, each with the estimate closest to its time.
     pub fn requests(&self, requests: &mut [RequestRecord], newest: ClockEstimate) {
         for request in requests {

@@ -12,6 +12,7 @@ use brunt_core::{Clock, Nanos};
 use brunt_load::LoadCommand;
 use brunt_protocol::{REQUESTS_MAX, RoleOrder};
 
+use super::counting::{CountAnswer, HeldCount};
 use super::dates::Dates;
 use super::error::FleetError;
 use super::faults::{BridgeAnswer, FaultEnd, FaultTask, HeldFaults, HostBridgeError};
@@ -57,6 +58,12 @@ pub(super) enum HostThreadOrder {
     WatchFrom(Nanos),
     /// Take a last sample.
     Unwatch,
+    /// Read the byte counters of these interfaces.
+    Count(Vec<String>),
+    /// Readings count from this time on our clock.
+    CountFrom(Nanos),
+    /// Finish reading, and pass on the readings.
+    Uncount(CountAnswer),
     /// Inject or remove a fault.
     Fault(Box<FaultTask>),
     /// Ask for the report of the host's bridge.
@@ -106,6 +113,7 @@ impl HostThread {
             lost: None,
             task: None,
             watch: None,
+            count: HeldCount::default(),
             faults: HeldFaults::default(),
             roles: HeldRoles::default(),
         };
@@ -174,6 +182,7 @@ struct HeldHost {
     lost: Option<String>,
     task: Option<RunningTask>,
     watch: Option<HeldWatch>,
+    count: HeldCount,
     faults: HeldFaults,
     roles: HeldRoles,
 }
@@ -252,6 +261,16 @@ impl HeldHost {
             (HostThreadOrder::Unwatch, _, Some(watch)) if !watch.ending => {
                 watch.ending = true;
                 host.unwatch().map_err(failed)
+            }
+            (HostThreadOrder::Count(interfaces), ..) => host.count(interfaces).map_err(failed),
+            (HostThreadOrder::CountFrom(first), ..) => {
+                let first = theirs(host, self.clock.now(), first)
+                    .ok_or_else(|| FleetError::ClockSet(name.clone()))?;
+                host.count_from(first).map_err(failed)
+            }
+            (HostThreadOrder::Uncount(answer), ..) => {
+                self.count.ask(answer);
+                host.uncount().map_err(failed)
             }
             (HostThreadOrder::Role(role, order), ..) => {
                 self.roles.ask(role, order, host).map_err(failed)
@@ -452,6 +471,7 @@ impl HeldHost {
             Some(watch) => watch.take(news, estimate),
             None => Some(news),
         };
+        let news = news.and_then(|news| self.count.take(news, estimate, &self.dates));
         let news = news.and_then(|news| self.faults.take(&self.name, news, estimate));
         let news = news.and_then(|news| self.roles.take(news, estimate));
         news.map_or(Ok(()), |news| self.take_of_run(news, estimate))
@@ -530,6 +550,7 @@ impl HeldHost {
         if let Some(watch) = self.watch.take() {
             watch.conclude(None, lost.as_ref(), Some(why.clone()));
         }
+        self.count.lose();
         self.faults.lose(&why);
         self.roles.lose(&why);
         self.lost.get_or_insert(why);

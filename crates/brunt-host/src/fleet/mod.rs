@@ -3,6 +3,7 @@
 //!
 //! The rule: a host that dies, hangs or becomes unreachable is detected as lost within two seconds, also between runs.
 
+mod counting;
 mod dates;
 mod error;
 mod faults;
@@ -32,6 +33,7 @@ use crate::address::HostAddress;
 use crate::connect::ConnectOptions;
 use crate::identity::{Identity, IdentityError};
 use crate::tls::ControllerTls;
+pub use counting::{AwaitedCount, CountedInterfaces};
 pub use error::FleetError;
 pub use faults::{FaultEnd, HostBridgeError};
 use host_thread::HostThread;

@@ -1,4 +1,5 @@
-//! Data-transfer efficiency: bytes on the links of a lab per byte that the load read or wrote.
+//! Data-transfer efficiency: bytes on the links of a lab, or at interfaces of other hosts, per byte that the load read or
+//! wrote.
 //!
 //! The rule: a value that was not measured is shown as a dash, not as zero.
 
@@ -15,15 +16,16 @@ const BARS_MAX: usize = 64;
 /// Maximum number of rows in the table; `summary.json` has all, and the page says so.
 const ROWS_MAX: usize = 400;
 
-const COLUMNS: [&str; 5] = [
+const COLUMNS: [&str; 6] = [
     "point",
     "links",
     "bytes for each useful byte",
     "without idle traffic",
+    "within, each run",
     "on links",
 ];
 
-/// `None` without a lab.
+/// `None` without a lab or interfaces.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let found = summary
         .points
@@ -37,7 +39,9 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     section.prose(
         "Bytes that links carried in both directions, with headers, for each byte that requests read or wrote in the \
          measured time. A packet counts on each link that it crosses. Idle traffic is what the links carried before a \
-         run without load; a dash where no idle time was measured. Delayed links are those that have a delay at any \
+         run without load; a dash where no idle time was measured. Interfaces of other hosts count what they send; \
+         'within' is how far both figures of a run may be off, because counters are read at intervals and idle traffic \
+         varies. Delayed links are those that have a delay at any \
          point of the experiment, like links between sites.",
     );
     section.blocks.push(Block::Bars(bars(&found)));
@@ -130,10 +134,21 @@ fn row(name: &str, links: &str, carried: &CarriedBytes) -> Vec<Cell> {
         Cell::text(links),
         cell(carried.per_useful_byte, three),
         cell(carried.without_idle, three),
+        within(carried),
         cell(carried.bytes_per_second, |rate| {
             Unit::BytesPerSecond.show(rate)
         }),
     ]
+}
+
+/// How far the figures of a run may be off: with idle traffic, and without it.
+fn within(carried: &CarriedBytes) -> Cell {
+    let Some(error) = carried.per_useful_byte_error else {
+        return Cell::Empty;
+    };
+    let without = carried.without_idle_error;
+    let without = without.map_or(String::new(), |error| format!("; {}", three(error)));
+    Cell::text(format!("{}{without}", three(error)))
 }
 
 fn cell(estimate: Option<Estimate>, show: impl Fn(f64) -> String) -> Cell {
@@ -169,7 +184,9 @@ mod tests {
         let carried = |ratio: &[f64]| CarriedBytes {
             per_useful_byte: Estimate::of(ratio),
             bytes_per_second: Estimate::of(&[2e6, 2e6]),
-            without_idle: None,
+            per_useful_byte_error: Some(0.0123),
+            without_idle_error: Some(0.0456),
+            ..CarriedBytes::default()
         };
         let links = [("far", 1.5), ("near", 2.5)]
             .map(|(name, ratio)| (name.to_string(), carried(&[ratio, ratio])));
@@ -195,6 +212,7 @@ mod tests {
             "Empty",
             "far",
             "delayed",
+            "0.012; 0.046",
         ] {
             assert!(said.contains(expected), "{expected} in {said}");
         }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{EXPECTED, FAULT_FIGURES, INDEX_FIGURES, LINK_BYTES, Line, MetricName};
+use super::{EXPECTED, FAULT_FIGURES, INDEX_FIGURES, LINK_FIGURES, Line, MetricName};
 use crate::OpKind;
 use crate::percentile::Percentile;
 use crate::statistics::{Better, EffectScale, MARGIN, Verdict};
@@ -64,10 +64,8 @@ pub enum ConditionMistake {
 fn other_metrics() -> impl Iterator<Item = &'static str> {
     let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
     let indexes = INDEX_FIGURES.iter().map(|(_, name)| *name);
-    [LINK_BYTES, EXPECTED]
-        .into_iter()
-        .chain(faults)
-        .chain(indexes)
+    let links = LINK_FIGURES.iter().map(|(name, _)| *name);
+    links.chain([EXPECTED]).chain(faults).chain(indexes)
 }
 
 fn known_metrics() -> String {

@@ -29,7 +29,9 @@ use crate::require::{RequiredUnit, RequirementOutcome, RequirementVerdict};
 use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
 use crate::sticky::StickyCost;
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
-use crate::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes, efficiency};
+use crate::transfer::{
+    InterfaceTraffic, LinkTraffic, PhaseTransfer, RunTransfer, UnknownTraffic, WayBytes, efficiency,
+};
 use crate::wrong::{ErrorCause, Verified, WrongExtent};
 use crate::{Cost, FirstError, OpKind, Outcome, RequestStatus, Stopped};
 
@@ -259,12 +261,23 @@ impl Make {
             end_s,
             useful_bytes: self.count(),
             links: BTreeMap::from([("wan".into(), bytes)]),
+            interfaces: BTreeMap::from([("a:eth0".into(), self.count())]),
         };
         let links = BTreeMap::from([("wan".into(), link)]);
+        let interface = InterfaceTraffic {
+            sent_bytes: self.count(),
+            sent_error_bytes: self.count(),
+            received_bytes: self.count(),
+            idle_sent_bytes_per_second: self.maybe(|make| make.count() as f64),
+            idle_sent_error_bytes_per_second: self.maybe(|make| make.count() as f64),
+        };
+        let unknown = self.one_of(&[UnknownTraffic::NoAnswer, UnknownTraffic::NotRead]);
         RunTransfer {
             seconds: self.count() as f64,
             useful_bytes: self.count(),
             links,
+            interfaces: BTreeMap::from([("a:eth0".into(), interface)]),
+            unknown: BTreeMap::from([("a:eth1".into(), unknown)]),
             phases: vec![phase],
         }
     }

@@ -243,6 +243,8 @@ impl Experiment {
         let mut hosts = self.probed_hosts();
         hosts.extend(faults);
         hosts.extend(self.hosts_of_links());
+        let counted = self.counted_interfaces();
+        hosts.extend(counted.into_iter().map(|(host, _)| host));
         hosts.extend(
             self.bridges()
                 .into_iter()

@@ -15,7 +15,8 @@ use crate::host::{HostName, Hosts};
 pub(super) const MTU: RangeInclusive<u32> = 576..=9000;
 
 /// Limits of the idle time before each run: in less time, a few packets would dominate the result.
-const IDLE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+pub(super) const IDLE: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(600);
 
 /// What is wrong, at which key, and what would be correct.
 struct LabMistake<'a> {

@@ -8,6 +8,7 @@ mod clients;
 mod defaults;
 mod entries;
 mod fault;
+mod host_interfaces;
 mod host_links;
 mod hosts;
 mod include;
@@ -168,6 +169,10 @@ pub struct Experiment {
     /// 1.5s. Increase it if the hosts' CPUs are saturated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_silence: Option<Span>,
+    /// Time before each run in which no requests are issued, to count what the `interfaces` of hosts carry without load;
+    /// default: 1s if a host has `interfaces`. `0s` switches it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_idle: Option<Span>,
     /// Emulated network of hosts and links on which the experiment runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabEntry>,

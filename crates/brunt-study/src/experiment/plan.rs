@@ -482,7 +482,8 @@ impl Experiment {
         let lab = self.lab.as_ref();
         let idle = lab
             .and_then(|lab| lab.idle)
-            .map_or(Duration::ZERO, |idle| idle.0);
+            .map_or(Duration::ZERO, |idle| idle.0)
+            + self.host_idle_time().unwrap_or_default();
         for index in heads {
             let info = plan.points[index].load.info();
             let rounds = plan.rounds_of(index, self.repetitions);

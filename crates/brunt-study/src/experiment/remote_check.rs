@@ -23,6 +23,7 @@ impl Experiment {
     ) -> Result<(), Box<FileError>> {
         self.check_host_settings(source, hosts)?;
         self.check_probed(source, hosts)?;
+        self.check_interfaces(source, hosts)?;
         self.check_guests(source, hosts)?;
         for (name, named) in self.remote_loads() {
             for (index, host) in named.iter().enumerate() {

@@ -2,7 +2,8 @@
 //! (`[hosts.NAME]`); only this machine reaches its own services, which listen on loopback. A
 //! service's folder is a path on its host, even if other hosts can reach the service.
 //!
-//! The rule: none of this applies in a lab, whose hosts are all on this machine.
+//! The rule: hosts of a lab, which are all on this machine, reach each other's services and folders, but no service
+//! outside of the lab; nor do other machines reach one inside.
 
 use super::mistake::{FileError, Source};
 use super::services::{ServiceEntry, ServicePlace};
@@ -29,9 +30,6 @@ impl Experiment {
         source: &Source<'_>,
         hosts: &Hosts,
     ) -> Result<(), Box<FileError>> {
-        if self.lab.is_some() {
-            return Ok(());
-        }
         for (name, service) in &self.services {
             if let Some((what, help)) = self.waits_for_unreached(service, hosts) {
                 let path = ["services", name.as_str(), "after"];
@@ -47,23 +45,45 @@ impl Experiment {
         Ok(())
     }
 
-    /// Why a service on another host cannot wait for one on this machine.
+    /// Whether programs on a host reach the services of another, or of itself.
+    fn reaches(&self, hosts: &Hosts, from: &HostName, service: &HostName) -> bool {
+        let is_far = hosts.is_remote(service);
+        match self.lab {
+            Some(_) => is_far == hosts.is_remote(from),
+            None => is_far || from == service,
+        }
+    }
+
+    /// The mistake of a host that does not reach this service.
+    fn unreached(&self, from: &HostName, service: &str) -> Wrong {
+        match self.lab {
+            Some(_) => (
+                format!(
+                    "service {service} and host {from}: no route leads into the lab or out of it"
+                ),
+                "use hosts of the lab for both, or other machines for both".to_string(),
+            ),
+            None => (
+                format!(
+                    "service {service} listens on this machine's loopback, which host {from} cannot reach"
+                ),
+                format!("write host = a host of [hosts] for service {service}"),
+            ),
+        }
+    }
+
+    /// Why a service cannot wait for one that its host does not reach.
     fn waits_for_unreached(&self, service: &ServiceEntry, hosts: &Hosts) -> Option<Wrong> {
         let host = self.host_of_service(service);
-        if !hosts.is_remote(&host) {
-            return None;
-        }
         let is_unreached = |other: &&String| {
-            let entry = &self.services[*other];
-            entry.ready.port.is_some() && !hosts.is_remote(&self.host_of_service(entry))
+            // The service itself reports an unknown one.
+            self.services.get(*other).is_some_and(|entry| {
+                let there = self.host_of_service(entry);
+                entry.ready.port.is_some() && !self.reaches(hosts, &host, &there)
+            })
         };
         let other = service.after.iter().find(is_unreached)?;
-        let what =
-            format!("{other} listens on this machine's loopback, which host {host} cannot reach");
-        Some((
-            what,
-            format!("write host = a host of [hosts] for service {other}"),
-        ))
+        Some(self.unreached(&host, other))
     }
 
     /// Why a host that opens a target cannot reach a service there.
@@ -86,15 +106,17 @@ impl Experiment {
             let service = self.services.get(place.service())?;
             let host = self.host_of_service(service);
             let name = place.service();
+            let is_same_machine =
+                *opener == host || (self.lab.is_some() && !hosts.is_remote(&host));
             match place {
-                ServicePlace::Address(_) if hosts.is_remote(&host) || *opener == host => None,
-                ServicePlace::Address(_) => Some((
-                    format!(
-                        "service {name} listens on this machine's loopback, which host {opener} cannot reach"
-                    ),
-                    format!("write host = a host of [hosts] for service {name}"),
-                )),
-                ServicePlace::Folder(_) if *opener == host => None,
+                ServicePlace::Address(_) | ServicePlace::Folder(_)
+                    if self.lab.is_some() && !self.reaches(hosts, opener, &host) =>
+                {
+                    Some(self.unreached(opener, name))
+                }
+                ServicePlace::Address(_) if self.reaches(hosts, opener, &host) => None,
+                ServicePlace::Address(_) => Some(self.unreached(opener, name)),
+                ServicePlace::Folder(_) if is_same_machine => None,
                 ServicePlace::Folder(_) => Some((
                     format!("the folder of service {name} is on host {host}, but host {opener} opens the target"),
                     format!(
@@ -226,5 +248,68 @@ for = "1s"
             "service = \"store\"",
             "where disk faults are not supported",
         );
+    }
+
+    /// In a lab, services of its hosts and of other machines serve the workloads of their own side.
+    #[test]
+    fn services_of_a_lab_and_of_other_machines_are_apart() {
+        const BOTH: &str = r#"
+name = "both"
+[hosts.a]
+ssh = "a"
+[lab]
+hosts = ["x", "y"]
+[lab.links.wire]
+between = ["x", "y"]
+[services.far]
+command = ["nbdkit"]
+host = "a"
+ready = { port = 0 }
+[services.near]
+command = ["nbdkit"]
+host = "y"
+ready = { port = 0 }
+[services.last]
+command = ["sleep", "1"]
+host = "y"
+after = ["near"]
+[targets.far]
+url = "nbd://{address:far}/"
+workloads = ["far"]
+[targets.near]
+url = "nbd://{address:near}/"
+workloads = ["near"]
+[targets.folder]
+url = "file:{folder:near}/disk"
+workloads = ["near"]
+[workloads.far]
+hosts = ["a"]
+stop = { time = "9s" }
+[workloads.near]
+stop = { time = "9s" }
+"#;
+        let experiment = Experiment::parse("x.toml", BOTH)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let far = ("far".to_string(), HostName::from("a"));
+        assert_eq!(experiment.remote_services(), [far]);
+        let check = |from: &str, to: &str, line: &str, said: &str| {
+            assert_mistake_at(&changed(BOTH, from, to), line, said);
+        };
+        let apart = "no route leads into the lab or out of it";
+        check(
+            "nbd://{address:far}/",
+            "nbd://{address:near}/",
+            "url =",
+            apart,
+        );
+        check(
+            "file:{folder:near}",
+            "file:{folder:far}",
+            "url = \"file:",
+            apart,
+        );
+        check("after = [\"near\"]", "after = [\"far\"]", "after =", apart);
+        let private = "host = \"a\"\nprivate = [\"/var/lib/x\"]\n";
+        check("host = \"a\"\n", private, "private =", "on another machine");
     }
 }

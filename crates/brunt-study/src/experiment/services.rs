@@ -52,7 +52,7 @@ pub struct ServiceEntry {
     /// What to run: a program and its arguments as a list, or a line for `/bin/sh -c`. It stays in
     /// the foreground, unless `daemon` is set.
     pub command: ServiceCommand,
-    /// Host on which it runs: one of the lab or, without a lab, another machine of `[hosts]`; default: this machine.
+    /// Host on which it runs: one of the lab, or another machine of `[hosts]`; default without a lab: this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// Services that have to be ready before this one is started.
@@ -432,7 +432,7 @@ impl Experiment {
         if let Some((what, help)) = self.misplaced(service, hosts) {
             return Some((vec!["host"], what, Some(help)));
         }
-        if let Some((what, help)) = self.not_private(name, service) {
+        if let Some((what, help)) = self.not_private(name, service, hosts) {
             return Some((vec!["private"], what, Some(help)));
         }
         let unknown = |after: &&String| !self.services.contains_key(*after);
@@ -457,7 +457,7 @@ impl Experiment {
             }
             Err(error) => Some((error.to_string(), one_of())),
             Ok(_) if names.contains(&host.as_str()) => None,
-            Ok(_) if self.lab.is_some() => Some((
+            Ok(_) if self.lab.is_some() && !hosts.is_remote(host) => Some((
                 format!("{host} is not a host of the lab, so nothing can reach it there"),
                 one_of(),
             )),
@@ -466,7 +466,22 @@ impl Experiment {
     }
 
     /// Why a service cannot have the private folders that it names.
-    fn not_private(&self, name: &str, service: &ServiceEntry) -> Option<(String, String)> {
+    fn not_private(
+        &self,
+        name: &str,
+        service: &ServiceEntry,
+        hosts: &Hosts,
+    ) -> Option<(String, String)> {
+        if self.lab.is_some() && hosts.is_remote(&self.host_of_service(service)) {
+            let first = service.private.first()?;
+            return Some((
+                format!(
+                    "{} cannot be private on another machine: its whole host would see it",
+                    first.display()
+                ),
+                "omit private".into(),
+            ));
+        }
         if self.lab.is_none() {
             let first = service.private.first()?;
             return Some((

@@ -11,11 +11,13 @@ pub(crate) mod faults;
 mod health;
 mod host_links;
 pub(crate) mod hosts;
+mod interfaces;
 pub(crate) mod links;
 mod noise;
 mod order;
 mod probing;
 mod profiling;
+mod readings;
 mod roles;
 mod traffic;
 

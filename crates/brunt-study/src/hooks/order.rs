@@ -21,6 +21,7 @@ use super::faults::{FaultSchedule, ScheduleError};
 use super::health::Health;
 use super::host_links::host_links;
 use super::hosts::HostProbing;
+use super::interfaces::interfaces;
 use super::links::links;
 use super::noise::NoiseWatch;
 use super::probing::Probing;
@@ -126,7 +127,8 @@ pub fn hooks(
     // After the faults, which divide runs into phases.
     let profile = experiment.profile;
     hooks.extend(profile.map(|settings| boxed(Profiling::new(settings, roles.to_vec()))));
-    // Start last and end first: it counts the traffic of all others, and sums over runs that faults divide.
+    // Start last and end first: they count the traffic of all others, and sum over runs that faults divide.
+    hooks.extend(counting(experiment, plan, interrupted));
     if let Some(lab) = lab {
         let idle = experiment.lab.as_ref().and_then(|lab| lab.idle);
         let idle = idle.map(|idle| idle.0);
@@ -164,6 +166,18 @@ fn between_machines(
     let addressed = addressed.collect::<Result<Vec<_>, ProbedAddressError>>()?;
     let points = plan.points.iter().map(|point| point.links.clone());
     Ok(Some(host_links(fleet, addressed, points.collect())))
+}
+
+/// The hook that counts the bytes of other hosts' interfaces, if the experiment names any.
+fn counting(
+    experiment: &Experiment,
+    plan: &Plan,
+    interrupted: &Arc<AtomicBool>,
+) -> Option<Box<dyn RunHook>> {
+    let hosts = experiment.counted_interfaces();
+    let fleet = plan.fleet.as_ref().filter(|_| !hosts.is_empty())?;
+    let idle = experiment.host_idle_time();
+    Some(interfaces(fleet, hosts, idle, Arc::clone(interrupted)))
 }
 
 fn boxed(hook: impl RunHook + 'static) -> Box<dyn RunHook> {

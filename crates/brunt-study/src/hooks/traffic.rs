@@ -3,8 +3,7 @@
 //!
 //! The rule: bytes count only for the time in which the load was measured, not for connecting, ramp-up or draining. The
 //! counters are read before that time begins, at its start, and then every 20 ms; in a long run less often, but more
-//! than a hundred times. If the load ends between two readings, traffic is extrapolated at the previous rate to the end
-//! of the load, up to the next reading.
+//! than a hundred times ([`super::readings`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,15 +12,16 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use brunt_core::readings::{ReadingLog, ReadingsAround};
+use brunt_core::readings::ReadingLog;
 use brunt_core::{Clock, Nanos};
 use brunt_lab::link::Settings;
 use brunt_lab::{LabError, Meter};
 use brunt_result::Outcome;
 use brunt_result::summary::RunSummary;
-use brunt_result::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes};
+use brunt_result::transfer::{LinkTraffic, WayBytes};
 use brunt_result::void::VoidReason;
 
+use super::readings::{Bytes, between, load_end, phase_time, transfer_of};
 use super::{HookError, RunHook};
 use crate::lab::BuiltLab;
 use crate::observe::{Hub, RunInfo};
@@ -32,9 +32,6 @@ const PERIOD: Duration = Duration::from_millis(20);
 const READINGS_MAX: usize = 256;
 /// Interval between checks for an interruption during the idle time.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Bytes of each link, there and back.
-type Bytes = Vec<[u64; 2]>;
 
 /// Counts the traffic of links. This hook must begin after all hooks that start something in the lab. `points` has the
 /// links' settings at each point of the experiment; before each run, it idles for `idle`, unless `interrupted` is set.
@@ -217,34 +214,17 @@ impl RunHook for Traffic {
             };
             (name, traffic)
         };
-        let moves = run.ops.iter().filter(|op| op.op.moves_bytes());
-        let phases = run.phases.iter().map(|phase| {
-            let at = |seconds: f64| {
-                outcome
-                    .start
-                    .after(Duration::from_secs_f64(seconds.max(0.0)))
-            };
-            let seconds = phase.end_s - phase.start_s;
-            PhaseTransfer {
-                kind: phase.kind,
-                faults: phase.faults.clone(),
-                start_s: phase.start_s,
-                end_s: phase.end_s,
-                useful_bytes: (phase.bytes_per_second * seconds).round() as u64,
-                links: named(readings.between(at(phase.start_s), at(phase.end_s), outcome.end))
-                    .collect(),
-            }
-        });
-        run.transfer = Some(RunTransfer {
-            seconds: outcome.end.since(outcome.start).as_secs_f64(),
-            // Requests that completed later don't count in the rates either.
-            useful_bytes: moves.map(|op| op.bytes.saturating_sub(op.late_bytes)).sum(),
-            links: named(readings.between(outcome.start, outcome.end, outcome.end))
-                .enumerate()
-                .map(link)
-                .collect(),
-            phases: phases.collect(),
-        });
+        let end = load_end(run, outcome);
+        let carried = |from, until| named(between(&readings.log, from, until, end));
+        let transfer = transfer_of(run, outcome);
+        transfer.links = carried(outcome.start, outcome.end)
+            .enumerate()
+            .map(link)
+            .collect();
+        for phase in &mut transfer.phases {
+            let [from, until] = [phase.start_s, phase.end_s].map(|at| phase_time(outcome, at));
+            phase.links = carried(from, until).collect();
+        }
     }
 }
 
@@ -278,141 +258,6 @@ impl Readings {
             next.since(now)
         } else {
             Duration::ZERO
-        }
-    }
-
-    /// The bytes carried in a period, for a load that ended at `end`.
-    fn between(&self, from: Nanos, until: Nanos, end: Nanos) -> Bytes {
-        let until = if until < end {
-            self.at(until)
-        } else {
-            self.at_end(end)
-        };
-        let from = self.at(from);
-        let less = |(until, from): (&[f64; 2], &[f64; 2])| {
-            std::array::from_fn(|way| (until[way] - from[way]).max(0.0).round() as u64)
-        };
-        until.iter().zip(&from).map(less).collect()
-    }
-
-    /// The counters at the end of the load: extrapolated from the two readings before, up to the next reading.
-    fn at_end(&self, end: Nanos) -> Vec<[f64; 2]> {
-        let made = self.log.all();
-        let next = made.partition_point(|(at, _)| *at <= end);
-        let known = next
-            .checked_sub(2)
-            .map(|from| &made[from..next])
-            .zip(made.get(next));
-        let Some(([earlier, last], (_, most))) = known else {
-            return self.at(end);
-        };
-        let (span, rest) = (
-            last.0.since(earlier.0).as_secs_f64(),
-            end.since(last.0).as_secs_f64(),
-        );
-        let mut found = Vec::new();
-        for ((earlier, last), most) in earlier.1.iter().zip(&last.1).zip(most) {
-            let grown =
-                |way: usize| last[way] as f64 + (last[way] - earlier[way]) as f64 * rest / span;
-            found.push(std::array::from_fn(|way| grown(way).min(most[way] as f64)));
-        }
-        found
-    }
-
-    /// The counters at a time: interpolated between readings; before the first and after the
-    /// last, those of that reading.
-    fn at(&self, when: Nanos) -> Vec<[f64; 2]> {
-        let exact = |bytes: &Bytes| {
-            bytes
-                .iter()
-                .map(|ways| ways.map(|bytes| bytes as f64))
-                .collect()
-        };
-        let (before, after, share) = match self.log.around(when) {
-            ReadingsAround::Between {
-                before,
-                after,
-                share,
-            } => (before, after, share),
-            ReadingsAround::Only(only) => return exact(only),
-            ReadingsAround::None => return Vec::new(),
-        };
-        let between = |(before, after): (&[u64; 2], &[u64; 2])| {
-            std::array::from_fn(|way| {
-                before[way] as f64 + (after[way] as f64 - before[way] as f64) * share
-            })
-        };
-        before.iter().zip(after).map(between).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Nanos {
-        Nanos(millis * 1_000_000)
-    }
-
-    /// Readings for this time of a link that carries 3 bytes per millisecond one way and 1 the other.
-    fn even(millis: u64) -> Readings {
-        let mut readings = Readings::from(PERIOD);
-        let mut now = 1_000;
-        while now <= 1_000 + millis {
-            readings.log.add(at(now), vec![[now * 3, now]]);
-            now += readings.log.period().as_millis() as u64;
-        }
-        readings
-    }
-
-    /// Any period is valid; times outside of all readings add nothing.
-    #[test]
-    fn bytes_of_any_stretch() {
-        let readings = even(2_000);
-        let between = |from, until| readings.between(at(from), at(until), at(u64::MAX / 2_000_000));
-        assert_eq!(between(1_000, 3_000), [[6_000, 2_000]]);
-        assert_eq!(between(1_010, 1_035), [[75, 25]]);
-        assert_eq!(between(0, 1_010), [[30, 10]]);
-        assert_eq!(between(2_990, 9_000), [[30, 10]]);
-        assert_eq!(between(5_000, 9_000), [[0, 0]]);
-        assert!(
-            Readings::from(PERIOD)
-                .between(at(0), at(1), at(1))
-                .is_empty()
-        );
-    }
-
-    /// The readings of a run of any length fit the limit, are at least half of that, and include the first.
-    #[test]
-    fn long_runs_are_read_less_often() {
-        for hours in [1, 24] {
-            let readings = even(hours * 3_600_000);
-            assert!(
-                (READINGS_MAX / 2..=READINGS_MAX).contains(&readings.log.all().len()),
-                "{}",
-                readings.log.all().len()
-            );
-            assert_eq!(readings.log.all()[0].0, at(1_000));
-            let whole = readings.between(at(1_000), at(hours * 3_600_000), at(hours * 3_600_000));
-            let expected = hours * 3_600_000 - 1_000;
-            assert!(
-                whole[0][1].abs_diff(expected) <= expected / 100,
-                "{whole:?} of {expected}"
-            );
-        }
-    }
-
-    /// If a load ends between two readings, exactly the bytes that it moved count: links are idle after it.
-    #[test]
-    fn a_load_ends_between_readings() {
-        for end in [1_100, 1_101, 1_107, 1_119] {
-            let mut readings = Readings::from(PERIOD);
-            for now in (980..1_200).step_by(20) {
-                let carried = now.clamp(1_000, end) - 1_000;
-                readings.log.add(at(now), vec![[carried * 3, carried]]);
-            }
-            let whole = readings.between(at(1_000), at(end), at(end));
-            assert_eq!(whole, [[(end - 1_000) * 3, end - 1_000]], "{end}");
         }
     }
 }

@@ -14,11 +14,18 @@ use super::kind::{
 
 pub(super) const INFO: HostInfo = HostInfo {
     name: "host by agent",
-    keys: &["agent", "identity", "bridge", "capture", "address"],
+    keys: &[
+        "agent",
+        "identity",
+        "bridge",
+        "capture",
+        "address",
+        "interfaces",
+    ],
     marked: true,
     help: "a machine with a listening agent",
     example: Some(
-        "agent = \"node8:7420\"\nidentity = \"certificates/controller.pem\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"",
+        "agent = \"node8:7420\"\nidentity = \"certificates/controller.pem\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"\ninterfaces = [\"eth1\"]",
     ),
 };
 
@@ -46,9 +53,17 @@ pub struct AgentHost {
     /// measured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// With `ssh` or `agent`: interfaces of this machine whose bytes count in data-transfer efficiency, during each run
+    /// (docs/indexes.md); default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<String>,
 }
 
 impl HostKind for AgentHost {
+    fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+
     fn bridge(&self) -> Option<&[String; 2]> {
         self.bridge.as_ref()
     }

@@ -55,6 +55,11 @@ pub trait HostKind: Debug + Send + Sync {
         None
     }
 
+    /// The interfaces whose bytes are counted during runs.
+    fn interfaces(&self) -> &[String] {
+        &[]
+    }
+
     /// The name or address at which its servers listen, if the file has one.
     fn address(&self) -> Option<&str> {
         None

@@ -265,6 +265,15 @@ impl Hosts {
         self.list.iter().filter_map(bridge).collect()
     }
 
+    /// Other machines with interfaces whose bytes are counted during runs.
+    pub(crate) fn interfaces(&self) -> Vec<(String, Vec<String>)> {
+        let counted = |host: &KnownHost| {
+            let interfaces = host.settings.as_kind().interfaces();
+            (!interfaces.is_empty()).then(|| (host.name.to_string(), interfaces.to_vec()))
+        };
+        self.list.iter().filter_map(counted).collect()
+    }
+
     /// Other machines that should save a bridge's packets, but have no bridge.
     pub(crate) fn captures_of_none(&self) -> impl Iterator<Item = &HostName> {
         let is_none = |host: &&KnownHost| {

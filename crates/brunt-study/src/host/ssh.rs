@@ -14,11 +14,19 @@ use super::kind::{
 
 pub(super) const INFO: HostInfo = HostInfo {
     name: "host by ssh",
-    keys: &["ssh", "command", "program", "bridge", "capture", "address"],
+    keys: &[
+        "ssh",
+        "command",
+        "program",
+        "bridge",
+        "capture",
+        "address",
+        "interfaces",
+    ],
     marked: true,
     help: "a machine reached by ssh, with nothing installed there",
     example: Some(
-        "ssh = \"root@node7\"\ncommand = \"ssh -F lab.conf\"\nprogram = \"/opt/brunt/brunt\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"",
+        "ssh = \"root@node7\"\ncommand = \"ssh -F lab.conf\"\nprogram = \"/opt/brunt/brunt\"\nbridge = [\"eth0\", \"eth1\"]\ncapture = \"/var/tmp/wire.pcapng\"\naddress = \"10.0.0.9\"\ninterfaces = [\"eth1\"]",
     ),
 };
 
@@ -51,9 +59,17 @@ pub struct SshHost {
     /// measured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// With `ssh` or `agent`: interfaces of this machine whose bytes count in data-transfer efficiency, during each run
+    /// (docs/indexes.md); default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<String>,
 }
 
 impl HostKind for SshHost {
+    fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+
     fn bridge(&self) -> Option<&[String; 2]> {
         self.bridge.as_ref()
     }

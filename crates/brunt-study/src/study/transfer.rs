@@ -1,5 +1,5 @@
 //! Data-transfer efficiency as shown on a terminal, below the table of points: the bytes that links
-//! carried per useful byte.
+//! and interfaces carried per useful byte.
 //!
 //! The rule: a figure that was not measured is replaced by the reason.
 
@@ -14,14 +14,17 @@ const LABEL: usize = 35;
 /// Maximum points listed; all are in the summary.
 const POINTS_MAX: usize = 16;
 
-/// The lines; empty without a lab, and for a lab with a single link, which carries just the load and its headers.
+/// The lines; empty without a lab or interfaces, and for a lab with a single link, which carries just the load and its
+/// headers.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
     let found = summary
         .points
         .iter()
         .filter_map(|point| Some((point, point.transfer.as_ref()?)));
     let found: Vec<_> = found
-        .filter(|(_, transfer)| transfer.links.len() > 1)
+        .filter(|(_, transfer)| {
+            transfer.links.len() > 1 || transfer.all.per_useful_byte_error.is_some()
+        })
         .collect();
     if found.is_empty() {
         return Vec::new();
@@ -48,7 +51,8 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
         .any(|(_, transfer)| transfer.all.without_idle.is_none())
     {
         lines.push(
-            "w/o idle: needs the idle traffic of the links; write idle = \"2s\" in [lab]".into(),
+            "w/o idle: needs idle traffic; write idle = \"2s\" in [lab], host_idle for interfaces"
+                .into(),
         );
     }
     if found.iter().any(|(_, transfer)| transfer.delayed.is_some()) {
@@ -65,10 +69,19 @@ fn rows(label: &str, all: &CarriedBytes, delayed: Option<&CarriedBytes>) -> Vec<
         describe(all.without_idle),
         delayed.map_or(String::new(), |delayed| describe(delayed.per_useful_byte)),
     ];
-    match label.chars().count() <= LABEL {
+    let mut rows = match label.chars().count() <= LABEL {
         true => vec![row(label, cells)],
         false => vec![label.into(), row("", cells)],
+    };
+    let [error, idle_error] = [all.per_useful_byte_error, all.without_idle_error]
+        .map(|error| error.map_or(String::new(), |error| format!("within {error:.3}")));
+    if !error.is_empty() {
+        rows.push(row(
+            "  each run, by its counters",
+            [error, idle_error, String::new()],
+        ));
     }
+    rows
 }
 
 fn row(label: &str, [all, idle, delayed]: [String; 3]) -> String {
@@ -103,6 +116,8 @@ mod tests {
             bytes_per_second: Estimate::of(&[1e6, 1.1e6]),
             per_useful_byte: Estimate::of(&[mean, mean * 1.01]),
             without_idle: idle.and_then(|idle| Estimate::of(&[idle, idle])),
+            per_useful_byte_error: idle.map(|_| 0.0123),
+            without_idle_error: None,
         };
         let names = ["near", "far"].map(String::from);
         let links: BTreeMap<String, CarriedBytes> =
@@ -139,6 +154,7 @@ mod tests {
             has(&["store write", "2.513", "2.250", "1.256"]) && has(&["during killed", "-"]),
             "{lines:#?}"
         );
+        assert!(has(&["each run", "within 0.012"]), "{lines:#?}");
         assert!(
             lines
                 .iter()

@@ -2,6 +2,7 @@
 //! clocks, run the load of one experiment together.
 
 mod files;
+mod interfaces;
 mod jobs;
 mod journals;
 mod lab;

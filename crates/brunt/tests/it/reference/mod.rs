@@ -92,6 +92,7 @@ fn experiments_md_describes_every_key() {
         "hosts",
         "on_host_failure",
         "host_silence",
+        "host_idle",
         "lab",
         "links",
         "services",

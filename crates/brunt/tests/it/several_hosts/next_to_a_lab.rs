@@ -9,7 +9,7 @@ const LAB_DELAY_NS: f64 = 5e6;
 
 const NONE: &[&str] = &[];
 
-/// Hosts of the lab and other machines share a run; each side has targets of its own; the sweep varies the lab's link;
+/// Hosts of the lab and other machines share a run; each side has targets and services of its own; the sweep varies the lab's link;
 /// faults and probes reach the machines; and nothing is left on them.
 #[test]
 fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
@@ -23,6 +23,10 @@ fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
          [lab.links.lan]\nbetween = [\"client\", \"server\"]\n\
          [targets.near]\nserve = \"memory:4MiB\"\nhost = \"server\"\nworkloads = [\"near\"]\n\
          [targets.away]\nserve = \"memory:4MiB\"\nhost = \"h1\"\nworkloads = [\"away\"]\n\
+         [services.near]\nhost = \"server\"\ncommand = [\"sleep\", \"600\"]\n\
+         [services.store]\nhost = \"h1\"\nready = {{ port = 0 }}\n\
+         command = \"exec {program} target --portal $BRUNT_ADDRESS:$BRUNT_PORT --lun memory:4MiB\"\n\
+         [targets.served]\nurl = \"iscsi://{{address:store}}/iqn.2026-11.io.brunt:t0/0\"\nworkloads = [\"away\"]\n\
          [targets.own]\nurl = \"memory:4MiB\"\nworkloads = [\"all\"]\n\
          [workloads.near]\nhosts = [\"client\"]\n{paced}stop = {{ requests = 50 }}\n\
          [workloads.away]\nhosts = [\"h2\"]\n{paced}stop = {{ requests = 50 }}\n\
@@ -31,6 +35,7 @@ fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
          [[fault]]\nname = \"full\"\nhost = \"h1\"\nmemory = \"8MiB\"\n\
          [sweep]\nlink_delay = [\"0\", \"5ms\"]\nlinks = [\"lan\"]\n",
         hosts.toml(),
+        program = env!("CARGO_BIN_EXE_brunt"),
         // Runs are long enough for samples.
         paced = "arrival = { kind = \"open\", rate = 100 }\n",
     );
@@ -45,7 +50,7 @@ fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
     let summary = summary(Path::new(&results));
     assert_eq!(summary["complete"], true);
     let points = summary["points"].as_array().unwrap();
-    assert_eq!(points.len(), 6);
+    assert_eq!(points.len(), 8);
     for point in points {
         let run = &point["runs"][0];
         let completed = run["ops"][0]["completed"].as_u64().unwrap();

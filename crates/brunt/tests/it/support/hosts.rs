@@ -75,6 +75,11 @@ pub struct Hosts {
 impl Hosts {
     /// Starts hosts h1, h2 and so on; `None`, with a message, if that isn't possible.
     pub fn start(plans: &[Plan]) -> Option<Hosts> {
+        Hosts::start_linked(plans, "")
+    }
+
+    /// The same with further links of the lab, as in an experiment file.
+    pub fn start_linked(plans: &[Plan], more_links: &str) -> Option<Hosts> {
         let programs = [
             ("sshd", "openssh-server"),
             ("ssh", "openssh-client"),
@@ -99,7 +104,7 @@ impl Hosts {
             )
         });
         let text = format!(
-            "name = \"hosts\"\n[lab]\nhosts = [\"controller\", \"{}\"]\nworker = \"controller\"\n{}\
+            "name = \"hosts\"\n[lab]\nhosts = [\"controller\", \"{}\"]\nworker = \"controller\"\n{}{more_links}\
              [targets.none]\nurl = \"null:1MiB\"\n[workloads.none]\nstop = {{ requests = 1 }}\n",
             names.join("\", \""),
             links.collect::<String>()
@@ -384,6 +389,16 @@ impl Hosts {
             let done = self.on(host, &words).output().unwrap();
             assert!(done.status.success(), "{done:?}");
         }
+    }
+
+    /// Removes the lab; returns the reports of its links.
+    pub fn end(&self) -> Value {
+        let down = lab(self.folder(), &["down", "--all", "--json"])
+            .output()
+            .unwrap();
+        assert!(down.status.success(), "{down:?}");
+        let ended: Value = serde_json::from_slice(&down.stdout).unwrap();
+        ended["labs"][0]["links"].clone()
     }
 
     /// Removes the lab; returns any remaining processes, of which there should be none.

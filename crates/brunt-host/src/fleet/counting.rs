@@ -1,0 +1,115 @@
+//! Byte counters of other hosts' interfaces: requested by the experiment, read by the agents, converted to our clock by
+//! the hosts' threads.
+//!
+//! The rule: each request for readings gets one answer, even if the host is lost.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use brunt_core::Nanos;
+use brunt_protocol::InterfaceReading;
+
+use super::dates::Dates;
+use super::host_thread::HostThreadOrder;
+use super::{Fleet, FleetError, Lane};
+use crate::clock::ClockEstimate;
+use crate::host_news::HostNews;
+
+/// Agents answer within 20 ms.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// The readings of a host's interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedInterfaces {
+    /// In order, with times on our clock.
+    pub readings: Vec<InterfaceReading>,
+    /// How far the times may be off.
+    pub clock_error: Duration,
+}
+
+/// The answer to a request for readings, which may be on its way.
+#[derive(Debug)]
+pub struct AwaitedCount(Receiver<CountedInterfaces>);
+
+impl AwaitedCount {
+    /// Waits for the readings; `None` if the host was lost or doesn't answer.
+    pub fn wait(self) -> Option<CountedInterfaces> {
+        self.0.recv_timeout(ANSWER_MAX).ok()
+    }
+}
+
+/// Receives the readings, once.
+pub(super) type CountAnswer = SyncSender<CountedInterfaces>;
+
+impl Fleet {
+    /// Reads the byte counters of a host's interfaces until [`Fleet::uncount`].
+    ///
+    /// # Errors
+    /// There is no such host, or it was never connected.
+    pub fn count(&self, host: &str, interfaces: &[String]) -> Result<(), FleetError> {
+        let order = HostThreadOrder::Count(interfaces.to_vec());
+        self.tell(host, Lane::default(), order)
+    }
+
+    /// Forgets earlier readings, except for the last; the next one is due at `first` on our clock.
+    ///
+    /// # Errors
+    /// There is no such host, or it was never connected.
+    pub fn count_from(&self, host: &str, first: Nanos) -> Result<(), FleetError> {
+        self.tell(host, Lane::default(), HostThreadOrder::CountFrom(first))
+    }
+
+    /// Ends the readings, and requests them.
+    ///
+    /// # Errors
+    /// There is no such host, or it was never connected.
+    pub fn uncount(&self, host: &str) -> Result<AwaitedCount, FleetError> {
+        let (answer, counted) = sync_channel(1);
+        self.tell(host, Lane::default(), HostThreadOrder::Uncount(answer))?;
+        Ok(AwaitedCount(counted))
+    }
+}
+
+/// A request that is waiting for readings.
+#[derive(Debug, Default)]
+pub(super) struct HeldCount {
+    answer: Option<CountAnswer>,
+}
+
+impl HeldCount {
+    /// The host was asked for its readings.
+    pub fn ask(&mut self, answer: CountAnswer) {
+        self.answer = Some(answer);
+    }
+
+    /// Handles readings; `estimate` is for the host's clock. Returns other messages unchanged.
+    pub fn take(
+        &mut self,
+        news: HostNews,
+        estimate: Option<ClockEstimate>,
+        dates: &Dates,
+    ) -> Option<HostNews> {
+        let HostNews::Counted(mut readings) = news else {
+            return Some(news);
+        };
+        let estimate = estimate?;
+        for reading in &mut readings {
+            reading.at = dates.ours(reading.at, estimate);
+        }
+        let counted = CountedInterfaces {
+            readings,
+            clock_error: estimate.offset.error(),
+        };
+        // The receiver may be gone.
+        self.answer
+            .take()
+            .into_iter()
+            .for_each(|waiting| drop(waiting.try_send(counted.clone())));
+        None
+    }
+
+    /// Handles the loss of the host: the receiver learns it from the closed channel.
+    pub fn lose(&mut self) {
+        self.answer = None;
+    }
+}
