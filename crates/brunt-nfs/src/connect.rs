@@ -23,11 +23,11 @@ use brunt_wire::rpc::portmap::{
 use brunt_wire::rpc::{PROGRAM_MOUNT, PROGRAM_NFS, PROGRAM_PORTMAP, Xid};
 
 use crate::connect_error::NfsConnectError;
-use crate::conversation::{NfsCallee, NfsConversation, RpcProcedure, say_goodbye};
+use crate::conversation::{GOODBYE_TIME, NfsCallee, NfsConversation, RpcProcedure, say_goodbye};
 use crate::disk::NfsFile;
 use crate::rpc::sys_credentials;
 use crate::url::{NfsConfig, NfsVersion};
-use crate::v41::{NfsClient, NfsGrant, NfsSeat};
+use crate::v41::{NfsClient, NfsFarewell, NfsGrant, NfsSeat};
 
 /// NFSv4's port, which needs no port mapper (RFC 8881, 2.9.3).
 const NFS_PORT: u16 = 2049;
@@ -57,8 +57,8 @@ impl NfsConnection {
     pub fn close(self, config: &NfsConfig) {
         if let Some(grant) = self.session {
             let credentials = sys_credentials(config.uid, config.gid);
-            let records = grant.goodbye(random_xid(), &credentials, &[], &[]);
-            say_goodbye(&self.socket, &records);
+            let farewell = NfsFarewell::new(grant, random_xid(), &credentials);
+            say_goodbye(&self.socket, farewell, GOODBYE_TIME);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::nfs::v3::{Args, Procedure, Results, Status, parse_results};
-use brunt_wire::nfs::v4::{AttributeList, Op, PROCEDURE_COMPOUND, Stateid};
+use brunt_wire::nfs::v4::{AttributeList, Op, PROCEDURE_COMPOUND, Stateid, Status as Status4};
 use brunt_wire::rpc::{PROGRAM_NFS, ReplyStatus, Xid};
 use brunt_wire::{Cursor, ParseError};
 
@@ -22,14 +22,14 @@ use crate::rpc::{
 };
 use crate::url::NfsVersion;
 use crate::v41::{
-    NfsEncoded, NfsFileAccess, NfsGrant, NfsOpenFile, NfsScratch, NfsSeat, NfsSetupError,
-    Sequenced, asks_to_wait, encode_call, opened, put_slot, sequenced, translate,
+    NfsEncoded, NfsFarewell, NfsFileAccess, NfsGrant, NfsOpenFile, NfsScratch, NfsSeat,
+    NfsSetupError, Sequenced, asks_to_wait, encode_call, opened, put_slot, sequenced, translate,
 };
 
 /// Delay before a call is repeated after NFS3ERR_JUKEBOX.
 const JUKEBOX_PAUSE: Duration = Duration::from_millis(200);
 /// How long closing a session may take.
-const GOODBYE_TIME: Duration = Duration::from_secs(1);
+pub(crate) const GOODBYE_TIME: Duration = Duration::from_secs(1);
 /// How many sessions in a row a server may end before a call is abandoned.
 const SESSIONS_MAX: u32 = 2;
 /// Size of one read: replies are short.
@@ -83,6 +83,8 @@ pub struct NfsConversation {
     reply: Vec<u8>,
     /// With NFSv4.1, the client and its session.
     seat: Option<NfsSeat>,
+    /// The last call was not answered as it should be.
+    is_lost: bool,
     list: AttributeList,
     scratch: NfsScratch,
 }
@@ -126,6 +128,7 @@ impl NfsConversation {
             call: Vec::new(),
             reply: Vec::new(),
             seat: None,
+            is_lost: false,
             list: AttributeList::default(),
             scratch: NfsScratch::default(),
         })
@@ -208,6 +211,7 @@ impl NfsConversation {
         encode(&mut self.call);
         finish_record(&mut self.call, 0);
         let _ = self.socket().set_timeouts(Some(left(self.deadline)));
+        self.is_lost = true;
         let sent = self.socket().write_all(&self.call);
         sent.map_err(|error| self.io_error(name, error))?;
         self.reply = self.receive(name, limit.saturating_add(REPLY_HEAD_BYTES_MAX))?;
@@ -217,7 +221,10 @@ impl NfsConversation {
             return Err(violation(NfsViolation::Xid(header.xid.0)));
         }
         match header.status {
-            ReplyStatus::Success => Ok(Cursor::new(&self.reply[header.body_at..])),
+            ReplyStatus::Success => {
+                self.is_lost = false;
+                Ok(Cursor::new(&self.reply[header.body_at..]))
+            }
             ReplyStatus::ProgMismatch if program == PROGRAM_NFS => Err(NfsConnectError::Version {
                 server: self.server.clone(),
                 operation: name,
@@ -400,7 +407,6 @@ impl NfsConversation {
         seat: &mut NfsSeat,
         file: &NfsOpenFile,
     ) -> Result<Reclaimed, NfsConnectError> {
-        const NO_GRACE: u32 = 10033;
         while left(self.deadline) > JUKEBOX_PAUSE
             && let Some(slot) = seat.slot()
         {
@@ -414,7 +420,7 @@ impl NfsConversation {
                     seat.on_executed();
                     match opened(&body) {
                         Some(found) => return Ok(Reclaimed::Open(found.stateid)),
-                        None if status.0 == NO_GRACE => return Ok(Reclaimed::Never),
+                        None if status == Status4::NO_GRACE => return Ok(Reclaimed::Never),
                         None if !asks_to_wait(status) => return Ok(Reclaimed::Refused),
                         None => sleep(JUKEBOX_PAUSE),
                     }
@@ -518,21 +524,42 @@ impl Drop for NfsConversation {
     /// Gives the session back, unless the connection was handed on with it.
     fn drop(&mut self) {
         if let (Some(socket), Some(grant)) = (&self.socket, self.grant()) {
-            let next = Xid(self.xid.0.wrapping_add(1));
-            say_goodbye(socket, &grant.goodbye(next, &self.credentials, &[], &[]));
+            let farewell = NfsFarewell::new(grant, self.xid, &self.credentials);
+            let limit = match self.is_lost {
+                true => Duration::ZERO,
+                false => GOODBYE_TIME,
+            };
+            say_goodbye(socket, farewell, limit);
         }
     }
 }
 
-/// Sends a connection's last messages without waiting for the replies: the server frees its session at once, not after
-/// its lease.
-pub(crate) fn say_goodbye(socket: &Socket, records: &[Vec<u8>]) {
-    let _ = socket.set_timeouts(Some(GOODBYE_TIME));
-    for call in records {
-        let mut socket = socket;
-        // If it fails, the server forgets the session with its lease.
-        if socket.write_all(call).is_err() {
+/// Sends a connection's last messages, and waits this long for their answers: the server frees everything at once, not
+/// after its lease.
+pub(crate) fn say_goodbye(socket: &Socket, mut farewell: NfsFarewell, limit: Duration) {
+    let (deadline, mut socket) = (Instant::now() + limit, socket);
+    let (mut bytes, mut have) = ([0; READ_BYTES], 0);
+    while let Some(records) = farewell.next_calls() {
+        let _ = socket.set_timeouts(Some(GOODBYE_TIME));
+        if records.iter().any(|call| socket.write_all(call).is_err()) {
             return;
+        }
+        while farewell.is_waiting() && Instant::now() < deadline {
+            let _ = socket.set_timeouts(Some(left(deadline)));
+            match socket.read(&mut bytes[have..]) {
+                Ok(0) => return,
+                Ok(count) => have += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // The next messages are sent nevertheless.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return,
+            }
+            let Some(consumed) = farewell.receive(&bytes[..have]) else {
+                return;
+            };
+            // The rest is an incomplete record mark.
+            bytes.copy_within(consumed..have, 0);
+            have -= consumed;
         }
     }
 }

@@ -16,7 +16,6 @@ use brunt_block::remote::{RemoteEvents, RemoteSession};
 use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
 use brunt_wire::nfs::v3::{Args, Procedure, ResultBody, Results, StableHow, Status};
-use brunt_wire::rpc::Xid;
 
 use crate::calls::{
     NfsCalls, NfsCallsConfig, NfsLoss, NfsPayload, NfsReadData, NfsReply, NfsUnanswered,
@@ -26,7 +25,7 @@ use crate::device_errors::NfsRefusal;
 use crate::protocol::NfsSession;
 use crate::rpc::NfsViolation;
 use crate::url::NfsVersion;
-use crate::v41::{NfsClient, NfsGrant, NfsScratch};
+use crate::v41::{NfsClient, NfsScratch};
 
 /// Maximum entries and attributes that a READDIRPLUS may ask for: a reply has to fit into the receive buffer.
 pub const ENTRIES_BYTES_MAX: u32 = 64 << 10;
@@ -248,10 +247,6 @@ impl<P: NfsPlan> NfsOperations<P> {
 impl<P: NfsPlan> NfsSession for NfsOperations<P> {
     fn calls(&mut self) -> &mut NfsCalls {
         &mut self.calls
-    }
-
-    fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>> {
-        self.calls.farewell(grant, xid)
     }
 
     fn place_of(&self, _read: &NfsReadData) -> usize {

@@ -7,18 +7,18 @@ use std::marker::PhantomData;
 
 use brunt_block::remote::{RemoteProtocol, RemoteSession};
 use brunt_block::{Buf, Lent, PayloadPlace, Ring, Stream};
-use brunt_core::Nanos;
+use brunt_core::{Clock, Nanos};
 
 use crate::calls::{NfsCalls, NfsCollected, NfsIncoming, NfsOutgoing, NfsPayload, NfsReadData};
 use crate::connect::{NfsConnection, random_xid};
 use crate::connect_error::NfsConnectError;
-use crate::conversation::say_goodbye;
+use crate::conversation::GOODBYE_TIME;
 use crate::disk::NfsDisk;
 use crate::rpc::NfsViolation;
 use crate::url::NfsConfig;
 use crate::v41::NfsGrant;
 
-use brunt_wire::rpc::{MARK_BYTES, Xid};
+use brunt_wire::rpc::MARK_BYTES;
 
 /// Receive buffer for unplaced bytes: twice a queue of 32 replies of 4 KiB with headers.
 const RX_BYTES: usize = 256 << 10;
@@ -27,9 +27,6 @@ const RX_BYTES: usize = 256 << 10;
 pub(crate) trait NfsSession: RemoteSession {
     /// The connection's calls.
     fn calls(&mut self) -> &mut NfsCalls;
-
-    /// The last messages of a connection: they close its files and give back its session.
-    fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>>;
 
     /// Where the data of a READ belongs: the first byte in the buffer of its task.
     fn place_of(&self, read: &NfsReadData) -> usize;
@@ -50,10 +47,6 @@ pub(crate) trait NfsSession: RemoteSession {
 impl NfsSession for NfsDisk {
     fn calls(&mut self) -> &mut NfsCalls {
         self.calls()
-    }
-
-    fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>> {
-        self.farewell(grant, xid)
     }
 
     fn place_of(&self, read: &NfsReadData) -> usize {
@@ -204,14 +197,31 @@ impl<S: NfsSession> RemoteProtocol for NfsProtocol<S> {
         self.receiving = Receiving::Record;
     }
 
-    /// Closes files and gives back the session, so that the server doesn't keep them for its lease. The ring has nothing to send, so this
-    /// goes directly to the socket.
-    fn say_goodbye(&mut self, session: &S, stream: &mut Stream) {
-        let Some(grant) = self.grant.take().filter(|_| stream.queued_bytes() == 0) else {
+    /// Closes files and gives back the session, so that the server doesn't keep them for its lease.
+    fn say_goodbye(&mut self, session: &mut S, stream: &mut Stream, ring: &Ring) {
+        let Some(grant) = self.grant.take() else {
             return;
         };
-        let records = session.farewell(&grant, random_xid());
-        say_goodbye(stream.socket(), &records);
+        let mut farewell = session.calls().farewell(grant, random_xid());
+        let deadline = Clock::Monotonic.now().after(GOODBYE_TIME);
+        while let Some(records) = farewell.next_calls() {
+            records.iter().for_each(|record| stream.push_bytes(record));
+            loop {
+                stream.flush();
+                stream.arm();
+                let is_done = stream.queued_bytes() == 0 && !farewell.is_waiting();
+                if is_done || Clock::Monotonic.now() >= deadline {
+                    break;
+                }
+                if ring.enter(deadline).is_err() || stream.poll().ended {
+                    return;
+                }
+                match farewell.receive(stream.bytes()) {
+                    Some(consumed) => stream.consume(consumed),
+                    None => return,
+                }
+            }
+        }
     }
 }
 

@@ -290,7 +290,8 @@ impl<P: RemoteProtocol> Drop for RemoteLink<P> {
         if self.session.outstanding() == 0
             && let Some(channel) = &mut self.channel
         {
-            self.protocol.say_goodbye(&self.session, channel);
+            self.protocol
+                .say_goodbye(&mut self.session, channel, &self.ring);
         }
     }
 }

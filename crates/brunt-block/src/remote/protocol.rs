@@ -196,6 +196,12 @@ pub trait RemoteProtocol {
     /// The connection is lost; `placed` is the buffer that was being filled.
     fn on_loss(&mut self, session: &mut Self::Session, placed: Option<Buf>);
 
-    /// Sends a goodbye without waiting, for sessions without outstanding requests when their device is closed.
-    fn say_goodbye(&mut self, _session: &Self::Session, _channel: &mut Self::Channel) {}
+    /// Sends a goodbye for sessions without outstanding requests when their device is closed. Takes a second at most.
+    fn say_goodbye(
+        &mut self,
+        _session: &mut Self::Session,
+        _channel: &mut Self::Channel,
+        _ring: &Ring,
+    ) {
+    }
 }

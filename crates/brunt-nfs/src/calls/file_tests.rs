@@ -2,12 +2,13 @@
 
 use brunt_wire::FileData;
 use brunt_wire::nfs::FileHandle;
-use brunt_wire::nfs::v3::{Args, StableHow};
-use brunt_wire::nfs::v4::{self, ChangeInfo, Delegation, Op, OpResult, Stateid};
+use brunt_wire::nfs::v3::{Args, SetAttributes, StableHow};
+use brunt_wire::nfs::v4::{self, ANONYMOUS, ChangeInfo, Delegation, Op, OpResult, Stateid};
+use brunt_wire::rpc::RecordMark;
 
-use super::compound_tests::{Client, OK, grant, result};
+use super::compound_tests::{Client, OK, grant, operations_in, result};
 use super::*;
-use crate::v41::{NfsOpenFile, NfsOpened, OPENS_MAX};
+use crate::v41::{NfsFarewell, NfsOpenFile, NfsOpened, OPENS_MAX};
 
 /// The operations of a call, with the stateid of each that has one.
 fn operations(client: &Client, index: u16) -> Vec<(Op, Option<Stateid>)> {
@@ -15,6 +16,7 @@ fn operations(client: &Client, index: u16) -> Vec<(Op, Option<Stateid>)> {
         let stateid = match args {
             v4::Args::Read { stateid, .. }
             | v4::Args::Write { stateid, .. }
+            | v4::Args::Setattr { stateid, .. }
             | v4::Args::Close { stateid }
             | v4::Args::Delegreturn { stateid } => Some(*stateid),
             _ => None,
@@ -29,6 +31,21 @@ fn read(file: &[u8]) -> Args<'_> {
         file: FileHandle(file),
         offset: 0,
         count: 4096,
+    }
+}
+
+/// A WRITE of nothing.
+fn write(file: &[u8]) -> Args<'_> {
+    Args::Write {
+        file: FileHandle(file),
+        offset: 0,
+        count: 0,
+        stable: StableHow::FileSync,
+        data: FileData {
+            at: 0,
+            len: 0,
+            bytes: b"",
+        },
     }
 }
 
@@ -113,24 +130,16 @@ fn a_file_is_opened_by_its_first_call() {
         client.make(&read(b"file"), &answer),
         (READ_OPENED.to_vec(), Some(0))
     );
-    let write = Args::Write {
-        file: FileHandle(b"file"),
-        offset: 0,
-        count: 0,
-        stable: StableHow::FileSync,
-        data: FileData {
-            at: 0,
-            len: 0,
-            bytes: b"",
-        },
-    };
     let body = v4::ResultBody::Write {
         count: 0,
         committed: StableHow::FileSync,
         verifier: 0,
     };
     let answer = [putfh(), opened(none), result(Op::Write, OK, body)];
-    assert_eq!(client.make(&write, &answer), (opens(Op::Write), Some(0)));
+    assert_eq!(
+        client.make(&write(b"file"), &answer),
+        (opens(Op::Write), Some(0))
+    );
     // A file that could not be opened is opened by the next call.
     for status in [13, 10015] {
         let answer = [putfh(), failed(Op::Open, status)];
@@ -276,30 +285,123 @@ fn another_session_goes_on_with_the_reclaimed_files() {
     assert_eq!(sent[2], (Op::Read, Some([9; 16])));
 }
 
-/// In one compound, so that a server does it in this order.
+/// The operations in the next messages of a farewell, which a server answers in pieces.
+fn answered(farewell: &mut NfsFarewell) -> Option<Vec<Vec<Op>>> {
+    let records = farewell.next_calls()?;
+    let mut answers = Vec::new();
+    for record in &records {
+        assert!(farewell.is_waiting());
+        let mark = RecordMark { last: true, len: 4 };
+        answers.extend_from_slice(&mark.to_bytes());
+        answers.extend_from_slice(&record[4..8]);
+    }
+    let mut unread = Vec::new();
+    for byte in answers {
+        unread.push(byte);
+        let consumed = farewell.receive(&unread).expect("records");
+        unread.drain(..consumed);
+    }
+    assert!(!farewell.is_waiting());
+    let operations = records.iter();
+    let operations = operations.map(|record| operations_in(record, |args| args.op().unwrap()));
+    Some(operations.collect())
+}
+
+/// Files are closed in as many compounds as that takes, and the last answer comes before the session ends.
 #[test]
 fn a_goodbye_closes_files_before_it_ends_the_session() {
-    let mut client = Client::new(1, 1);
-    let answer = [putfh(), opened(Delegation::None(None)), data()];
-    for name in [b"a", b"b"] {
-        client.make(&read(name), &answer);
-    }
-    let check = |grant: NfsGrant, expected: &[&[Op]]| {
-        let records = client.calls.farewell(&grant, Xid(1));
-        let found: Vec<Vec<Op>> = records
-            .iter()
-            .map(|record| super::compound_tests::operations_in(record, |args| args.op().unwrap()))
-            .collect();
-        assert_eq!(found, expected);
+    let check = |grant: NfsGrant, closes: &[&[&[Op]]]| {
+        let mut client = Client::new(1, 1);
+        let answer = [putfh(), opened(Delegation::None(None)), data()];
+        for name in [b"a", b"b"] {
+            client.make(&read(name), &answer);
+        }
+        let mut farewell = client.calls.farewell(grant, Xid(1));
+        let found: Vec<_> = std::iter::from_fn(|| answered(&mut farewell)).collect();
+        let last: [&[&[Op]]; 2] = [&[&[Op::DestroySession]], &[&[Op::DestroyClientid]]];
+        assert_eq!(found, [closes, &last].concat());
     };
-    let (sequence, session, last) = (Op::Sequence, Op::DestroySession, [Op::DestroyClientid]);
-    let (putfh, close) = (Op::Putfh, Op::Close);
-    let all = [sequence, putfh, close, putfh, close, session];
-    check(grant(1, 1), &[&all, &last]);
-    // A server that allows too few operations has the rest to close itself.
+    let (sequence, putfh, close) = (Op::Sequence, Op::Putfh, Op::Close);
+    check(grant(1, 1), &[&[&[sequence, putfh, close, putfh, close]]]);
     let few = NfsGrant {
         operations: 4,
         ..grant(1, 1)
     };
-    check(few, &[&[sequence, putfh, close, session], &last]);
+    let one: &[&[Op]] = &[&[sequence, putfh, close]];
+    check(few, &[one, one]);
+    // A server that doesn't answer gets all of it nevertheless.
+    let mut farewell = Client::new(1, 1).calls.farewell(grant(1, 1), Xid(1));
+    assert_eq!(std::iter::from_fn(|| farewell.next_calls()).count(), 2);
+    assert_eq!(farewell.receive(&[0xff; 8]), None, "not a record");
+}
+
+/// What the client closes or returns of its own accord is done before, and on other slots.
+#[test]
+fn a_goodbye_waits_for_calls_without_an_owner() {
+    let mut client = Client::new(1, 2);
+    for name in [b"a", b"b"] {
+        client.start(0, &read(name), Nanos(1));
+        client.send();
+        let found = NfsOpened {
+            stateid: NEWEST,
+            delegation: Some(NEWEST),
+        };
+        client.calls.settle_data(0, Some(found), Nanos(2));
+        client.calls.end(0);
+        if name == b"a" {
+            assert_eq!(client.send(), [2]);
+            let reply = client.reply(2, &[failed(Op::Putfh, 70)]);
+            assert_eq!(client.receive(&reply, Nanos(3)), Ok(None));
+        }
+    }
+    let mut farewell = client.calls.farewell(grant(1, 2), Xid(1));
+    let (sequence, putfh, close) = (Op::Sequence, Op::Putfh, Op::Close);
+    let mut next = || answered(&mut farewell).unwrap();
+    assert_eq!(next(), [[sequence, putfh, Op::Delegreturn]]);
+    assert_eq!(next(), [[sequence, putfh, close, putfh, close]]);
+    assert_eq!(next(), [[Op::DestroySession]]);
+}
+
+/// The length of a file is set with the stateid of an open for writing, if there is one.
+#[test]
+fn a_length_is_set_with_the_stateid_of_an_open() {
+    let set = |size| Args::Setattr {
+        object: FileHandle(b"file"),
+        attributes: SetAttributes {
+            size,
+            mode: Some(0o600),
+            ..SetAttributes::default()
+        },
+        guard: None,
+    };
+    let with = |stateid: &Stateid| {
+        let setattr = (Op::Setattr, Some(*stateid));
+        vec![(Op::Sequence, None), (Op::Putfh, None), setattr]
+    };
+    let done = [putfh(), result(Op::Setattr, OK, v4::ResultBody::Empty)];
+    let mut client = Client::new(1, 1);
+    let none = Delegation::None(None);
+    assert_eq!(
+        client.make(&set(Some(5)), &done),
+        (with(ANONYMOUS), Some(0))
+    );
+    client.make(&read(b"file"), &[putfh(), opened(none), data()]);
+    let sent = client.make(&set(Some(5)), &done).0;
+    assert_eq!(sent, with(ANONYMOUS), "it is open for reading");
+    let body = v4::ResultBody::Write {
+        count: 0,
+        committed: StableHow::FileSync,
+        verifier: 0,
+    };
+    let written = [putfh(), opened(none), result(Op::Write, OK, body)];
+    client.make(&write(b"file"), &written);
+    assert_eq!(client.make(&set(Some(5)), &done).0, with(&NEWEST));
+    assert_eq!(client.make(&set(None), &done).0, with(ANONYMOUS));
+    // If the server has forgotten the open, it goes without.
+    let lost = [putfh(), failed(Op::Setattr, 10025)];
+    assert_eq!(client.make(&set(Some(5)), &lost), (with(&NEWEST), None));
+    assert_eq!(client.send(), [0]);
+    assert_eq!(operations(&client, 0), with(ANONYMOUS));
+    let reply = client.reply(0, &done);
+    assert_eq!(client.receive(&reply, Nanos(3)), Ok(Some(0)));
 }

@@ -1,38 +1,42 @@
-//! The files of READ and WRITE calls (NFSv4.1): a call whose file isn't open opens it in the same compound, and calls
-//! without an owner close files.
+//! The files of calls with a stateid (NFSv4.1): a READ or WRITE whose file isn't open opens it in the same compound, a
+//! SETATTR of the length uses an open if there is one, and calls without an owner close files.
 //!
 //! The rule: which stateid a call has is decided when it gets a slot, because what is sent again on that slot must be
 //! the same bytes.
 
 use brunt_wire::Cursor;
 use brunt_wire::nfs::v3::Procedure;
-use brunt_wire::nfs::v4::{AttributeList, CURRENT_STATEID, Stateid, Status};
+use brunt_wire::nfs::v4::{ANONYMOUS, AttributeList, CURRENT_STATEID, Stateid, Status};
 use brunt_wire::rpc::Xid;
 
 use super::{CallState, INDEX_BITS, NfsCalls};
 use crate::rpc::finish_record;
 use crate::v41::{
-    NfsClosing, NfsFileUse, NfsGrant, NfsOpenFile, NfsOpened, NfsSlots, encode_closing,
+    NfsClosing, NfsFarewell, NfsFileUse, NfsGrant, NfsOpened, NfsSlots, encode_closing,
     encode_open, is_state_lost, opened,
 };
 
-/// The file of a READ or WRITE.
+/// The file of a READ or WRITE, or of a SETATTR of the length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallFile {
     /// Where the operation is in the call's head, without an OPEN before it.
     pub(super) io_at: usize,
+    /// Whether the call opens a file that isn't open.
+    pub(super) opens: bool,
     /// How the file has to be open.
     pub(super) access: u32,
     /// The owner of the open.
     pub(super) owner: u32,
     /// Length of the OPEN before the operation; 0 without one.
     pub(super) open_len: usize,
-    /// On a slot: its place among the open files, and the stateid, unless the call opens the file.
+    /// On a slot: its place among the open files, and the stateid, unless the call opens the file. `None` if the call
+    /// uses no open.
     pub(super) used: Option<(u32, Option<Stateid>)>,
 }
 
 impl NfsCalls {
-    /// Gives a call that got a slot the stateid of its file, or an OPEN.
+    /// Gives a call that got a slot the stateid of its file, or an OPEN. A call that doesn't open files gets the
+    /// anonymous stateid if its file isn't open.
     pub(super) fn use_file(&mut self, index: u16) {
         let call = &mut self.calls[usize::from(index)];
         let (Some(file), Some(compounds)) = (&mut call.file, &mut self.compounds) else {
@@ -40,6 +44,14 @@ impl NfsCalls {
         };
         call.head.drain(file.io_at..file.io_at + file.open_len);
         let handle = handle_of(&call.head, call.slot_at);
+        if !file.opens {
+            let found = compounds.opens.enter_open(file.owner, handle, file.access);
+            file.used = found.map(|(place, stateid)| (place, Some(stateid)));
+            let stateid = found.map_or(*ANONYMOUS, |(_, stateid)| stateid);
+            // After the number of the operation.
+            call.head[file.io_at + 4..][..16].copy_from_slice(&stateid);
+            return;
+        }
         let NfsFileUse {
             place,
             stateid,
@@ -167,15 +179,26 @@ impl NfsCalls {
         compounds.opens.replace(files);
     }
 
-    /// The last messages of a connection without outstanding calls: they close its files and give back its session.
-    pub fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>> {
-        let Some(compounds) = &self.compounds else {
-            return Vec::new();
-        };
-        let files: Vec<NfsOpenFile> = compounds.opens.list().collect();
+    /// The last messages of a connection without outstanding calls of its owner: they close its files and give back its
+    /// session.
+    ///
+    /// # Panics
+    /// With NFSv3.
+    pub fn farewell(&mut self, grant: NfsGrant, xid: Xid) -> NfsFarewell {
+        let mut begun = Vec::new();
+        while let Some(out) = self.pull() {
+            begun.push(self.head(out.call).to_vec());
+        }
+        let outstanding = self.calls.iter();
+        let outstanding = outstanding.filter(|call| call.state == CallState::Sent);
+        let awaited = outstanding.map(|call| call.xid).collect();
+        let compounds = self.compounds();
         let mut slots: Vec<_> = compounds.slots.iter().flat_map(NfsSlots::idle).collect();
         slots.extend(compounds.client.slot());
-        grant.goodbye(xid, &self.config.credentials, &files, &slots)
+        let files = compounds.opens.list().collect();
+        NfsFarewell::new(grant, xid, &self.config.credentials)
+            .with_calls(begun, awaited)
+            .with_files(files, slots)
     }
 
     /// Leaves the open files to the thread that restores the connection.

@@ -159,7 +159,7 @@ struct Call {
     /// Its slot, and where that is in `head` (NFSv4.1).
     slot: Option<NfsSlot>,
     slot_at: usize,
-    /// The file of a READ or WRITE (NFSv4.1).
+    /// The file of a call with a stateid (NFSv4.1).
     file: Option<CallFile>,
 }
 
@@ -286,6 +286,7 @@ impl NfsCalls {
                 slot_at = encoded.slot_at;
                 file = io_at.map(|io_at| CallFile {
                     io_at,
+                    opens: matches!(procedure, Procedure::Read | Procedure::Write),
                     access: access_of(procedure),
                     owner: compounds.opens.owner_of(credentials),
                     open_len: 0,

@@ -21,7 +21,6 @@ use std::time::Duration;
 use brunt_block::remote::{RemoteEvents, RemoteSession};
 use brunt_block::{Buf, Completion, DeviceError, Op, RefusalKind, Request};
 use brunt_core::Nanos;
-use brunt_wire::rpc::Xid;
 
 pub use stability::NfsStability;
 
@@ -123,11 +122,6 @@ impl NfsDisk {
     /// The connection's calls, to examine and collect received bytes.
     pub fn calls(&mut self) -> &mut NfsCalls {
         &mut self.calls
-    }
-
-    /// The last messages of a connection without outstanding requests ([`NfsCalls::farewell`]).
-    pub fn farewell(&self, grant: &NfsGrant, xid: Xid) -> Vec<Vec<u8>> {
-        self.calls.farewell(grant, xid)
     }
 
     /// The next thing to send. The call's index is that of its task.

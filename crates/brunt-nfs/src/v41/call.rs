@@ -84,7 +84,7 @@ pub(crate) enum NfsFileAccess {
 pub(crate) struct NfsEncoded {
     /// The slot ([`super::put_slot`]).
     pub slot_at: usize,
-    /// The READ or WRITE.
+    /// The operation that has a stateid of the file: READ, WRITE, or a SETATTR of the length.
     pub io_at: Option<usize>,
 }
 
@@ -158,6 +158,7 @@ pub(crate) fn encode_call(
                 Args::Verify { attributes }.encode(out);
             }
             settable(&attributes, list);
+            io_at = attributes.size.map(|_| out.len());
             Args::Setattr {
                 stateid: ANONYMOUS,
                 attributes: list.as_attributes(),

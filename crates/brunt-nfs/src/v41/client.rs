@@ -1,5 +1,5 @@
-//! How a client gets a session, keeps it across connections, and gives it back: the compounds for that, and their
-//! replies. [`crate::conversation`] sends the calls.
+//! How a client gets a session and keeps it across connections: the compounds for that, and their replies.
+//! [`crate::conversation`] sends the calls.
 //!
 //! A seat is one client with one session. The last slot of the session is the seat's own, for calls while a connection
 //! is set up; the others belong to [`super::NfsSlots`].
@@ -10,17 +10,16 @@ use std::process;
 use std::time::Duration;
 
 use brunt_wire::nfs::v4::{
-    Args, Bitmap, CompoundArgs, CompoundResults, Op, PROCEDURE_COMPOUND, ResultBody,
-    SessionChannel, Status, bitmap_words,
+    Args, Bitmap, CompoundArgs, CompoundResults, Op, ResultBody, SessionChannel, Status,
+    bitmap_words,
 };
 use brunt_wire::nfs::{DATA_BYTES_MAX, FileHandle};
-use brunt_wire::rpc::{PROGRAM_NFS, Xid};
 use brunt_wire::{Cursor, Malformed, ParseError};
 
 use super::call::begin_compound;
 use super::opens::{NfsOpenFile, encode_open};
 use super::session::{NfsSlot, put_slot};
-use crate::rpc::{REPLY_HEAD_BYTES_MAX, begin_call, finish_record};
+use crate::rpc::REPLY_HEAD_BYTES_MAX;
 
 /// `EXCHGID4_FLAG_USE_NON_PNFS` (RFC 8881, 18.35.1).
 const USE_NON_PNFS: u32 = 0x0001_0000;
@@ -28,10 +27,10 @@ const USE_NON_PNFS: u32 = 0x0001_0000;
 const CACHED_BYTES: u32 = REPLY_HEAD_BYTES_MAX + 1024;
 /// Bytes of a call beyond its data: an RPC header with a credential, two handles, two names.
 const CALL_HEAD_BYTES: u32 = 4096;
-/// A goodbye of SEQUENCE and DESTROY_SESSION can close this many files in between, with two operations each. Calls
-/// need fewer operations, at most 6 (`call::operations`).
+/// At the end, a compound can close this many files after SEQUENCE, with two operations each. Calls need fewer
+/// operations, at most 6 (`call::operations`).
 const CLOSES: u32 = 31;
-const OPERATIONS: u32 = 2 + 2 * CLOSES;
+const OPERATIONS: u32 = 1 + 2 * CLOSES;
 /// Callbacks are not received; servers want some program nevertheless (as libnfs's and Linux's).
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
 /// The lease if the server doesn't state one (RFC 8881 has no default; Linux's server uses this one).
@@ -247,8 +246,8 @@ impl NfsSeat {
                 grant.lease = Duration::from_secs(seconds.into());
             }
             match Op::from_number(result.number) {
-                // COMPLETE_ALREADY: the client is an old one with a new session.
-                Some(Op::ReclaimComplete) if result.status.0 == 10054 => {}
+                // The client is an old one with a new session.
+                Some(Op::ReclaimComplete) if result.status == Status::COMPLETE_ALREADY => {}
                 Some(op) if result.status != Status::OK => {
                     return Err(NfsSetupError::Status(op, result.status));
                 }
@@ -260,62 +259,6 @@ impl NfsSeat {
             0 => Err(NfsSetupError::Status(Op::Sequence, reply.status)),
             _ => Ok(()),
         }
-    }
-}
-
-impl NfsGrant {
-    /// The calls that close these files and give the session and the client id back: DESTROY_SESSION and
-    /// DESTROY_CLIENTID (RFC 8881, 18.37 and 18.50), as whole records. Files are closed on these slots, as many as these
-    /// allow; the last of these calls ends the session, too, so that the server does it in this order.
-    pub(crate) fn goodbye(
-        &self,
-        first_xid: Xid,
-        credentials: &[u8],
-        files: &[NfsOpenFile],
-        slots: &[NfsSlot],
-    ) -> Vec<Vec<u8>> {
-        let closes = (self.operations.saturating_sub(2) / 2).max(1) as usize;
-        let mut chunks = files.chunks(closes).zip(slots).peekable();
-        let (session, client) = (&self.session, self.client);
-        let mut bodies = Vec::new();
-        while let Some((files, slot)) = chunks.next() {
-            let is_last = chunks.peek().is_none();
-            let count = 1 + 2 * files.len() as u32 + u32::from(is_last);
-            let mut body = Vec::new();
-            let slot_at = begin_compound(count, false, &mut body);
-            put_slot(&mut body, slot_at, slot);
-            for NfsOpenFile {
-                handle, stateid, ..
-            } in files
-            {
-                let object = FileHandle(handle);
-                Args::Putfh { object }.encode(&mut body);
-                Args::Close { stateid }.encode(&mut body);
-            }
-            if is_last {
-                Args::DestroySession { session }.encode(&mut body);
-            }
-            bodies.push(body);
-        }
-        let mut last = vec![Args::DestroyClientid { client }];
-        if bodies.is_empty() {
-            last.insert(0, Args::DestroySession { session });
-        }
-        bodies.extend(last.iter().map(|args| {
-            let mut body = Vec::new();
-            compound(std::slice::from_ref(args), &mut body);
-            body
-        }));
-        let numbers = [PROGRAM_NFS, 4, PROCEDURE_COMPOUND];
-        let record = |(index, body): (u32, &Vec<u8>)| {
-            let mut record = Vec::new();
-            let xid = Xid(first_xid.0.wrapping_add(index));
-            begin_call(&mut record, xid, numbers, credentials);
-            record.extend_from_slice(body);
-            finish_record(&mut record, 0);
-            record
-        };
-        (0..).zip(&bodies).map(record).collect()
     }
 }
 

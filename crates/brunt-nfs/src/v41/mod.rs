@@ -5,20 +5,23 @@
 //! - `reply`: its results;
 //! - `session`: slots with their sequence numbers, without I/O;
 //! - `opens`: the files that it has open;
-//! - `client`: how a client gets a session, keeps it across connections, reclaims its open files after a restart of the
-//!   server, and gives all of it back;
+//! - `client`: how a client gets a session, keeps it across connections, and reclaims its open files after a restart of
+//!   the server;
+//! - `farewell`: how it gives all of it back;
 //! - `shared`: a client that two threads share.
 //!
 //! The first READ or WRITE of a file opens it in the same compound, by its handle and with the access that it needs; later
-//! ones use the stateid. CREATE opens and closes its file. SETATTR carries the anonymous stateid (RFC 8881, 8.2.3), so
-//! that it can set the size of a file that isn't open. A session has no back channel, on which a server could recall a
-//! delegation: calls ask for none, and return one that is granted nevertheless.
+//! ones use the stateid. CREATE opens and closes its file. SETATTR of the length carries the stateid of a file that its
+//! caller has open for writing, and otherwise, as any other SETATTR, the anonymous one (RFC 8881, 8.2.3). A session has
+//! no back channel, on which a server could recall a delegation: calls ask for none, and return one that is granted
+//! nevertheless.
 //!
 //! The one rule: a call is sent with the same slot and sequence number until it is answered, as long as its session
 //! lives, so that the server executes it once.
 
 mod call;
 mod client;
+mod farewell;
 mod opens;
 mod reply;
 mod session;
@@ -27,6 +30,7 @@ mod shared;
 pub(crate) use call::{NfsEncoded, NfsFileAccess, access_of, encode_call, encode_renewal};
 pub(crate) use client::NfsSetupError;
 pub use client::{NfsGrant, NfsSeat};
+pub use farewell::NfsFarewell;
 pub use opens::NfsOpened;
 pub(crate) use opens::{
     NfsClosing, NfsFileUse, NfsOpenFile, NfsOpens, OPENS_MAX, encode_closing, encode_open,

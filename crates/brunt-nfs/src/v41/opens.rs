@@ -114,9 +114,7 @@ impl NfsOpens {
 
     /// A call begins to use a file with this access.
     pub fn enter(&mut self, owner: u32, handle: &[u8], access: u32) -> NfsFileUse {
-        self.key.clear();
-        self.key.extend_from_slice(&owner.to_be_bytes());
-        self.key.extend_from_slice(handle);
+        self.set_key(owner, handle);
         let (place, evicted) = match self.places.get(&self.key) {
             Some(place) => (*place, None),
             None => self.insert(),
@@ -130,6 +128,23 @@ impl NfsOpens {
             stateid,
             evicted,
         }
+    }
+
+    /// A call begins to use a file if it is open with this access. Returns its place and stateid.
+    pub fn enter_open(&mut self, owner: u32, handle: &[u8], access: u32) -> Option<(u32, Stateid)> {
+        self.set_key(owner, handle);
+        let place = *self.places.get(&self.key)?;
+        let entry = &mut self.entries[place as usize];
+        let stateid = entry.stateid.filter(|_| entry.access & access == access)?;
+        entry.users += 1;
+        entry.is_recent = true;
+        Some((place, stateid))
+    }
+
+    fn set_key(&mut self, owner: u32, handle: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(&owner.to_be_bytes());
+        self.key.extend_from_slice(handle);
     }
 
     /// Adds the file of `self.key`, in the place of another one if there are too many.
@@ -305,10 +320,16 @@ fn newest(stateid: &Stateid) -> Stateid {
     newest
 }
 
-/// Whether a status says that the server no longer knows a stateid: EXPIRED, STALE_STATEID, OLD_STATEID, BAD_STATEID,
-/// ADMIN_REVOKED (RFC 8881, 8.2.4 and 15.1.5).
+/// Whether a status says that the server no longer knows a stateid (RFC 8881, 8.2.4 and 15.1.5).
 pub(crate) fn is_state_lost(status: Status) -> bool {
-    matches!(status.0, 10011 | 10023 | 10024 | 10025 | 10047)
+    matches!(
+        status,
+        Status::EXPIRED
+            | Status::STALE_STATEID
+            | Status::OLD_STATEID
+            | Status::BAD_STATEID
+            | Status::ADMIN_REVOKED
+    )
 }
 
 #[cfg(test)]
@@ -336,12 +357,21 @@ mod tests {
         check(&mut opens, 0, ACCESS_WRITE, None);
         opens.opened(place, ACCESS_WRITE, stateid(1));
         check(&mut opens, 0, ACCESS_READ | ACCESS_WRITE, Some(1));
+        // What doesn't open a file uses it only if it is open.
+        let joined = |opens: &mut NfsOpens, name: &[u8], access| {
+            let found = opens.enter_open(0, name, access);
+            found.inspect(|(place, _)| opens.leave(*place))
+        };
+        let write = Some((place, stateid(1)));
+        assert_eq!(joined(&mut opens, b"file", ACCESS_WRITE), write);
+        assert_eq!(joined(&mut opens, b"other", ACCESS_WRITE), None);
         let other = opens.owner_of(Some(b"somebody"));
         assert_eq!((other, opens.owner_of(Some(b"somebody"))), (1, 1));
         check(&mut opens, other, ACCESS_READ, None);
         // A new open has only its own access.
         opens.opened(place, ACCESS_READ, stateid(2));
         check(&mut opens, 0, ACCESS_WRITE, None);
+        assert_eq!(joined(&mut opens, b"file", ACCESS_WRITE), None);
         opens.forget(place, &stateid(1));
         check(&mut opens, 0, ACCESS_READ, Some(2));
         opens.forget(place, &stateid(2));

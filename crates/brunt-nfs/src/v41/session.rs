@@ -101,13 +101,10 @@ pub(crate) fn put_slot(head: &mut [u8], at: usize, slot: &NfsSlot) {
     }
 }
 
-/// Statuses of any operation that ask to try again later: NFS4ERR_DELAY, and NFS4ERR_GRACE after a restart.
+/// Statuses of any operation that ask to try again later.
 pub(crate) fn asks_to_wait(status: Status) -> bool {
-    matches!(status.0, 10008 | 10013)
+    matches!(status, Status::DELAY | Status::GRACE)
 }
-
-/// The server has already executed the call, but hasn't kept its reply.
-const RETRY_UNCACHED_REP: u32 = 10068;
 
 /// What a reply says about the slot of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,8 +156,8 @@ pub(crate) fn sequenced(body: &[u8], slot: &NfsSlot) -> Result<Sequenced, ParseE
                 ));
             }
             // It may come from the operation after SEQUENCE (RFC 8881, 2.10.6.1.3).
-            match reply.status.0 {
-                RETRY_UNCACHED_REP => Ok(Sequenced::Uncached),
+            match reply.status {
+                Status::RETRY_UNCACHED_REP => Ok(Sequenced::Uncached),
                 _ => Ok(Sequenced::Executed(reply.status, target_highest_slot)),
             }
         }
@@ -170,12 +167,18 @@ pub(crate) fn sequenced(body: &[u8], slot: &NfsSlot) -> Result<Sequenced, ParseE
 
 /// What a status of SEQUENCE means (RFC 8881, 18.46.3).
 fn refused(status: Status) -> Sequenced {
-    match status.0 {
+    match status {
         _ if asks_to_wait(status) => Sequenced::Later(status),
-        RETRY_UNCACHED_REP => Sequenced::Uncached,
-        // EXPIRED, STALE_CLIENTID; BADSESSION, BADSLOT, CONN_NOT_BOUND_TO_SESSION; SEQ_MISORDERED; SEQ_FALSE_RETRY,
-        // BAD_HIGH_SLOT, DEADSESSION
-        10011 | 10022 | 10052 | 10053 | 10055 | 10063 | 10076..=10078 => Sequenced::Over(status),
+        Status::RETRY_UNCACHED_REP => Sequenced::Uncached,
+        Status::EXPIRED
+        | Status::STALE_CLIENTID
+        | Status::BADSESSION
+        | Status::BADSLOT
+        | Status::CONN_NOT_BOUND_TO_SESSION
+        | Status::SEQ_MISORDERED
+        | Status::SEQ_FALSE_RETRY
+        | Status::BAD_HIGH_SLOT
+        | Status::DEADSESSION => Sequenced::Over(status),
         _ => Sequenced::Refused(status),
     }
 }

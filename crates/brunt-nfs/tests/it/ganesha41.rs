@@ -6,12 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use brunt_block::Op;
-use brunt_block::Request;
+use brunt_block::{Op, Request, Ring, RingConfig};
 use brunt_nfs::NfsFolder;
+use brunt_nfs::calls::write_args;
 use brunt_nfs::conversation::NfsConversation;
+use brunt_nfs::operations::{NfsAsk, NfsNames, NfsPlan};
 use brunt_wire::nfs::FileHandle;
-use brunt_wire::nfs::v3::{Args, ResultBody, Status};
+use brunt_wire::nfs::v3::{Args, ResultBody, SetAttributes, StableHow, Status};
 
 use crate::ganesha::{
     Capture, a_restart_is_survived, conforms, directories_change, list, open, refusal,
@@ -172,6 +173,111 @@ fn ask(file: &Path, filter: &str, field: &str) -> Vec<String> {
     text.lines().map(str::to_string).collect()
 }
 
+/// The server took back all sessions and client ids, which it refuses to clients that still have files open.
+fn assert_given_back(file: &Path) {
+    for number in [44, 57] {
+        let filter = format!("nfs.opcode == {number} && rpc.msgtyp == 1");
+        let answers = ask(file, &filter, "nfs.nfsstat4");
+        let is_ok = |answer: &String| answer.split(',').all(|status| status == "0");
+        assert!(
+            !answers.is_empty() && answers.iter().all(is_ok),
+            "{answers:?}"
+        );
+    }
+}
+
+/// WRITE and READ of the file with the index that is the request's offset; a flush sets its length to 100.
+#[derive(Clone, Debug)]
+struct Files(Vec<Vec<u8>>);
+
+impl NfsPlan for Files {
+    fn call<'a>(&'a self, ask: NfsAsk, _names: &'a mut NfsNames) -> Args<'a> {
+        let file = FileHandle(&self.0[ask.offset as usize]);
+        match ask.op {
+            Op::Write => write_args(file, 0, ask.len, StableHow::FileSync),
+            Op::Read => Args::Read {
+                file,
+                offset: 0,
+                count: ask.len,
+            },
+            _ => Args::Setattr {
+                object: file,
+                attributes: SetAttributes {
+                    size: Some(100),
+                    ..SetAttributes::default()
+                },
+                guard: None,
+            },
+        }
+    }
+}
+
+/// A file's length is set with the stateid of its open. At the end, more files are closed than fit into one compound,
+/// all of them before the session ends.
+#[test]
+fn many_files_are_closed_before_the_session_ends() {
+    const FILES: u64 = 150;
+    if !need(&[("tshark", "tshark")]) {
+        return;
+    }
+    let test = "ganesha41::many_files_are_closed_before_the_session_ends";
+    let Some(server) = Server::within(test) else {
+        return;
+    };
+    for index in 0..FILES {
+        fs::write(server.export().join(format!("file {index}")), [7; 10]).unwrap();
+    }
+    let (mut nfs, root) = conversation(&server);
+    let handles = list(&mut nfs, &root).into_values();
+    let handles: Vec<Vec<u8>> = handles.map(Option::unwrap).collect();
+    assert_eq!(handles.len() as u64, FILES);
+    drop(nfs);
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let file = folder.path().join("capture.pcapng");
+    let capture = Capture::start(&file);
+    {
+        let backend = open(&server.url41("", "uid=0&gid=0"));
+        let export: &NfsFolder = backend.concrete().unwrap().downcast_ref().unwrap();
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let device = export.operations(Files(handles), &ring, 1).unwrap();
+        let mut bench = Bench { device, ring };
+        for index in 0..FILES {
+            assert_eq!(bench.one(Op::Write, index, 10, 3).result, Ok(()));
+        }
+        assert_eq!(bench.one(Op::Flush, 5, 0, 0).result, Ok(()));
+        assert_eq!(bench.one(Op::Read, 5, 100, 0).result, Ok(()));
+    }
+    capture.stop();
+    assert_given_back(&file);
+    let numbers = |filter: &str| -> Vec<u64> {
+        let numbers = ask(&file, filter, "frame.number");
+        numbers
+            .iter()
+            .map(|number| number.parse().unwrap())
+            .collect()
+    };
+    let closes = numbers("nfs.opcode == 4 && rpc.msgtyp == 1");
+    let ends = numbers("nfs.opcode == 44 && rpc.msgtyp == 0");
+    assert!(
+        closes.len() > 1 && closes.last() < ends.last(),
+        "{closes:?} {ends:?}"
+    );
+    let closed = ask(&file, "nfs.opcode == 4 && rpc.msgtyp == 1", "nfs.opcode");
+    let closed = closed.iter().flat_map(|list| list.split(','));
+    assert_eq!(closed.filter(|number| *number == "4").count() as u64, FILES);
+    let set = ask(
+        &file,
+        "nfs.opcode == 34 && rpc.msgtyp == 0",
+        "nfs.stateid.other",
+    );
+    let anonymous = "0".repeat(24);
+    assert!(
+        set.len() == 1 && set[0].replace(':', "") != anonymous,
+        "{set:?}"
+    );
+}
+
 /// What tshark reads in our compounds is what we meant.
 #[test]
 fn tshark_finds_nothing_malformed_in_compounds() {
@@ -218,6 +324,7 @@ fn tshark_finds_nothing_malformed_in_compounds() {
         [of(57), of(44)],
         "all of them are given back"
     );
+    assert_given_back(&file);
     let others = [3, 4, 5, 6, 9, 10, 15, 18, 26, 28, 29, 32, 34, 53, 58];
     assert!(others.iter().all(|number| of(*number) > 0), "{seen:?}");
     // Every call but those that set a client up and end it is on a slot.

@@ -170,7 +170,7 @@ impl RemoteProtocol for NbdProtocol {
     }
 
     /// A goodbye makes the server free the connection at once.
-    fn say_goodbye(&mut self, session: &NbdSession, channel: &mut Channel) {
+    fn say_goodbye(&mut self, session: &mut NbdSession, channel: &mut Channel, _ring: &Ring) {
         let goodbye = NbdRequest {
             flags: 0,
             command: NbdCommand::Disconnect,

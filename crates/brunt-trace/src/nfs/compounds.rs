@@ -2,9 +2,11 @@
 //!
 //! Each operation that does something to a file or directory is a call; those of one compound follow each other, spread
 //! evenly over the time that the compound took. A GETATTR is one only if its compound has no other, because replies of
-//! NFSv3 contain attributes anyway. Operations that carry handles from one to the next are none.
+//! NFSv3 contain attributes anyway. SEQUENCE and operations that carry handles from one to the next are part of those
+//! that they are for. If one of them fails, so does the operation that needs it: NFSv3 has both in one call.
 //!
-//! The rule: each operation that the server executed is a call, part of one, or counted with the reason why not.
+//! The rule: each operation of a compound is a call, part of one, or counted with the reason why not, so that each
+//! compound adds something.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -50,6 +52,10 @@ const NOTEMPTY: u32 = 66;
 const OPENING: &str =
     "NFSv4 OPEN and CLOSE of known files: the client that replays opens and closes files itself";
 const SESSION: &str = "NFSv4 sessions and leases: the client that replays has its own";
+const UNEXECUTED: &str =
+    "NFSv4 operations that the server did not execute, because one before them failed";
+const HANDLES: &str = "NFSv4 compounds that only carry handles";
+const UNREAD: &str = "NFSv4 compounds without their operations";
 
 /// A compound.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +65,16 @@ pub(super) struct Compound {
     pub(super) end_ns: Option<i64>,
     pub(super) client: u32,
     pub(super) caller: Option<u32>,
+    /// The status of the whole, if it was seen.
+    pub(super) status: Option<u32>,
+}
+
+impl Compound {
+    /// Whether the server has executed none of its operations.
+    fn is_refused(&self, steps: &[&CompoundStep]) -> bool {
+        let is_failed = self.status.is_some_and(|status| status != 0);
+        is_failed && steps.iter().all(|step| step.status.is_none())
+    }
 }
 
 /// One of its operations.
@@ -192,8 +208,19 @@ struct Walker {
     saved: Option<i64>,
     /// The last name that led somewhere: its row in `names`, which gets the handle that GETFH returns.
     named: Option<usize>,
-    /// The last GETATTR of a known file.
-    getattr: Option<(CompoundStep, i64)>,
+    /// GETATTRs that succeeded, with their files.
+    getattrs: Vec<(CompoundStep, Option<i64>)>,
+}
+
+/// How far the server has come in a compound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// No operation has failed.
+    Executing,
+    /// One that carries a handle failed with this status, so the next one that needs the handle has it.
+    NoHandle(u32),
+    /// An operation failed; the server stops there.
+    Stopped,
 }
 
 impl CompoundCalls {
@@ -205,34 +232,88 @@ impl CompoundCalls {
         attributes: &[&CompoundAttributes],
     ) {
         steps.sort_by_key(|step| step.position);
-        let first = self.calls.len();
+        if steps.is_empty() {
+            return self.left_out(UNREAD);
+        }
+        let (first, counted) = (self.calls.len(), self.counted());
         let mut walker = Walker::default();
+        let mut progress = match compound.is_refused(&steps) {
+            true => Progress::Stopped,
+            false => Progress::Executing,
+        };
         for step in &steps {
-            // The server stops at the first operation that fails.
-            if compound.end_ns.is_some() && step.status.is_none() {
-                break;
-            }
             let list = attributes
                 .iter()
                 .filter(|list| list.position == step.position);
             let list: Vec<&CompoundAttributes> = list.copied().collect();
-            self.walk(step, &list, &mut walker);
+            progress = self.advance(progress, step, &list, &mut walker);
         }
-        if let Some((step, file)) = walker.getattr
-            && self.calls.len() == first
-        {
-            self.call(procedure::GETATTR, &step, Some(file));
-        }
-        let is_of_session = |step: &&&CompoundStep| is_session(&step.operation);
         if self.calls.len() == first {
-            let count = steps.iter().filter(is_of_session).count() as u64;
-            if count > 0 {
-                *self.others.entry(SESSION.to_string()).or_default() += count;
+            for (step, file) in std::mem::take(&mut walker.getattrs) {
+                self.call(procedure::GETATTR, &step, file);
             }
-            return;
         }
-        self.observe(first, attributes);
-        self.place(compound, first);
+        if self.calls.len() > first {
+            self.observe(first, attributes);
+            self.place(compound, first);
+        } else if self.counted() == counted {
+            self.left_out(match progress {
+                _ if steps.iter().all(|step| is_session(&step.operation)) => SESSION,
+                Progress::Executing => HANDLES,
+                Progress::NoHandle(_) | Progress::Stopped => UNEXECUTED,
+            });
+        }
+    }
+
+    /// Adds the next operation of a compound.
+    fn advance(
+        &mut self,
+        progress: Progress,
+        step: &CompoundStep,
+        list: &[&CompoundAttributes],
+        walker: &mut Walker,
+    ) -> Progress {
+        let operation = step.operation.as_str();
+        let is_part = operation == "SEQUENCE" || carries_handle(operation);
+        match progress {
+            Progress::Executing => {
+                self.walk(step, list, walker);
+                match step.status {
+                    None | Some(0) => Progress::Executing,
+                    Some(status) if carries_handle(operation) => Progress::NoHandle(status),
+                    Some(_) => Progress::Stopped,
+                }
+            }
+            Progress::NoHandle(_) if is_part => {
+                // RENAME and LINK have two files.
+                self.walk(step, list, walker);
+                progress
+            }
+            Progress::NoHandle(status) => {
+                let status = Some(status);
+                let failed = CompoundStep {
+                    status,
+                    ..step.clone()
+                };
+                self.walk(&failed, list, walker);
+                Progress::Stopped
+            }
+            // Attributes are part of the call that failed.
+            Progress::Stopped if is_part || operation == "GETATTR" => progress,
+            Progress::Stopped => {
+                self.left_out(UNEXECUTED);
+                progress
+            }
+        }
+    }
+
+    /// Number of operations that are no calls.
+    fn counted(&self) -> u64 {
+        let counts = self
+            .others
+            .values()
+            .chain(self.without_counterpart.values());
+        counts.sum()
     }
 
     /// The calls since `first` are those of this compound.
@@ -304,11 +385,13 @@ impl CompoundCalls {
             "SAVEFH" => walker.saved = walker.current,
             "RESTOREFH" => (walker.current, walker.named) = (walker.saved, None),
             "GETFH" => self.got_handle(step.file, walker),
-            "GETATTR" => {
-                if let Some(file) = file {
-                    walker.getattr = Some((step.clone(), file));
+            // Another call's reply has the attributes, but not the error.
+            "GETATTR" => match step.status {
+                None | Some(0) => walker.getattrs.push((step.clone(), file)),
+                Some(_) => {
+                    self.call(procedure::GETATTR, step, file);
                 }
-            }
+            },
             "LOOKUP" => self.named(procedure::LOOKUP, step, walker),
             "OPEN" => self.open(step, list, walker),
             "CREATE" => {
@@ -329,13 +412,20 @@ impl CompoundCalls {
             "RENAME" => self.rename(step, walker),
             "REMOVE" => self.remove(step, walker),
             "CLOSE" | "OPEN_CONFIRM" | "OPEN_DOWNGRADE" => self.left_out(OPENING),
-            operation if is_session(operation) => {}
-            _ => self.of_a_file(step, list, file),
+            "SEQUENCE" => {}
+            operation if is_session(operation) => self.left_out(SESSION),
+            _ => self.of_a_file(step, list, file, walker),
         }
     }
 
     /// An operation on the current file alone.
-    fn of_a_file(&mut self, step: &CompoundStep, list: &[&CompoundAttributes], file: Option<i64>) {
+    fn of_a_file(
+        &mut self,
+        step: &CompoundStep,
+        list: &[&CompoundAttributes],
+        file: Option<i64>,
+        walker: &mut Walker,
+    ) {
         match step.operation.as_str() {
             "READ" => {
                 self.call(procedure::READ, step, file);
@@ -370,6 +460,9 @@ impl CompoundCalls {
             }
             "READDIR" => self.list(step, list, file),
             operation => {
+                if operation == "LOOKUPP" {
+                    (walker.current, walker.named) = (None, None);
+                }
                 let why = format!("NFSv4 {operation}: it has no counterpart in NFSv3");
                 *self.without_counterpart.entry(why).or_default() += 1;
             }
@@ -573,6 +666,14 @@ impl<R> RowsByCall<R> {
     }
 }
 
+/// Whether an operation only sets, saves or returns the handle for others.
+fn carries_handle(operation: &str) -> bool {
+    matches!(
+        operation,
+        "PUTFH" | "PUTROOTFH" | "PUTPUBFH" | "SAVEFH" | "RESTOREFH" | "GETFH"
+    )
+}
+
 /// Whether an operation sets up or keeps a client's relation to the server.
 fn is_session(operation: &str) -> bool {
     matches!(
@@ -595,176 +696,4 @@ fn is_session(operation: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn step(operation: &str, file: Option<i64>, name: Option<u32>) -> CompoundStep {
-        CompoundStep {
-            operation: operation.to_string(),
-            file,
-            name,
-            status: Some(0),
-            ..CompoundStep::default()
-        }
-    }
-
-    fn compound(calls: &mut CompoundCalls, steps: Vec<CompoundStep>) {
-        let steps: Vec<CompoundStep> = (0..)
-            .zip(steps)
-            .map(|(position, step)| CompoundStep { position, ..step })
-            .collect();
-        let compound = Compound {
-            record: 1,
-            start_ns: 1000,
-            end_ns: Some(1300),
-            client: 4,
-            caller: Some(5),
-        };
-        let of_reply = CompoundAttributes {
-            position: steps.len() as u32 - 1,
-            file: Some(90),
-            file_type: Some(1),
-            ..CompoundAttributes::default()
-        };
-        calls.add(&compound, steps.iter().collect(), &[&of_reply]);
-    }
-
-    fn procedures(calls: &CompoundCalls) -> Vec<(u32, Option<i64>)> {
-        let calls = calls.calls.iter();
-        calls.map(|call| (call.procedure, call.file)).collect()
-    }
-
-    #[test]
-    fn operations_of_a_compound_are_calls_one_after_the_other() {
-        let mut calls = CompoundCalls::default();
-        compound(
-            &mut calls,
-            vec![
-                step("SEQUENCE", None, None),
-                step("PUTROOTFH", None, None),
-                step("LOOKUP", None, Some(1)),
-                step("LOOKUP", None, Some(2)),
-                step("GETFH", Some(20), None),
-                step("READ", Some(20), None),
-                step("GETATTR", Some(20), None),
-            ],
-        );
-        let root = Some(ROOT);
-        let between = Some(ROOT + 1);
-        assert_eq!(
-            procedures(&calls),
-            [
-                (procedure::LOOKUP, root),
-                (procedure::LOOKUP, between),
-                (procedure::READ, Some(20))
-            ]
-        );
-        let times = calls.calls.iter().map(|call| (call.start_ns, call.end_ns));
-        assert_eq!(
-            times.collect::<Vec<_>>(),
-            [(1000, Some(1100)), (1100, Some(1200)), (1200, Some(1300))]
-        );
-        let names = calls
-            .names
-            .iter()
-            .map(|(_, name)| (name.directory, name.leads_to));
-        assert_eq!(
-            names.collect::<Vec<_>>(),
-            [(root, between), (between, Some(20))]
-        );
-        assert!(
-            calls
-                .calls
-                .iter()
-                .all(|call| (call.client, call.caller) == (4, Some(5)))
-        );
-        assert_eq!(calls.attributes[0].0, calls.calls[2].record);
-        assert!(calls.others.is_empty());
-    }
-
-    #[test]
-    fn files_are_created_by_open_and_removed_as_what_they_are() {
-        let mut calls = CompoundCalls::default();
-        let in_root = |more: Vec<CompoundStep>| {
-            let mut steps = vec![step("PUTFH", Some(7), None)];
-            steps.extend(more);
-            steps
-        };
-        let create = CompoundStep {
-            argument: Some(3),
-            ..step("OPEN", Some(7), Some(1))
-        };
-        let close = step("CLOSE", Some(21), None);
-        compound(
-            &mut calls,
-            in_root(vec![create, step("GETFH", Some(21), None), close]),
-        );
-        let directory = CompoundStep {
-            argument: Some(2),
-            ..step("CREATE", Some(7), Some(2))
-        };
-        compound(
-            &mut calls,
-            in_root(vec![directory, step("GETFH", Some(22), None)]),
-        );
-        let rename = CompoundStep {
-            saved_file: Some(7),
-            new_name: Some(3),
-            ..step("RENAME", Some(7), Some(2))
-        };
-        compound(
-            &mut calls,
-            in_root(vec![step("SAVEFH", None, None), rename]),
-        );
-        for name in [1, 3] {
-            compound(
-                &mut calls,
-                in_root(vec![step("REMOVE", Some(7), Some(name))]),
-            );
-        }
-        compound(&mut calls, in_root(vec![step("OPEN", Some(7), Some(4))]));
-        let expected = [
-            procedure::CREATE,
-            procedure::MKDIR,
-            procedure::RENAME,
-            procedure::REMOVE,
-            procedure::RMDIR,
-            procedure::LOOKUP,
-        ];
-        assert_eq!(
-            procedures(&calls),
-            expected.map(|procedure| (procedure, Some(7)))
-        );
-        assert_eq!(calls.sets[0].1.how, Some(1));
-        assert_eq!(calls.others, BTreeMap::from([(OPENING.to_string(), 1)]));
-    }
-
-    #[test]
-    fn what_is_no_call_is_counted() {
-        let mut calls = CompoundCalls::default();
-        compound(&mut calls, vec![step("SEQUENCE", None, None)]);
-        let lock = step("LOCK", Some(1), None);
-        compound(&mut calls, vec![step("SEQUENCE", None, None), lock]);
-        // The server stopped at the second operation.
-        let failed = CompoundStep {
-            status: Some(70),
-            ..step("PUTFH", Some(1), None)
-        };
-        let unexecuted = CompoundStep {
-            status: None,
-            ..step("READ", Some(1), None)
-        };
-        compound(&mut calls, vec![failed, unexecuted]);
-        compound(
-            &mut calls,
-            vec![
-                step("PUTFH", Some(90), None),
-                step("GETATTR", Some(90), None),
-            ],
-        );
-        assert_eq!(procedures(&calls), [(procedure::GETATTR, Some(90))]);
-        assert_eq!(calls.others, BTreeMap::from([(SESSION.to_string(), 2)]));
-        let lock = "NFSv4 LOCK: it has no counterpart in NFSv3".to_string();
-        assert_eq!(calls.without_counterpart, BTreeMap::from([(lock, 1)]));
-    }
-}
+mod tests;

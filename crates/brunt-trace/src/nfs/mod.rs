@@ -529,6 +529,7 @@ impl NfsTrace {
                     end_ns: call.end_ns,
                     client: call.client,
                     caller: call.caller,
+                    status: call.status,
                 }),
                 _ => *trace.others.entry("NFSv4 NULL".to_string()).or_default() += 1,
             }

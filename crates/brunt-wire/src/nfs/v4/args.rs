@@ -123,6 +123,8 @@ pub enum Args<'a> {
         kind: u32,
         offset: u64,
         length: u64,
+        client: u64,
+        owner: &'a [u8],
     },
     Locku {
         kind: u32,

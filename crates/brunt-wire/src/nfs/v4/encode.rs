@@ -159,6 +159,19 @@ impl Args<'_> {
                 out.u64(length);
                 lock_owner(out, locker);
             }
+            Args::Lockt {
+                kind,
+                offset,
+                length,
+                client,
+                owner,
+            } => {
+                out.u32(kind);
+                out.u64(offset);
+                out.u64(length);
+                out.u64(client);
+                out.opaque(owner);
+            }
             Args::Locku {
                 kind,
                 stateid,
@@ -382,6 +395,19 @@ impl OpResult<'_> {
                 out.u64(verifier);
             }
             ResultBody::Commit { verifier } => out.u64(verifier),
+            ResultBody::Denied {
+                offset,
+                length,
+                kind,
+                client,
+                owner,
+            } => {
+                out.u64(offset);
+                out.u64(length);
+                out.u32(kind);
+                out.u64(client);
+                out.opaque(owner);
+            }
             _ => self.encode_state(out),
         }
     }

@@ -175,14 +175,13 @@ fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError>
 }
 
 fn lockt<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
-    let args = Args::Lockt {
+    Ok(Args::Lockt {
         kind: cur.u32()?,
         offset: cur.u64()?,
         length: cur.u64()?,
-    };
-    cur.skip(8)?;
-    opaque(cur)?;
-    Ok(args)
+        client: cur.u64()?,
+        owner: opaque(cur)?,
+    })
 }
 
 fn locku<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {

@@ -68,6 +68,14 @@ pub enum ResultBody<'a> {
         from: ChangeInfo,
         to: ChangeInfo,
     },
+    /// LOCK and LOCKT that failed because of this lock of another owner.
+    Denied {
+        offset: u64,
+        length: u64,
+        kind: u32,
+        client: u64,
+        owner: &'a [u8],
+    },
     Open {
         stateid: &'a Stateid,
         directory: ChangeInfo,
@@ -260,10 +268,7 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<OpResult<'a>, ParseError
     let (number, status) = (cur.u32()?, Status(cur.u32()?));
     let body = match Op::from_number(number) {
         Some(op) if status == Status::OK => succeeded(op, cur)?,
-        Some(op) => {
-            failed(op, status, cur)?;
-            ResultBody::Empty
-        }
+        Some(op) => failed(op, status, cur)?,
         None => ResultBody::Unknown,
     };
     Ok(OpResult {
@@ -273,22 +278,30 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<OpResult<'a>, ParseError
     })
 }
 
-/// Skips the results that some operations return even on failure.
-fn failed(op: Op, status: Status, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
+/// The results that some operations return even on failure; most are skipped.
+fn failed<'a>(op: Op, status: Status, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
     match (op, status) {
         // The attributes that were set before the failure.
-        (Op::Setattr, _) => Bitmap::read(cur).map(|_| ()),
+        (Op::Setattr, _) => {
+            Bitmap::read(cur)?;
+        }
         (Op::Lock | Op::Lockt, Status::DENIED) => {
-            cur.skip(8 + 8 + 4 + 8)?;
-            opaque(cur).map(|_| ())
+            return Ok(ResultBody::Denied {
+                offset: cur.u64()?,
+                length: cur.u64()?,
+                kind: cur.u32()?,
+                client: cur.u64()?,
+                owner: opaque(cur)?,
+            });
         }
-        (Op::Setclientid, Status::CLID_INUSE) => network_address(cur),
+        (Op::Setclientid, Status::CLID_INUSE) => network_address(cur)?,
         (Op::Getdeviceinfo, Status::TOOSMALL) | (Op::Layoutget, Status::LAYOUTTRYLATER) => {
-            cur.skip(4)
+            cur.skip(4)?;
         }
-        (Op::Copy, Status::OFFLOAD_NO_REQS) => cur.skip(8),
-        _ => Ok(()),
+        (Op::Copy, Status::OFFLOAD_NO_REQS) => cur.skip(8)?,
+        _ => {}
     }
+    Ok(ResultBody::Empty)
 }
 
 fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {

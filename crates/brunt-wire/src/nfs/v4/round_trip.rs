@@ -188,7 +188,14 @@ fn operations(list: FileAttributes<'_>) -> Vec<Args<'_>> {
         client: 1,
         owner: b"process",
     };
-    all.extend([lock(new), lock(Locker::Old(STATE))]);
+    let test = Args::Lockt {
+        kind: 1,
+        offset: 3,
+        length: u64::MAX,
+        client: 5,
+        owner: b"process",
+    };
+    all.extend([lock(new), lock(Locker::Old(STATE)), test]);
     all
 }
 
@@ -333,6 +340,19 @@ fn results<'a>(attributes: FileAttributes<'a>, entries: Entries<'a>) -> Vec<OpRe
                 back: channel(40),
             },
         ),
+        ok(Op::Lock, ResultBody::State { stateid: STATE }),
+        ok(Op::Lockt, ResultBody::Empty),
+        OpResult {
+            number: Op::Lockt as u32,
+            status: Status::DENIED,
+            body: ResultBody::Denied {
+                offset: 1,
+                length: u64::MAX,
+                kind: 2,
+                client: 3,
+                owner: b"process",
+            },
+        },
         OpResult {
             number: Op::Lookup as u32,
             status: Status(2),

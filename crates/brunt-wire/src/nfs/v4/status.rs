@@ -11,12 +11,48 @@ impl Status {
     pub const STALE: Status = Status(70);
     /// The reply does not fit (GETDEVICEINFO returns the size that would).
     pub const TOOSMALL: Status = Status(10005);
+    /// The server cannot do it yet.
+    pub const DELAY: Status = Status(10008);
     /// Another owner holds a conflicting lock.
     pub const DENIED: Status = Status(10010);
+    /// The lease ran out.
+    pub const EXPIRED: Status = Status(10011);
+    /// The server restarted, and clients may only reclaim what they had.
+    pub const GRACE: Status = Status(10013);
     /// Another client uses this name (SETCLIENTID returns which one).
     pub const CLID_INUSE: Status = Status(10017);
+    /// The server doesn't know the client id.
+    pub const STALE_CLIENTID: Status = Status(10022);
+    /// The stateid is from before a restart.
+    pub const STALE_STATEID: Status = Status(10023);
+    /// There is a newer sequence number of the stateid.
+    pub const OLD_STATEID: Status = Status(10024);
+    /// The server doesn't know the stateid.
+    pub const BAD_STATEID: Status = Status(10025);
+    /// Nothing can be reclaimed any more.
+    pub const NO_GRACE: Status = Status(10033);
+    /// An administrator revoked the state.
+    pub const ADMIN_REVOKED: Status = Status(10047);
+    /// The server doesn't know the session.
+    pub const BADSESSION: Status = Status(10052);
+    /// The session doesn't have the slot.
+    pub const BADSLOT: Status = Status(10053);
+    /// The client has already said that it reclaims nothing more.
+    pub const COMPLETE_ALREADY: Status = Status(10054);
+    /// The connection does not belong to the session.
+    pub const CONN_NOT_BOUND_TO_SESSION: Status = Status(10055);
     /// No layout is available now (LAYOUTGET returns whether the server will signal availability).
     pub const LAYOUTTRYLATER: Status = Status(10058);
+    /// The sequence number is not the next one of its slot.
+    pub const SEQ_MISORDERED: Status = Status(10063);
+    /// The call was executed, but its reply was not kept.
+    pub const RETRY_UNCACHED_REP: Status = Status(10068);
+    /// The sequence number belongs to another call.
+    pub const SEQ_FALSE_RETRY: Status = Status(10076);
+    /// A slot above the highest one in use.
+    pub const BAD_HIGH_SLOT: Status = Status(10077);
+    /// The session is being destroyed.
+    pub const DEADSESSION: Status = Status(10078);
     /// The COPY cannot be done as requested (it returns the requirements that can be met).
     pub const OFFLOAD_NO_REQS: Status = Status(10094);
 

@@ -1,0 +1,185 @@
+//! How a client gives back what it has on a server, without I/O: it closes its files, then ends the session
+//! (DESTROY_SESSION; RFC 8881, 18.37), then gives up its id (DESTROY_CLIENTID; 18.50), which a server refuses to a client
+//! that still has a session or open files.
+//!
+//! The one rule: a call is sent when those that it must not overtake were answered, because a server executes calls on
+//! different slots, and those without a slot, in any order.
+
+use brunt_wire::nfs::v4::{Args, CompoundArgs, PROCEDURE_COMPOUND};
+use brunt_wire::nfs::{DATA_BYTES_MAX, FileHandle};
+use brunt_wire::rpc::{PROGRAM_NFS, Xid};
+
+use super::call::begin_compound;
+use super::client::NfsGrant;
+use super::opens::NfsOpenFile;
+use super::session::{NfsSlot, put_slot};
+use crate::record::NfsRecord;
+use crate::rpc::{REPLY_HEAD_BYTES_MAX, begin_call, finish_record};
+
+/// What is sent next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Calls that were begun before.
+    Begun,
+    Close,
+    Session,
+    Client,
+    Done,
+}
+
+/// The last calls of a client.
+///
+/// Its driver sends the records of [`NfsFarewell::next_calls`], passes what it receives to [`NfsFarewell::receive`] while
+/// [`NfsFarewell::is_waiting`], and goes on with the next ones, until there are none. If answers don't come, it goes on
+/// without them: the server then frees everything with the lease.
+#[derive(Debug)]
+pub struct NfsFarewell {
+    grant: NfsGrant,
+    /// Of the last call.
+    xid: Xid,
+    credentials: Vec<u8>,
+    stage: Stage,
+    /// Records of calls that wait to be sent.
+    begun: Vec<Vec<u8>>,
+    files: Vec<NfsOpenFile>,
+    slots: Vec<NfsSlot>,
+    /// Calls that were sent and not answered.
+    awaited: Vec<Xid>,
+    record: NfsRecord,
+}
+
+impl NfsFarewell {
+    /// That of a client without open files. Its calls have xids after this one.
+    pub(crate) fn new(grant: NfsGrant, xid: Xid, credentials: &[u8]) -> NfsFarewell {
+        NfsFarewell {
+            grant,
+            xid,
+            credentials: credentials.to_vec(),
+            stage: Stage::Begun,
+            begun: Vec::new(),
+            files: Vec::new(),
+            slots: Vec::new(),
+            awaited: Vec::new(),
+            record: NfsRecord::default(),
+        }
+    }
+
+    /// Before the session ends, these files are closed on these slots, which have no calls.
+    pub(crate) fn with_files(self, files: Vec<NfsOpenFile>, slots: Vec<NfsSlot>) -> NfsFarewell {
+        NfsFarewell {
+            files,
+            slots,
+            ..self
+        }
+    }
+
+    /// First of all, these records are sent, and calls with these xids are answered.
+    pub(crate) fn with_calls(self, begun: Vec<Vec<u8>>, awaited: Vec<Xid>) -> NfsFarewell {
+        NfsFarewell {
+            begun,
+            awaited,
+            ..self
+        }
+    }
+
+    /// The records to send; `None` if that was all.
+    pub fn next_calls(&mut self) -> Option<Vec<Vec<u8>>> {
+        if self.stage == Stage::Begun {
+            self.stage = Stage::Close;
+            if self.is_waiting() {
+                return Some(std::mem::take(&mut self.begun));
+            }
+        }
+        self.awaited.clear();
+        if self.stage == Stage::Close && (self.files.is_empty() || self.slots.is_empty()) {
+            self.stage = Stage::Session;
+        }
+        let (session, client) = (self.grant.session, self.grant.client);
+        match self.stage {
+            Stage::Begun | Stage::Close => Some(self.closes()),
+            Stage::Session => {
+                self.stage = Stage::Client;
+                let session = &session;
+                Some(vec![self.alone(&Args::DestroySession { session })])
+            }
+            Stage::Client => {
+                self.stage = Stage::Done;
+                Some(vec![self.alone(&Args::DestroyClientid { client })])
+            }
+            Stage::Done => None,
+        }
+    }
+
+    /// Whether answers are missing.
+    pub fn is_waiting(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// Takes received bytes. Returns how many were consumed, without those of an incomplete record mark; `None` if these
+    /// are no records.
+    pub fn receive(&mut self, bytes: &[u8]) -> Option<usize> {
+        let (mut at, limit) = (0, DATA_BYTES_MAX + REPLY_HEAD_BYTES_MAX);
+        loop {
+            at += self.record.feed(&bytes[at..], limit).ok()?;
+            if !self.record.is_complete() {
+                return Some(at);
+            }
+            let record = self.record.take();
+            let xid = Xid(u32::from_be_bytes(*record.first_chunk()?));
+            self.awaited.retain(|awaited| *awaited != xid);
+        }
+    }
+
+    /// One compound for each slot, as long as there are files.
+    fn closes(&mut self) -> Vec<Vec<u8>> {
+        // SEQUENCE, then two operations per file.
+        let count = (self.grant.operations.saturating_sub(1) / 2).max(1) as usize;
+        let mut records = Vec::new();
+        let mut slots = std::mem::take(&mut self.slots);
+        for slot in &mut slots {
+            let rest = self.files.len().saturating_sub(count);
+            let files = self.files.split_off(rest);
+            if files.is_empty() {
+                break;
+            }
+            records.push(self.call(|body| {
+                let count = 1 + 2 * files.len() as u32;
+                let slot_at = begin_compound(count, false, body);
+                put_slot(body, slot_at, slot);
+                for NfsOpenFile {
+                    handle, stateid, ..
+                } in &files
+                {
+                    let object = FileHandle(handle);
+                    Args::Putfh { object }.encode(body);
+                    Args::Close { stateid }.encode(body);
+                }
+            }));
+            // That of the next call on this slot.
+            slot.sequence = slot.sequence.wrapping_add(1);
+        }
+        self.slots = slots;
+        records
+    }
+
+    /// A call without a slot, which can have one operation.
+    fn alone(&mut self, args: &Args<'_>) -> Vec<u8> {
+        self.call(|body| {
+            CompoundArgs::begin(body, 1, 1);
+            args.encode(body);
+        })
+    }
+
+    fn call(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        self.xid = Xid(self.xid.0.wrapping_add(1));
+        self.awaited.push(self.xid);
+        let mut record = Vec::new();
+        let numbers = [PROGRAM_NFS, 4, PROCEDURE_COMPOUND];
+        begin_call(&mut record, self.xid, numbers, &self.credentials);
+        let mut body = Vec::new();
+        encode(&mut body);
+        record.extend_from_slice(&body);
+        finish_record(&mut record, 0);
+        record
+    }
+}
