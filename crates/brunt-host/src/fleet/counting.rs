@@ -6,12 +6,9 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use brunt_core::Nanos;
 use brunt_protocol::InterfaceReading;
 
 use super::dates::Dates;
-use super::host_thread::HostThreadOrder;
-use super::{Fleet, FleetError, Lane};
 use crate::clock::ClockEstimate;
 use crate::host_news::HostNews;
 
@@ -32,6 +29,12 @@ pub struct CountedInterfaces {
 pub struct AwaitedCount(Receiver<CountedInterfaces>);
 
 impl AwaitedCount {
+    /// A request, and the way of its answer.
+    pub(super) fn new() -> (CountAnswer, AwaitedCount) {
+        let (answer, counted) = sync_channel(1);
+        (answer, AwaitedCount(counted))
+    }
+
     /// Waits for the readings; `None` if the host was lost or doesn't answer.
     pub fn wait(self) -> Option<CountedInterfaces> {
         self.0.recv_timeout(ANSWER_MAX).ok()
@@ -40,35 +43,6 @@ impl AwaitedCount {
 
 /// Receives the readings, once.
 pub(super) type CountAnswer = SyncSender<CountedInterfaces>;
-
-impl Fleet {
-    /// Reads the byte counters of a host's interfaces until [`Fleet::uncount`].
-    ///
-    /// # Errors
-    /// There is no such host, or it was never connected.
-    pub fn count(&self, host: &str, interfaces: &[String]) -> Result<(), FleetError> {
-        let order = HostThreadOrder::Count(interfaces.to_vec());
-        self.tell(host, Lane::default(), order)
-    }
-
-    /// Forgets earlier readings, except for the last; the next one is due at `first` on our clock.
-    ///
-    /// # Errors
-    /// There is no such host, or it was never connected.
-    pub fn count_from(&self, host: &str, first: Nanos) -> Result<(), FleetError> {
-        self.tell(host, Lane::default(), HostThreadOrder::CountFrom(first))
-    }
-
-    /// Ends the readings, and requests them.
-    ///
-    /// # Errors
-    /// There is no such host, or it was never connected.
-    pub fn uncount(&self, host: &str) -> Result<AwaitedCount, FleetError> {
-        let (answer, counted) = sync_channel(1);
-        self.tell(host, Lane::default(), HostThreadOrder::Uncount(answer))?;
-        Ok(AwaitedCount(counted))
-    }
-}
 
 /// A request that is waiting for readings.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@
 //! The rule: a host that dies, hangs or becomes unreachable is detected as lost within two seconds, also between runs.
 
 mod counting;
+mod counting_orders;
 mod dates;
 mod error;
 mod faults;

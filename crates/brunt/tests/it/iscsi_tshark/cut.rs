@@ -158,5 +158,5 @@ fn truncated_packets_invent_no_commands() {
             found += both;
         }
     }
-    assert!(found > 800, "{found}");
+    assert!(found > 250, "{found}");
 }
