@@ -53,6 +53,17 @@ impl<T> ReadingLog<T> {
         &self.all
     }
 
+    /// When the next reading is due: a period after the last, but also at `first`. With no readings yet, this is in the
+    /// distant past.
+    pub fn due(&self, first: Nanos) -> Nanos {
+        let last = self.all.last().map_or(Nanos(0), |(at, _)| *at);
+        let next = last.after(self.period);
+        match last < first {
+            true => next.min(first),
+            false => next,
+        }
+    }
+
     /// Adds a reading, which must not be earlier than the last.
     pub fn add(&mut self, at: Nanos, reading: T) {
         self.all.push((at, reading));
@@ -103,6 +114,14 @@ mod tests {
             assert_eq!(log.around(Nanos(at)), between, "{at}");
         }
         assert_eq!(log.around(Nanos(20)), ReadingsAround::Only(&'b'));
+    }
+
+    #[test]
+    fn a_reading_is_due_after_a_period_and_at_the_first_moment() {
+        let mut log = ReadingLog::new(Duration::from_nanos(10), 8);
+        log.add(Nanos(100), 'a');
+        let due = |first| log.due(Nanos(first)).0;
+        assert_eq!([99, 100, 104, 115].map(due), [110, 110, 104, 110]);
     }
 
     /// Readings beyond the limit are thinned out evenly, and the first one is kept.

@@ -81,7 +81,7 @@ struct Counting {
     reader: InterfaceReader,
     clock: Clock,
     log: ReadingLog<InterfaceBytes>,
-    /// A reading is due at this time, whenever the others are.
+    /// One reading is due at this time, in addition to the periodic ones.
     first: Nanos,
 }
 
@@ -96,32 +96,24 @@ impl Counting {
         }
     }
 
-    /// All readings, once they are finished; nothing if nobody waits for them any more.
+    /// All readings, once they are finished; none if the receiver is gone.
     fn work(mut self, orders: &Receiver<CountOrder>) -> Vec<(Nanos, InterfaceBytes)> {
         self.read();
         loop {
-            let left = self.due().since(self.clock.now());
+            let left = self.log.due(self.first).since(self.clock.now());
             match orders.recv_timeout(left) {
                 Ok(CountOrder::From(first)) => {
                     let last = self.log.all().last().cloned();
                     self.log = ReadingLog::new(PERIOD, READINGS_MAX);
-                    last.into_iter()
-                        .for_each(|(at, bytes)| self.log.add(at, bytes));
+                    if let Some((at, bytes)) = last {
+                        self.log.add(at, bytes);
+                    }
                     self.first = first;
                 }
                 Ok(CountOrder::Finish) => return self.finish(),
                 Err(RecvTimeoutError::Timeout) => self.read(),
                 Err(RecvTimeoutError::Disconnected) => return Vec::new(),
             }
-        }
-    }
-
-    fn due(&self) -> Nanos {
-        let last = self.log.all().last().map_or(Nanos(0), |(at, _)| *at);
-        let next = last.after(self.log.period());
-        match last < self.first {
-            true => next.min(self.first),
-            false => next,
         }
     }
 

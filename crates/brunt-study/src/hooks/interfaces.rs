@@ -5,11 +5,11 @@
 //! isn't known for all of the run has no figure, but a reason.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use brunt_core::Nanos;
 use brunt_core::readings::ReadingLog;
-use brunt_core::{Clock, Nanos};
 use brunt_host::{CountedInterfaces, Fleet, FleetError};
 use brunt_result::Outcome;
 use brunt_result::statistics::Estimate;
@@ -17,12 +17,12 @@ use brunt_result::summary::RunSummary;
 use brunt_result::transfer::{InterfaceTraffic, UnknownTraffic};
 use brunt_result::void::VoidReason;
 
-use super::readings::{Bytes, LoadEnd, at, at_end, between, load_end, phase_time, transfer_of};
+use super::readings::{
+    Bytes, LoadEnd, at, at_end, between, load_end, phase_time, rest, transfer_of,
+};
 use super::{HookError, RunHook};
 use crate::observe::{Hub, RunInfo};
 
-/// Interval between checks for an interruption during the idle time.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Parts of the idle time whose rates show how much its traffic varies.
 const IDLE_PARTS: usize = 10;
 
@@ -98,15 +98,6 @@ impl Interfaces {
             .collect()
     }
 
-    /// Sends no requests for a while.
-    fn rest(&self, idle: Duration) {
-        let clock = Clock::Monotonic;
-        let until = clock.now().after(idle);
-        while clock.now() < until && !self.interrupted.load(Ordering::Relaxed) {
-            std::thread::sleep(until.since(clock.now()).min(POLL_INTERVAL));
-        }
-    }
-
     /// Checks that hosts that answer have their interfaces.
     fn check(&self) -> Result<(), HookError> {
         for ((host, interfaces), counted) in self.hosts.iter().zip(&self.before) {
@@ -165,7 +156,7 @@ impl RunHook for Interfaces {
         // Without idle time, once: to check the interfaces.
         if self.idle.is_some() || self.before.is_empty() {
             self.count()?;
-            self.rest(self.idle.unwrap_or_default());
+            rest(self.idle.unwrap_or_default(), &self.interrupted);
             self.before = self.uncount();
             self.check()?;
         }
@@ -284,7 +275,7 @@ impl Measured {
 
 /// An interface's readings in order.
 fn log_of(counted: &CountedInterfaces, interface: usize) -> Result<Log, UnknownTraffic> {
-    let mut log = ReadingLog::new(POLL_INTERVAL, usize::MAX);
+    let mut log = ReadingLog::new(Duration::ZERO, usize::MAX);
     let mut last = (Nanos(0), [0; 2]);
     for reading in &counted.readings {
         let bytes = reading.bytes.get(interface).copied().flatten();
@@ -428,7 +419,8 @@ mod tests {
         check(second(false, true), Some(1_000.0), 10 + 29);
         // Without a known rate, the load in the 30 ms after the start is left open, too.
         check(second(false, true), None, 40 + 300 + 29);
-        // In the middle of a load, the nearest reading counts; at its end, half of what is between two readings.
+        // With ramp-up, the error at the start is the distance to the nearer reading; if requests are outstanding, the one
+        // at the end is half of the growth between two readings.
         check(second(true, false), Some(1_000.0), 85 + 70);
     }
 

@@ -4,13 +4,30 @@
 //! The rule: a moment between two readings is interpolated. If the load ends between two readings, traffic is
 //! extrapolated from those on one side of its end, never beyond the next reading.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brunt_core::Nanos;
 use brunt_core::readings::{ReadingLog, ReadingsAround};
+use brunt_core::{Clock, Nanos};
 use brunt_result::Outcome;
 use brunt_result::summary::RunSummary;
 use brunt_result::transfer::{PhaseTransfer, RunTransfer};
+
+/// Interval between checks for an interruption during the idle time.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Waits without load before a run. Returns false if `interrupted` is set before the time is over.
+pub(super) fn rest(idle: Duration, interrupted: &AtomicBool) -> bool {
+    let clock = Clock::Monotonic;
+    let until = clock.now().after(idle);
+    while clock.now() < until {
+        if interrupted.load(Ordering::Relaxed) {
+            return false;
+        }
+        std::thread::sleep(until.since(clock.now()).min(POLL_INTERVAL));
+    }
+    true
+}
 
 /// Bytes of each link or interface, in both directions.
 pub(super) type Bytes = Vec<[u64; 2]>;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use brunt_result::summary::RunSummary;
 use brunt_result::transfer::{LinkTraffic, WayBytes};
 use brunt_result::void::VoidReason;
 
-use super::readings::{Bytes, between, load_end, phase_time, transfer_of};
+use super::readings::{Bytes, between, load_end, phase_time, rest, transfer_of};
 use super::{HookError, RunHook};
 use crate::lab::BuiltLab;
 use crate::observe::{Hub, RunInfo};
@@ -30,8 +30,6 @@ use crate::observe::{Hub, RunInfo};
 const PERIOD: Duration = Duration::from_millis(20);
 /// Readings kept.
 const READINGS_MAX: usize = 256;
-/// Interval between checks for an interruption during the idle time.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Counts the traffic of links. This hook must begin after all hooks that start something in the lab. `points` has the
 /// links' settings at each point of the experiment; before each run, it idles for `idle`, unless `interrupted` is set.
@@ -99,14 +97,8 @@ impl Traffic {
     fn rest(&self, meter: &mut Meter, idle: Duration) -> std::io::Result<Option<Vec<[f64; 2]>>> {
         let clock = Clock::Monotonic;
         let (from, before) = (clock.now(), meter.read()?);
-        while let Some(left) = idle
-            .checked_sub(clock.now().since(from))
-            .filter(|left| !left.is_zero())
-        {
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            std::thread::sleep(left.min(POLL_INTERVAL));
+        if !rest(idle, &self.interrupted) {
+            return Ok(None);
         }
         let (until, after) = (clock.now(), meter.read()?);
         let seconds = until.since(from).as_secs_f64();
@@ -250,14 +242,6 @@ impl Readings {
 
     /// Time until the next reading; one is due at `begin`.
     fn wait(&self, begin: Nanos) -> Duration {
-        let now = Clock::Monotonic.now();
-        let last = self.log.all().last().map_or(now, |(at, _)| *at);
-        let next = last.after(self.log.period());
-        let next = if last < begin { next.min(begin) } else { next };
-        if next > now {
-            next.since(now)
-        } else {
-            Duration::ZERO
-        }
+        self.log.due(begin).since(Clock::Monotonic.now())
     }
 }
