@@ -26,7 +26,7 @@ pub const LATE_AFTER_US: f64 = 100.0;
 /// Gaps between requests that differ by at most this count as equal in `ks_beyond_slack`.
 pub const GAP_SLACK_US: f64 = 50.0;
 
-/// Whether what was measured is the trace's load.
+/// Whether the measured load is that of the trace.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]

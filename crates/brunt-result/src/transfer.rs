@@ -631,7 +631,7 @@ mod tests {
         assert_eq!(found.all.without_idle_error, None);
     }
 
-    /// If one interface is unknown, the sum over the others is no figure.
+    /// A sum over only some of the interfaces would be wrong.
     #[test]
     fn a_run_with_an_unknown_interface_has_no_ratio() {
         let mut lost = of_interfaces(None);

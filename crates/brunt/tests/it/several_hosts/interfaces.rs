@@ -1,5 +1,5 @@
 //! Data-transfer efficiency from the interface counters of other machines. They are namespaces with sshd and an agent (see
-//! [`crate::support::hosts`]) in a lab whose links also count, and control traffic has links of its own.
+//! [`crate::support::hosts`]) in a lab whose links also count. Control traffic has separate links.
 
 use brunt_lake::read_table;
 use brunt_result::tables::transfer;

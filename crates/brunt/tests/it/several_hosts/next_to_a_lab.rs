@@ -9,8 +9,8 @@ const LAB_DELAY_NS: f64 = 5e6;
 
 const NONE: &[&str] = &[];
 
-/// Hosts of the lab and other machines share a run; each side has targets and services of its own; the sweep varies the lab's link;
-/// faults and probes reach the machines; and nothing is left on them.
+/// Hosts of the lab and other machines take part in one run, each side with its own targets and services. The sweep
+/// varies the lab's link; faults and probes reach the machines; and nothing is left on them.
 #[test]
 fn other_machines_and_hosts_of_a_lab_share_an_experiment() {
     let plans = [0, 0].map(|shift_ns| Plan { link: "", shift_ns });
