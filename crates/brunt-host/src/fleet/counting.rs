@@ -29,7 +29,7 @@ pub struct CountedInterfaces {
 pub struct AwaitedCount(Receiver<CountedInterfaces>);
 
 impl AwaitedCount {
-    /// A request, and the way of its answer.
+    /// The two ends of a request: one for the host's thread, one for the caller.
     pub(super) fn new() -> (CountAnswer, AwaitedCount) {
         let (answer, counted) = sync_channel(1);
         (answer, AwaitedCount(counted))
@@ -74,11 +74,10 @@ impl HeldCount {
             readings,
             clock_error: estimate.offset.error(),
         };
-        // The receiver may be gone.
-        self.answer
-            .take()
-            .into_iter()
-            .for_each(|waiting| drop(waiting.try_send(counted.clone())));
+        if let Some(waiting) = self.answer.take() {
+            // The receiver may be gone.
+            let _ = waiting.try_send(counted);
+        }
         None
     }
 

@@ -1,4 +1,4 @@
-//! Orders to count the bytes of other hosts' interfaces, for the experiment; what comes of them is in `counting.rs`.
+//! Orders to count the bytes of other hosts' interfaces, as given by the experiment. `counting.rs` has the readings.
 
 use brunt_core::Nanos;
 
@@ -10,7 +10,7 @@ impl Fleet {
     /// Reads the byte counters of a host's interfaces until [`Fleet::uncount`].
     ///
     /// # Errors
-    /// There is no such host, or it was never connected.
+    /// The host is unknown or was never connected.
     pub fn count(&self, host: &str, interfaces: &[String]) -> Result<(), FleetError> {
         let order = HostThreadOrder::Count(interfaces.to_vec());
         self.tell(host, Lane::default(), order)
@@ -19,7 +19,7 @@ impl Fleet {
     /// Forgets earlier readings, except for the last; the next one is due at `first` on our clock.
     ///
     /// # Errors
-    /// There is no such host, or it was never connected.
+    /// The host is unknown or was never connected.
     pub fn count_from(&self, host: &str, first: Nanos) -> Result<(), FleetError> {
         self.tell(host, Lane::default(), HostThreadOrder::CountFrom(first))
     }
@@ -27,7 +27,7 @@ impl Fleet {
     /// Ends the readings, and requests them.
     ///
     /// # Errors
-    /// There is no such host, or it was never connected.
+    /// The host is unknown or was never connected.
     pub fn uncount(&self, host: &str) -> Result<AwaitedCount, FleetError> {
         let (answer, awaited) = AwaitedCount::new();
         self.tell(host, Lane::default(), HostThreadOrder::Uncount(answer))?;

@@ -176,9 +176,7 @@ impl NfsFarewell {
         let mut record = Vec::new();
         let numbers = [PROGRAM_NFS, 4, PROCEDURE_COMPOUND];
         begin_call(&mut record, self.xid, numbers, &self.credentials);
-        let mut body = Vec::new();
-        encode(&mut body);
-        record.extend_from_slice(&body);
+        encode(&mut record);
         finish_record(&mut record, 0);
         record
     }

@@ -106,17 +106,19 @@ impl Experiment {
             let service = self.services.get(place.service())?;
             let host = self.host_of_service(service);
             let name = place.service();
-            let is_same_machine =
-                *opener == host || (self.lab.is_some() && !hosts.is_remote(&host));
+            let is_reached = self.reaches(hosts, opener, &host);
+            // All hosts of a lab are this machine.
+            let is_same_machine = match self.lab {
+                Some(_) if !hosts.is_remote(&host) => is_reached,
+                _ => *opener == host,
+            };
             match place {
-                ServicePlace::Address(_) | ServicePlace::Folder(_)
-                    if self.lab.is_some() && !self.reaches(hosts, opener, &host) =>
-                {
-                    Some(self.unreached(opener, name))
-                }
-                ServicePlace::Address(_) if self.reaches(hosts, opener, &host) => None,
+                ServicePlace::Address(_) if is_reached => None,
                 ServicePlace::Address(_) => Some(self.unreached(opener, name)),
                 ServicePlace::Folder(_) if is_same_machine => None,
+                ServicePlace::Folder(_) if self.lab.is_some() && !is_reached => {
+                    Some(self.unreached(opener, name))
+                }
                 ServicePlace::Folder(_) => Some((
                     format!("the folder of service {name} is on host {host}, but host {opener} opens the target"),
                     format!(
@@ -250,7 +252,7 @@ for = "1s"
         );
     }
 
-    /// In a lab, services of its hosts and of other machines serve the workloads of their own side.
+    /// With a lab, services inside it serve workloads inside it, and services on other machines serve workloads there.
     #[test]
     fn services_of_a_lab_and_of_other_machines_are_apart() {
         const BOTH: &str = r#"

@@ -421,9 +421,7 @@ impl Measure {
         lines.push(format!("stop = {{ time = \"{}\" }}", self.time));
         lines
     }
-}
 
-impl Measure {
     /// The key `arrival`, unless it is left at its default.
     fn arrival(&self) -> Option<String> {
         let rate = self.rate.first().map(|rate| format!(", rate = {rate:?}"));
