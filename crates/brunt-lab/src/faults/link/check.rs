@@ -25,6 +25,9 @@ const DELAY_LEAST: Duration = Duration::from_micros(50);
 const TRAINS: u32 = 4;
 /// Maximum attempts, before the change, to see probes arrive faster than they will during it.
 const LOOKS_BEFORE: u32 = 8;
+/// Maximum attempts, during the change, to see no packet of all trains arrive faster than the line allows: a link counts
+/// frames from when it last looked for them, so after it was preempted, they arrive early.
+const LOOKS_DURING: u32 = 4;
 /// Maximum attempts, before the change, to see packets less spread out than they will be during it.
 const LOOKS_APART: u32 = 64;
 /// A line counts as slowed down if its measured rate is at most this times the new rate (clocks and polling are
@@ -408,8 +411,15 @@ impl LinkCheck<'_> {
         before: f64,
         clock: &Clock,
     ) -> Result<String, Unseen> {
-        let now = self.quickest(way, during, rate, clock)?;
-        match now > 0.0 && now <= rate as f64 * RATE_SLACK && before > rate as f64 * RATE_GONE {
+        let is_line = |now: f64| now > 0.0 && now <= rate as f64 * RATE_SLACK;
+        let mut now = 0.0;
+        for _ in 0..LOOKS_DURING {
+            now = self.quickest(way, during, rate, clock)?;
+            if before <= rate as f64 * RATE_GONE || is_line(now) {
+                break;
+            }
+        }
+        match is_line(now) && before > rate as f64 * RATE_GONE {
             true => Ok(format!(
                 "packet trains at {:.3} Mb/s, before at {:.3} Mb/s",
                 now / 1e6,

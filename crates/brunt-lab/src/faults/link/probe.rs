@@ -197,7 +197,7 @@ impl Probe {
 
     /// Sends trains of packets. Returns the highest rate, in bits per second, measured from the start of a train to one
     /// of its packets, less `delay`. Waits up to `wait` for the first packet of a train, then up to `follow` for each
-    /// further one. The result never exceeds the line's rate, and only the line itself can slow down all trains.
+    /// further one. Only the line itself can slow down all trains.
     pub(super) fn quickest(
         &self,
         clock: &Clock,
