@@ -5,7 +5,7 @@
 //! session has its own share of the CPU; Brunt shares one with a lab's links.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -64,15 +64,22 @@ pub fn run_program(
     fio.args(["--name=x", "--thread", "--output-format=json"])
         .args(arguments)
         .envs(environment.iter().copied());
-    let output = fio.output();
-    let output = output.map_err(|error| {
-        BenchError::failed(format!("cannot run {}: {error}", program.display()))
-    })?;
+    Ok(answer_of(&mut fio)?["jobs"][0].clone())
+}
+
+/// Runs fio, or a program that prints the same JSON, and returns that.
+///
+/// # Errors
+/// As for [`run`].
+pub fn answer_of(command: &mut Command) -> Result<Value, BenchError> {
+    let output = command.stdin(Stdio::null()).output();
+    let name = Path::new(command.get_program()).display().to_string();
+    let output =
+        output.map_err(|error| BenchError::failed(format!("cannot run {name}: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
     // Warnings may precede the JSON.
-    let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
-        .map_err(|_| {
-            BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&output.stderr)))
-        })?;
-    Ok(answer["jobs"][0].clone())
+    serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or("")).map_err(|_| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        BenchError::failed(format!("{name}: {said}"))
+    })
 }

@@ -6,6 +6,7 @@
 mod actors;
 mod calls;
 mod capture;
+mod fio_jobs;
 mod hosts;
 mod iscsi;
 mod link;
@@ -42,6 +43,7 @@ const SUBJECTS: &[SubjectEntry] = &[
     entry::<store::StoreArgs>(),
     entry::<load::LoadArgs>(),
     entry::<calls::CallsArgs>(),
+    entry::<fio_jobs::FioJobsArgs>(),
     entry::<link::LinkArgs>(),
     entry::<hosts::HostsArgs>(),
     entry::<actors::ActorsArgs>(),
