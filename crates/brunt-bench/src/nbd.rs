@@ -24,7 +24,7 @@ use super::bare::PayloadDirection;
 use super::bare_nbd;
 use super::peers::{self, Guarded};
 use super::rows::rows_named;
-use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
+use super::sample::{RunSample, extremes, median, process_cpu, process_cpu_since, ratio_words};
 use super::{drive, fio};
 use crate::cleanup::Start;
 use crate::program;
@@ -184,7 +184,7 @@ impl Contestant {
         };
         let sample = self.named(row, sample)?;
         Ok(RunSample {
-            target_cpu: Some(process_cpu(self.server).saturating_sub(before)),
+            target_cpu: process_cpu_since(self.server, before),
             ..sample
         })
     }
@@ -209,7 +209,7 @@ impl Contestant {
         let more = cpu.saturating_sub(first).as_secs_f64() / (count - FIRST_REQUESTS) as f64;
         let cpu = Duration::from_secs_f64(more * count as f64);
         Ok(RunSample {
-            target_cpu: Some(process_cpu(self.server).saturating_sub(before)),
+            target_cpu: process_cpu_since(self.server, before),
             ..sample(count, rate, Some(cpu))
         })
     }

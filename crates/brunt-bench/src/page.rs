@@ -16,6 +16,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_core::ProcessStat;
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
@@ -189,6 +190,7 @@ impl PageBench {
             .read_to_string(&mut answer)
             .map_err(BenchError::failed)?;
         let cpu = run.ended();
+        let cpu = cpu.ok_or_else(|| BenchError::failed("the CPU time of a run is unknown"))?;
         let page = threads.total()?;
         let messages = rest.join().unwrap_or_default();
         let mut lost = 0;
@@ -327,18 +329,10 @@ fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
 struct PageRun(Child);
 
 impl PageRun {
-    /// Waits for its end; returns the CPU time that it used.
-    fn ended(&mut self) -> Duration {
-        let stat = format!("/proc/{}/stat", self.0.id());
+    /// Waits for its end; returns the CPU time that it used, if known.
+    fn ended(&mut self) -> Option<Duration> {
         // A process that has ended but not been reaped still has its times (proc(5), state Z).
-        loop {
-            let text = fs::read_to_string(&stat).unwrap_or_default();
-            let state = text
-                .rsplit_once(')')
-                .and_then(|(_, rest)| rest.split_whitespace().next());
-            if state.is_none_or(|state| state == "Z") {
-                break;
-            }
+        while ProcessStat::read(self.0.id()).is_some_and(|stat| !stat.is_dead()) {
             std::thread::sleep(POLL_INTERVAL);
         }
         let cpu = process_cpu(self.0.id());
