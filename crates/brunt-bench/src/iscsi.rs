@@ -16,7 +16,9 @@ use super::drive;
 use super::iscsi_sessions::{self, SessionsRow, SessionsTarget};
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::rows::rows_named;
-use super::sample::{RunSample, extremes, median, process_cpu, ratio_of_rounds};
+use super::sample::{
+    RunSample, extremes, median, median_of, process_cpu, process_cpu_since, ratio_of_rounds,
+};
 use super::spdk::{self, Spdk};
 use crate::cleanup::Start;
 use crate::program;
@@ -294,7 +296,7 @@ impl Kind {
                 let cpu = process_cpu(*pid);
                 let sample = drive::measure(backend, row.direction, row.size, row.depth, time)?;
                 RunSample {
-                    target_cpu: process_cpu(*pid).checked_sub(cpu),
+                    target_cpu: process_cpu_since(*pid, cpu),
                     ..sample
                 }
             }
@@ -585,11 +587,7 @@ fn report(
     {
         let rates: Vec<f64> = samples.iter().map(RunSample::rate).collect();
         let each = |pick: fn(&RunSample) -> Option<f64>| {
-            let values: Vec<f64> = samples
-                .iter()
-                .filter_map(|s| pick(s).map(|value| value / s.requests as f64))
-                .collect();
-            (!values.is_empty()).then(|| median(&values))
+            median_of(samples, |s| pick(s).map(|value| value / s.requests as f64))
         };
         let client = each(|s| s.client_cpu.map(|cpu| cpu.as_secs_f64() * 1e6));
         let target = each(|s| s.target_cpu.map(|cpu| cpu.as_secs_f64() * 1e6));

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 
 use super::bare::PayloadDirection;
 use super::iscsi::open;
-use super::sample::{extremes, median, process_cpu, process_memory, ratio_of_rounds};
+use super::sample::{
+    extremes, median, median_of, process_cpu, process_cpu_since, process_memory, ratio_of_rounds,
+};
 use super::spdk;
 use crate::Console;
 
@@ -67,7 +69,7 @@ struct SessionsSample {
     /// Requests per second.
     rate: f64,
     /// CPU time of the target per request, in µs.
-    target_cpu_us: f64,
+    target_cpu_us: Option<f64>,
     /// Resident bytes of the target per session: new, and idle after the load. `None` with a single session, whose cost
     /// includes the process's one-time costs.
     new_bytes: Option<f64>,
@@ -120,9 +122,9 @@ pub fn run(
             let figures = Figures {
                 rates,
                 of_one: one.map(|(.., one)| rate / one),
-                target_cpu_us: middle(samples, |sample| Some(sample.target_cpu_us)),
-                new_bytes: middle(samples, |sample| sample.new_bytes),
-                idle_bytes: middle(samples, |sample| sample.idle_bytes),
+                target_cpu_us: median_of(samples, |sample| sample.target_cpu_us),
+                new_bytes: median_of(samples, |sample| sample.new_bytes),
+                idle_bytes: median_of(samples, |sample| sample.idle_bytes),
             };
             lines.push(figures.print(target.name, output));
         }
@@ -164,11 +166,6 @@ impl Figures {
             "idle_session_bytes": self.idle_bytes,
         })
     }
-}
-
-fn middle(samples: &[SessionsSample], pick: fn(&SessionsSample) -> Option<f64>) -> Option<f64> {
-    let values: Vec<f64> = samples.iter().filter_map(pick).collect();
-    (!values.is_empty()).then(|| median(&values))
 }
 
 fn rates(samples: &[SessionsSample]) -> Vec<f64> {
@@ -236,7 +233,7 @@ fn measure(
     let begin = Instant::now();
     load.run(&mut devices, depth, time)?;
     let elapsed = begin.elapsed();
-    let cpu = process_cpu(target.pid).saturating_sub(cpu);
+    let cpu = process_cpu_since(target.pid, cpu);
     let idle_bytes = (row.sessions > 1)
         .then(|| {
             std::thread::sleep(IDLE_TIME);
@@ -245,7 +242,7 @@ fn measure(
         .flatten();
     Ok(SessionsSample {
         rate: load.requests as f64 / elapsed.as_secs_f64(),
-        target_cpu_us: cpu.as_secs_f64() * 1e6 / load.requests.max(1) as f64,
+        target_cpu_us: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / load.requests.max(1) as f64),
         new_bytes,
         idle_bytes,
     })

@@ -33,6 +33,7 @@ mod replay_peers;
 mod rows;
 mod sample;
 mod scratch;
+mod sockets;
 mod spdk;
 mod store;
 mod trace;

@@ -8,11 +8,11 @@
 //!
 //! The rule: the time that a program takes to start is not part of its measurement.
 
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use brunt_block::{Backend, open_url_with};
 use brunt_core::ResourceUsage;
@@ -24,11 +24,12 @@ use super::bare::PayloadDirection;
 use super::bare_nbd;
 use super::peers::{self, Guarded};
 use super::rows::rows_named;
-use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
+use super::sample::{RunSample, extremes, median, process_cpu, process_cpu_since, ratio_words};
 use super::{drive, fio};
 use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
+use crate::sockets;
 use crate::{BenchError, BenchResult, Console};
 
 /// NBD client against QEMU's and fio's on nbdkit, and Brunt's server against nbdkit
@@ -184,7 +185,7 @@ impl Contestant {
         };
         let sample = self.named(row, sample)?;
         Ok(RunSample {
-            target_cpu: Some(process_cpu(self.server).saturating_sub(before)),
+            target_cpu: process_cpu_since(self.server, before),
             ..sample
         })
     }
@@ -209,7 +210,7 @@ impl Contestant {
         let more = cpu.saturating_sub(first).as_secs_f64() / (count - FIRST_REQUESTS) as f64;
         let cpu = Duration::from_secs_f64(more * count as f64);
         Ok(RunSample {
-            target_cpu: Some(process_cpu(self.server).saturating_sub(before)),
+            target_cpu: process_cpu_since(self.server, before),
             ..sample(count, rate, Some(cpu))
         })
     }
@@ -266,29 +267,10 @@ fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
     let mut command = peers::command("nbdkit");
     command.args(["-f", "-U"]).arg(socket).args(["null", SIZE]);
     let mut child = command.stdout(Stdio::null()).start()?;
-    let begin = Instant::now();
-    while !is_listened_at(socket) {
-        if child.try_wait()?.is_some() || begin.elapsed() > Duration::from_secs(10) {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(io::Error::other(
-                "nbdkit did not start; see its output above",
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(Guarded::of(child))
-}
-
-/// Whether a server listens on a path, which exists slightly before that. A trial connection would make nbdkit print an
-/// error.
-fn is_listened_at(socket: &Path) -> bool {
-    // __SO_ACCEPTCON in the fourth column (proc(5)).
-    let end = format!(" {}", socket.display());
-    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    sockets
-        .lines()
-        .any(|line| line.ends_with(&end) && line.split(' ').nth(3) == Some("00010000"))
+    let look = |_| sockets::is_path_listening(socket).then_some(());
+    let ready = sockets::wait_for(&mut child, "nbdkit", look);
+    let child = Guarded::of(child);
+    ready.map(|()| child).map_err(io::Error::other)
 }
 
 /// `brunt target --nbd` in a separate process, with a null LUN.
@@ -301,18 +283,12 @@ impl OwnNbdServer {
             .arg("--nbd")
             .arg(format!("unix:{}", socket.display()))
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(Stdio::null())
             .start()?;
-        // It prints the portal's address and then the NBD URL, once both are ready.
-        let mut lines = BufReader::new(child.stdout.as_mut().expect("piped")).lines();
-        let url = lines.nth(1).transpose();
+        let look = |_| sockets::is_path_listening(socket).then_some(());
+        let ready = sockets::wait_for(&mut child, "brunt target", look);
         let server = OwnNbdServer(child);
-        match url? {
-            Some(line) if line.starts_with("nbd") => Ok(server),
-            _ => Err(io::Error::other(
-                "Brunt's target did not start; see its output above",
-            )),
-        }
+        ready.map(|()| server).map_err(io::Error::other)
     }
 }
 
@@ -404,18 +380,6 @@ fn cpu_us(samples: &[RunSample], side: impl Fn(&RunSample) -> Option<Duration>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Neither a mere path nor a socket connected to it counts as listening.
-    #[test]
-    fn only_a_listening_socket_counts_as_listening() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(is_listened_at(&path));
-        let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        drop(listener);
-        assert!(path.exists() && !is_listened_at(&path));
-    }
 
     /// CPU time is divided by the requests of its own round; a round without CPU time yields no value.
     #[test]

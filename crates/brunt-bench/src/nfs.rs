@@ -31,7 +31,7 @@ use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::Guarded;
 use super::rows::rows_named;
-use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
+use super::sample::{RunSample, extremes, median, process_cpu, process_cpu_since, ratio_words};
 use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
@@ -212,7 +212,7 @@ impl Contest {
             }
         };
         Ok(RunSample {
-            target_cpu: Some(process_cpu(server.process.id()).saturating_sub(before)),
+            target_cpu: process_cpu_since(server.process.id(), before),
             ..sample?
         })
     }

@@ -9,13 +9,14 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddrV4, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_core::ProcessStat;
 use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
@@ -23,6 +24,7 @@ use super::sample::{median, process_cpu, ratio_words};
 use crate::cleanup::Start;
 use crate::program;
 use crate::scratch::Scratch;
+use crate::sockets;
 use crate::{BenchError, BenchResult, Console};
 
 /// A viewer that receives nothing for this long fails; the page sends something every ten seconds.
@@ -166,14 +168,7 @@ impl PageBench {
             .stderr(Stdio::piped());
         let mut run = PageRun(command.start().map_err(BenchError::failed)?);
         let threads = PageThreads::of(run.0.id());
-        let mut stderr = BufReader::new(run.0.stderr.take().expect("piped"));
-        let mut viewers = Vec::new();
-        if side > 0 {
-            let address = address(&mut stderr)?;
-            let count = if side == 2 { self.viewers } else { 0 };
-            viewers.extend((0..count).map(|_| look(address.clone())));
-        }
-        // Drain its remaining output.
+        let mut stderr = run.0.stderr.take().expect("piped");
         let rest = std::thread::spawn(move || {
             let mut text = String::new();
             stderr
@@ -181,6 +176,19 @@ impl PageBench {
                 .map(|_| text)
                 .unwrap_or_default()
         });
+        let mut viewers = Vec::new();
+        if side > 0 {
+            let address = match sockets::wait_for(&mut run.0, "a run", sockets::listens_on) {
+                Ok(address) => address,
+                Err(error) => {
+                    drop(run);
+                    let messages = rest.join().unwrap_or_default();
+                    return Err(BenchError::failed(format!("{error}: {}", messages.trim())));
+                }
+            };
+            let count = if side == 2 { self.viewers } else { 0 };
+            viewers.extend((0..count).map(|_| look(address)));
+        }
         let mut answer = String::new();
         run.0
             .stdout
@@ -189,6 +197,7 @@ impl PageBench {
             .read_to_string(&mut answer)
             .map_err(BenchError::failed)?;
         let cpu = run.ended();
+        let cpu = cpu.ok_or_else(|| BenchError::failed("the CPU time of a run is unknown"))?;
         let page = threads.total()?;
         let messages = rest.join().unwrap_or_default();
         let mut lost = 0;
@@ -230,24 +239,11 @@ fn shown(ratio: Option<Ratio>) -> String {
     ratio_words(ratio.as_ref(), 4)
 }
 
-/// The page's address, from the run's first line of output.
-fn address(stderr: &mut impl BufRead) -> Result<String, BenchError> {
-    let mut first = String::new();
-    stderr.read_line(&mut first).map_err(BenchError::failed)?;
-    let rest = first.split_once("http://").map(|(_, rest)| rest);
-    let address = rest
-        .and_then(|rest| rest.split('/').next())
-        .filter(|address| !address.is_empty());
-    address
-        .map(str::to_string)
-        .ok_or_else(|| BenchError::failed(format!("no live page: {}", first.trim())))
-}
-
 /// Starts a viewer that reads all frames; returns how many it lost.
-fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
+fn look(address: SocketAddrV4) -> JoinHandle<Result<u64, BenchError>> {
     std::thread::spawn(move || {
         let broken = |error| BenchError::failed(format!("a viewer: {error}"));
-        let mut socket = TcpStream::connect(&address).map_err(broken)?;
+        let mut socket = TcpStream::connect(address).map_err(broken)?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
         write!(socket, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").map_err(broken)?;
         let (mut lost, mut over) = (0, false);
@@ -327,18 +323,10 @@ fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
 struct PageRun(Child);
 
 impl PageRun {
-    /// Waits for its end; returns the CPU time that it used.
-    fn ended(&mut self) -> Duration {
-        let stat = format!("/proc/{}/stat", self.0.id());
+    /// Waits for its end; returns the CPU time that it used, if known.
+    fn ended(&mut self) -> Option<Duration> {
         // A process that has ended but not been reaped still has its times (proc(5), state Z).
-        loop {
-            let text = fs::read_to_string(&stat).unwrap_or_default();
-            let state = text
-                .rsplit_once(')')
-                .and_then(|(_, rest)| rest.split_whitespace().next());
-            if state.is_none_or(|state| state == "Z") {
-                break;
-            }
+        while ProcessStat::read(self.0.id()).is_some_and(|stat| !stat.is_dead()) {
             std::thread::sleep(POLL_INTERVAL);
         }
         let cpu = process_cpu(self.0.id());

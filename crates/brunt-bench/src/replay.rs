@@ -21,7 +21,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use brunt_trace::{BlockRequest, TraceOp};
 use serde_json::{Value, json};
 
-use super::sample::{median, memory_peak, ratio_words};
+use super::sample::{median, median_of, memory_peak, ratio_words};
 use crate::replay_peers::{KeptTimes, PeerReplayer};
 use crate::scratch::Scratch;
 use crate::trace_file::{VSCSI, write_trace};
@@ -151,21 +151,15 @@ impl ReplayBench {
         );
         let mut answers = Vec::new();
         for (side, runs) in sides.iter().zip(&kept) {
-            let middle = |get: &dyn Fn(&KeptTimes) -> Option<f64>| {
-                let values: Vec<f64> = runs.iter().filter_map(get).collect();
-                (!values.is_empty()).then(|| median(&values))
-            };
-            let (name, drift) = (
-                side.name(),
-                middle(&|run| Some(run.drift)).unwrap_or(f64::NAN),
-            );
+            let of = |figure: fn(&KeptTimes) -> Option<f64>| median_of(runs, figure);
+            let (name, drift) = (side.name(), of(|run| Some(run.drift)).unwrap_or(f64::NAN));
             let errors = [
-                middle(&|run| run.p50_us),
-                middle(&|run| run.p99_us),
-                middle(&|run| run.max_us),
+                of(|run| run.p50_us),
+                of(|run| run.p99_us),
+                of(|run| run.max_us),
             ];
             let shown = errors.map(|error| error.map_or("-".into(), |us| format!("{us:.1}")));
-            let reordered = middle(&|run| run.reordered.map(|requests| requests as f64));
+            let reordered = of(|run| run.reordered.map(|requests| requests as f64));
             let [p50, p99, max] = &shown;
             output.line(format_args!(
                 "  {name:<15} {:>9.4} % {p50:>7} {p99:>8} {max:>8} {:>9}",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use brunt_core::ProcessStat;
 use brunt_result::statistics::Ratio;
 
 /// The figures of one run of one side.
@@ -27,19 +28,15 @@ impl RunSample {
     }
 }
 
-/// CPU time of process `pid` so far, including its ended threads, to a hundredth of a second.
-pub fn process_cpu(pid: u32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The second field, the name, is in parentheses and may contain anything; utime and stime are fields 14 and 15, in
-    // ticks of USER_HZ, which is 100 on every Linux (proc(5)).
-    let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = after_name
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse::<u64>().ok())
-        .sum();
-    Duration::from_millis(ticks * 10)
+/// CPU time of process `pid` so far, including its ended threads, to a hundredth of a second; `None` if it doesn't exist.
+pub fn process_cpu(pid: u32) -> Option<Duration> {
+    // Ticks are of USER_HZ, which is 100 on every Linux (proc(5)).
+    ProcessStat::read(pid).map(|stat| Duration::from_millis(stat.ticks() * 10))
+}
+
+/// CPU time of process `pid` since it had used `before`.
+pub fn process_cpu_since(pid: u32, before: Option<Duration>) -> Option<Duration> {
+    process_cpu(pid)?.checked_sub(before?)
 }
 
 /// The peak memory of this process.
@@ -93,6 +90,13 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The median of a figure over the runs of one side. `None` without runs, or if a run doesn't have the figure: medians of
+/// different rounds can't be compared.
+pub fn median_of<T>(runs: &[T], figure: impl Fn(&T) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = runs.iter().map(figure).collect::<Option<_>>()?;
+    (!values.is_empty()).then(|| median(&values))
+}
+
 /// The ratios of two sides' figures round by round, because a machine's speed drifts: their median, the smallest and the
 /// largest. `None` without a round that both sides have.
 pub fn ratio_of_rounds(ours: &[f64], theirs: &[f64]) -> Option<(f64, (f64, f64))> {
@@ -119,6 +123,16 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(extremes(&[-1.0, -3.0, -2.0]), (-3.0, -1.0));
+        assert_eq!(
+            median_of(&[3, 1, 2], |run| Some(f64::from(*run))),
+            Some(2.0)
+        );
+    }
+
+    #[test]
+    fn a_figure_that_a_run_lacks_has_no_median() {
+        assert_eq!(median_of(&[Some(1.0), None, Some(2.0)], |run| *run), None);
+        assert_eq!(median_of::<Option<f64>>(&[], |run| *run), None);
     }
 
     /// CPU time of a busy process is measured.
@@ -126,6 +140,16 @@ mod tests {
     fn a_busy_process_has_cpu_time() {
         let used = brunt_core::ResourceUsage::now();
         while brunt_core::ResourceUsage::now().since(used).cpu() < Duration::from_millis(30) {}
-        assert!(process_cpu(std::process::id()) >= Duration::from_millis(20));
+        let own = std::process::id();
+        assert!(process_cpu(own) >= Some(Duration::from_millis(20)));
+        assert!(process_cpu_since(own, process_cpu(own)).is_some());
+    }
+
+    /// The CPU time of a process that doesn't exist is not 0.
+    #[test]
+    fn a_process_that_is_gone_has_no_cpu_time() {
+        assert_eq!(process_cpu(u32::MAX), None);
+        assert_eq!(process_cpu_since(u32::MAX, Some(Duration::ZERO)), None);
+        assert_eq!(process_cpu_since(std::process::id(), None), None);
     }
 }

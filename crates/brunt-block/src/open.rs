@@ -88,6 +88,9 @@ pub(crate) struct Tables {
     pub permit: Option<Arc<dyn Permit>>,
 }
 
+/// Keys of URLs that create what they open.
+const MAKING: &[&str] = &["create", "temporary"];
+
 /// The `key=value` pairs of a URL. Each consumer takes its keys; a remaining key is an error.
 #[derive(Debug, Default)]
 pub struct UrlOptions {
@@ -169,11 +172,7 @@ impl UrlOptions {
     /// The value is neither yes nor no.
     pub fn flag(&mut self, key: &str) -> Result<Option<bool>, OpenError> {
         self.take(key)
-            .map(|value| match value.as_str() {
-                "yes" | "true" | "on" | "1" => Ok(true),
-                "no" | "false" | "off" | "0" => Ok(false),
-                _ => Err(bad_value(key, &value, "write yes or no")),
-            })
+            .map(|value| yes_or_no(&value).ok_or_else(|| bad_value(key, &value, "write yes or no")))
             .transpose()
     }
 
@@ -284,6 +283,15 @@ pub(crate) struct Parsed<'a> {
     pub layers: Vec<(&'static LayerEntry, String)>,
 }
 
+/// The value of a flag; `None` if it is not one.
+fn yes_or_no(value: &str) -> Option<bool> {
+    match value {
+        "yes" | "true" | "on" | "1" => Some(true),
+        "no" | "false" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
 /// Parses a URL without opening anything.
 ///
 /// # Errors
@@ -315,7 +323,10 @@ pub(crate) fn parse<'a>(
         )));
     }
     // A file to be created must be writable, even if it is only read afterwards.
-    let made = options.pairs.iter().any(|(key, _)| key == "create");
+    let makes = |(key, value): &(String, String)| {
+        MAKING.contains(&key.as_str()) && yes_or_no(value) != Some(false)
+    };
+    let made = options.pairs.iter().any(makes);
     if read_only && !made && entry.options.iter().any(|(key, _)| *key == "read_only") {
         options.is_spared = !options.flag("read_only")?.unwrap_or(false);
         options.set("read_only", "yes");

@@ -1,6 +1,6 @@
 //! Shared by all crates of Brunt: units, the clock, seeded random numbers, histograms, device URL parsing,
-//! names as text, distinct-count sketches and file locks. Its only I/O is locking files, reading and writing user-named files, reading
-//! the clock and this process's resource usage. It has no knowledge of storage.
+//! names as text, distinct-count sketches and file locks. Its only I/O is locking files, reading and writing user-named
+//! files, reading the clock, and reading the resource usage of processes. It has no knowledge of storage.
 #![deny(unsafe_code)]
 
 pub mod byte_text;
@@ -21,6 +21,7 @@ pub mod output;
     reason = "a request for a cache line reads nothing, and the place is one of ours"
 )]
 mod prefetch;
+mod process_stat;
 pub mod quantity;
 pub mod random;
 mod rank;
@@ -38,6 +39,7 @@ pub use engine::IoEngine;
 pub use file_lock::FileLock;
 pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};
 pub use prefetch::prefetch;
+pub use process_stat::ProcessStat;
 pub use quantity::{Size, Span};
 pub use rank::rank;
 pub use sizer::{SizerCounts, SizerProfile, SizerTimes, SizerTransfers};

@@ -1,8 +1,14 @@
-//! Guesses which of the known names was meant by one that is not among them.
+//! Guesses which of the known names was meant by one that is not among them. For the messages about mistakes in users'
+//! files.
+
+/// The question whether the known name closest to a written one was meant; `None` if none is close.
+pub fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(written, known).map(|name| format!("did you mean {name}?"))
+}
 
 /// The known name closest to a written one; `None` if more than a third of its letters would have to change (two are
 /// allowed in any name, and at most three).
-pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let close = (written.chars().count() / 3).clamp(2, 3);
     let measured = known
         .into_iter()
@@ -37,5 +43,7 @@ mod tests {
         assert_eq!(nearest("iodetph", known), Some("iodepth"));
         assert_eq!(nearest("blocksize", known), None);
         assert_eq!(nearest("iodepth", []), None);
+        let question = did_you_mean("iodetph", known);
+        assert_eq!(question.as_deref(), Some("did you mean iodepth?"));
     }
 }

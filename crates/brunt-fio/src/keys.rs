@@ -3,7 +3,7 @@
 //! The rule: a key that is in none of the lists is a loss, and a loss refuses the job. A key that is switched off (`0`,
 //! `none`) is not a loss.
 
-use brunt_core::spelling::nearest;
+use brunt_core::spelling::did_you_mean;
 
 /// How a key is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,10 +185,7 @@ pub fn fate(key: &str) -> Fate {
 /// Why an unknown key cannot be imported.
 pub fn unknown(key: &str) -> String {
     let known = READ.iter().chain(MOOT).copied();
-    match nearest(key, known) {
-        Some(name) => format!("did you mean {name}?"),
-        None => "it has no equivalent".into(),
-    }
+    did_you_mean(key, known).unwrap_or_else(|| "it has no equivalent".into())
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use brunt_protocol::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+    use brunt_protocol::service::{KeeperLimits, ReadyPurpose, ReadyWhen, ServiceProgram};
     use brunt_protocol::{FailureKind, HostRole, HostService};
 
     fn start(address: &str) -> RoleOrder {
@@ -171,6 +171,7 @@ mod tests {
                 port: None,
                 line: None,
                 command: None,
+                purpose: ReadyPurpose::Start,
                 within,
             },
             limits: KeeperLimits {

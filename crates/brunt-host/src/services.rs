@@ -220,7 +220,7 @@ mod tests {
     use std::io::Write;
     use std::sync::mpsc::sync_channel;
 
-    use brunt_lab::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+    use brunt_lab::service::{KeeperLimits, ReadyPurpose, ReadyWhen, ServiceProgram};
 
     use super::*;
 
@@ -229,6 +229,7 @@ mod tests {
             port: None,
             line: None,
             command: None,
+            purpose: ReadyPurpose::Start,
             within: Duration::from_secs(1),
         };
         let program = ServiceProgram {

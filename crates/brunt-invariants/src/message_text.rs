@@ -14,7 +14,7 @@ use syn::visit::{self, Visit};
 
 use crate::source::CrateSources;
 
-/// Names of variables, fields and methods that hold the text of a message.
+/// Names of variables, fields and methods that hold the text of a message, including those of other programs.
 const MESSAGES: &[&str] = &[
     "advice",
     "complaint",
@@ -25,6 +25,8 @@ const MESSAGES: &[&str] = &[
     "note",
     "problem",
     "reason",
+    "said",
+    "stderr",
     "trouble",
     "warning",
     "why",
@@ -450,6 +452,8 @@ mod tests {
             "if self.why.as_str().starts_with(\"x\") {}",
             "if x.message().ends_with(\"x\") {}",
             "let _ = reason.strip_prefix(\"x\");",
+            "while !said.contains(\"ready\") {}",
+            "if output.stderr.starts_with(b\"x\") {}",
             "if why == \"x\" {}",
             "if \"x\" != error.note {}",
             "match why.as_str() { \"x\" => 1, _ => 2 };",

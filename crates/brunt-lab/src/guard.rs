@@ -163,11 +163,7 @@ mod tests {
         let pid = child.id();
         let started = started_ticks(pid).unwrap();
         kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-        let is_stopped = || {
-            std::fs::read_to_string(format!("/proc/{pid}/stat"))
-                .unwrap()
-                .contains(") T ")
-        };
+        let is_stopped = || brunt_core::ProcessStat::read(pid).unwrap().state == 'T';
         while !is_stopped() {
             std::thread::yield_now();
         }

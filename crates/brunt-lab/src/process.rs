@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::fs;
 
+use brunt_core::ProcessStat;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The search for a service's processes stops at this many.
@@ -10,34 +11,24 @@ const PROCESSES_MAX: usize = 1 << 16;
 
 /// The name of a process's program, truncated to 15 bytes by the kernel.
 pub(crate) fn comm(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(text.trim_end_matches('\n').to_string())
-}
-
-/// A field of a process's stat file by its number in proc_pid_stat(5), from 4 on.
-pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain anything; the state after it is field 3.
-    stat.rsplit_once(") ")?
-        .1
-        .split(' ')
-        .nth(number - 3)?
-        .parse()
-        .ok()
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    Some(String::from_utf8_lossy(name).into_owned())
 }
 
 /// When a process was started, in ticks since boot; together with its PID this identifies the process.
 pub(crate) fn started_ticks(pid: u32) -> Option<u64> {
-    stat_field(pid, 22)
+    ProcessStat::read(pid).map(|stat| stat.start_ticks)
+}
+
+/// The PID of a process's parent.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    ProcessStat::read(pid).map(|stat| stat.parent)
 }
 
 /// Whether the process doesn't exist or is a zombie.
 pub(crate) fn is_dead(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return true;
-    };
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    ProcessStat::read(pid).is_none_or(|stat| stat.is_dead())
 }
 
 /// Sends a signal to a process whose PID cannot have been reused.
@@ -87,7 +78,7 @@ fn children(pid: u32) -> Vec<u32> {
 /// The same, derived from the parents of all processes.
 fn children_of_all(parent: u32) -> Vec<u32> {
     all()
-        .filter(|pid| stat_field(*pid, 4) == Some(u64::from(parent)))
+        .filter(|pid| self::parent(*pid) == Some(parent))
         .collect()
 }
 

@@ -103,7 +103,8 @@ pub struct LakePart {
     /// XXH3 hash of the whole file; `None` if written by an earlier program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<u64>,
-    /// Its place: the first hour it covers, counted from 1970; `None` for tables that aren't divided by time.
+    /// Its place: the first hour it covers, counted from 1970; `None` if unknown, and for tables that aren't divided by
+    /// time.
     pub hour: Option<i64>,
     /// Minimum and maximum of the columns that engines use to skip parts (times in nanoseconds). Columns without values
     /// are absent.

@@ -2,7 +2,7 @@
 //! `date=2026-11-25/hour=16`, which every engine treats as columns. Pure; called by [`crate::compact`].
 //!
 //! Rows without a time, but with the id of something that has a time, are placed by [`IdTimeline`]: ids increase with
-//! time, so an hour corresponds to a range of ids.
+//! time, so an hour corresponds to a range of ids. If no time is known, the columns are null.
 //!
 //! The rule: a row's place only says where to look first. Readers never skip a row because of its place.
 
@@ -17,6 +17,8 @@ const HOURS_OF_DAY: i64 = 24;
 pub const NUMBER_BITS: u32 = 48;
 /// Maximum number of pipelines, because ids are not negative.
 pub const PIPELINES_MAX: u32 = 1 << (63 - NUMBER_BITS);
+/// The value in a folder's name that engines read as null (Hive's `hive.exec.default.partition.name`).
+const NULL_FOLDER: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Hours remembered per pipeline: six weeks. Older ids are placed in the oldest remembered hour.
 const HOURS_MAX: usize = 1008;
 
@@ -45,7 +47,7 @@ pub enum Placing {
     Nowhere,
 }
 
-/// The hour since 1970 that a row belongs to; `None` for tables that aren't divided by time.
+/// The hour since 1970 that a row belongs to; `None` if unknown, and for tables that aren't divided by time.
 pub type Hour = Option<i64>;
 
 /// The hour of a time in nanoseconds since 1970.
@@ -97,10 +99,13 @@ impl Grain {
     }
 
     /// The folder's path, relative to the table's folder.
-    pub fn folder(self, hour: i64) -> String {
-        let values = self.values(hour).into_iter();
+    pub fn folder(self, hour: Hour) -> String {
+        let values = self.values(hour.unwrap_or(0)).into_iter();
         values
-            .map(|(name, value)| format!("{name}={value}"))
+            .map(|(name, value)| match hour {
+                Some(_) => format!("{name}={value}"),
+                None => format!("{name}={NULL_FOLDER}"),
+            })
             .collect::<Vec<_>>()
             .join("/")
     }
@@ -174,7 +179,7 @@ mod tests {
     fn dates_match_those_of_the_date_command() {
         let check = |second: i64, expected: &str| {
             let hour = hour_of_second(second);
-            assert_eq!(Grain::Hour.folder(hour), expected);
+            assert_eq!(Grain::Hour.folder(Some(hour)), expected);
             let values = Grain::Hour.values(hour);
             let back = Grain::hour_of_values(&values[0].1, Some(&values[1].1));
             assert_eq!(back, Some(hour), "{expected}");
@@ -187,7 +192,7 @@ mod tests {
         check(1_795_622_399, "date=2026-11-25/hour=15");
         check(4_107_542_400, "date=2100-03-01/hour=00");
         assert_eq!(
-            Grain::Day.folder(Grain::Day.first(hour_of(-1))),
+            Grain::Day.folder(Some(Grain::Day.first(hour_of(-1)))),
             "date=1969-12-31"
         );
         assert_eq!(Grain::Day.first(49), 48);

@@ -132,19 +132,20 @@ impl<'a> Spread<'a> {
         Ok(self.done)
     }
 
-    /// The place of each row. A row without a time goes where the previous row went.
+    /// The place of each row. A row without a time goes where the previous one went, or the next one if none before it
+    /// has a time.
     fn hours(&self, rows: &Batch, timeline: &IdTimeline) -> Vec<Hour> {
         let grain = self.to.grain;
-        let mut last = Some(0);
-        let mut of = |column: &str, hour: &dyn Fn(i64) -> Hour| {
+        let of = |column: &str, hour: &dyn Fn(i64) -> Hour| {
             let values = rows.ints(column).iter().enumerate();
-            let hours = values.map(|(row, value)| {
-                let known = if rows.is_null(column, row) {
-                    None
-                } else {
-                    hour(*value)
-                };
-                last = known.or(last);
+            let known = values.map(|(row, value)| match rows.is_null(column, row) {
+                true => None,
+                false => hour(*value),
+            });
+            let known: Vec<Hour> = known.collect();
+            let mut last = known.iter().copied().flatten().next();
+            let hours = known.into_iter().map(|hour| {
+                last = hour.or(last);
                 last.map(|hour| grain.first(hour))
             });
             hours.collect()
@@ -205,7 +206,10 @@ pub(crate) fn begin_part(
         ..
     } = to;
     let table = layout.table;
-    let place = hour.map_or(String::new(), |hour| format!("{}/", grain.folder(hour)));
+    let place = match layout.placing {
+        Placing::Nowhere => String::new(),
+        _ => format!("{}/", grain.folder(hour)),
+    };
     let path = format!(
         "{}/{place}part-c{version:08}-{number:04}.parquet",
         table.name
@@ -261,5 +265,92 @@ impl OpenPart {
         self.writer.write(&self.rows)?;
         self.rows.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Placing;
+    use crate::table::{Column, Table};
+
+    static EVENTS: Table = Table {
+        name: "events",
+        doc: "Events.",
+        columns: &[
+            Column::int("event_id", "A number."),
+            Column::time("at", "When.").nullable(),
+        ],
+    };
+
+    /// The folders to which rows with these times are written, with their number of rows.
+    fn written(grain: Grain, placing: Placing, times: &[Option<i64>]) -> Vec<(String, u64, Hour)> {
+        let root = tempfile::tempdir().unwrap();
+        let to = SpreadTo {
+            root: root.path().to_path_buf(),
+            grain,
+            version: 1,
+            part_bytes: 1 << 20,
+            origin: None,
+        };
+        let layout = LakeLayout {
+            table: &EVENTS,
+            placing,
+            order: None,
+            blooms: Vec::new(),
+            ids: Vec::new(),
+            pipeline: None,
+            tap: None,
+            clock: None,
+        };
+        let mut rows = Batch::new(&EVENTS);
+        for time in times {
+            let row = rows.row().int(1);
+            match time {
+                Some(hour) => row.int(hour * 3_600_000_000_000),
+                None => row.null(),
+            }
+            .end();
+        }
+        let mut number = 0;
+        let mut spread = Spread::new(to, &layout, &mut number);
+        spread.push(&rows, 0, &IdTimeline::default()).unwrap();
+        let parts = spread.finish().unwrap().into_iter();
+        let folder = |path: &str| path.rsplit_once('/').unwrap().0.to_string();
+        parts
+            .map(|part| (folder(&part.path), part.rows, part.hour))
+            .collect()
+    }
+
+    /// A row without a time is next to its neighbours, and never in 1970.
+    #[test]
+    fn rows_without_a_time_are_not_given_one() {
+        let (one, two) = (
+            "events/date=1970-01-02/hour=00",
+            "events/date=1970-01-02/hour=05",
+        );
+        assert_eq!(
+            written(
+                Grain::Hour,
+                Placing::Time("at"),
+                &[None, Some(24), None, Some(29), None]
+            ),
+            [
+                (one.to_string(), 3, Some(24)),
+                (two.to_string(), 2, Some(29))
+            ]
+        );
+        let null = "__HIVE_DEFAULT_PARTITION__";
+        assert_eq!(
+            written(Grain::Hour, Placing::Time("at"), &[None, None]),
+            [(format!("events/date={null}/hour={null}"), 2, None)]
+        );
+        // No id of a pipeline has a known time.
+        assert_eq!(
+            written(Grain::Day, Placing::Id("event_id"), &[Some(24)]),
+            [(format!("events/date={null}"), 1, None)]
+        );
+        let nowhere = written(Grain::Day, Placing::Nowhere, &[Some(24)]);
+        assert_eq!(nowhere, [("events".to_string(), 1, None)]);
     }
 }

@@ -466,7 +466,8 @@ impl<'a> Finder<'a> {
             Ok(_) => unreachable!("CREATE creates"),
             // Another client created it first.
             Err(NfsConnectError::Status {
-                status: Status(17), ..
+                status: Status::EXIST,
+                ..
             }) => None,
             Err(error) => return Err(error),
         };

@@ -126,9 +126,10 @@ fn mount_status(status: u32) -> String {
 
 fn session_status(status: v4::Status) -> String {
     let text = NfsVersion::V41.status_text(Status(status.0));
-    match status.0 {
-        // MINOR_VERS_MISMATCH
-        10021 => format!("{text}; it doesn't speak NFSv4.1: use version=3"),
+    match status {
+        v4::Status::MINOR_VERS_MISMATCH => {
+            format!("{text}; it doesn't speak NFSv4.1: use version=3")
+        }
         _ => text,
     }
 }
@@ -137,7 +138,9 @@ impl ReconnectError for NfsConnectError {
     fn is_transient(&self) -> bool {
         match self {
             // The file is gone.
-            NfsConnectError::Status { status, .. } => !matches!(status.0, 70 | 10001),
+            NfsConnectError::Status { status, .. } => {
+                !matches!(*status, Status::STALE | Status::BADHANDLE)
+            }
             NfsConnectError::File(..) | NfsConnectError::Version { .. } => false,
             NfsConnectError::AttemptsFailed { last, .. } => last.is_transient(),
             // A server that is starting first has no ports, then no exports.

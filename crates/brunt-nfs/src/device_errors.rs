@@ -8,10 +8,14 @@ use std::fmt;
 use brunt_block::error::{Language, WORDS_BYTES};
 use brunt_block::{DeviceError, RefusalDetail, RefusalKind};
 use brunt_wire::nfs::v3::{Procedure, Status};
+use brunt_wire::nfs::v4;
 use brunt_wire::rpc::ReplyStatus;
 
 use crate::rpc::reply_status_name;
 use crate::url::NfsVersion;
+
+/// In NFSv4.1: the server restarted, and clients may only reclaim what they had.
+const GRACE: Status = Status(v4::Status::GRACE.0);
 
 /// NFS's error text: what failed, and how.
 pub static NFS_WORDS: Language = Language {
@@ -94,12 +98,21 @@ impl NfsRefusal {
 
     fn kind(self) -> RefusalKind {
         match self {
-            NfsRefusal::Status(_, status) | NfsRefusal::Status41(_, status) => match status.0 {
-                1 | 13 | 30 => RefusalKind::Protected,
-                5 => RefusalKind::MediumError,
-                6 | 19 | 10006 => RefusalKind::HardwareError,
-                10008 | 10013 => RefusalKind::Busy,
-                20 | 21 | 22 | 27 | 10001..=10005 | 10007 => RefusalKind::BadRequest,
+            NfsRefusal::Status(_, status) | NfsRefusal::Status41(_, status) => match status {
+                Status::PERM | Status::ACCES | Status::ROFS => RefusalKind::Protected,
+                Status::IO => RefusalKind::MediumError,
+                Status::NXIO | Status::NODEV | Status::SERVERFAULT => RefusalKind::HardwareError,
+                Status::JUKEBOX | GRACE => RefusalKind::Busy,
+                Status::NOTDIR
+                | Status::ISDIR
+                | Status::INVAL
+                | Status::FBIG
+                | Status::BADHANDLE
+                | Status::NOT_SYNC
+                | Status::BAD_COOKIE
+                | Status::NOTSUPP
+                | Status::TOOSMALL
+                | Status::BADTYPE => RefusalKind::BadRequest,
                 _ => RefusalKind::Other,
             },
             NfsRefusal::Rpc(_, ReplyStatus::AuthError(_)) => RefusalKind::Protected,

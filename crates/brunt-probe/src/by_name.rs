@@ -8,7 +8,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_core::Nanos;
+use brunt_core::{Nanos, ProcessStat};
 
 use super::watch::{Watch, Watching};
 
@@ -111,12 +111,9 @@ impl ProcessFinder {
         let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
         let cut = |name: &String| name.as_bytes()[..name.len().min(COMM_BYTES)] == *comm;
         let name = self.names.iter().position(cut)?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // After the name in parentheses: the state is field 3 and the start time field 22 (proc_pid_stat(5)).
-        let started_ticks = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
         Some(Process {
             name,
-            started_ticks,
+            started_ticks: ProcessStat::read(pid)?.start_ticks,
             pid,
         })
     }

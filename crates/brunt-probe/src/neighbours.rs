@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use brunt_core::ProcessStat;
+
 /// Maximum number of processes that are read.
 const PROCESSES_MAX: usize = 20_000;
-/// Flag of kernel threads (PF_KTHREAD in the kernel's include/linux/sched.h).
-const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// A process at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,8 +47,8 @@ impl Processes {
             let entry = entry.ok()?;
             let pid = entry.file_name().to_str()?.parse().ok()?;
             // A process that has ended in the meantime has no file.
-            let text = fs::read(entry.path().join("stat")).ok()?;
-            Some((pid, process(&String::from_utf8_lossy(&text))?))
+            let stat = ProcessStat::read_file(&entry.path().join("stat"))?;
+            Some((pid, process(stat)))
         });
         Processes(processes.take(PROCESSES_MAX).collect())
     }
@@ -137,20 +137,14 @@ impl Processes {
     }
 }
 
-/// Parses a line of `/proc/PID/stat` (proc_pid_stat(5)); the name is in parentheses and may contain anything.
-fn process(stat: &str) -> Option<Process> {
-    let (front, back) = stat.rsplit_once(')')?;
-    let name = front.split_once('(')?.1;
-    let fields: Vec<&str> = back.split_ascii_whitespace().collect();
-    // The first element is field 3.
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Process {
-        name: name.chars().filter(|c| !c.is_control()).collect(),
-        parent: number(4)? as u32,
-        is_kernel: number(9)? & KERNEL_THREAD != 0,
-        ticks: number(14)? + number(15)? + number(16)? + number(17)?,
-        started: number(22)?,
-    })
+fn process(stat: ProcessStat) -> Process {
+    Process {
+        ticks: stat.ticks().saturating_add(stat.children_ticks),
+        name: stat.comm.chars().filter(|c| !c.is_control()).collect(),
+        parent: stat.parent,
+        is_kernel: stat.is_kernel_thread,
+        started: stat.start_ticks,
+    }
 }
 
 /// Local processes at the other end of this process's TCP connections: servers under test that this program did not
@@ -218,14 +212,15 @@ mod tests {
     fn of(lines: &[(u32, &str)]) -> Processes {
         let each = lines
             .iter()
-            .map(|(pid, line)| (*pid, process(line).expect("a process")));
+            .map(|(pid, line)| (*pid, process(ProcessStat::parse(line).expect("a process"))));
         Processes(each.collect())
     }
 
     fn line(pid: u32, name: &str, parent: u32, ticks: [u64; 2]) -> (u32, String) {
         let [own, children] = ticks;
+        // PF_KTHREAD.
         let flags = if name.starts_with("kworker") {
-            KERNEL_THREAD
+            0x0020_0000
         } else {
             0
         };

@@ -11,6 +11,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use brunt_core::ProcessStat;
+
 use super::figures::{Malformed, Sink, Texts, Ticked, named, numbers};
 use super::{Metric, Probe, Scope, headline};
 
@@ -84,28 +86,18 @@ impl Probe for Process {
 
     fn parse(texts: &Texts<'_>) -> Result<Reading, Malformed> {
         let stat = texts.need(0)?;
-        // The name is in parentheses and may contain anything, including parentheses and spaces.
-        let (_, rest) = stat
-            .rsplit_once(')')
-            .ok_or_else(|| Malformed::new("no name", stat))?;
-        let mut fields = rest.split_ascii_whitespace();
-        // proc_pid_stat(5): state is field 3, utime 14, stime 15, num_threads 20, rss 24.
-        let mut field = |skip: usize| numbers::<1>(fields.nth(skip).into_iter(), stat);
-        let [user_ticks] = field(11)?;
-        let [system_ticks] = field(0)?;
-        let [threads] = field(4)?;
-        let [resident_pages] = field(3)?;
+        let stat = ProcessStat::parse(stat).ok_or_else(|| Malformed::new("no stat", stat))?;
         let (threads_nanos, cgroup) = (cpu_nanos(texts.get(2))?, cgroup_times(texts.get(3))?);
         let times = Ticked::new(Times {
-            user_ticks,
-            system_ticks,
+            user_ticks: stat.user_ticks,
+            system_ticks: stat.system_ticks,
             threads: threads_nanos,
             cgroup,
         });
         Ok(Reading {
             times,
-            threads,
-            resident_pages,
+            threads: stat.threads,
+            resident_pages: stat.resident_pages,
             switches: switches(texts.get(1))?,
         })
     }

@@ -9,53 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use brunt_core::ProcessStat;
+
 /// Maximum number of executable mappings kept for a process.
 const MAPPINGS_MAX: usize = 4096;
-/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a thread of the kernel.
-const KERNEL_THREAD: u64 = 0x0020_0000;
-
-/// The contents of `/proc/PID/stat` (proc_pid_stat(5)).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcessStat {
-    /// Name of the program.
-    pub comm: String,
-    /// Whether it is a thread of the kernel.
-    pub is_kernel_thread: bool,
-    /// CPU time of all its threads in user mode, including ended ones.
-    pub user_ticks: u64,
-    /// The same in the kernel.
-    pub system_ticks: u64,
-    /// Its start time, since the machine was booted.
-    pub start_ticks: u64,
-}
-
-impl ProcessStat {
-    /// Reads it; `None` if the process does not exist.
-    pub fn read(pid: u32) -> Option<ProcessStat> {
-        ProcessStat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// Reads the calling thread's own.
-    pub fn of_thread() -> Option<ProcessStat> {
-        ProcessStat::parse(&fs::read_to_string("/proc/thread-self/stat").ok()?)
-    }
-
-    fn parse(text: &str) -> Option<ProcessStat> {
-        // The name is in parentheses and may contain anything, including parentheses and spaces.
-        let (head, rest) = text.rsplit_once(')')?;
-        let (_, comm) = head.split_once('(')?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // `rest` begins with field 3: flags are field 9, utime 14, stime 15, starttime 22.
-        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        Some(ProcessStat {
-            comm: comm.to_string(),
-            is_kernel_thread: field(9)? & KERNEL_THREAD != 0,
-            user_ticks: field(14)?,
-            system_ticks: field(15)?,
-            start_ticks: field(22)?,
-        })
-    }
-}
 
 /// An executable mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,18 +166,6 @@ impl SampledProcesses {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_may_contain_parentheses() {
-        let text = "42 (a) b (c) S 1 42 42 0 -1 2097216 1 2 3 4 77 88 7 8 20 0 3 0 991 0 0";
-        let stat = ProcessStat::parse(text).unwrap();
-        assert_eq!(stat.comm, "a) b (c");
-        assert_eq!((stat.user_ticks, stat.system_ticks), (77, 88));
-        assert_eq!((stat.start_ticks, stat.is_kernel_thread), (991, true));
-        for cut in 0..text.rfind("991").unwrap() {
-            assert_eq!(ProcessStat::parse(&text[..cut]), None, "{cut}");
-        }
-    }
 
     #[test]
     fn only_executable_mappings_count() {

@@ -8,10 +8,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use brunt_core::{Clock, ResourceUsage};
+use brunt_core::{Clock, ProcessStat, ResourceUsage};
 
 use crate::error::{ProfileError, Unavailable};
-use crate::processes::{ProcessStat, SampledProcesses};
+use crate::processes::SampledProcesses;
 use crate::recording::Recording;
 use crate::samples::{CpuSamples, Rings};
 use crate::settings::ProfileSettings;

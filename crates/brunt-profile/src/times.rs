@@ -8,11 +8,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use brunt_core::Nanos;
 use brunt_core::readings::{ReadingLog, ReadingsAround};
+use brunt_core::{Nanos, ProcessStat};
 use brunt_result::profile::MachineTimes;
-
-use crate::processes::ProcessStat;
 
 /// Initial time between two readings.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -165,10 +163,15 @@ mod tests {
     fn stat(start_ticks: u64, user_ticks: u64) -> ProcessStat {
         ProcessStat {
             comm: String::new(),
+            state: 'S',
+            parent: 1,
             is_kernel_thread: false,
             user_ticks,
             system_ticks: 2 * user_ticks,
+            children_ticks: 0,
+            threads: 1,
             start_ticks,
+            resident_pages: 0,
         }
     }
 

@@ -31,7 +31,7 @@ pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{INTERFACES_MAX, InterfaceReading, SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 /// The protocol version. Raised when the meaning of a message changes or a new message is added.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Maximum size of a frame. An interval with eight kinds of operations and full histograms takes a third of it; longer
 /// data (requests, a trace) is sent in several frames.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;

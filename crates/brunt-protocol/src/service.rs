@@ -40,8 +40,20 @@ pub struct ReadyWhen {
     pub line: Option<String>,
     /// This command exits with status 0; it is repeated until it does.
     pub command: Option<Vec<String>>,
+    /// What the command is for, so that messages name it as the experiment does.
+    pub purpose: ReadyPurpose,
     /// Deadline, counted from the start and including the preparation.
     pub within: Duration,
+}
+
+/// What the command in [`ReadyWhen`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadyPurpose {
+    /// It waits until a service that has just been started is ready.
+    Start,
+    /// It waits until a running service is healthy.
+    Health,
 }
 
 /// A service's limits. Exceeding one ends the service.

@@ -1,7 +1,7 @@
 //! Messages and frames: encoded messages decode unchanged, and invalid bytes are refused.
 
 use super::*;
-use crate::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+use crate::service::{KeeperLimits, ReadyPurpose, ReadyWhen, ServiceProgram};
 use brunt_result::event::Event;
 use brunt_result::op::OpKind;
 use brunt_result::record::{RequestStatus, Stopped};
@@ -152,6 +152,7 @@ fn service() -> HostService {
         port: Some(0),
         line: None,
         command: Some(vec!["true".into()]),
+        purpose: ReadyPurpose::Health,
         within,
     };
     let limits = KeeperLimits {

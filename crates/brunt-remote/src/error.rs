@@ -40,9 +40,23 @@ pub enum RemoteError {
         /// The library's error.
         source: StoreCause,
     },
-    /// No answer, or an answer that asks to retry later.
+    /// No answer, or an answer that may be another one later. The library doesn't distinguish a store that is overloaded
+    /// from one that refuses the request; callers repeat it for a limited time.
     #[error("s3://{bucket}/{key}: {}", with_causes(&**source))]
     Unreachable {
+        /// The bucket.
+        bucket: String,
+        /// The requested object.
+        key: String,
+        /// The library's error.
+        source: StoreCause,
+    },
+    /// A request that the library or the store doesn't support, or whose condition is not met: repeating it doesn't help.
+    #[error(
+        "s3://{bucket}/{key}: {}; check that the store is compatible with S3 and the prefix is a valid key",
+        with_causes(&**source)
+    )]
+    Unsupported {
         /// The bucket.
         bucket: String,
         /// The requested object.

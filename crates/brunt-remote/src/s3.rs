@@ -132,19 +132,7 @@ impl S3Store {
         if !self.has_keys && self.client.credentials().get_credential().await.is_err() {
             return RemoteError::NoCredentials { bucket };
         }
-        match error {
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => RemoteError::Denied {
-                bucket,
-                key,
-                source: Box::new(error),
-            },
-            Error::NotFound { .. } => RemoteError::Gone { bucket, key },
-            _ => RemoteError::Unreachable {
-                bucket,
-                key,
-                source: Box::new(error),
-            },
-        }
+        of_library(bucket, key, error)
     }
 
     /// Converts the error of a request that sends something: if something is missing, it can only be the bucket.
@@ -260,6 +248,29 @@ impl S3Store {
     }
 }
 
+/// Converts an error of the library. What it doesn't name is [`Error::Generic`] or a conflict (status 409): no answer,
+/// and answers such as 503, which may be another one later.
+fn of_library(bucket: String, key: String, error: Error) -> RemoteError {
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => RemoteError::Denied {
+            bucket,
+            key,
+            source: Box::new(error),
+        },
+        Error::NotFound { .. } => RemoteError::Gone { bucket, key },
+        Error::Generic { .. } | Error::AlreadyExists { .. } => RemoteError::Unreachable {
+            bucket,
+            key,
+            source: Box::new(error),
+        },
+        error => RemoteError::Unsupported {
+            bucket,
+            key,
+            source: Box::new(error),
+        },
+    }
+}
+
 /// Adds client options from the environment (AWS_ALLOW_HTTP, AWS_TIMEOUT, AWS_PROXY_URL …), which override ours.
 fn with_environment(options: ClientOptions) -> ClientOptions {
     std::env::vars().fold(options, |options, (name, value)| {
@@ -358,5 +369,59 @@ impl RemoteStore for S3Store {
 
     fn retries(&self) -> u64 {
         self.retries.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only errors that a later request may not have are retried.
+    #[test]
+    fn errors_that_would_recur_are_final() {
+        let cause = || "cause".into();
+        let path = || "key".to_string();
+        let store = "S3";
+        let is_passing = |error| of_library("bucket".into(), path(), error).is_passing();
+        for error in [
+            Error::Generic {
+                store,
+                source: cause(),
+            },
+            Error::AlreadyExists {
+                path: path(),
+                source: cause(),
+            },
+        ] {
+            assert!(is_passing(error));
+        }
+        let (operation, implementer) = (path(), path());
+        for error in [
+            Error::NotFound {
+                path: path(),
+                source: cause(),
+            },
+            Error::PermissionDenied {
+                path: path(),
+                source: cause(),
+            },
+            Error::Unauthenticated {
+                path: path(),
+                source: cause(),
+            },
+            Error::NotSupported { source: cause() },
+            Error::NotImplemented {
+                operation,
+                implementer,
+            },
+            Error::Precondition {
+                path: path(),
+                source: cause(),
+            },
+            Error::UnknownConfigurationKey { store, key: path() },
+        ] {
+            let said = error.to_string();
+            assert!(!is_passing(error), "{said}");
+        }
     }
 }

@@ -3,10 +3,10 @@
 //!
 //! The rule: names are unique, since they are all that a history shows of a result.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::distinct::distinct_names;
 use crate::summary::{FILE_NAME, Summary, SummaryError};
 use crate::tables::runs;
 
@@ -65,21 +65,9 @@ pub fn name_results(results: &mut [HistoryResult]) {
             None => [folder.clone(), path.clone(), path],
         }
     };
-    let choices: Vec<[String; 3]> = results.iter().map(names).collect();
-    let mut chosen = vec![0; results.len()];
-    for level in 0..2 {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for (choice, at) in choices.iter().zip(&chosen) {
-            *counts.entry(&choice[*at]).or_default() += 1;
-        }
-        for (choice, at) in choices.iter().zip(&mut chosen) {
-            if *at == level && counts[choice[level].as_str()] > 1 {
-                *at += 1;
-            }
-        }
-    }
-    for ((result, choice), at) in results.iter_mut().zip(choices).zip(chosen) {
-        result.name = choice.into_iter().nth(at).expect("there are three");
+    let choices = results.iter().map(names).collect();
+    for (result, name) in results.iter_mut().zip(distinct_names(choices)) {
+        result.name = name;
     }
 }
 

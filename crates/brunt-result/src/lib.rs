@@ -17,6 +17,7 @@ pub mod compare;
 pub mod correlated;
 pub mod cost;
 pub mod degradation;
+pub mod distinct;
 pub mod drift;
 pub mod engines;
 pub mod estimates;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use brunt_host::Fleet;
-use brunt_lab::service::{KeeperLimits, KeeperOrder, ReadyWhen, ServiceProgram};
+use brunt_lab::service::{KeeperLimits, KeeperOrder, ReadyPurpose, ReadyWhen, ServiceProgram};
 use brunt_lab::{ServiceFolder, stage};
 
 use crate::experiment::{Experiment, ServiceCommand, ServiceEntry, ServiceHealthy, ServicePlace};
@@ -433,6 +433,7 @@ fn program(entry: &ServiceEntry) -> ServiceProgram {
             port: ready.port,
             line: ready.line.clone(),
             command: ready.command.as_ref().map(ServiceCommand::words),
+            purpose: ReadyPurpose::Start,
             within: entry.within.0,
         },
         limits: KeeperLimits {
@@ -454,6 +455,7 @@ fn health_program(entry: &ServiceEntry, healthy: &ServiceHealthy) -> ServiceProg
             port: None,
             line: None,
             command: Some(healthy.command.words()),
+            purpose: ReadyPurpose::Health,
             within: healthy.within.0,
         },
         ..program(entry)

@@ -6,7 +6,7 @@
 //! from CPU times, and labelled as such.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,7 @@ use super::subject::SubjectCapture;
 use crate::program;
 use crate::sample::median;
 use crate::scratch::Scratch;
+use crate::sockets;
 use crate::{BenchError, BenchResult, Console};
 
 /// The share of the bare ring's rate that a capture has to reach.
@@ -290,15 +291,21 @@ impl WireBench {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let started = piped.stderr(Stdio::piped()).spawn();
         let mut child = RunningCapture(started.map_err(BenchError::failed)?);
-        let mut notes = BufReader::new(child.0.stderr.take().expect("piped"));
-        let mut said = String::new();
-        while !said.contains("brunt: capturing") {
-            if notes.read_line(&mut said).map_err(BenchError::failed)? == 0 {
-                return Err(BenchError::failed(format!("brunt capture ended: {said}")));
-            }
-        }
+        let mut notes = child.0.stderr.take().expect("piped");
         // Its status lines must not fill the pipe.
-        let rest = std::thread::spawn(move || std::io::copy(&mut notes, &mut std::io::sink()));
+        let said = std::thread::spawn(move || {
+            let mut said = String::new();
+            notes
+                .read_to_string(&mut said)
+                .map(|_| said)
+                .unwrap_or_default()
+        });
+        let is_ready = |pid| sockets::captures_on(pid, &self.on);
+        if let Err(error) = sockets::wait_for(&mut child.0, "brunt capture", is_ready) {
+            drop(child);
+            let said = said.join().unwrap_or_default();
+            return Err(BenchError::failed(format!("{error}: {}", said.trim())));
+        }
         let sent = send();
         std::thread::sleep(SETTLE);
         let id = i32::try_from(child.0.id()).ok();
@@ -311,7 +318,7 @@ impl WireBench {
             .read_to_string(&mut text)
             .map_err(BenchError::failed)?;
         child.0.wait().map_err(BenchError::failed)?;
-        let _ = rest.join();
+        let _ = said.join();
         if let Some(folder) = &folder {
             let _ = std::fs::remove_dir_all(folder);
         }

@@ -24,7 +24,7 @@ use brunt_result::statistics::interleaved;
 use serde_json::{Value, json};
 
 use self::peers::{LoadPeer, LoadPeers};
-use super::sample::{extremes, median, ratio_of_rounds};
+use super::sample::{extremes, median_of, ratio_of_rounds};
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
@@ -272,13 +272,8 @@ fn values(runs: &[LoadFigures], get: GetFigure) -> Vec<f64> {
         .unwrap_or_default()
 }
 
-fn middle(runs: &[LoadFigures], get: GetFigure) -> Option<f64> {
-    let values = values(runs, get);
-    (!values.is_empty()).then(|| median(&values))
-}
-
 fn rate(runs: &[LoadFigures]) -> f64 {
-    middle(runs, |run| Some(run.per_second)).unwrap_or(0.0)
+    median_of(runs, |run| Some(run.per_second)).unwrap_or(0.0)
 }
 
 fn print(output: &dyn Console, job: &Job, sides: &[(String, Vec<LoadFigures>)]) -> Value {
@@ -289,8 +284,8 @@ fn print(output: &dyn Console, job: &Job, sides: &[(String, Vec<LoadFigures>)]) 
     ));
     let mut lines = Vec::new();
     for (name, runs) in sides {
-        let show = |get, scale: f64, decimals: usize| {
-            middle(runs, get).map_or("-".to_string(), |value| {
+        let show = |get: GetFigure, scale: f64, decimals: usize| {
+            median_of(runs, get).map_or("-".to_string(), |value| {
                 format!("{:.decimals$}", value / scale)
             })
         };
@@ -310,7 +305,7 @@ fn print(output: &dyn Console, job: &Job, sides: &[(String, Vec<LoadFigures>)]) 
             "who": name,
             "requests_per_second": rates,
             "cpu_nanos_per_request": values(runs, |run| Some(run.cpu_nanos)),
-            "system_calls_per_request": middle(runs, |run| run.system_calls),
+            "system_calls_per_request": median_of(runs, |run| run.system_calls),
             "context_switches_per_request": values(runs, |run| Some(run.switches)),
             "latency_p50_nanos": values(runs, |run| run.p50_nanos),
             "latency_p99_nanos": values(runs, |run| run.p99_nanos),

@@ -418,20 +418,21 @@ pub fn is_device_name(path: &Path) -> bool {
 
 /// The requested size of a file to be created.
 fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> {
+    let key = if options.temporary {
+        "temporary"
+    } else {
+        "create"
+    };
     let Some(size_bytes) = options.size_bytes else {
-        let key = if options.temporary {
-            "temporary"
-        } else {
-            "create"
-        };
         return Err(OpenError::Refused(format!(
             "{key}=yes needs a size, for example size=1GiB"
         )));
     };
     if options.read_only {
-        return Err(OpenError::Refused(
-            "create=yes and read_only=yes exclude each other".to_string(),
-        ));
+        return Err(OpenError::Refused(format!(
+            "{key}=yes and read_only=yes exclude each other: omit read_only=yes; a run that only reads writes nothing to \
+             the file"
+        )));
     }
     if is_device_name(path) && !path.exists() {
         return Err(OpenError::Refused(format!(

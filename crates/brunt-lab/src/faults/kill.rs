@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brunt_core::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
-use crate::process::{below, is_dead, signal, stat_field};
+use crate::process::{self, below, is_dead, signal};
 use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel may take to end a process; one waiting for a disk only ends afterwards.
@@ -145,8 +145,8 @@ fn reap(orphans: &BTreeSet<u32>, parent: u32) {
             }
             // A parent's last thread may be about to end. If another process adopts the orphan, nothing is left to do
             // here.
-            match stat_field(*orphan, 4) {
-                Some(of) if of == u64::from(parent) || of == u64::from(std::process::id()) => {}
+            match process::parent(*orphan) {
+                Some(of) if of == parent || of == std::process::id() => {}
                 _ => break,
             }
             std::thread::sleep(Duration::from_micros(100));

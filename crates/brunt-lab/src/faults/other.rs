@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use brunt_core::Clock;
+use brunt_core::{Clock, ProcessStat};
 use brunt_protocol::HostProcess;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::freeze::wait_for_threads;
 use crate::guard::{Guard, Undo};
-use crate::process::{all, comm, is_dead, started_ticks, stat_field};
+use crate::process::{all, comm, is_dead, parent, started_ticks};
 use crate::{Fault, FaultError, Proof};
 
 /// How long the kernel may take to end a process, and its supervisor to restart it.
@@ -23,8 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The kernel keeps at most this many bytes of a program's name.
 const COMM_BYTES: usize = 15;
-/// PF_KTHREAD of linux/sched.h.
-const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Why a process could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -131,8 +129,7 @@ fn protected(pid: u32) -> Option<&'static str> {
     if pid == 1 {
         return Some("init");
     }
-    let flags = stat_field(pid, 9).unwrap_or_default();
-    if flags & KERNEL_THREAD != 0 {
+    if ProcessStat::read(pid).is_some_and(|stat| stat.is_kernel_thread) {
         return Some("a kernel thread");
     }
     // This process and its ancestors, such as a shell or sshd.
@@ -141,10 +138,7 @@ fn protected(pid: u32) -> Option<&'static str> {
         if ancestor == pid {
             return Some("this program or one of its parents");
         }
-        ancestor = match stat_field(ancestor, 4) {
-            Some(parent @ 2..) => u32::try_from(parent).ok()?,
-            _ => return None,
-        };
+        ancestor = parent(ancestor).filter(|parent| *parent > 1)?;
     }
     None
 }
@@ -387,7 +381,7 @@ mod tests {
         };
         check(1);
         check(std::process::id());
-        check(u32::try_from(stat_field(std::process::id(), 4).unwrap()).unwrap());
+        check(parent(std::process::id()).unwrap());
         assert!(matches!(
             OtherProcess::find(&HostProcess::Numbered(u32::MAX)),
             Err(ProcessError::Gone(_))

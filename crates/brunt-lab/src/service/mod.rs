@@ -17,7 +17,7 @@ mod ready;
 
 use std::path::{Path, PathBuf};
 
-pub use brunt_protocol::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+pub use brunt_protocol::service::{KeeperLimits, ReadyPurpose, ReadyWhen, ServiceProgram};
 use serde::{Deserialize, Serialize};
 
 use crate::scratch::FOLDERS_VARIABLE;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::WaitStatus;
 
-use super::ReadyWhen;
 use super::error::ending;
+use super::{ReadyPurpose, ReadyWhen};
 
 /// Time limit for a connection to be accepted or refused.
 const CONNECT_TIME: Duration = Duration::from_millis(250);
@@ -24,6 +24,8 @@ pub(super) struct Lacking {
     line: Option<String>,
     /// A command has to succeed.
     command: bool,
+    /// The command's name.
+    name: &'static str,
     /// The command of a daemon has to return.
     returned: bool,
     attempt: Attempt,
@@ -47,6 +49,10 @@ impl Lacking {
             port: when.port.map(|_| address),
             line: when.line.clone(),
             command: when.command.is_some(),
+            name: match when.purpose {
+                ReadyPurpose::Start => "its ready command",
+                ReadyPurpose::Health => "the health command",
+            },
             returned: daemon,
             attempt: Attempt::None,
         }
@@ -107,14 +113,15 @@ impl Lacking {
                 .map(|words| format!("it did not print '{words}'")),
         );
         if self.command {
+            let name = self.name;
             parts.push(match &self.attempt {
-                Attempt::None => "its ready command was not started".to_string(),
-                Attempt::Runs(None) => "its ready command does not exit".to_string(),
+                Attempt::None => format!("{name} was not started"),
+                Attempt::Runs(None) => format!("{name} does not exit"),
                 Attempt::Runs(Some(failed)) => {
                     let how = ending(failed);
-                    format!("its ready command {how}, and the next attempt has not finished")
+                    format!("{name} {how}, and the next attempt has not finished")
                 }
-                Attempt::Failed(status, _) => format!("its ready command {}", ending(status)),
+                Attempt::Failed(status, _) => format!("{name} {}", ending(status)),
             });
         }
         if self.returned {
@@ -143,6 +150,7 @@ mod tests {
             port: Some(at.port()),
             line,
             command,
+            purpose: ReadyPurpose::Start,
             within,
         };
         let mut lacking = Lacking::new(&when, at, true);
@@ -180,8 +188,16 @@ mod tests {
             port: None,
             line: None,
             command: None,
+            purpose: ReadyPurpose::Start,
             within,
         };
         assert!(Lacking::new(&none, at, false).is_nothing());
+        let health = ReadyWhen {
+            command: Some(vec!["true".to_string()]),
+            purpose: ReadyPurpose::Health,
+            ..none
+        };
+        let lacking = Lacking::new(&health, at, false).describe();
+        assert_eq!(lacking, "the health command was not started");
     }
 }

@@ -92,11 +92,11 @@ impl<'a> Export<'a> {
 }
 
 fn kind_of(status: Status) -> NameErrorKind {
-    match status.0 {
-        // NOENT, and STALE for a directory that another worker has removed.
-        2 | 70 => NameErrorKind::Missing,
-        17 => NameErrorKind::Exists,
-        66 => NameErrorKind::NotEmpty,
+    match status {
+        // The handle of a directory that another worker has removed is stale.
+        Status::NOENT | Status::STALE => NameErrorKind::Missing,
+        Status::EXIST => NameErrorKind::Exists,
+        Status::NOTEMPTY => NameErrorKind::NotEmpty,
         _ => NameErrorKind::Other,
     }
 }
@@ -260,5 +260,23 @@ impl MetadataPlace for Export<'_> {
 
     fn take_calls(&mut self) -> u64 {
         std::mem::take(&mut self.calls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_the_error_that_a_local_file_system_would_return() {
+        for (status, expected) in [
+            (Status::NOENT, NameErrorKind::Missing),
+            (Status::STALE, NameErrorKind::Missing),
+            (Status::EXIST, NameErrorKind::Exists),
+            (Status::NOTEMPTY, NameErrorKind::NotEmpty),
+            (Status::IO, NameErrorKind::Other),
+        ] {
+            assert_eq!(kind_of(status), expected, "{:?}", status.name());
+        }
     }
 }

@@ -42,10 +42,6 @@ pub(super) const DEVICES_MAX: usize = 64;
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// When to look again for calls that wait for calls that are not outstanding.
 const LOOK_NANOS: u64 = 1_000_000;
-/// Statuses.
-const PERM: Status = Status(1);
-const ACCES: Status = Status(13);
-const NOTSUPP: Status = Status(10004);
 
 /// Counters and latencies of a run.
 #[derive(Debug, Default)]
@@ -473,9 +469,9 @@ impl CallSequence<'_> {
         };
         if is_any(&[Status::JUKEBOX]) {
             StatusCause::Busy
-        } else if is_any(&[PERM, ACCES]) {
+        } else if is_any(&[Status::PERM, Status::ACCES]) {
             StatusCause::Permission
-        } else if is_any(&[NOTSUPP]) {
+        } else if is_any(&[Status::NOTSUPP]) {
             StatusCause::Unsupported
         } else if Self::places(action).any(|place| self.tainted.contains(&place)) {
             StatusCause::Follows

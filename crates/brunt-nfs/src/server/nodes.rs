@@ -24,14 +24,6 @@ const HANDLE_BYTES: usize = 16;
 /// The first cookie of a directory's entries, after those of `.` and `..`.
 const FIRST_COOKIE: u64 = 3;
 
-pub(super) const EXIST: Status = Status(17);
-pub(super) const NOTDIR: Status = Status(20);
-pub(super) const ISDIR: Status = Status(21);
-pub(super) const INVAL: Status = Status(22);
-pub(super) const NOSPC: Status = Status(28);
-pub(super) const NAMETOOLONG: Status = Status(63);
-pub(super) const NOTEMPTY: Status = Status(66);
-
 /// A node: its place in the table, and how often that place was used. Also its `fileid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeId(pub(super) u64);
@@ -79,7 +71,7 @@ impl Node {
     pub(super) fn directory(&self) -> Result<&Directory, Status> {
         match &self.body {
             Body::Directory(directory) => Ok(directory),
-            _ => Err(NOTDIR),
+            _ => Err(Status::NOTDIR),
         }
     }
 
@@ -176,7 +168,7 @@ impl Nodes {
         match name {
             b"." => Ok(dir),
             b".." => Ok(NodeId(directory.parent)),
-            name if name.len() > NAME_BYTES_MAX as usize => Err(NAMETOOLONG),
+            name if name.len() > NAME_BYTES_MAX as usize => Err(Status::NAMETOOLONG),
             name => {
                 let found = directory.names.get(name);
                 found.map(|(id, _)| *id).ok_or(Status::NOENT)
@@ -195,7 +187,7 @@ impl Nodes {
     fn charge(&mut self, bytes: usize) -> Result<(), Status> {
         let sum = self.used_bytes + bytes;
         if sum > MEMORY_BYTES_MAX {
-            return Err(NOSPC);
+            return Err(Status::NOSPC);
         }
         self.used_bytes = sum;
         Ok(())
@@ -277,11 +269,13 @@ impl Nodes {
     pub(super) fn check_new(&self, dir: NodeId, name: &[u8]) -> Result<(), Status> {
         let directory = self.node(dir).directory()?;
         if matches!(name, b"." | b"..") || directory.names.contains_key(name) {
-            return Err(EXIST);
+            return Err(Status::EXIST);
         }
         match name {
-            name if name.len() > NAME_BYTES_MAX as usize => Err(NAMETOOLONG),
-            name if name.is_empty() || name.contains(&b'/') || name.contains(&0) => Err(INVAL),
+            name if name.len() > NAME_BYTES_MAX as usize => Err(Status::NAMETOOLONG),
+            name if name.is_empty() || name.contains(&b'/') || name.contains(&0) => {
+                Err(Status::INVAL)
+            }
             _ => Ok(()),
         }
     }
@@ -291,7 +285,7 @@ impl Nodes {
         self.charge(NAME_BYTES + name.len())?;
         let is_directory = self.node(id).is_directory();
         let Body::Directory(directory) = &mut self.node_mut(dir).body else {
-            return Err(NOTDIR);
+            return Err(Status::NOTDIR);
         };
         let name: Arc<[u8]> = name.into();
         directory.last_cookie += 1;

@@ -10,9 +10,7 @@ use brunt_wire::nfs::v3::{
 };
 
 use super::TRANSFER_BYTES_MAX;
-use super::nodes::{
-    Body, Directory, EXIST, INVAL, ISDIR, NAME_BYTES_MAX, NOTDIR, NOTEMPTY, Node, NodeId, Nodes,
-};
+use super::nodes::{Body, Directory, NAME_BYTES_MAX, Node, NodeId, Nodes};
 
 /// Maximum length of a file.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -25,11 +23,6 @@ const ACCESS_ALL: u32 = 0x3f;
 const PROPERTIES: u32 = 0x1b;
 /// Bytes of a READDIR reply in addition to its entries: status, attributes, verifier, and the end of the list.
 const LISTING_BYTES: usize = 4 + 88 + 8 + 8;
-
-const BADTYPE: Status = Status(10007);
-const FBIG: Status = Status(27);
-const NOT_SYNC: Status = Status(10002);
-const TOOSMALL: Status = Status(10005);
 
 /// Executes calls.
 #[derive(Debug)]
@@ -204,7 +197,7 @@ impl Procedures {
                 attributes: Some(attributes),
                 target,
             }),
-            _ => Err(INVAL),
+            _ => Err(Status::INVAL),
         }
     }
 
@@ -217,8 +210,8 @@ impl Procedures {
         let id = self.nodes.find(handle)?;
         match self.nodes.node(id).body {
             Body::File => Ok(id),
-            Body::Directory(_) => Err(ISDIR),
-            _ => Err(INVAL),
+            Body::Directory(_) => Err(Status::ISDIR),
+            _ => Err(Status::INVAL),
         }
     }
 
@@ -266,10 +259,10 @@ impl Procedures {
     fn check_size(&self, id: NodeId, set: &SetAttributes<'_>) -> Result<(), Status> {
         match (&self.nodes.node(id).body, set.size) {
             (_, None) => Ok(()),
-            (Body::File, Some(size)) if size > FILE_BYTES_MAX => Err(FBIG),
+            (Body::File, Some(size)) if size > FILE_BYTES_MAX => Err(Status::FBIG),
             (Body::File, Some(_)) => Ok(()),
-            (Body::Directory(_), Some(_)) => Err(ISDIR),
-            _ => Err(INVAL),
+            (Body::Directory(_), Some(_)) => Err(Status::ISDIR),
+            _ => Err(Status::INVAL),
         }
     }
 
@@ -281,7 +274,7 @@ impl Procedures {
     ) -> Result<ResultBody<'_>, Status> {
         let id = self.nodes.find(object)?;
         if guard.is_some_and(|ctime| *ctime != self.nodes.node(id).attributes.ctime) {
-            return Err(NOT_SYNC);
+            return Err(Status::NOT_SYNC);
         }
         self.check_size(id, set)?;
         if let Some(size) = set.size {
@@ -324,10 +317,12 @@ impl Procedures {
     ) -> Result<ResultBody<'_>, Status> {
         let id = self.regular(file)?;
         if count != data.len {
-            return Err(INVAL);
+            return Err(Status::INVAL);
         }
         let end = offset.checked_add(count.into());
-        let end = end.filter(|end| *end <= FILE_BYTES_MAX).ok_or(FBIG)?;
+        let end = end
+            .filter(|end| *end <= FILE_BYTES_MAX)
+            .ok_or(Status::FBIG)?;
         if count > 0 {
             let size = self.nodes.node(id).attributes.size.get();
             self.set_size(id, size.max(end));
@@ -358,7 +353,7 @@ impl Procedures {
             _ => 0,
         };
         if size > FILE_BYTES_MAX {
-            return Err(FBIG);
+            return Err(Status::FBIG);
         }
         let id = self.nodes.create(dir, place.name, body, kind)?;
         let mode = match kind {
@@ -408,7 +403,7 @@ impl Procedures {
                 CreateHow::Exclusive(_) => node.verifier == verifier,
             };
             if !is_again {
-                return Err(EXIST);
+                return Err(Status::EXIST);
             }
             self.check_size(found, &set)?;
             if let Some(size) = set.size {
@@ -431,7 +426,7 @@ impl Procedures {
         let (kind, set, device) = match what {
             NodeKind::Device(kind, set, device) => (*kind, set, *device),
             NodeKind::Pipe(kind, set) => (*kind, set, [0; 2]),
-            NodeKind::Other(_) => return Err(BADTYPE),
+            NodeKind::Other(_) => return Err(Status::BADTYPE),
         };
         self.create(place, Body::Special, kind, set, caller)?;
         let dir = self.nodes.find(place.dir)?;
@@ -443,14 +438,14 @@ impl Procedures {
     /// Checks that a name can be removed or replaced.
     fn check_remove(&self, dir: NodeId, name: &[u8], directory: bool) -> Result<(), Status> {
         if matches!(name, b"." | b"..") {
-            return Err(INVAL);
+            return Err(Status::INVAL);
         }
         let node = self.nodes.node(self.nodes.look_up(dir, name)?);
         match &node.body {
-            Body::Directory(_) if !directory => Err(ISDIR),
-            Body::Directory(found) if !found.order.is_empty() => Err(NOTEMPTY),
+            Body::Directory(_) if !directory => Err(Status::ISDIR),
+            Body::Directory(found) if !found.order.is_empty() => Err(Status::NOTEMPTY),
             Body::Directory(_) => Ok(()),
-            _ if directory => Err(NOTDIR),
+            _ if directory => Err(Status::NOTDIR),
             _ => Ok(()),
         }
     }
@@ -468,12 +463,12 @@ impl Procedures {
         let (source, target) = (self.nodes.find(from.dir)?, self.nodes.find(to.dir)?);
         let is_dot = |name: &[u8]| matches!(name, b"." | b"..");
         if is_dot(from.name) || is_dot(to.name) {
-            return Err(INVAL);
+            return Err(Status::INVAL);
         }
         let id = self.nodes.look_up(source, from.name)?;
         let is_directory = self.nodes.node(id).is_directory();
         if is_directory && self.nodes.is_below(target, id) {
-            return Err(INVAL);
+            return Err(Status::INVAL);
         }
         let replaced = match self.nodes.look_up(target, to.name) {
             Ok(found) if found == id => None,
@@ -510,7 +505,7 @@ impl Procedures {
     ) -> Result<ResultBody<'_>, Status> {
         let (id, dir) = (self.nodes.find(file)?, self.nodes.find(link.dir)?);
         if self.nodes.node(id).is_directory() {
-            return Err(ISDIR);
+            return Err(Status::ISDIR);
         }
         self.nodes.check_new(dir, link.name)?;
         self.nodes.link(dir, link.name, id)?;
@@ -562,7 +557,7 @@ impl Procedures {
             });
         }
         if entries.is_empty() && !eof {
-            return Err(TOOSMALL);
+            return Err(Status::TOOSMALL);
         }
         let entries = Entries::of(&entries, ask.plus, listing);
         Ok(ResultBody::Readdir {

@@ -3,7 +3,7 @@
 //!
 //! The rule: an unrecognized text is passed on unchanged. Messages are only reworded; no decision depends on them.
 
-use brunt_core::spelling::nearest;
+use brunt_core::spelling::did_you_mean;
 
 /// Keys that fio names differently: fio's name, our key, and what to write.
 const FIO: &[(&str, &str, &str)] = &[
@@ -113,10 +113,8 @@ fn help(written: &str, known: &[&str], what: &str) -> Option<String> {
     if let Some((_, _, example)) = by_fio {
         return Some(format!("write {example}"));
     }
-    if let Some(nearest) = nearest(written, known.iter().copied()) {
-        return Some(format!("did you mean {nearest}?"));
-    }
-    (known.len() <= LISTED_MAX).then(|| format!("possible {what}s: {}", known.join(", ")))
+    let all = || format!("possible {what}s: {}", known.join(", "));
+    did_you_mean(written, known.iter().copied()).or((known.len() <= LISTED_MAX).then(all))
 }
 
 fn wanted(expected: &str) -> String {

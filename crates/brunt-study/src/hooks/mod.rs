@@ -51,6 +51,11 @@ pub trait RunHook {
     /// Called at the end of each interval, with all workers merged.
     fn interval(&mut self, _interval: &Interval) {}
 
+    /// Whether the run is invalid already. It then ends early instead of at its planned end.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Called when the run is over. On return, everything that `begin` did is undone. `complete` is false if the run
     /// was cut short: then effects that did not occur are not errors.
     ///

@@ -134,7 +134,7 @@ impl Recorder for Relay<'_> {
         }
     }
     fn is_full(&self) -> bool {
-        self.hub.failure().is_some()
+        self.hub.failure().is_some() || self.hooks.iter().any(|hook| hook.has_failed())
     }
 }
 

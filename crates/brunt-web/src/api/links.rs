@@ -19,8 +19,8 @@ pub enum LinkedPage {
     Report(String),
     /// Results to compare with the first one.
     Comparison(Vec<String>),
-    /// The history of the results that contain these words.
-    History(String),
+    /// The history of these results.
+    History(Vec<String>),
 }
 
 /// All valid links.

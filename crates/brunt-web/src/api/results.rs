@@ -286,15 +286,19 @@ impl ResultsFolder {
         (each.len() >= 2).then(|| render(&experiment::comparison(&each)))
     }
 
-    /// The page of the history of all results that contain these words, oldest first.
-    pub fn history(&self, search: &str) -> Option<String> {
+    /// The page of the history of these results, oldest first; `None` if none of them exists any more.
+    pub fn history(&self, ids: &[String]) -> Option<String> {
         let (mut results, mut skipped) = (Vec::new(), Vec::new());
-        for entry in self.list(search).ok()? {
-            match HistoryResult::read(self.find(&entry.id)?) {
-                Ok(result) => results.push(result),
-                // Changed since the list was made.
-                Err(error) => skipped.push(error.to_string()),
+        for id in ids {
+            // Some may have changed since the list was made.
+            match self.find(id).map(HistoryResult::read) {
+                Some(Ok(result)) => results.push(result),
+                Some(Err(error)) => skipped.push(error.to_string()),
+                None => skipped.push(format!("{id} has been removed")),
             }
+        }
+        if results.is_empty() {
+            return None;
         }
         sort_by_time(&mut results);
         name_results(&mut results);
@@ -498,6 +502,10 @@ mod tests {
                 && results.comparison(&of(&["two", "two", "one"])).is_none()
                 && results.comparison(&of(&["two"])).is_none()
         );
+        // A history is of the results that were listed for it, as far as they still exist.
+        let page = results.history(&of(&["one", "two"])).expect("one exists");
+        assert!(page.contains("one has been removed"), "{page}");
+        assert_eq!(results.history(&of(&["one"])), None);
     }
 
     /// An id can't name a folder outside the results, a subfolder of a result, or a file in it.

@@ -345,13 +345,15 @@ async fn history(
     State(state): State<ServedState>,
     JsonBody(wanted): JsonBody<Wanted>,
 ) -> Result<Response, Response> {
-    let search = wanted.search.clone();
     let found = state
         .disk
-        .with(move |disk| disk.results.list(&search))
+        .with(move |disk| disk.results.list(&wanted.search))
         .await?;
     Ok(match found {
-        Ok(found) if !found.is_empty() => link(&state.links, LinkedPage::History(wanted.search)),
+        Ok(found) if !found.is_empty() => {
+            let ids = found.into_iter().map(|entry| entry.id).collect();
+            link(&state.links, LinkedPage::History(ids))
+        }
         Ok(_) => no_result(),
         Err(error) => unreadable(&error),
     })
@@ -407,7 +409,7 @@ async fn linked(
     let made = state.disk.with(move |disk| match page {
         LinkedPage::Report(id) => disk.results.report(&id),
         LinkedPage::Comparison(ids) => disk.results.comparison(&ids),
-        LinkedPage::History(search) => disk.results.history(&search),
+        LinkedPage::History(ids) => disk.results.history(&ids),
     });
     made.await
         .map(|page| page.map_or_else(no_result, page_of_result))

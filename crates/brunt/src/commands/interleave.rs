@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brunt_core::units::counted;
 use brunt_report::experiment;
+use brunt_result::distinct::distinct_names;
 use brunt_result::experiment::InterleavedWith;
 use brunt_result::statistics::{MARGIN, interleaved};
 use brunt_result::summary::{FILE_NAME, Summary};
@@ -60,10 +61,10 @@ impl Entrant {
         }
     }
 
-    /// Its name in messages: that of its folder, because the same file may be given twice.
-    fn name(&self) -> String {
+    /// Its possible names in messages, those of its folder, because the same file may be given twice.
+    fn names(&self) -> [String; 2] {
         let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
-        name.to_string_lossy().into_owned()
+        [name, self.folder.as_os_str()].map(|name| name.to_string_lossy().into_owned())
     }
 }
 
@@ -246,7 +247,7 @@ struct Runner {
 /// those already running are ended.
 fn start(entrants: &[Entrant], output: &Output) -> Result<Vec<Runner>, Failure> {
     let id = new_id();
-    let results: Vec<String> = entrants.iter().map(Entrant::name).collect();
+    let results = distinct_names(entrants.iter().map(Entrant::names).collect());
     let mut runners = Vec::new();
     for (place, entrant) in entrants.iter().enumerate() {
         let with = InterleavedWith {
@@ -353,7 +354,7 @@ impl Runner {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
-        let name = entrant.name();
+        let name = with.results[with.place as usize].clone();
         let relay = process.stderr.take().map(|stderr| {
             let (name, output) = (name.clone(), output.clone());
             std::thread::spawn(move || pass_on(stderr, &name, &output))

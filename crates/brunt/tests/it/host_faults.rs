@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::agents::{Listening, certificates, host_by_agent, host_by_ssh, is_alive, pids};
-use crate::support::brunt;
+use crate::support::{brunt, run_within};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,11 +26,16 @@ impl Sleeper {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("{what}{number}-{}", std::process::id());
-        let program = folder.join(&name);
         // A link, not a copy: a copy would be busy (ETXTBSY) if another test forked while it was written.
-        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
-        let child = Command::new(program).arg("600").spawn().unwrap();
+        std::os::unix::fs::symlink("/bin/sleep", folder.join(&name)).unwrap();
+        Sleeper::again(folder, &name)
+    }
+
+    /// Starts the program of this name once more.
+    fn again(folder: &Path, name: &str) -> Sleeper {
+        let child = Command::new(folder.join(name)).arg("600").spawn().unwrap();
         eventually("it has its name", || comm(child.id()) == name);
+        let name = name.to_string();
         Sleeper { child, name }
     }
 
@@ -191,6 +196,35 @@ fn forbidden_and_impossible_faults_invalidate_the_run() {
         "ecn",
     );
     check("netem = {}\ninterface = \"eth0\"", "it changes nothing");
+}
+
+/// A fault that cannot be injected ends its run: a name of several processes is refused with their numbers, and the run
+/// does not go on without the fault, whether it begins with it or not.
+#[test]
+fn an_ambiguous_name_ends_the_run() {
+    let folder = TempDir::new().unwrap();
+    let one = Sleeper::start(folder.path(), "two");
+    let other = Sleeper::again(folder.path(), &one.name);
+    let host = host_by_ssh(folder.path(), "array", 0);
+    for at in ["", "at = \"100ms\"\nfor = \"1s\"\n"] {
+        let faults = format!(
+            "[[fault]]\nhost = \"array\"\nfreeze = true\nprocess = \"{}\"\n{at}",
+            one.name
+        );
+        let (file, out) = write(folder.path(), "1h", &host, &faults);
+        let mut command = brunt();
+        command.arg("run").arg(&file).arg("--out").arg(&out);
+        let output = run_within(&mut command, 60);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{at}: {said}");
+        let both = "2 processes are called";
+        let numbers = [one.child.id(), other.child.id()].map(|pid| pid.to_string());
+        for words in [both, &numbers[0], &numbers[1], "give the PID of one"] {
+            assert!(said.contains(words), "{at}: {words}: {said}");
+        }
+        let _ = std::fs::remove_dir_all(out);
+    }
+    assert!([one, other].iter().all(|sleeper| sleeper.state() != 'T'));
 }
 
 /// Starts a run that freezes a process, and waits until the process is frozen.

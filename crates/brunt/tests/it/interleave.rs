@@ -50,6 +50,21 @@ fn begun(folder: &TempDir, name: &str) -> Vec<(i64, (i64, i64), String)> {
     all
 }
 
+/// Results whose folders have equal names are called by their paths.
+#[test]
+fn results_with_equal_names_can_be_told_apart() {
+    let folder = TempDir::new("interleave");
+    for name in ["old", "new"] {
+        fs::create_dir(folder.join(name)).expect("a folder");
+        let text = experiment("1us", "").replace("repetitions = 4", "repetitions = 1");
+        fs::write(folder.join(name).join("x.toml"), text).expect("a file");
+    }
+    let words = ["run", "--interleave", "old/x.toml", "new/x.toml"];
+    let text = succeed(brunt().args(words).current_dir(folder.join("")), 60);
+    let first = "new/x.results compared with old/x.results";
+    assert!(text.contains(first), "{text}");
+}
+
 /// Each run is followed by its counterparts before the next one, all results refer to each other, and a later
 /// comparison gives the same output.
 #[test]

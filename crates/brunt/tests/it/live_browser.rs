@@ -540,7 +540,8 @@ fn results_are_accessible_and_fit_a_phone() {
     };
     let server = Server::start();
     let summary = crate::support::root().join("crates/brunt/tests/it/reference/summary.json");
-    for id in ["before-the-update", "after", "after-a-while"] {
+    let ids = ["before-the-update", "after", "after-a-while"];
+    for id in ids {
         let folder = server.results.join(id);
         std::fs::create_dir(&folder).expect("a folder");
         std::fs::copy(&summary, folder.join("summary.json")).expect("a summary");
@@ -554,6 +555,10 @@ fn results_are_accessible_and_fit_a_phone() {
         browser.evaluate(
             "document.querySelectorAll('tbody input[type=checkbox]').forEach((one) => one.click())",
         );
+        // Their experiments have the same name, so the line that names those picked also has their ids and times.
+        for id in ids {
+            browser.text_with(&format!("({id}, "));
+        }
         inspect(&mut browser, &script, "results", width);
         browser.click(&named("Compare"));
         let address = "location.hash.startsWith('#/compare/')";

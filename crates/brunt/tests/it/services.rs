@@ -79,7 +79,7 @@ fn a_service_that_never_becomes_healthy_ends_the_experiment() {
         "[services.ill]\ncommand = \"exec sleep 1000\"\n\
          healthy = { command = \"exit 4\", within = \"500ms\" }\n",
         &[
-            "service ill is not healthy: its health command: it did not start: it was not ready within 500ms: its ready \
+            "service ill is not healthy: its health command: it did not start: it was not ready within 500ms: the health \
              command ended with exit status 4",
             "healthy.within",
         ],

@@ -65,6 +65,14 @@ fn existing_files_keep_their_content_and_each_mistake_has_a_message() {
     refused(&temporary, "needs a size");
     refused(
         &FileOptions {
+            size_bytes: Some(4096),
+            read_only: true,
+            ..temporary.clone()
+        },
+        "temporary=yes and read_only=yes exclude each other: omit read_only=yes",
+    );
+    refused(
+        &FileOptions {
             create: true,
             size_bytes: Some(4096),
             ..temporary.clone()
@@ -357,4 +365,21 @@ fn requests_to_a_file_in_memory_complete_when_they_are_submitted() {
         assert_eq!(ring.stats().system_calls, calls + 1);
         assert!(!ring.starts_early(), "it would gain nothing");
     }
+}
+
+/// Whatever creates a file is writable even if no run writes to it; other files are opened read-only.
+#[test]
+fn files_for_reading_can_be_created() {
+    let scratch = tempfile::tempdir().unwrap();
+    let check = |name: &str, options: &str, read_only: bool| {
+        let url = format!("file:{}?{options}", scratch.path().join(name).display());
+        let backend = crate::table::open_url_with(&url, &[], true);
+        let backend = backend.unwrap_or_else(|error| panic!("{url}: {error}"));
+        assert_eq!(backend.info().read_only, read_only, "{url}");
+    };
+    check("made", "create=yes&size=1MiB", false);
+    check("unnamed", "temporary=yes&size=1MiB", false);
+    check("unnamed", "temporary=on&size=1MiB&lay_out=yes", false);
+    check("made", "direct=yes", true);
+    check("made", "create=no&temporary=no", true);
 }

@@ -3,15 +3,16 @@
 //! at the run's end.
 //!
 //! The rule: a fault that could not be proven is a failure, whatever the reason; the schedule, which knows
-//! how the run ended, decides whether it invalidates the run.
+//! how the run ended, decides whether it invalidates the run. A failure that invalidates it however it ends also ends it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use brunt_core::{Clock, Nanos, Span};
 use brunt_lab::Proof;
-use brunt_result::void::VoidReason;
+use brunt_result::void::{VoidReason, VoidWeight};
 
 use crate::fault::{DriverError, FaultDriver, FaultEntry};
 use crate::observe::{Event, FaultRecord, Hub};
@@ -41,6 +42,15 @@ pub(super) enum Failure {
     Refused(DriverError),
     /// It could not be removed.
     Left(DriverError),
+}
+
+impl Failure {
+    pub fn reason(&self) -> VoidReason {
+        match self {
+            Failure::Unseen(why) => why.reason(),
+            Failure::Refused(error) | Failure::Left(error) => error.reason(),
+        }
+    }
 }
 
 /// Why a fault had no effect, and what would have shown it.
@@ -91,6 +101,8 @@ pub(super) struct Ended {
     pub record: Option<FaultRecord>,
     /// Whether everything went as intended.
     pub result: Result<(), Failure>,
+    /// It failed during the run, which it ended.
+    pub ended_run: bool,
 }
 
 /// The actor of an occurrence; see the module.
@@ -111,12 +123,14 @@ pub(super) struct PlannedOccurrence {
 }
 
 /// Follows the run through the occurrences of a fault, in their order, until one fails. Each begins after the previous
-/// one is proven to be gone. Signals `ready` once a sticky fault is in effect.
+/// one is proven to be gone. Signals `ready` once a sticky fault is in effect, and sets `failed` if a failure invalidates
+/// the run before its end.
 pub(super) fn follow(
     occurrences: Vec<PlannedOccurrence>,
     hub: &Hub,
     mut signals: Signals,
     ready: &SyncSender<()>,
+    failed: &AtomicBool,
 ) -> Vec<Ended> {
     let mut ended = Vec::with_capacity(occurrences.len());
     for PlannedOccurrence {
@@ -132,8 +146,16 @@ pub(super) fn follow(
             hub,
             signals: &mut signals,
         };
-        ended.push(actor.run(ready));
-        if ended.last().is_some_and(|last| last.result.is_err()) {
+        let mut last = actor.run(ready);
+        let failure = last.result.as_ref().err().map(Failure::reason);
+        // Without a lost host, the run may go on.
+        last.ended_run =
+            !signals.is_over() && failure.is_some_and(|reason| reason.weight() == VoidWeight::Void);
+        if last.ended_run {
+            failed.store(true, Ordering::Release);
+        }
+        ended.push(last);
+        if failure.is_some() {
             break;
         }
     }
@@ -181,12 +203,18 @@ impl Signals {
 
     /// Whether the run was over at that time, which must be in the past.
     fn over_at(&mut self, time: Nanos) -> bool {
+        self.is_over() && self.over.is_some_and(|over| over <= time)
+    }
+
+    /// Whether the run is over.
+    fn is_over(&mut self) -> bool {
         while let Ok(signal) = self.inbox.try_recv() {
-            if let Signal::Ends(at) = signal {
-                self.over = Some(at);
+            match signal {
+                Signal::Starts(start) => self.start = Some(start),
+                Signal::Ends(at) => self.over = Some(at),
             }
         }
-        self.over.is_some_and(|over| over <= time)
+        self.over.is_some()
     }
 
     /// Waits until a time or the end of the run; returns whether the run ended first.
@@ -217,6 +245,7 @@ impl Actor<'_> {
             index: self.index,
             record,
             result,
+            ended_run: false,
         }
     }
 

@@ -2,7 +2,8 @@
 //! removes it and proves that it is gone. This is the last hook of a [`crate::study::Study`].
 //!
 //! The rule: a fault that could not be proven invalidates the run, whatever the reason: a measurement of a fault that
-//! was not in effect is worse than none. Whatever ends a run also ends its faults.
+//! was not in effect is worse than none. Such a run ends as soon as that is known. Whatever ends a run also ends its
+//! faults.
 
 mod actor;
 mod remote;
@@ -10,6 +11,7 @@ mod series;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -69,6 +71,8 @@ pub struct FaultSchedule {
     lines: Vec<Line>,
     /// The threads of the current run, each with the index of its line.
     threads: Vec<(usize, Running)>,
+    /// Set when a fault has invalidated the current run before its end.
+    failed: Arc<AtomicBool>,
     /// The current run's.
     series: Series,
     /// The records of the last run.
@@ -135,6 +139,7 @@ impl FaultSchedule {
         Ok(FaultSchedule {
             lines,
             threads: Vec::new(),
+            failed: Arc::default(),
             series: Series::default(),
             records: Vec::new(),
         })
@@ -160,6 +165,8 @@ impl FaultSchedule {
                     .iter()
                     .find(|(index, _)| *index == ended.index);
                 let what = entry.map_or(String::new(), |(_, entry)| entry.label());
+                // The failure that ended the run counts although it is incomplete.
+                let complete = complete || ended.ended_run;
                 first = first.and(judged(ended.result, &format!("fault '{what}'"), complete));
                 self.records.extend(ended.record);
             }
@@ -184,16 +191,19 @@ fn judged(result: Result<(), Failure>, what: &str, complete: bool) -> Result<(),
     match result {
         Ok(()) => Ok(()),
         Err(Failure::Unseen(_)) if !complete => Ok(()),
-        Err(Failure::Unseen(why)) => Err(HookError::new(why.reason(), what).because(why)),
-        Err(Failure::Refused(error) | Failure::Left(error)) => {
-            Err(HookError::new(error.reason(), what).because(error))
+        Err(failure) => {
+            let error = HookError::new(failure.reason(), what);
+            Err(match failure {
+                Failure::Unseen(why) => error.because(why),
+                Failure::Refused(why) | Failure::Left(why) => error.because(why),
+            })
         }
     }
 }
 
 impl RunHook for FaultSchedule {
     fn begin(&mut self, run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError> {
-        (self.series, self.records) = Default::default();
+        (self.series, self.records, self.failed) = Default::default();
         // Repair arrays from which a fault of the previous run removed a member.
         for (controls, lun) in self
             .lines
@@ -217,19 +227,25 @@ impl RunHook for FaultSchedule {
                 });
             }
             let (signals, inbox) = sync_channel(2);
-            let hub = Arc::clone(hub);
+            let (hub, failed) = (Arc::clone(hub), Arc::clone(&self.failed));
             let (ready, is_ready) = sync_channel(1);
             let thread = std::thread::Builder::new()
                 .name(format!("fault-{index}"))
-                .spawn(move || follow(occurrences, &hub, Signals::new(inbox), &ready))
+                .spawn(move || follow(occurrences, &hub, Signals::new(inbox), &ready, &failed))
                 .map_err(|error| {
                     HookError::not_ready_here("cannot start a thread for a fault", error)
                 })?;
             self.threads.push((index, (signals, thread)));
-            // A sticky fault is in effect before the first request. A thread that failed reports it at the end.
-            let _ = is_ready.recv();
+            // A sticky fault is in effect before the first request.
+            if is_ready.recv().is_err() && self.has_failed() {
+                return self.join(false);
+            }
         }
         Ok(())
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {

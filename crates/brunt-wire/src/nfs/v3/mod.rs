@@ -51,51 +51,55 @@ procedures! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Status(pub u32);
 
-impl Status {
-    /// Success.
-    pub const OK: Status = Status(0);
-    /// There is no such file or directory.
-    pub const NOENT: Status = Status(2);
-    /// The handle is stale: the file no longer exists.
-    pub const STALE: Status = Status(70);
-    /// The server cannot answer yet; the client should retry later.
-    pub const JUKEBOX: Status = Status(10008);
+/// Declares the statuses other than success with their numbers, names and meanings.
+macro_rules! statuses {
+    ($($number:literal $name:ident $meaning:literal),* $(,)?) => {
+        impl Status {
+            /// Success.
+            pub const OK: Status = Status(0);
+            $(#[doc = $meaning] pub const $name: Status = Status($number);)*
 
-    /// The RFC's name, if it has one.
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self.0 {
-            0 => "NFS3_OK",
-            1 => "NFS3ERR_PERM",
-            2 => "NFS3ERR_NOENT",
-            5 => "NFS3ERR_IO",
-            6 => "NFS3ERR_NXIO",
-            13 => "NFS3ERR_ACCES",
-            17 => "NFS3ERR_EXIST",
-            18 => "NFS3ERR_XDEV",
-            19 => "NFS3ERR_NODEV",
-            20 => "NFS3ERR_NOTDIR",
-            21 => "NFS3ERR_ISDIR",
-            22 => "NFS3ERR_INVAL",
-            27 => "NFS3ERR_FBIG",
-            28 => "NFS3ERR_NOSPC",
-            30 => "NFS3ERR_ROFS",
-            31 => "NFS3ERR_MLINK",
-            63 => "NFS3ERR_NAMETOOLONG",
-            66 => "NFS3ERR_NOTEMPTY",
-            69 => "NFS3ERR_DQUOT",
-            70 => "NFS3ERR_STALE",
-            71 => "NFS3ERR_REMOTE",
-            10001 => "NFS3ERR_BADHANDLE",
-            10002 => "NFS3ERR_NOT_SYNC",
-            10003 => "NFS3ERR_BAD_COOKIE",
-            10004 => "NFS3ERR_NOTSUPP",
-            10005 => "NFS3ERR_TOOSMALL",
-            10006 => "NFS3ERR_SERVERFAULT",
-            10007 => "NFS3ERR_BADTYPE",
-            10008 => "NFS3ERR_JUKEBOX",
-            _ => return None,
-        })
-    }
+            /// The RFC's name, if it has one.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    0 => Some("NFS3_OK"),
+                    $($number => Some(concat!("NFS3ERR_", stringify!($name))),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    1 PERM "Only the owner or a privileged user may do this.",
+    2 NOENT "There is no such file or directory.",
+    5 IO "Input or output failed on the server.",
+    6 NXIO "The device does not exist.",
+    13 ACCES "The caller has no permission.",
+    17 EXIST "The file exists.",
+    18 XDEV "The link would lead to another file system.",
+    19 NODEV "There is no such device.",
+    20 NOTDIR "It is not a directory.",
+    21 ISDIR "It is a directory.",
+    22 INVAL "An argument is invalid.",
+    27 FBIG "The file would be too large.",
+    28 NOSPC "The file system is full.",
+    30 ROFS "The file system is read-only.",
+    31 MLINK "The file has too many links.",
+    63 NAMETOOLONG "The name is too long.",
+    66 NOTEMPTY "The directory is not empty.",
+    69 DQUOT "The quota is used up.",
+    70 STALE "The handle is stale: the file no longer exists.",
+    71 REMOTE "The path has too many levels of remote file systems.",
+    10001 BADHANDLE "The handle is malformed.",
+    10002 NOT_SYNC "The file has changed since the time in the guard of SETATTR.",
+    10003 BAD_COOKIE "The cookie of a directory listing is no longer valid.",
+    10004 NOTSUPP "The server does not support the operation.",
+    10005 TOOSMALL "The buffer or request is too small.",
+    10006 SERVERFAULT "The server failed in a way that no other status describes.",
+    10007 BADTYPE "The server does not support this type of file.",
+    10008 JUKEBOX "The server cannot answer yet; the client should retry later.",
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ impl Status {
     pub const GRACE: Status = Status(10013);
     /// Another client uses this name (SETCLIENTID returns which one).
     pub const CLID_INUSE: Status = Status(10017);
+    /// The server doesn't speak this minor version.
+    pub const MINOR_VERS_MISMATCH: Status = Status(10021);
     /// The server doesn't know the client id.
     pub const STALE_CLIENTID: Status = Status(10022);
     /// The stateid is from before a restart.
